@@ -100,11 +100,11 @@ sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS 
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
 sim-slice: $(VENV)/.installed ## Simulate one replica end to end under faults, SEEDS of them (1,000 take about half an hour of CPU)
-	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.slice.scenario:SCENARIO \
+	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.end_to_end.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
 sim-keeping: $(VENV)/.installed ## Simulate all controllers under faults, SEEDS of them (1,000 take about half an hour of CPU)
-	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.keeping.scenario:SCENARIO \
+	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
 sim-edges: SEEDS = 100
@@ -112,7 +112,7 @@ sim-edges: $(VENV)/.installed ## Simulate every world that shows what the large 
 	$(BIN)/python -m holdfast.sim edges --seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
 sim-sweep: $(VENV)/.installed ## One fault at every point of the small workloads (about half an hour of CPU)
-	$(BIN)/python -m holdfast.sim.worlds.keeping.sweeping --processes $(WORKERS)
+	$(BIN)/python -m holdfast.sim.worlds.all_controllers.sweep_worlds --processes $(WORKERS)
 
 bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them
 	@$(BIN)/python -m bench $(NAME)
@@ -120,10 +120,10 @@ bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAM
 requirements: $(VENV)/.installed ## Rewrite the column of proofs in docs/requirements.md; with ID=C4 list its tests
 	@$(BIN)/python -m tools.requirements $(ID)
 
-authority-page: $(VENV)/.installed ## Rewrite docs/authority.md from the table in commit/table.py
+authority-page: $(VENV)/.installed ## Rewrite docs/authority.md from the table in commit/authority_table.py
 	@$(BIN)/python -m tools.authority_page
 
-signals-page: $(VENV)/.installed ## Rewrite docs/signals.md from the table in correct/signals.py
+signals-page: $(VENV)/.installed ## Rewrite docs/signals.md from the table in correct/trouble_signals.py
 	@$(BIN)/python -m tools.signals_page
 
 matrix-page: $(VENV)/.installed ## Rewrite docs/matrix.md from the routes and tools/matrix_rows.py

@@ -12,7 +12,7 @@ from bench.bare_store import bare_store
 from bench.harness import figure
 from bench.http_load import Connection, connect, through
 from holdfast.commit.operations import operation_id
-from holdfast.host.creates import CreateForm
+from holdfast.host.client.create_form import CreateForm
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.meta import ObjectMeta, Quantity

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bench.http_load import Connection, connect, request
-from holdfast.host.certificates import Authority
+from holdfast.host.pki.certificates import Authority
 from holdfast.model.errors import invariant
 from tests.live.plane_process import PlaneProcess
 

@@ -28,9 +28,9 @@ from bench.harness import figure
 from holdfast.commit.authority import Authority, Limits
 from holdfast.commit.operations import operation_id
 from holdfast.commit.server import Server
-from holdfast.host.shell import Shell
+from holdfast.host.process.shell import Shell
+from holdfast.model.access.identity import Identity, scheduler, server
 from holdfast.model.errors import invariant
-from holdfast.model.identity import Identity, scheduler, server
 from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.requests import Accepted, AcquireLease, Bind, Create, Target, Term
 from holdfast.model.time import Instant

@@ -20,11 +20,11 @@ from contextlib import closing, suppress
 from bench.hollow import GREETING
 from bench.run import cpu_s, memory_kb
 from holdfast.agent.work import is_ready
-from holdfast.host.client.following import Listed, follow
+from holdfast.host.client.list_watch import Listed, follow
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
-from holdfast.observe.news import Departed, Present
+from holdfast.observe.watch_events import Departed, Present
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT
 from tests.live.slice_plane import SlicePlane
 

@@ -25,18 +25,18 @@ from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Resources, Template, TemplateMeta
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.selectors import LabelSelector
+from holdfast.model.selection.selectors import LabelSelector
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change
-from holdfast.propose.board import Board
-from holdfast.propose.census import kin_of
-from holdfast.propose.choosing import salt_of
-from holdfast.propose.decide import propose, propose_run
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.unschedulable import candidate_at
+from holdfast.propose.feasibility.verdict_cache import Board
 from holdfast.propose.filters import first_refusal
-from holdfast.propose.fleet import Fleet
-from holdfast.propose.nowhere import candidate_at
-from holdfast.propose.report import Proposal
-from holdfast.propose.view import View
+from holdfast.propose.node_choice import salt_of
+from holdfast.propose.placement import propose, propose_run
+from holdfast.propose.topology.topology_counts import kin_of
 
 SIZES = (500, 5_000, 20_000, 50_000)
 NOW = Instant(1_000, 1_800_000_000_000)

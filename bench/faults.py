@@ -28,17 +28,16 @@ import msgspec
 from bench.harness import figure, load
 from holdfast.commit.server import LEASE_MS as AUTHORITY_LEASE_MS
 from holdfast.commit.server import SCOPE, TICKS_PER_LEASE
-from holdfast.correct.member import LOOK_ON_MS
-from holdfast.host.audit.reading import records
-from holdfast.host.audit.segments import FOLDER
+from holdfast.correct.controller_worker import LOOK_ON_MS
+from holdfast.host.audit.segments import FOLDER, records
 from holdfast.host.client import Client
-from holdfast.model.audit import mutation_of
+from holdfast.model.audit.records import mutation_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
+from holdfast.observe.leader_election import LEASE_MS, LOOKS_PER_LEASE
 from holdfast.observe.retry import RetryPolicy
-from holdfast.observe.tenure import LEASE_MS, LOOKS_PER_LEASE
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT, workload
 from tests.live.slice_plane import Part, SlicePlane

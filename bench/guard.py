@@ -11,15 +11,15 @@ from functools import partial
 
 from bench import guard_encrypt, isolation
 from bench.harness import figure, side_by_side
-from holdfast.commit.authorise import holds
+from holdfast.commit.access.authorize import holds
 from holdfast.commit.draft import Draft, Group, View
 from holdfast.commit.records import encode
 from holdfast.model import keys
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.access.identity import Identity
+from holdfast.model.access.rights import Deed, ledger_of
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
-from holdfast.model.rights import Deed, ledger_of
 from holdfast.model.transaction import Record
 from tests.unit.host.api.held_loop import held_loop
 from tests.unit.host.api.test_loop_holds import HOLD_MAX, ONE, REQUESTS

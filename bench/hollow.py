@@ -21,8 +21,8 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.facts import Facts
-from holdfast.agent.words import (
+from holdfast.agent.node_facts import Facts
+from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     STOPPED,
     Attempt,
@@ -38,15 +38,15 @@ from holdfast.agent.words import (
     Probe,
     Probed,
 )
-from holdfast.host import clock
-from holdfast.host.attending import Attending
-from holdfast.host.certificates import Authority
 from holdfast.host.client.access import Access
-from holdfast.host.remote import Remote
-from holdfast.host.running import until_signal
+from holdfast.host.client.api_client import Remote
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.process import clock
+from holdfast.host.process.foreground import until_signal
+from holdfast.host.process.shell import Shell
 from holdfast.host.runtime.runtime import Runtime
-from holdfast.host.shell import Shell
-from holdfast.model import identity as who
+from holdfast.host.tunnel.agent_end import Attending
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Process
 from holdfast.model.time import timestamp
 

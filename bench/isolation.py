@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import figure
-from holdfast.agent.words import Attempt, Exited, Halt, Launch, Launched
-from holdfast.host.clock import monotonic_ms
-from holdfast.host.runtime.confining import Rules
+from holdfast.agent.runtime_protocol import Attempt, Exited, Halt, Launch, Launched
+from holdfast.host.process.clock import monotonic_ms
+from holdfast.host.runtime.confinement import Rules
 from holdfast.host.runtime.run_as import DEFAULT
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.starting import Options

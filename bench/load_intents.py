@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from holdfast.host import clock
 from holdfast.host.client.answers import Answer
+from holdfast.host.process import clock
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.observe.retry import (
     DEFAULT_POLICY,

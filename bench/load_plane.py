@@ -24,7 +24,7 @@ from bench.http_load import request, through
 from bench.load_generator import Load, Piece, Stream
 from bench.load_results import Results
 from bench.run import cpu_s
-from holdfast.host.certificates import Authority
+from holdfast.host.pki.certificates import Authority
 from holdfast.model.heartbeat import Renew
 from holdfast.model.requests import AcquireLease, RenewLease, Term
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT

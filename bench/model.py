@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from bench.harness import figure, side_by_side
+from holdfast.model.encoding.wire import decode, encode, prepare
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.placement import Placement, Spread
 from holdfast.model.kinds.replica import (
@@ -34,7 +35,6 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
 from holdfast.model.registry import kind_named
 from holdfast.model.validation import validate
-from holdfast.model.wire import decode, encode, prepare
 from tests.hostile import DOCUMENTS, Hostile
 
 # What an object of everyday size takes on the wire; the figures speak of this size.

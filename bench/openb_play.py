@@ -29,16 +29,16 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change
-from holdfast.observe.columns import Floats, Ints, Rows
-from holdfast.propose.board import Board
-from holdfast.propose.decide import propose
-from holdfast.propose.fleet import Fleet
+from holdfast.observe.node_columns import Floats, Ints, Rows
+from holdfast.propose.decision_view import View, Work
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.verdict_cache import Board
 from holdfast.propose.gpu import Demand, Mix
 from holdfast.propose.gpu.pools import Make
-from holdfast.propose.report import Proposal
+from holdfast.propose.placement import propose
 from holdfast.propose.scores import Scorer
 from holdfast.propose.scores.fragmentation import Packing
-from holdfast.propose.view import View, Work
 
 GPU = "gpu"
 NOW = Instant(1_000, 1_800_000_000_000)

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.fit import demand_of
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaStatus
@@ -20,9 +19,10 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Ask, Open, Pushed, Started, Woken
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
-from holdfast.observe.news import Found, Get, Present, Reached
+from holdfast.observe.watch_events import Found, Get, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 
 # News and answers that come to a component in one piece.

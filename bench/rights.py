@@ -5,18 +5,18 @@ from __future__ import annotations
 import random
 
 from bench.harness import figure, side_by_side
-from holdfast.commit.authorise import holds, request_refusal
+from holdfast.commit.access.authorize import holds, request_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, Group, View
 from holdfast.commit.records import encode
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.identity import ADMINS, Identity
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, Identity
+from holdfast.model.access.rights import Deed, ledger_of
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Bind, Target, Term
-from holdfast.model.rights import Deed, ledger_of
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Record
 

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from bench.harness import figure, percentile
-from holdfast.agent.words import Attempt, Exited, Halt, Launch, Launched
-from holdfast.host.clock import monotonic_ms
+from holdfast.agent.runtime_protocol import Attempt, Exited, Halt, Launch, Launched
+from holdfast.host.process.clock import monotonic_ms
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.model.errors import invariant

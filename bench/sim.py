@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.harness import figure
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import invariant
-from holdfast.model.identity import Identity
 from holdfast.model.machine import (
     Answer,
     Answered,

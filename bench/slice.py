@@ -23,11 +23,11 @@ from typing import TypeVar
 from bench import slice_sim
 from bench.harness import figure, percentile
 from holdfast.agent.work import is_ready
-from holdfast.host.client.following import Listed, follow
+from holdfast.host.client.list_watch import Listed, follow
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
-from holdfast.observe.news import Departed, Present
+from holdfast.observe.watch_events import Departed, Present
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import workload
 from tests.live.slice_plane import SlicePlane

@@ -8,7 +8,7 @@ from bench.harness import figure
 from bench.sim import bare_heap
 from holdfast.model.errors import invariant
 from holdfast.sim.run import Report, Scenario, run
-from holdfast.sim.worlds.slice.scenario import CALM, NODES, SCENARIO
+from holdfast.sim.worlds.end_to_end.scenario import CALM, NODES, SCENARIO
 
 SEEDS = (0, 3, 5)
 REPEAT = 3

@@ -27,7 +27,7 @@ from holdfast.model.transaction import Committed, Compare, Put, Transaction
 from holdfast.store.contract import KEY_END, Batch
 from holdfast.store.memory import Keyspace, MemoryStore
 from holdfast.store.sqlite import SqliteStore, schema
-from holdfast.store.sqlite.pointers import row_id
+from holdfast.store.sqlite.rows import row_id
 
 VALUE_BYTES = 1_500
 SECONDS = 3.0

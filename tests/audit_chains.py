@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.model.audit import GENESIS, AuditRecord, Head, Mutation, encoded, line_of, written
+from holdfast.model.audit.records import (
+    GENESIS,
+    AuditRecord,
+    Head,
+    Mutation,
+    encoded,
+    line_of,
+    written,
+)
 
 
 def chain(

@@ -12,8 +12,8 @@ import pytest
 from _pytest.nodes import Node
 from hypothesis import HealthCheck, settings
 
+from holdfast.host.process.foreground import forget_inherited
 from holdfast.host.runtime import run_as
-from holdfast.host.signals import forget_inherited
 from tests import canaries, old_groups, scale
 from tools import requirements
 

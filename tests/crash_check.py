@@ -26,12 +26,11 @@ from typing import ClassVar
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Applied, Fate, NotApplied
+from holdfast.store.contract import KEY_END, Applied, Fate, NotApplied, Token
+from holdfast.store.sqlite.committed import record as to_record
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.requests import Answer, AskFate, Compact, Request, Write
 from holdfast.store.sqlite.rows import read_values
-from holdfast.store.sqlite.view import record as to_record
-from holdfast.store.tokens import Token
+from holdfast.store.sqlite.writes import Answer, AskFate, Compact, Request, Write
 from tests.crash_vfs import WAYS, Disk, Find, Image, Operation, RecordingVfs
 from tests.store_model import Model
 

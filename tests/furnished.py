@@ -11,15 +11,14 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.context import Settings
-from holdfast.commit.recount import recount
-from holdfast.model import identity as who
+from holdfast.commit.ledgers.recount import recount
 from holdfast.model import keys
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.node import Node, NodeDrain
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.reservation import Intent, Reservation
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import (

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.host.certificates import Authority
-from holdfast.host.headers import TERM_HEADER
-from holdfast.host.plane import Plane
-from holdfast.host.settings import Listen, Settings
-from holdfast.model.identity import ADMINS
+from holdfast.host.client.paths import TERM_HEADER
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.server.server_process import Plane
+from holdfast.host.server.settings import Listen, Settings
+from holdfast.model.access.identity import ADMINS
 from tests.lines import Line
 
 GROUP = "/apis/holdfast.dev/v1"

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.host.certificates import Issued
+from holdfast.host.pki.certificates import Issued
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from holdfast.host.certificates import Authority, Purpose
 from holdfast.host.oidc.envelope import text64
 from holdfast.host.oidc.fetching import DISCOVERY
+from holdfast.host.pki.certificates import Authority, Purpose
 
 KEYS = "/keys"
 

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.host.runtime.cgroups_found import PARENT_VARIABLE
+from holdfast.host.runtime.cgroups.detect import PARENT_VARIABLE
 
 ROOT = Path("/sys/fs/cgroup")
 PARENT = "holdfast-tests"

@@ -14,16 +14,16 @@ import msgspec
 from holdfast.commit.authority import Authority, Limits
 from holdfast.commit.context import Settings
 from holdfast.commit.records import decode
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, Identity
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.node import Device, Node, NodeSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import Resources, Template
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.machine import Answer, Answered, Asked, FateOf, Txn, Wake, Woken
@@ -50,7 +50,6 @@ from holdfast.model.requests import (
 )
 from holdfast.model.time import Instant, timestamp
 from holdfast.model.transaction import Compare, Put, Transaction
-from holdfast.model.versions import object_version
 from holdfast.store.memory import Keyspace
 
 ADMIN = Identity(name="admin", groups=(ADMINS,))

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from holdfast.host.shell import Shell
-from holdfast.model.identity import Identity, server
+from holdfast.host.process.shell import Shell
+from holdfast.model.access.identity import Identity, server
 from holdfast.model.machine import Answer, Asked
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Put, Transaction

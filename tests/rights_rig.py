@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.host.api.presentation import Forms
-from holdfast.host.rights import Rights
+from holdfast.host.api.objects.presentation import Forms
+from holdfast.host.server.rights import Rights
 from holdfast.model.machine import Answered, Range, Started
 from holdfast.model.time import Instant
-from holdfast.observe.hub import Hub
+from holdfast.observe.watch_hub import Hub
 from holdfast.store.memory import Keyspace
 
 

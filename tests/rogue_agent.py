@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.records import decode
-from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model import requests as ask
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.reservation import Intent, ReservationOwner

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from holdfast.model.fit import Demand, DeviceDemand
 from holdfast.model.kinds.node import Device, Node, NodeSpec
 from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.region import Region, RegionSpec
@@ -16,6 +15,7 @@ from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resourc
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.ledger import Amounts, DeviceSlot, Gate, NodeLedger, QuotaLedger, TenantLimits
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.placement.fit import Demand, DeviceDemand
 from holdfast.model.quantity import MILLI
 
 CLASSES = ("gpu", "npu")

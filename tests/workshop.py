@@ -11,10 +11,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.words import Attempt, Halt, Inventory, Launch, Launched, LookAround, Sealed
-from holdfast.host.clock import monotonic_ms
-from holdfast.host.runtime import cgroups_found, limits_closing
+from holdfast.agent.runtime_protocol import (
+    Attempt,
+    Halt,
+    Inventory,
+    Launch,
+    Launched,
+    LookAround,
+    Sealed,
+)
+from holdfast.host.process.clock import monotonic_ms
 from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.cgroups import detect, removal
 from holdfast.host.runtime.runtime import Runtime
 from holdfast.host.runtime.service_tokens import FetchToken
 from holdfast.host.runtime.starting import Options
@@ -197,9 +205,9 @@ def end_all(attempts: Attempts) -> None:
                 with suppress(ProcessLookupError):
                     os.kill(seen.state.shim.pid, signal.SIGKILL)
     # No agent will ever come to this directory again.
-    groups = cgroups_found.find(NODE, attempts.root)
+    groups = detect.find(NODE, attempts.root)
     for attempt in groups.attempts():
-        limits_closing.remove(groups, attempt)
+        removal.remove(groups, attempt)
     groups.retire()
 
 

@@ -1,10 +1,12 @@
-"""Print docs/authority.md from the table in commit/table.py: `make authority-page` rewrites it."""
+"""Print docs/authority.md from the table in commit/authority_table.py: `make authority-page`
+rewrites it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.commit.table import STEPS, Guard, Step
+from holdfast.commit.authority_table import STEPS, Guard, Step
 
 PAGE = Path(__file__).parent.parent / "docs" / "authority.md"
 
@@ -12,7 +14,8 @@ _HEAD = """# The authority table
 
 For each step of a placement: how old its information may be, what can go wrong between seeing and
 doing, who decides when two disagree, and how the action is guarded. Printed by
-`make authority-page` from `src/holdfast/commit/table.py`; a test holds every request to its row.
+`make authority-page` from `src/holdfast/commit/authority_table.py`; a test holds every request to
+its row.
 
 - **alone**: on the actor's own knowledge; being wrong costs only itself.
 - **fresh read**: after a linearizable read sent for this very action.

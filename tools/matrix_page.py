@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.host.api import facades
 from holdfast.host.api.call import Route
+from holdfast.host.api.objects import core_names
+from holdfast.host.api.plane.typed_requests import TYPED
 from holdfast.host.api.routes import GROUP_PATH, table
-from holdfast.host.api.typed import TYPED
 from tools.matrix_rows import GROUPS, IDENTITIES, ROWS, TURNED_AWAY, UNKNOWN
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
@@ -30,8 +30,13 @@ REQUESTS = (
     ),
     "Create",
 )
-_CORE = {facades.NAMESPACE: "v1/namespaces", facades.EVENT: "v1/events", facades.POD: "v1/pods"}
-# Paths beside the router, which have rules of their own. `host/plane` hands them to the server.
+_CORE = {
+    core_names.NAMESPACE: "v1/namespaces",
+    core_names.EVENT: "v1/events",
+    core_names.POD: "v1/pods",
+}
+# Paths beside the router, which have rules of their own. `host/server/server_process` hands them to
+# the server.
 EXTRAS = (
     *("/livez", "/readyz", "/healthz", "/metrics", "/audit", "/ca", "/ca/bundle", "/join"),
     *("/audit/records", "/audit/records?namespace=team-a"),

@@ -28,7 +28,7 @@ from bench.scheduling.plane import (
 )
 from bench.scheduling.shapes import Shape
 from bench.scheduling.spending import Spending, allowed_per_s
-from holdfast.host.creates import CreateForm, packed
+from holdfast.host.client.create_form import CreateForm, packed
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.requests import Create

@@ -18,24 +18,24 @@ from typing import Any
 
 from holdfast.correct.controller import Controller
 from holdfast.correct.status import StatusController
-from holdfast.correct.workload import WorkloadController
-from holdfast.host import components
-from holdfast.host.component import Component
-from holdfast.host.components import Origin
-from holdfast.host.credentials import access_of
-from holdfast.host.remote import Remote
-from holdfast.host.running import say, until_signal
-from holdfast.model import identity as who
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.host.client.api_client import Remote
+from holdfast.host.component import build
+from holdfast.host.component.build import Origin
+from holdfast.host.component.component_process import Component
+from holdfast.host.pki.component_credentials import access_of
+from holdfast.host.process.foreground import say, until_signal
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Rng, Wake
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, Target
 from holdfast.model.time import Instant
-from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache
-from holdfast.observe.news import Follow, Get
-from holdfast.observe.tenure import Tenure
+from holdfast.observe.inflight import Asks
+from holdfast.observe.leader_election import Tenure
+from holdfast.observe.watch_events import Follow, Get
 
 CONTROLLERS: tuple[type[Controller], ...] = (WorkloadController, StatusController)
 BINDS_MAX = 512
@@ -97,7 +97,7 @@ class Blind:
 async def _component(arguments: argparse.Namespace) -> Component:
     origin = Origin(servers=(arguments.server,), pki=arguments.pki, name=arguments.name)
     if arguments.kind == "controllers":
-        return await components.controllers(origin, tuple(it() for it in CONTROLLERS))
+        return await build.controllers(origin, tuple(it() for it in CONTROLLERS))
     identity = who.scheduler(arguments.name)
     access = await asyncio.to_thread(access_of, origin.servers, origin.pki, identity.name)
     machine = Blind(arguments.name, random.SystemRandom())

@@ -24,10 +24,11 @@ import msgspec
 
 from bench.http_load import Connection, connect, request, through
 from bench.scheduling.shapes import DISKS, RACKS, Shape
-from holdfast.host import forwarding
-from holdfast.host.certificates import Authority
-from holdfast.host.credentials import CONTROLLERS, SCHEDULER, identities, provide
-from holdfast.model import identity as who
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.component_credentials import CONTROLLERS, SCHEDULER, identities, provide
+from holdfast.host.server import forwarding
+from holdfast.model.access import identity as who
+from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Replica
@@ -41,7 +42,6 @@ from holdfast.model.requests import (
     Target,
     Term,
 )
-from holdfast.model.wire import decode_trusted
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess
 
 GROUP = "/apis/holdfast.dev/v1"

@@ -7,12 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.host.api import batch, typed, yaml_text
-from holdfast.model import guard
+from holdfast.host.api.objects import batch, yaml_text
+from holdfast.host.api.plane import typed_requests
+from holdfast.model.encoding import json_guard
+from holdfast.model.encoding.wire import decode, encode
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.registry import KINDS, Kind, kind_named
 from holdfast.model.validation import validate
-from holdfast.model.wire import decode, encode
 from tests import hostile
 from tests.documents import document
 from tests.fuzz.nasty import damaged
@@ -65,10 +66,10 @@ GOOD = (RICH, *(json.dumps(document(kind.name)).encode() for kind in KINDS))
 
 def _json(data: bytes) -> str:
     try:
-        tree = guard.parse(data)
+        tree = json_guard.parse(data)
     except Invalid as error:
         return refused(error)
-    assert guard.parse(json.dumps(tree, ensure_ascii=False).encode()) == tree
+    assert json_guard.parse(json.dumps(tree, ensure_ascii=False).encode()) == tree
     return "read"
 
 
@@ -109,7 +110,7 @@ def _batch(data: bytes) -> str:
 
 def _typed(data: bytes) -> str:
     try:
-        found: Any = typed.decoded(data)
+        found: Any = typed_requests.decoded(data)
     except HoldfastError as error:
         return refused(error)
     return "many" if isinstance(found, list) else "one"

@@ -8,7 +8,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser
 
-from holdfast.host.api.doorkeeper import is_whole
+from holdfast.host.api.flow.load_shedder import is_whole
 from tests.fuzz.nasty import damaged
 from tests.fuzz.targets import Target
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.commit.patch import json_patch, merge_patch
+from holdfast.commit.apply.patch import json_patch, merge_patch
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.json_guard import BODY_BYTES_MAX
+from holdfast.model.encoding.wire import decode_tree, encode
 from holdfast.model.errors import Conflict, Invalid
-from holdfast.model.guard import BODY_BYTES_MAX
-from holdfast.model.identity import Identity
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Patch, PatchType
-from holdfast.model.wire import decode_tree, encode
 from tests.fuzz.nasty import numbers, texts, trees
 from tests.fuzz.targets import Target, refused
 from tests.plane import ADMIN, NODES, SCHEDULER, WORKLOADS, Plane

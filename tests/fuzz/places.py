@@ -12,7 +12,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from holdfast.host.api.routes import Router, table
-from holdfast.host.runtime import beneath, log_records, openat2
+from holdfast.host.runtime import safe_paths
+from holdfast.host.runtime.logs import files
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.transaction import Committed, Put, Transaction
@@ -130,12 +131,12 @@ _FOLDER = _Folder()
 def _file(path: str) -> str:
     root = _FOLDER()
     try:
-        beneath.parts(path, "path")
+        safe_paths.parts(path, "path")
     except Invalid as error:
         refused(error)
     try:
-        with beneath.folder(root) as at:
-            fd = openat2.regular(path, at)
+        with safe_paths.folder(root) as at:
+            fd = safe_paths.regular(path, at)
     except OSError:
         return "refused"
     try:
@@ -150,10 +151,10 @@ _AFTER = b"2026-11-16T00:29:27.123456789Z"
 
 
 def _record(line: bytes) -> str:
-    found = log_records.parse(line, 0, _AFTER)
+    found = files.parse(line, 0, _AFTER)
     assert found.time >= _AFTER
-    assert len(found.time) == log_records.TIME_BYTES
-    log_records.Printer(has_times=True).text(found)
+    assert len(found.time) == files.TIME_BYTES
+    files.Printer(has_times=True).text(found)
     return found.kind.decode()
 
 

@@ -7,16 +7,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.host import options, patience
-from holdfast.host.api import negotiation
 from holdfast.host.api.call import parsed_query
-from holdfast.host.api.logs import since
-from holdfast.model import cron, quantity, selectors, versions
+from holdfast.host.api.objects import negotiation
+from holdfast.host.api.plane.logs import since
+from holdfast.host.component import options
+from holdfast.host.server import patience_options
+from holdfast.model import cron, quantity
+from holdfast.model.cron import last_fire, next_fire
+from holdfast.model.encoding import resource_versions
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
-from holdfast.model.field_selector import parse_field_selector
-from holdfast.model.firing import last_fire, next_fire
 from holdfast.model.registry import KINDS, Kind
-from holdfast.model.selector_text import label_selector_text, parse_label_selector
+from holdfast.model.selection import selectors
+from holdfast.model.selection.field_selector import parse_field_selector
+from holdfast.model.selection.selector_text import label_selector_text, parse_label_selector
 from tests.fuzz.nasty import numbers, texts, words
 from tests.fuzz.targets import Target, refused
 
@@ -77,11 +80,11 @@ def _cron(text: str) -> str:
 
 def _version(text: str) -> str:
     try:
-        found = versions.parse_version(text)
+        found = resource_versions.parse_version(text)
     except Invalid as error:
         return refused(error)
     number = 2 * found.revision + found.is_complete
-    assert versions.parse_version(str(number)) == found
+    assert resource_versions.parse_version(str(number)) == found
     return "read"
 
 
@@ -93,7 +96,7 @@ def _time(text: str) -> str:
         read = "read"
     except Rejected as error:
         refused(error)
-    for reader in (options.duration, patience.seconds):
+    for reader in (options.duration, patience_options.seconds):
         try:
             reader("--x", text)
             read = "read"

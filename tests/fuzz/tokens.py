@@ -10,14 +10,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.host import authentication, join_tokens
-from holdfast.host.api import decisions, reads
+from holdfast.host.api.objects import reads
+from holdfast.host.api.plane import decisions
 from holdfast.host.oidc import keys
 from holdfast.host.oidc.config import Issuer
 from holdfast.host.oidc.envelope import text64
 from holdfast.host.oidc.issuers import Issuers
+from holdfast.host.pki import join_tokens
+from holdfast.host.server import authentication
 from holdfast.model.errors import Forbidden, Invalid, Rejected
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
+from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
 from tests.fuzz.nasty import damaged, numbers, texts, words
 from tests.fuzz.targets import Target, refused

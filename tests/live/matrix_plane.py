@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.authentication import hashed
-from holdfast.host.certificates import Authority, Issued, Purpose
-from holdfast.host.headers import OPERATION_HEADER, TERM_HEADER
-from holdfast.model.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
+from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
+from holdfast.host.pki.certificates import Authority, Issued, Purpose
+from holdfast.host.server.authentication import hashed
+from holdfast.model.access.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
 from tests.canaries import canary, plant
 from tests.lines import Answer, Line, Wish
 from tests.live.plane_process import PlaneProcess

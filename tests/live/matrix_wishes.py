@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.host.api.call import Route
-from holdfast.host.forwarding import PATH as FORWARDS
-from holdfast.host.join_words import JOIN_PATH
+from holdfast.host.pki.join_protocol import JOIN_PATH
+from holdfast.host.server.forwarding import PATH as FORWARDS
 from holdfast.model.refusal import Reason
 from tests.lines import MERGE, Answer, Wish
 from tests.live.matrix_plane import BUSY, GROUP, IDLE, WAITING

@@ -17,12 +17,12 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from holdfast.host.certificates import Authority
 from holdfast.host.client import Access, Client, from_kubeconfig
+from holdfast.host.pki.certificates import Authority
+from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import AcquireLease, Term
-from holdfast.model.wire import decode_trusted
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import free_ports
 from tests.patience import PATIENCE_S

@@ -27,11 +27,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from holdfast.agent.words import Attempt
+from holdfast.agent.runtime_protocol import Attempt
 from holdfast.agent.work import is_ready
 from holdfast.host.client import Access, Client, from_kubeconfig
-from holdfast.host.credentials import AGENT, identities, provide
-from holdfast.host.join_tokens import create_token, parse
+from holdfast.host.pki.component_credentials import AGENT, identities, provide
+from holdfast.host.pki.join_tokens import create_token, parse
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.replica import Replica

@@ -15,15 +15,15 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.host.audit.reading import records as read_records
 from holdfast.host.audit.segments import FOLDER
+from holdfast.host.audit.segments import records as read_records
 from holdfast.host.audit.serving import PATH, Records
-from holdfast.host.certificates import Authority, serial_of
-from holdfast.host.join_tokens import create_token
-from holdfast.host.joining import joined
-from holdfast.host.options import duration
-from holdfast.model.audit import Mutation, mutation_of
-from holdfast.model.kinds.role import RoleBinding, RoleRef, Subject
+from holdfast.host.component.options import duration
+from holdfast.host.pki.certificates import Authority, serial_of
+from holdfast.host.pki.join_tokens import create_token
+from holdfast.host.pki.node_join import joined
+from holdfast.model.audit.records import Mutation, mutation_of
+from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta

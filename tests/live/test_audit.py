@@ -14,11 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import root
-from holdfast.host.audit.reading import records
-from holdfast.host.audit.segments import FOLDER, segments
+from holdfast.host.audit.segments import FOLDER, records, segments
 from holdfast.host.audit.standing import PATH, Standing
 from holdfast.host.client import Client
-from holdfast.model.audit import Mutation, mutation_of
+from holdfast.model.audit.records import Mutation, mutation_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, AcquireLease, Term
 from tests.etcd_cluster import EtcdCluster

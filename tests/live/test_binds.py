@@ -23,15 +23,7 @@ from holdfast.model.kinds.template import Resources, Template
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.requests import (
-    Accepted,
-    Bind,
-    BindTogether,
-    Move,
-    RegisterNode,
-    Target,
-    Term,
-)
+from holdfast.model.requests import Accepted, Bind, BindTogether, Move, RegisterNode, Target, Term
 from tests.live.plane_process import PATIENT, PlaneProcess, take_lease
 from tests.live.relay import Relay
 

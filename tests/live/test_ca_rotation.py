@@ -21,13 +21,13 @@ import pytest
 from cryptography import x509
 
 from holdfast.cli.main import main
-from holdfast.host.bearer_tokens import create_bearer
 from holdfast.host.client import Access, Client, from_kubeconfig
-from holdfast.host.credentials import identities, provide
-from holdfast.host.kubeconfig import kubeconfig
-from holdfast.host.trust_bundle import common_name, names, unproven
+from holdfast.host.pki.bearer_tokens import create_bearer
+from holdfast.host.pki.component_credentials import identities, provide
+from holdfast.host.pki.kubeconfig import kubeconfig
+from holdfast.host.pki.trust_bundle import common_name, names, unproven
+from holdfast.model.access.identity import ADMINS
 from holdfast.model.errors import HoldfastError, Unavailable
-from holdfast.model.identity import ADMINS
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant

@@ -18,19 +18,19 @@ import pytest
 
 from holdfast.agent.work import is_ready
 from holdfast.host.client import Client
-from holdfast.host.credentials import AGENT, SCHEDULER, access_of, identities, provide
-from holdfast.host.join_tokens import create_token, parse
-from holdfast.host.options import duration
+from holdfast.host.component.options import duration
+from holdfast.host.pki.component_credentials import AGENT, SCHEDULER, access_of, identities, provide
+from holdfast.host.pki.join_tokens import create_token, parse
 from holdfast.model import keys
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.heartbeat import server_scope
-from holdfast.model.identity import Identity
+from holdfast.model.kinds.access import Token
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.token import Token
 from holdfast.model.lifecycle import State
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_struct
-from holdfast.model.wire import decode_trusted
 from holdfast.store.sqlite import SqliteStore
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT, PlaneProcess, workload
 from tests.patience import PATIENCE_S, STORY_S

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.client import Access
-from holdfast.host.credentials import access_of, provide
-from holdfast.host.join_tokens import create_token
-from holdfast.host.joining import joined
-from holdfast.host.remote import Remote
-from holdfast.model import identity as who
+from holdfast.host.client.api_client import Remote
+from holdfast.host.pki.component_credentials import access_of, provide
+from holdfast.host.pki.join_tokens import create_token
+from holdfast.host.pki.node_join import joined
+from holdfast.model.access import identity as who
 from holdfast.model.errors import Forbidden, Unavailable
 from holdfast.model.heartbeat import HeardOf, Renew
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import RegisterNode
-from holdfast.observe.news import SERVERS, Found, Get
+from holdfast.observe.watch_events import SERVERS, Found, Get
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
 from tests.patience import STORY_S

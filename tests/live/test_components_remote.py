@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.certificates import Authority
 from holdfast.host.client import Access
-from holdfast.host.remote import Remote
-from holdfast.host.shell import Shell
-from holdfast.model import identity as who
+from holdfast.host.client.api_client import Remote
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.process.shell import Shell
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Expired, InvariantBroken, OutcomeUnknown, Unavailable
 from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node, NodeSpec
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
+from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Ended, Leave, Open, Pushed
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
@@ -40,7 +40,7 @@ from holdfast.model.requests import (
 )
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.news import SERVERS, Departed, Follow, Found, Get, Present, Reached
+from holdfast.observe.watch_events import SERVERS, Departed, Follow, Found, Get, Present, Reached
 from tests.live.plane_process import PlaneProcess, until, workload
 from tests.patience import PATIENCE_S, STORY_S
 from tests.puppet import Puppet

@@ -13,9 +13,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.words import Attempt, Check, Clear, Exited, NotLaunched, Probe, Probed
-from holdfast.host.runtime import cgroups_found, containers, ended_logs, shim_binary
-from holdfast.host.runtime.cgroups_mounted import mounted
+from holdfast.agent.runtime_protocol import (
+    Attempt,
+    Check,
+    Clear,
+    Exited,
+    NotLaunched,
+    Probe,
+    Probed,
+)
+from holdfast.host.runtime import shim_binary
+from holdfast.host.runtime.cgroups import detect
+from holdfast.host.runtime.cgroups.groups import mounted
+from holdfast.host.runtime.containers import containers
+from holdfast.host.runtime.logs import ended
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Process
@@ -53,7 +64,7 @@ def image(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("no static busybox is installed here")
     folder = tmp_path / "replicas"
     folder.mkdir()
-    groups = cgroups_found.find(NODE, folder)
+    groups = detect.find(NODE, folder)
     try:
         containers.check(folder, groups, shim_binary.find())
     except Unavailable as problem:
@@ -202,7 +213,7 @@ def test_a_container_is_adopted_by_the_next_agent(image: Path) -> None:
             assert (await later.heard(Exited, attempt)).process.exit_code == 5
             later.do(Clear(attempt.uid))
             await later.inventory()
-            assert os.listdir(later.folder) == [ended_logs.FOLDER]
+            assert os.listdir(later.folder) == [ended.FOLDER]
 
     play(story())
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.agent.work import is_ready
-from holdfast.host.runtime import cgroups_found, containers, shim_binary
+from holdfast.host.runtime import shim_binary
+from holdfast.host.runtime.cgroups import detect
+from holdfast.host.runtime.containers import containers
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
@@ -30,7 +32,7 @@ def images(tmp_path: Path) -> Path:
         pytest.skip("no static busybox is installed here")
     folder = tmp_path / "probe"
     folder.mkdir()
-    groups = cgroups_found.find(NODE, folder)
+    groups = detect.find(NODE, folder)
     try:
         containers.check(folder, groups, shim_binary.find())
     except Unavailable as problem:

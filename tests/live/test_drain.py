@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.drain_progress import DRAINED
-from holdfast.model.disruption import is_available
+from holdfast.correct.drain import DRAINED
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import Disruption, Workload
 from holdfast.model.meta import ConditionStatus, condition
+from holdfast.model.placement.disruption import is_available
 from tests.live.plane_process import ROOT
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.live.test_serving import AGENT, Visitor, service, serving

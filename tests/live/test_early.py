@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.host.join_words import JOIN_PATH
+from holdfast.host.pki.join_protocol import JOIN_PATH
 from holdfast.model.kinds.workload import Workload
 from tests.live.plane_process import PlaneProcess
 from tests.patience import PATIENCE_S

@@ -23,10 +23,10 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import root
 from holdfast.host.audit.standing import PATH, Standing
-from holdfast.host.encrypting import FILE, WHOLE_FILE
+from holdfast.host.server.encryption import FILE, WHOLE_FILE
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
-from holdfast.store.sqlite.pointers import checksum
+from holdfast.store.sqlite.rows import checksum
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess, until
 from tests.patience import PATIENCE_S

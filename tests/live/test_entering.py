@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Attempt, Exited, Halt
+from holdfast.agent.runtime_protocol import Attempt, Exited, Halt
 from holdfast.host.runtime import shim_binary
-from holdfast.host.runtime.entering import Ended, Entered, entered, pieces
+from holdfast.host.runtime.enter_namespaces import Ended, Entered, entered, pieces
 from holdfast.model.kinds.template import EnvVar, Template
 from tests.patience import PATIENCE_S
 from tests.workshop import Workshop, command, eventually, is_running, play, workshop

@@ -15,12 +15,12 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.host.certificates import Authority
 from holdfast.host.client import Client
-from holdfast.host.forwarding import PATH, encoded
-from holdfast.host.settings import peer_host
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.server.forwarding import PATH, encoded
+from holdfast.host.server.settings import peer_host
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import Forward, Remove
 from holdfast.observe.retry import RetryPolicy

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.certificates import Authority
+from holdfast.host.pki.certificates import Authority
 from holdfast.model.registry import kind_named
 from tests import hostile_bodies, hostile_requests
 from tests.hostile import DOCUMENTS, Hostile

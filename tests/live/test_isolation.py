@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Attempt, Exited, Sealed
-from holdfast.host.options import add_components, agent_settings
+from holdfast.agent.runtime_protocol import Attempt, Exited, Sealed
+from holdfast.host.component.options import add_components, agent_settings
 from holdfast.host.runtime.starting import Options
 from holdfast.model.kinds.template import EnvVar, File, Port, SecretRef, Template
 from tests.workshop import Workshop, is_running, play, workshop

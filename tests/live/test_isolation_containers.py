@@ -19,9 +19,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.words import Attempt, Check, Exited, Launched, NotLaunched, Probe, Probed
-from holdfast.host.runtime import cgroups_found, containers, shim_binary
-from holdfast.host.runtime.limits import CPU, MEMORY
+from holdfast.agent.runtime_protocol import (
+    Attempt,
+    Check,
+    Exited,
+    Launched,
+    NotLaunched,
+    Probe,
+    Probed,
+)
+from holdfast.host.runtime import shim_binary
+from holdfast.host.runtime.cgroups import detect
+from holdfast.host.runtime.cgroups.limits import CPU, MEMORY
+from holdfast.host.runtime.containers import containers
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import File, HttpAction, Port, TcpAction, Template
 from holdfast.model.kinds.template import Runtime as RuntimeKind
@@ -83,7 +93,7 @@ class Plant:
 @pytest.fixture(scope="module")
 def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:
     folder = tmp_path_factory.mktemp("plant")
-    groups = cgroups_found.find(NODE, folder)
+    groups = detect.find(NODE, folder)
     try:
         containers.check(folder, groups, shim_binary.find())
     except Unavailable as problem:

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.client.following import Listed, follow
+from holdfast.host.client.list_watch import Listed, follow
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Stage
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe.news import Present
+from holdfast.observe.watch_events import Present
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Attempt, Check, Exited, NotLaunched, Probe, Probed
-from holdfast.host.runtime.levels import offered
+from holdfast.agent.runtime_protocol import Attempt, Check, Exited, NotLaunched, Probe, Probed
+from holdfast.host.runtime.isolation_levels import offered
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import ExecAction, Port, TcpAction
 from tests.live.test_isolation import ACME, options_of

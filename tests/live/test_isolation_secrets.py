@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.words import Attempt, Exited, NotLaunched, Sealed
+from holdfast.agent.runtime_protocol import Attempt, Exited, NotLaunched, Sealed
 from holdfast.host.runtime import secret_files, service_tokens
 from holdfast.host.runtime.service_tokens import Fetched
 from holdfast.model.kinds.template import File, SecretRef, ServiceToken, Template

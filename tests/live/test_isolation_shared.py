@@ -16,8 +16,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Attempt, Check, Exited, Launched, PortsOpened, Probe, Probed
-from holdfast.host.runtime import disk, keeping, ports, shim_binary
+from holdfast.agent.runtime_protocol import (
+    Attempt,
+    Check,
+    Exited,
+    Launched,
+    PortsOpened,
+    Probe,
+    Probed,
+)
+from holdfast.host.runtime import ports, shim_binary, supervisor
+from holdfast.host.runtime.cgroups import disk
 from holdfast.model.kinds.template import (
     ExecAction,
     HttpAction,
@@ -73,7 +82,7 @@ def test_no_address_of_a_tenant_leads_to_another_one_s_listener(
     """Neither when the port was taken before the start nor when it is taken afterwards: the work
     is ended with the reason, and no probe of it is answered by someone else. [H1, H3]
     """
-    monkeypatch.setattr(keeping, "PORTS_LOOK_S", 0.1)
+    monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 0.1)
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
@@ -97,8 +106,8 @@ def test_a_probe_is_not_answered_by_another_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is ready by a probe is so by its own listener. [H1, H3]"""
-    monkeypatch.setattr(keeping, "PORTS_LOOK_S", 600.0)
-    monkeypatch.setattr(keeping, "OPENING_S", 0.0)
+    monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 600.0)
+    monkeypatch.setattr(supervisor, "OPENING_S", 0.0)
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
@@ -159,8 +168,8 @@ def test_a_port_counts_as_opened_once_the_work_itself_listens_there(
             # Work of which nobody else can take the ports has none to be opened.
             whose = Template(command=("sleep", "600"))
             assert (await one.heard(Launched, one.launch(whose, namespace=ACME))).unopened == ()
-        monkeypatch.setattr(keeping, "PORTS_LOOK_S", 600.0)
-        monkeypatch.setattr(keeping, "OPENING_S", 0.0)
+        monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 600.0)
+        monkeypatch.setattr(supervisor, "OPENING_S", 0.0)
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as two:
             found = {it.attempt: it.unopened for it in (await two.inventory()).items}
             assert found[mine] == ("never",)
@@ -182,7 +191,7 @@ def test_a_listener_at_another_address_ends_no_work_of_another_tenant(
     """Neither work that listens itself nor work that is about to, as at each of its restarts. A
     tenant could otherwise end what it wants of others. [H1, H3]
     """
-    monkeypatch.setattr(keeping, "PORTS_LOOK_S", 0.1)
+    monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 0.1)
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:

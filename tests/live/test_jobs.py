@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.jobs import RELEASED_KEPT_MAX
-from holdfast.model.jobs import finished
+from holdfast.correct.jobs.index_runs import RELEASED_KEPT_MAX
+from holdfast.model.jobs import finished, scheduled_at
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Resources, RestartPolicy, Template
 from holdfast.model.kinds.workload import (
@@ -30,7 +30,6 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.runs import scheduled_at
 from tests.live.slice_plane import IS_LONG, LONG_FENCE, SlicePlane
 
 COMPLETIONS, PARALLELISM = (500, 50) if IS_LONG else (60, 20)

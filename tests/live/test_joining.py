@@ -16,18 +16,18 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.cli.household import Household, Plan
-from holdfast.host import joining
-from holdfast.host.certificates import Authority
+from holdfast.cli.local_plane import Household, Plan
 from holdfast.host.client import Access, Client
 from holdfast.host.client.answers import Answer
 from holdfast.host.client.transport import Transport
-from holdfast.host.join_tokens import create_token, new_token, parse
-from holdfast.host.join_words import JOIN_PATH, JoinRequest
-from holdfast.host.joining import NodeFiles, joined
+from holdfast.host.pki import node_join
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.join_protocol import JOIN_PATH, JoinRequest
+from holdfast.host.pki.join_tokens import create_token, new_token, parse
+from holdfast.host.pki.node_join import NodeFiles, joined
 from holdfast.model.errors import Forbidden, Invalid, Missing, Unavailable
+from holdfast.model.kinds.access import Token
 from holdfast.model.kinds.node import Node, NodeSpec
-from holdfast.model.kinds.token import Token
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import RegisterNode
@@ -209,7 +209,7 @@ def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Pat
         with pytest.raises(Invalid, match="is not of the plane that the join token is for"):
             await joined((plane.url,), "n1", folder / "agent", text.text)
         sent = foreign.pem + plane.access().ca
-        pinned = joining._proven(sent, b"", parse(text.text))
+        pinned = node_join._proven(sent, b"", parse(text.text))
         assert pinned == (foreign.pem, b"")
         with pytest.raises(Unavailable):
             await joined(("https://127.0.0.1:1",), "n1", folder / "agent", text.text)
@@ -259,7 +259,7 @@ def test_a_node_gets_a_new_certificate_by_the_one_that_it_has(
     async def story(plane: PlaneProcess, folder: Path) -> None:
         agent, servers = folder / "agent", (plane.url,)
         first = await joined(servers, "n1", agent, await token_for(plane, "n1"))
-        monkeypatch.setattr(joining, "RENEW_FROM", 0)
+        monkeypatch.setattr(node_join, "RENEW_FROM", 0)
         said: list[str] = []
         assert await joined(servers, "n1", agent, say=said.append) == first
         assert "there is no node n1" in said[0]

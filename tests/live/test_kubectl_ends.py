@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.certificates import Authority
-from holdfast.model.kinds.role import Role
+from holdfast.host.pki.certificates import Authority
+from holdfast.model.kinds.access import Role
 from tests.live.kubectls import Kubectl, binaries, ends, listed, params, role, workload
 from tests.live.plane_process import PlaneProcess, take_lease
 

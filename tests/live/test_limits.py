@@ -12,11 +12,13 @@ from tempfile import TemporaryDirectory
 import msgspec
 import pytest
 
-from holdfast.agent.words import Attempt, Clear, Exited, Launched
-from holdfast.host.runtime import cgroups, cgroups_found, devices, ended_logs
-from holdfast.host.runtime.cgroups import Cgroups
-from holdfast.host.runtime.cgroups_mounted import mounted
-from holdfast.host.runtime.limits import Limits
+from holdfast.agent.runtime_protocol import Attempt, Clear, Exited, Launched
+from holdfast.host.runtime import devices
+from holdfast.host.runtime.cgroups import detect
+from holdfast.host.runtime.cgroups import groups as cgroups
+from holdfast.host.runtime.cgroups.groups import Cgroups, mounted
+from holdfast.host.runtime.cgroups.limits import Limits
+from holdfast.host.runtime.logs import ended as ended_logs
 from holdfast.host.runtime.starting import Options
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.node import Device
@@ -45,7 +47,7 @@ HOG = Template(command=("/usr/bin/env", "python3", "-c", MEMORY), limits=Resourc
 @pytest.fixture
 def groups(tmp_path: Path) -> Iterator[Cgroups]:
     """The groups of the test's own agent; skipped where the machine has none to give."""
-    found = cgroups_found.find(NODE, tmp_path / "replicas")
+    found = detect.find(NODE, tmp_path / "replicas")
     lacking = {"cpu", "memory", "pids"} - set(found.controllers)
     if lacking:
         found.retire()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Exited, Launch, Launched, NotLaunched, Sealed
-from holdfast.host.clock import monotonic_ms
+from holdfast.agent.runtime_protocol import Exited, Launch, Launched, NotLaunched, Sealed
+from holdfast.host.process.clock import monotonic_ms
 from holdfast.model.kinds.template import EnvVar, File, SecretRef, Template
 from tests.workshop import Attempt, Workshop, command, new_uid, play, workshop
 

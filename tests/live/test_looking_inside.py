@@ -22,8 +22,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.host.certificates import Authority
 from holdfast.host.client import from_kubeconfig
+from holdfast.host.pki.certificates import Authority
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State

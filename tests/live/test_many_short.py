@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Attempt, Clear, Exited
-from holdfast.host.runtime import cgroups_found
-from holdfast.host.runtime.cgroups_mounted import mounted
+from holdfast.agent.runtime_protocol import Attempt, Clear, Exited
+from holdfast.host.runtime.cgroups import detect
+from holdfast.host.runtime.cgroups.groups import mounted
 from holdfast.model.kinds.template import Template
 from tests.workshop import NODE, Workshop, eventually, new_uid, play, workshop
 
@@ -42,7 +42,7 @@ def resident_kb() -> int:
 
 def groups(folder: Path) -> int:
     """The groups of this test's own agent."""
-    relative = cgroups_found.find(NODE, folder).relative
+    relative = detect.find(NODE, folder).relative
     folders = (it.root / relative for it in mounted())
     return sum(1 for it in folders if it.exists() for path in it.iterdir() if path.is_dir())
 

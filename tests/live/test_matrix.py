@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import plane as plane_module
 from holdfast.host.api.app import Api
 from holdfast.host.api.routes import table
-from holdfast.host.plane import Plane
-from holdfast.host.settings import Listen, Settings
+from holdfast.host.server import server_process as plane_module
+from holdfast.host.server.server_process import Plane
+from holdfast.host.server.settings import Listen, Settings
 from tests.lines import TurnedAway
 from tests.live.matrix_plane import MatrixPlane
 from tests.live.matrix_wishes import NONE, Probe, Wishes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Forbidden
-from holdfast.model.kinds.quota import ObjectCaps, Quota, QuotaSpec
+from holdfast.model.kinds.tenant import ObjectCaps, Quota, QuotaSpec
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
 from tests.live.plane_process import PlaneProcess

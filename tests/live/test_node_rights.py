@@ -13,17 +13,17 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.host.certificates import Authority
 from holdfast.host.client import Client
-from holdfast.host.client.following import Listed, follow
+from holdfast.host.client.list_watch import Listed, follow
+from holdfast.host.pki.certificates import Authority
 from holdfast.model import quantity
 from holdfast.model.errors import Forbidden, HoldfastError, Missing
+from holdfast.model.kinds.access import Token
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.kinds.token import Token
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta

@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from holdfast.host.certificates import Authority
 from holdfast.host.oidc import fetching
 from holdfast.host.oidc.config import Issuer
 from holdfast.host.oidc.fetching import DISCOVERY, DOCUMENT_BYTES_MAX, Fetching
 from holdfast.host.oidc.issuers import Issuers, KnownIssuer
-from holdfast.model.kinds.revocation import Revocation, RevocationSpec
+from holdfast.host.pki.certificates import Authority
+from holdfast.model.access.credential_life import revocation_name
+from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.revocations import revocation_name
 from tests.lines import Line, Wish
 from tests.live.plane_process import PlaneProcess, until
 from tests.oidc_issuer import KEYS, HttpsIssuer, Signer

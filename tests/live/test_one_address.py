@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from holdfast.cli.standing import Line, judged, verdict
+from holdfast.cli.health_report import Line, judged, verdict
 from holdfast.cli.status import gathered
 from holdfast.host.client import Client
 from holdfast.model.kinds.node import Node, NodePhase

@@ -10,7 +10,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
-from holdfast.host.api.openapi import document
+from holdfast.host.api.plane.openapi import document
 from tests.live.plane_process import PlaneProcess
 from tests.patience import PATIENCE_S
 from tests.scale import scaled

@@ -15,9 +15,8 @@ import msgspec
 import pytest
 
 from bench.http_load import Connection, connect, request
-from holdfast.host.certificates import Authority
-from holdfast.model.kinds.quota import Quota, QuotaSpec
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.host.pki.certificates import Authority
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
 from tests.etcd_cluster import EtcdCluster

@@ -9,17 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Attempt, Check, Launched, Probe, Probed
+from holdfast.agent.runtime_protocol import Attempt, Check, Launched, Probe, Probed
 from holdfast.host.runtime.shim_binary import ISOLATIONS
 from holdfast.model.errors import Unavailable
-from holdfast.model.kinds.template import (
-    EnvVar,
-    ExecAction,
-    HttpAction,
-    Port,
-    TcpAction,
-    Template,
-)
+from holdfast.model.kinds.template import EnvVar, ExecAction, HttpAction, Port, TcpAction, Template
 from tests.patience import PATIENCE_S
 from tests.workshop import Workshop, command, eventually, is_running, play, workshop
 

@@ -11,9 +11,8 @@ import aiohttp
 import pytest
 
 from holdfast.agent.work import is_ready
-from holdfast.host.audit.reading import records
-from holdfast.host.audit.segments import FOLDER
-from holdfast.model.audit import mutation_of
+from holdfast.host.audit.segments import FOLDER, records
+from holdfast.model.audit.records import mutation_of
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.secret import Secret

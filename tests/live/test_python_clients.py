@@ -18,8 +18,8 @@ from kubernetes import config, dynamic
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 
-from holdfast.host.certificates import Authority
-from holdfast.host.kubeconfig import kubeconfig
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.kubeconfig import kubeconfig
 from tests.live.kubectls import role, workload
 from tests.live.plane_process import ROOT, PlaneProcess
 from tests.patience import PATIENCE_S

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import root
-from holdfast.commit.recount import recount
-from holdfast.host.errands import QUARANTINE_PATH
+from holdfast.commit.ledgers.recount import recount
+from holdfast.host.client.questions import QUARANTINE_PATH
 from holdfast.model import keys
+from holdfast.model.access.identity import OPERATORS
 from holdfast.model.errors import HoldfastError
-from holdfast.model.identity import OPERATORS
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta

@@ -19,17 +19,16 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.cli.revoking import revoked
-from holdfast.host.bearer_tokens import create_bearer, groups_for
-from holdfast.host.certificates import Authority
+from holdfast.cli.revoke import revoked
 from holdfast.host.client import Access, Client
-from holdfast.host.join_tokens import create_token
-from holdfast.host.joining import NodeFiles, joined
+from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.join_tokens import create_token
+from holdfast.host.pki.node_join import NodeFiles, joined
 from holdfast.model.errors import Forbidden
+from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject, Token
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.role import RoleBinding, RoleRef, Subject
-from holdfast.model.kinds.token import Token
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.etcd_cluster import EtcdCluster

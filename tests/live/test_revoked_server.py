@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.attending import Attending
-from holdfast.host.certificates import Authority
 from holdfast.host.client.access import Access
-from holdfast.host.discovering import Discovering
-from holdfast.host.remote import Remote
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.revocation import Revocation, RevocationSpec
+from holdfast.host.client.api_client import Remote
+from holdfast.host.client.server_discovery import Discovering
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.tunnel.agent_end import Attending
+from holdfast.model.access.credential_life import revocation_name
+from holdfast.model.access.identity import Identity
+from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.revocations import revocation_name
 from tests.live.plane_process import PlaneProcess
 from tests.patience import PATIENCE_S
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.certificates import Authority
-from holdfast.host.kubeconfig import kubeconfig
-from holdfast.model.roles import HELD_BY, ROLES
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.kubeconfig import kubeconfig
+from holdfast.model.access.roles import HELD_BY, ROLES
 from tests.live.kubectls import Binary, Kubectl, binaries, params, workload
 from tests.live.plane_process import PlaneProcess
 from tests.patience import PATIENCE_S

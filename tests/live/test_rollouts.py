@@ -17,8 +17,7 @@ from holdfast.agent.work import is_ready
 from holdfast.model.errors import Conflict, Missing
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.template import EnvVar, Template
-from holdfast.model.kinds.workload import Workload
-from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.kinds.workload import Workload, WorkloadRevision
 from tests.live.plane_process import workload
 from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.live.witness import template

@@ -20,22 +20,22 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from holdfast.host.bearer_tokens import create_bearer
-from holdfast.host.certificates import Authority
 from holdfast.host.client import Access, Client
-from holdfast.host.join_tokens import create_token
-from holdfast.host.joining import NodeFiles, joined, renewed
-from holdfast.host.remote import Remote
-from holdfast.host.rotation import Rotation
+from holdfast.host.client.api_client import Remote
+from holdfast.host.pki.bearer_tokens import create_bearer
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.component_credentials import Rotation
+from holdfast.host.pki.join_tokens import create_token
+from holdfast.host.pki.node_join import NodeFiles, joined, renewed
+from holdfast.model.access.identity import ADMINS, agent
 from holdfast.model.errors import HoldfastError
-from holdfast.model.identity import ADMINS, agent
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import RegisterNode
-from holdfast.observe.news import SERVERS, Follow, Get
 from holdfast.observe.retry import RetryPolicy
+from holdfast.observe.watch_events import SERVERS, Follow, Get
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
 from tests.live.slice_plane import PLACE, SlicePlane

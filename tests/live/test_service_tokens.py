@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.certificates import Authority
+from holdfast.host.pki.certificates import Authority
+from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.role import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import (
+from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     Attempt,
     Clear,
@@ -20,8 +20,8 @@ from holdfast.agent.words import (
     Launched,
     NotLaunched,
 )
-from holdfast.host.clock import boot_id, monotonic_ms
-from holdfast.host.runtime import cgroups_found
+from holdfast.host.process.clock import boot_id, monotonic_ms
+from holdfast.host.runtime.cgroups import detect
 from holdfast.host.runtime.survivors import start_of
 from holdfast.model.kinds.template import Port, Template
 from tests.workshop import command, eventually, is_running, marked, pid_of, play, workshop
@@ -113,7 +113,7 @@ def test_work_whose_directory_is_gone_is_ended_before_anything_is_said_of_it(
     """No directory proves that nothing was started: a second copy would run beside it. The work of
     another agent on the same machine is left alone. [INV2, C6.4]"""
     if not has_groups:
-        monkeypatch.setattr(cgroups_found, "mounted", lambda _proc: [])
+        monkeypatch.setattr(detect, "mounted", lambda _proc: [])
 
     async def story() -> None:
         folder, beside = tmp_path / "replicas", tmp_path / "others"

@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import DEADLINE_PASSED, Attempt, Exited, Extend, Launched, NotLaunched
-from holdfast.host.clock import boot_id, monotonic_ms
+from holdfast.agent.runtime_protocol import (
+    DEADLINE_PASSED,
+    Attempt,
+    Exited,
+    Extend,
+    Launched,
+    NotLaunched,
+)
+from holdfast.host.process.clock import boot_id, monotonic_ms
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.records import PROTOCOL
 from tests.patience import PATIENCE_S

@@ -12,15 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Exited, Launched, NotLaunched
-from holdfast.model.kinds.template import (
-    EnvVar,
-    File,
-    Port,
-    Protocol,
-    SecretRef,
-    Template,
-)
+from holdfast.agent.runtime_protocol import Exited, Launched, NotLaunched
+from holdfast.model.kinds.template import EnvVar, File, Port, Protocol, SecretRef, Template
 from tests.workshop import command, eventually, marked, play, workshop
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Attempt, Exited, Halt, Launched
+from holdfast.agent.runtime_protocol import Attempt, Exited, Halt, Launched
 from holdfast.host.runtime.shim_binary import ISOLATIONS, find
 from holdfast.model.errors import Unavailable
 from tests.workshop import Workshop, command, eventually, is_running, marked, play, workshop

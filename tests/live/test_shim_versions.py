@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Exited, Extend, Halt
-from holdfast.host.clock import monotonic_ms
+from holdfast.agent.runtime_protocol import Exited, Extend, Halt
+from holdfast.host.process.clock import monotonic_ms
 from holdfast.host.runtime import shim_binary
 from holdfast.host.runtime.records import PROTOCOL
 from holdfast.host.runtime.shim_build import SOURCE, build

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Exited
+from holdfast.agent.runtime_protocol import Exited
 from holdfast.model.kinds.template import Template
 from tests.ignoring import below, ignoring, kept_from
 from tests.patience import STORY_S

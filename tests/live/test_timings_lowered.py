@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.standing import judged
+from holdfast.cli.health_report import judged
 from holdfast.cli.status import gathered
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica

@@ -11,11 +11,10 @@ from click.testing import CliRunner
 
 from holdfast import __version__
 from holdfast.cli.main import root
-from holdfast.cli.upgrading import raised
+from holdfast.cli.upgrade import raised
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import Conflict
-from holdfast.model.plane_format import FORMAT
-from holdfast.model.upgrade import Raise, is_older
+from holdfast.model.plane_format import FORMAT, Raise, is_older
 from tests.live.slice_plane import LONG_FENCE, Part, SlicePlane
 
 NEXT_VERSION = "99.0.0"

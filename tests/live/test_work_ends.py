@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent.work import is_ready
-from holdfast.host.runtime import cgroups_found
+from holdfast.host.runtime.cgroups import detect
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica
 from holdfast.model.lifecycle import State
 from tests.live.plane_process import workload
@@ -22,7 +22,7 @@ SMALL = {"cpu": "100m", "memory": "16Mi"}
 
 def has_limits(folder: Path) -> bool:
     """Whether memory can be limited here at all."""
-    groups = cgroups_found.find(NODE, folder)
+    groups = detect.find(NODE, folder)
     groups.retire()
     return "memory" in groups.controllers
 

@@ -27,7 +27,7 @@ import msgspec
 from holdfast.commit.authority import Authority
 from holdfast.commit.records import decode
 from holdfast.model import keys
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.machine import Asked as AskedOf
 from holdfast.model.machine import FateOf, Txn
 from holdfast.model.refusal import Refusal

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model import identity as who
 from holdfast.model import keys
 from holdfast.model import requests as ask
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
+from holdfast.model.jobs import run_of
 from holdfast.model.kinds.decision import Decision, DecisionSpec
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.event import Event, ObjectReference
@@ -21,14 +22,19 @@ from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.workload import Cron, Workload, WorkloadSpec, WorkloadType
-from holdfast.model.kinds.workloadrevision import WorkloadRevision, WorkloadRevisionSpec
+from holdfast.model.kinds.workload import (
+    Cron,
+    Workload,
+    WorkloadRevision,
+    WorkloadRevisionSpec,
+    WorkloadSpec,
+    WorkloadType,
+)
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import API_VERSION, ObjectMeta
 from holdfast.model.plane_format import FORMAT
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.requests import NodeWord, PatchType
-from holdfast.model.runs import run_of
 from holdfast.model.time import timestamp
 from tests.furnished import AGENT, ANN, DRAINS, GARBAGE, ROLLOUTS, Furnished, every
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, target, template

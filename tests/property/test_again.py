@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.placement import Affinity, Placement, Spread, Topology
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.template import DeviceRequest, Resources, Template, TemplateMeta
+from holdfast.model.kinds.tenant import Quota, QuotaSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.selectors import LabelSelector
-from holdfast.propose.evidence import OPEN_MS
+from holdfast.model.selection.selectors import LabelSelector
+from holdfast.propose.decision_records import OPEN_MS
 from tests.scale import examples
 from tests.unit.propose.recorded import Recorded
 from tests.unit.propose.rig import Lost, Silence, refusal

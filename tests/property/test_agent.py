@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agent.words import (
+from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     Attempt,
     Clear,

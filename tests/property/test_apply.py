@@ -15,12 +15,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commit.apply import Applied, apply, updated
-from holdfast.commit.conflicts import Conflicts
-from holdfast.commit.diff import changed, same
-from holdfast.commit.fields import common, minus, paths, union, without
-from holdfast.commit.ownership import Entries
-from holdfast.commit.shapes import shape_of
+from holdfast.commit.apply.diff import changed, same
+from holdfast.commit.apply.field_sets import common, minus, paths, union, without
+from holdfast.commit.apply.managed_fields import Conflicts, Entries
+from holdfast.commit.apply.server_side import Applied, apply, updated
+from holdfast.commit.apply.shapes import shape_of
 from holdfast.model.kinds.workload import Workload
 
 SHAPE = shape_of(Workload)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.audit import Mutation, encoded, line_of, written
-from holdfast.model.audit_chain import Judge
+from holdfast.model.audit.chain import Judge
+from holdfast.model.audit.records import Mutation, encoded, line_of, written
 from tests.audit_chains import chain, head_at, lines
 
 COUNT = 30

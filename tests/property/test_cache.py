@@ -19,7 +19,7 @@ from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Wo
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.news import Departed, Follow, News, Present, Reached
+from holdfast.observe.watch_events import Departed, Follow, News, Present, Reached
 from tests.scale import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])

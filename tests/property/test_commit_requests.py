@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.node import Device, Node, NodeDrain, NodeSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.replica import DeviceShare, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationOwner
 from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Port
+from holdfast.model.kinds.tenant import Quota, QuotaSpec
 from holdfast.model.kinds.workload import Disruption, Workload
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State, next_moves
 from holdfast.model.meta import ObjectMeta

@@ -17,19 +17,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit import escalation
-from holdfast.host import authentication
-from holdfast.host.authentication import from_token, hashed
+from holdfast.commit.access import escalation
+from holdfast.host.server import authentication
+from holdfast.host.server.authentication import from_token, hashed
 from holdfast.model import keys
-from holdfast.model.identity import ADMINS, AUDITORS, OPERATORS, Identity
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
-from holdfast.model.kinds.token import Token, TokenSpec
+from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
+from holdfast.model.access.rights import NOTHING, Deed, Grant, granted, permitting
+from holdfast.model.access.roles import PEOPLE, built_in_grants
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject, Token, TokenSpec
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Accepted, Create, Update
-from holdfast.model.rights import NOTHING, Deed, Grant, granted, permitting
-from holdfast.model.roles import PEOPLE, built_in_grants
 from holdfast.model.validation import access
 from tests.plane import Plane
 from tests.scale import scaled

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commit import fair_queues
-from holdfast.commit.classes import Flow, RequestClass
-from holdfast.commit.fair_queues import FairQueue, QueueBounds, Waiting
-from holdfast.commit.gate import OWNER_LATE_MAX_MS, Entry, Gate, Seats, State
+from holdfast.commit.flow import fair_queues
+from holdfast.commit.flow.fair_queues import FairQueue, QueueBounds, Waiting
+from holdfast.commit.flow.flow_control import OWNER_LATE_MAX_MS, Entry, Gate, Seats, State
+from holdfast.commit.flow.request_classes import Flow, RequestClass
 
 BOUNDS = QueueBounds(all_max=12, tenant_max=6, user_max=4)
 PATIENCE_MS = 40

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
 from holdfast.model.indexes import parse
 from holdfast.model.jobs import finished
 from holdfast.model.kinds.replica import Process, Replica

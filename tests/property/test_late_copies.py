@@ -13,7 +13,7 @@ from itertools import islice, permutations
 
 import pytest
 
-from holdfast.commit.decide import HANDLERS
+from holdfast.commit.dispatch import HANDLERS
 from tests.property.late_copies import (
     COPIES,
     Begun,

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema.protocols import Validator
 
-from holdfast.model.conform import conform
+from holdfast.model.encoding.conform import conform
+from holdfast.model.encoding.json_guard import DEPTH_MAX, NODES_MAX, measure, parse
+from holdfast.model.encoding.schema import REF_PREFIX, components, schema_name
+from holdfast.model.encoding.wire import decode, decode_trusted, encode, normal
 from holdfast.model.errors import Invalid
-from holdfast.model.guard import DEPTH_MAX, NODES_MAX, measure, parse
 from holdfast.model.meta import INT_MAX, Object, Timestamp
 from holdfast.model.registry import KINDS, Kind
-from holdfast.model.schema import REF_PREFIX, components, schema_name
-from holdfast.model.wire import decode, decode_trusted, encode, normal
 from tests.objects import ANY_JSON, objects
 
 # Each of these runs once per kind, so that a quarter of the usual examples is many still.

@@ -17,18 +17,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit import decide, objects, patching
+from holdfast.commit import dispatch
+from holdfast.commit.apply import patch_requests
+from holdfast.commit.objects import writes
 from holdfast.commit.records import decode
-from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.kinds.access import Role, Rule, Token, TokenSpec
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.role import Role, Rule
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import EnvVar
-from holdfast.model.kinds.token import Token, TokenSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Accepted, Remove
@@ -285,10 +286,10 @@ def test_an_agent_changes_its_own_fields_and_learns_of_nothing_else(
 @pytest.mark.parametrize(
     "module, name, careless",
     [
-        (decide, "sight_refusal", lambda draft, context, request: None),
-        (objects, "known", lambda context, obj: obj),
-        (patching, "known", lambda context, obj: obj),
-        (objects, "status_refusal", lambda context, old, new: None),
+        (dispatch, "sight_refusal", lambda draft, context, request: None),
+        (writes, "known", lambda context, obj: obj),
+        (patch_requests, "known", lambda context, obj: obj),
+        (writes, "status_refusal", lambda context, old, new: None),
     ],
     ids=["typed", "update", "patch", "status"],
 )

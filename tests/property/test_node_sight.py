@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.api import reads, scope
+from holdfast.host.api.objects import reads, scope
 from tests.canaries import canary
 from tests.inner_plane import GROUP, InnerPlane, inner_plane
 from tests.lines import Answer, Wish

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.fit import Held, claim
 from holdfast.model.kinds.schedulerpolicy import ExpectedDemand, SchedulerPolicySpec
 from holdfast.model.kinds.template import DeviceRequest, Resources, Template
 from holdfast.model.kinds.tenant import TenantSpec
-from holdfast.model.placing import gate_refusal
+from holdfast.model.placement.fit import Held, claim
+from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.observe.cache import Change
-from holdfast.propose.decide import propose
+from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.gpu import Pools
-from holdfast.propose.report import Proposal
+from holdfast.propose.placement import propose
 from holdfast.propose.scores.fragmentation import FRAGMENTATION
 from tests.property.test_placing import (
     DEVICES,

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commit.diff import changed, same
-from holdfast.commit.patch import json_patch, merge_patch
+from holdfast.commit.apply.diff import changed, same
+from holdfast.commit.apply.patch import json_patch, merge_patch
+from holdfast.model.encoding.json_guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
 from holdfast.model.errors import Conflict, Invalid
-from holdfast.model.guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
 from tests.yardstick import PATCH_STEPS_MAX, assert_cheap
 
 keys = st.sampled_from(["a", "b", "a/b", "m~n", "", "0", "-", "x.y"])

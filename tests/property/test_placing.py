@@ -14,7 +14,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.fit import Held, claim, demand_of
 from holdfast.model.kinds.node import (
     Device,
     Node,
@@ -44,20 +43,21 @@ from holdfast.model.kinds.template import DeviceRequest, Port, Resources, Templa
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.placement.fit import Held, claim, demand_of
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selectors import Expression, LabelSelector, Operator
+from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change
-from holdfast.observe.columns import Level
-from holdfast.propose.board import Board
-from holdfast.propose.census import kin_of
-from holdfast.propose.choosing import salt_of
-from holdfast.propose.decide import propose, propose_run
+from holdfast.observe.node_columns import Level
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import Proposal, Report
+from holdfast.propose.feasibility.unschedulable import candidate_at
+from holdfast.propose.feasibility.verdict_cache import Board
 from holdfast.propose.filters import FILTERS
-from holdfast.propose.fleet import Fleet
-from holdfast.propose.nowhere import candidate_at
-from holdfast.propose.report import Proposal, Report
-from holdfast.propose.view import View
+from holdfast.propose.node_choice import salt_of
+from holdfast.propose.placement import propose, propose_run
+from holdfast.propose.topology.topology_counts import kin_of
 from tests.scale import examples
 
 some = st.sampled_from

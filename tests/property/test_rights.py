@@ -1,8 +1,8 @@
 """What a review says is what happens: random roles and bindings, three ways to the same answer.
 
 The oracle below reads the objects themselves, rule by rule, as Kubernetes describes it. The access
-review goes through the server's view (`host/rights`), the deed itself through the authority with
-its ledgers (`commit/authorise`). All three must agree, for everybody and everything.
+review goes through the server's view (`host/server/rights`), the deed itself through the authority
+with its ledgers (`commit/access/authorize`). All three must agree, for everybody and everything.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Any
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.api import reviews
-from holdfast.model.identity import ADMINS, AUDITORS, OPERATORS, Identity
-from holdfast.model.kinds.quota import Quota
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.host.api.plane import access_reviews
+from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
+from holdfast.model.access.rights import Deed, Grant, permitting, uncovered
+from holdfast.model.access.roles import COMPONENTS, HELD_BY, PEOPLE
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Quota, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of_plural
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
-from holdfast.model.rights import Deed, Grant, permitting, uncovered
-from holdfast.model.roles import COMPONENTS, HELD_BY, PEOPLE
 from tests.plane import Plane, template
 from tests.rights_rig import rights_on
 from tests.scale import examples
@@ -232,8 +231,10 @@ def test_a_review_says_what_the_api_does(
             expected = allowed(identity, deed, roles, bindings)
             assert rights.may(identity, deed) is expected, (identity, deed)
             event(f"{'yes' if expected else 'no'}")
-            asked = reviews.Attributes(verb, "holdfast.dev", resource, namespace, part, deed.name)
-            said, reason = reviews.judge(rights, identity, asked)
+            asked = access_reviews.Attributes(
+                verb, "holdfast.dev", resource, namespace, part, deed.name
+            )
+            said, reason = access_reviews.judge(rights, identity, asked)
             # A review says no also to what there is not, such as watching a scale.
             assert said is expected or (expected and "knows no" in reason), (identity, deed, reason)
             if verb in ("get", "list", "watch"):

@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.rights import Rights
+from holdfast.host.server.rights import Rights
 from holdfast.model import keys
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import Expired
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.machine import Changed
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Delete, Put, Transaction
-from holdfast.model.wire import encode
 from holdfast.store.memory import Keyspace
 from tests.rights_rig import Freshly, listed, read, rights_on
 from tests.scale import examples

@@ -7,15 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.disruption import is_available
-from holdfast.model.kinds.workload import (
-    CanaryStep,
-    Rollout,
-    RolloutPhase,
-    RolloutStrategy,
-)
+from holdfast.model.kinds.workload import CanaryStep, Rollout, RolloutPhase, RolloutStrategy
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.machine import Ask
+from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Evict
 from holdfast.model.rollouts import limits, target_of
 from tests.scale import examples

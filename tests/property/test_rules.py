@@ -11,21 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.disruption import (
-    BUDGETED,
-    allowed_missing,
-    disruption_refusal,
-)
-from holdfast.model.errors import Invalid, InvariantBroken
-from holdfast.model.fence import PPM, FenceTiming, fence_after_min_ms, short_of_fence_ms
-from holdfast.model.fit import (
-    Held,
-    claim,
-    demand_of,
-    promised,
-    returned,
-)
-from holdfast.model.identity import (
+from holdfast.model.access.identity import (
     CONTROLLER_PREFIX,
     NODE_PREFIX,
     SCHEDULER_PREFIX,
@@ -33,26 +19,25 @@ from holdfast.model.identity import (
     Identity,
     acts_as,
 )
+from holdfast.model.errors import Invalid, InvariantBroken
+from holdfast.model.fence import PPM, FenceTiming, fence_after_min_ms, short_of_fence_ms
 from holdfast.model.keys import END, after_prefix, kind_prefix, object_key
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.placement import Placement, Spread, Topology
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import CapacityClass, Tenant
 from holdfast.model.kinds.workload import Disruption
-from holdfast.model.ledger import (
-    DisruptionLedger,
-    NodeLedger,
-    mirrored,
-)
+from holdfast.model.ledger import DisruptionLedger, NodeLedger, mirrored
 from holdfast.model.lifecycle import Actor, Cause
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
-from holdfast.model.placing import residency_refusal, site_refusal
+from holdfast.model.placement.disruption import BUDGETED, allowed_missing, disruption_refusal
+from holdfast.model.placement.fit import Held, claim, demand_of, promised, returned
+from holdfast.model.placement.placement_rules import residency_refusal, site_refusal
+from holdfast.model.placement.spread import skew_after, spread_refusal
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import KINDS, Kind
-from holdfast.model.spread import skew_after, spread_refusal
 from tests.scale import examples
 from tests.strategies import (
     device_ledgers,

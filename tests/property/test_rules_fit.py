@@ -10,7 +10,11 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.fit import (
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import DeviceShare
+from holdfast.model.kinds.template import Template
+from holdfast.model.ledger import Amounts, DeviceSlot, Gate, NodeLedger, allocatable_of, mirrored
+from holdfast.model.placement.fit import (
     Demand,
     DeviceDemand,
     Held,
@@ -27,18 +31,7 @@ from holdfast.model.fit import (
     taken,
     unpromised,
 )
-from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.replica import DeviceShare
-from holdfast.model.kinds.template import Template
-from holdfast.model.ledger import (
-    Amounts,
-    DeviceSlot,
-    Gate,
-    NodeLedger,
-    allocatable_of,
-    mirrored,
-)
-from holdfast.model.matching import Wish, match
+from holdfast.model.placement.matching import Wish, match
 from holdfast.model.quantity import MILLI, exact, units_per_one
 from holdfast.model.refusal import Reason, Refusal
 from tests.scale import examples

@@ -17,7 +17,7 @@ from holdfast.model.allowance import (
     quota_refusal,
     refunded,
 )
-from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.ledger import (
     Amounts,
     GrantLedger,

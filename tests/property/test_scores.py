@@ -14,13 +14,13 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.placement import TaintEffect
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import TenantSpec
-from holdfast.model.placing import tolerates
-from holdfast.model.selectors import holds
+from holdfast.model.placement.placement_rules import tolerates
+from holdfast.model.selection.selectors import holds
+from holdfast.propose.decision_view import Work
+from holdfast.propose.feasibility.node_state import Site
+from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.filters import first_refusal
-from holdfast.propose.nowhere import candidate_at
 from holdfast.propose.scores import SCORERS
-from holdfast.propose.site import Site
-from holdfast.propose.view import Work
 from tests.property.test_placing import MOVES, NODES, WORK, World, replica, viewed
 from tests.scale import examples
 

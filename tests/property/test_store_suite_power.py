@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.model.transaction import Committed, Outcome, Record, Refused, Transaction
 from holdfast.store.contract import Batch, Fate, NotApplied, Page, Store
 from holdfast.store.memory import Keyspace, MemoryStore
-from holdfast.store.versions import Found, VersionIndex
+from holdfast.store.mvcc import Found, VersionIndex
 from tests.property.test_store_model import Histories
 from tests.store_factories import BOOKMARK_EVERY_S, Rig
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.machine import Taken, Woken
-from holdfast.observe import hub, ordered_entries, watchers
+from holdfast.observe import entry_table, watch_hub, watchers
 from tests.property.test_watch_resumption import Truth, Wishes, commit, wishes
 from tests.scale import examples
 from tests.unit.observe.hub_rig import HubRig
@@ -86,9 +86,9 @@ def test_a_watch_that_begins_with_a_list_tells_one_moment_and_all_that_follows(
     for wanted in before:
         commit(rig, list(truths.values()), wanted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hub, "TELLS_MAX", 1)
+        patch.setattr(watch_hub, "TELLS_MAX", 1)
         patch.setattr(watchers, "LOOKED_AT_ONCE", 1)
-        patch.setattr(ordered_entries, "CHUNK_MAX", 2)
+        patch.setattr(entry_table, "CHUNK_MAX", 2)
         rig.start()
         rig.takes = False
         for what, detail in (("open", ""), *story):

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit import decide
-from holdfast.host.rights import Rights
+from holdfast.commit import dispatch
+from holdfast.host.server.rights import Rights
 from tests.inner_plane import GROUP, InnerPlane, inner_plane
 from tests.lines import Answer, Wish
 from tests.scale import scaled
@@ -228,7 +228,7 @@ def test_a_tenant_cannot_tell_whether_it_has_a_neighbour(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "whose, name, careless",
     [
-        (decide, "request_refusal", lambda draft, context, request: None),
+        (dispatch, "request_refusal", lambda draft, context, request: None),
         (Rights, "may", lambda self, identity, deed: True),
     ],
     ids=["requests", "reads"],

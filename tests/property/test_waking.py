@@ -8,8 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.kinds.quota import Quota, QuotaSpec
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from tests.plane import template

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.errors import Expired
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.machine import Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import kind_named
-from holdfast.model.selector_text import parse_label_selector
-from holdfast.model.versions import complete_version, object_version
-from holdfast.observe import hub, watchers
+from holdfast.model.selection.selector_text import parse_label_selector
+from holdfast.observe import watch_hub, watchers
+from holdfast.observe.recent_changes import Window
 from holdfast.observe.selection import Selection
-from holdfast.observe.window import Window
 from tests.scale import examples
 from tests.unit.observe.hub_rig import HubRig
 
@@ -310,7 +310,7 @@ def test_watches_that_are_told_in_many_steps_never_go_back(
     for wanted in before:
         commit(rig, truths, wanted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hub, "TELLS_MAX", 1)
+        patch.setattr(watch_hub, "TELLS_MAX", 1)
         patch.setattr(watchers, "LOOKED_AT_ONCE", 2)
         rig.start()
         clients = [StockClient(rig, truth) for truth in truths]

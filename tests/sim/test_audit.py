@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from holdfast.model import keys
-from holdfast.model.audit import encoded
+from holdfast.model.audit.records import encoded
 from holdfast.model.machine import Txn
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.scribe import Scribe
-from holdfast.observe.scribe_words import Resume
-from holdfast.observe.survey import Survey
+from holdfast.observe.audit_writer.protocol import Resume
+from holdfast.observe.audit_writer.writer import Scribe
+from holdfast.observe.history_start import Survey
 from holdfast.sim.check import Violation
 from holdfast.sim.run import play
 from holdfast.sim.world import World

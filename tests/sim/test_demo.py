@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.sim.campaign import Summary, campaign
-from holdfast.sim.fault_kinds import KINDS
+from holdfast.sim.faults import KINDS
 from holdfast.sim.mutants import Mutant, confirm, load, search
 from holdfast.sim.run import drawn_plan, find, run
 from holdfast.sim.shrink import shrink

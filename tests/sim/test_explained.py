@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.explain.answer import Explanation, Why
 from holdfast.model import keys
-from holdfast.model.identity import NODE_PREFIX
+from holdfast.model.access.identity import NODE_PREFIX
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Actor, next_moves
 from holdfast.sim.check import Checker, Commit, Violation
@@ -15,8 +15,8 @@ from holdfast.sim.mutants import rewrite
 from holdfast.sim.run import find, play
 from holdfast.sim.scenarios.asking import explained
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.keeping.scenario import TIMING
+from holdfast.sim.worlds.all_controllers.scenario import TIMING
+from holdfast.sim.worlds.authority.ledger_oracle import Books
 from tests.sim.keeping.planting import WHOLE
 
 # One of those in which replicas wait in most ways.

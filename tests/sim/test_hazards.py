@@ -10,9 +10,8 @@ import pytest
 import holdfast.sim.scenarios
 import holdfast.sim.worlds
 from holdfast.sim.__main__ import main
-from holdfast.sim.lateness import PAUSED_MS
-from holdfast.sim.names import EDGES, NAMES
-from holdfast.sim.plan import CALENDAR_STEPS_MS, Hazard
+from holdfast.sim.catalogue import EDGES, NAMES
+from holdfast.sim.plan import CALENDAR_STEPS_MS, PAUSED_MS, Hazard
 from holdfast.sim.run import Scenario
 
 WORLDS = f"{holdfast.sim.worlds.__name__}."

@@ -12,9 +12,9 @@ from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.keeping.census import DEMANDED, KeepingCensus
-from holdfast.sim.worlds.keeping.small import WORKLOADS
-from holdfast.sim.worlds.keeping.sweeping import KINDS, main, swept
+from holdfast.sim.worlds.all_controllers.scenario import DEMANDED, KeepingCensus
+from holdfast.sim.worlds.all_controllers.small_worlds import WORKLOADS
+from holdfast.sim.worlds.all_controllers.sweep_worlds import KINDS, main, swept
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import told
 from tests.sim.findings import all_found, everything_happened, found_by_a_promise, looked_for

@@ -8,8 +8,8 @@ import pytest
 from holdfast.sim.mutants import Mutant, load
 from holdfast.sim.run import attempt, find, run
 from holdfast.sim.world import World
+from holdfast.sim.worlds.end_to_end.census import Census
 from holdfast.sim.worlds.placing.checks import Split
-from holdfast.sim.worlds.slice.census import Census
 from tests.scale import scaled, some_of
 from tests.sim.findings import everything_happened, found_by_a_promise, looked_for
 from tests.sim.placing.mutants import MUTANTS, RECORDED

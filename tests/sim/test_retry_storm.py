@@ -11,10 +11,10 @@ import os
 
 import pytest
 
+from holdfast.sim.catalogue import named
 from holdfast.sim.check import CRASHED, LIVELOCK
-from holdfast.sim.names import named
 from holdfast.sim.run import find, run
-from holdfast.sim.scenarios.expecting import Expectations, perform
+from holdfast.sim.scenarios.sentences import Expectations, perform
 from holdfast.sim.world import World
 from tests.scale import some_of
 from tests.sim.scenarios.bugs import Bug

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit import authorise
+from holdfast.commit.access import authorize
 from holdfast.commit.draft import Draft
-from holdfast.correct.registry import all_controllers
-from holdfast.model.identity import Identity
-from holdfast.model.rights import Deed, subjects_of
-from holdfast.model.roles import built_in_roles
+from holdfast.correct.all_controllers import all_controllers
+from holdfast.model.access.identity import Identity
+from holdfast.model.access.rights import Deed, subjects_of
+from holdfast.model.access.roles import built_in_roles
 from holdfast.sim.run import find, play
 from holdfast.sim.world import World
 
 # Between them, these have every controller do something besides keeping its lease, but for those
 # that need a failure that these do not have.
-SCENARIO, SEEDS = "holdfast.sim.worlds.keeping.scenario:SCENARIO", (1, 2)
+SCENARIO, SEEDS = "holdfast.sim.worlds.all_controllers.scenario:SCENARIO", (1, 2)
 # What a run of these seeds asks for at least: a recording of little would prove little.
 SORTS_MIN = 38
 
@@ -24,7 +24,7 @@ def test_no_component_asks_for_what_its_role_does_not_say(monkeypatch: pytest.Mo
     """Every request of every component is recorded on its way through the door. [C6.7]"""
     asked: set[tuple[str, str, str]] = set()
     refused: set[tuple[str, str, str]] = set()
-    holds = authorise.holds
+    holds = authorize.holds
 
     def recorded(draft: Draft, identity: Identity, deed: Deed) -> bool:
         is_held = holds(draft, identity, deed)
@@ -32,7 +32,7 @@ def test_no_component_asks_for_what_its_role_does_not_say(monkeypatch: pytest.Mo
             (asked if is_held else refused).add((identity.name, deed.verb, deed.what))
         return is_held
 
-    monkeypatch.setattr(authorise, "holds", recorded)
+    monkeypatch.setattr(authorize, "holds", recorded)
     for seed in SEEDS:
         play(find(SCENARIO), World(seed))
     assert refused == set()

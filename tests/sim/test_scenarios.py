@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.main import main
-from holdfast.sim import artifact
+from holdfast.sim import campaign
+from holdfast.sim.catalogue import NAMES
 from holdfast.sim.check import CRASHED, LIVELOCK
-from holdfast.sim.names import NAMES
 from holdfast.sim.plan import Plan
 from holdfast.sim.run import find, laws_of, run
-from holdfast.sim.scenarios.expecting import Expectations, perform
+from holdfast.sim.scenarios.sentences import Expectations, perform
 from holdfast.sim.scenarios.stage import Stage
 from holdfast.sim.world import World
 from tests.scale import scaled, some_of
@@ -130,7 +130,7 @@ def test_the_command_repeats_a_saved_run(
     (example,) = (name for name in NAMES if name.name == SC2)
     file = tmp_path / "saved.json"
     plan = Plan(faults_ms=1_000, settle_ms=1_000)
-    artifact.save(artifact.Artifact(example.scenario, 0, plan), file)
+    campaign.save(campaign.Artifact(example.scenario, 0, plan), file)
     # So short a run has no time for any of it.
     assert main(["sim", "replay", str(file)]) == 1
     assert "sc2.refused broken" in capsys.readouterr().out

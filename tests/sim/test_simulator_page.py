@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from holdfast.sim.fault_kinds import KINDS
-from holdfast.sim.names import NAMES
+from holdfast.sim.catalogue import NAMES
+from holdfast.sim.faults import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
 

@@ -12,8 +12,8 @@ from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Mutant, load, search
 from holdfast.sim.run import find, play, run
 from holdfast.sim.world import World
-from holdfast.sim.worlds.slice.census import DEMANDED, Census
-from holdfast.sim.worlds.slice.checks import OneCopy
+from holdfast.sim.worlds.end_to_end.census import DEMANDED, Census
+from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import told
 from tests.sim.findings import (

@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.explain.decisions import decision_of
-from holdfast.model import wire
+from holdfast.explain.replay import decision_of
+from holdfast.model.encoding import wire
 from holdfast.model.machine import Record
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Act
 from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World
+from holdfast.sim.worlds.all_controllers.scenario import build, script
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.keeping.scenario import build, script
 
 SEEDS = range(2)
 UNNAMED = "UNNAMED"
@@ -99,7 +99,7 @@ def seen() -> Counter[str]:
             world.check(checker)
 
         scenario = msgspec.structs.replace(
-            find("holdfast.sim.worlds.keeping.scenario:SCENARIO"),
+            find("holdfast.sim.worlds.all_controllers.scenario:SCENARIO"),
             build=built,
             script=renamed,
         )

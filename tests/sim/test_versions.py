@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit.writers import WRITERS
+from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.sim.mutants import Mutant, confirm, load
 from holdfast.sim.run import attempt, find
 from holdfast.sim.world import World

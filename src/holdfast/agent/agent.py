@@ -1,8 +1,8 @@
 """The agent of one node: it registers, renews, runs what is bound here, and proves what stopped.
 
 A pure machine. `host/` gives it real processes and sockets, the simulator a process table and a
-network of its own; both speak `agent/words.py` with it. Before it come the binds that the scheduler
-proposed, after it the controllers that act on what it reports.
+network of its own; both speak `agent/runtime_protocol.py` with it. Before it come the binds that
+the scheduler proposed, after it the controllers that act on what it reports.
 
 It persists nothing. What runs, and which attempt it is, the inventory tells; in which life it was
 started, its binding, for a replica is bound once; how often it was restarted, its status. Deadlines
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.crew import Crew
-from holdfast.agent.entry import Entry
-from holdfast.agent.facts import Facts
-from holdfast.agent.renewing import GONE, Echo, Life, Renewing
-from holdfast.agent.retiming import Retiming
-from holdfast.agent.view import View
-from holdfast.agent.words import (
+from holdfast.agent.fence_timing import Retiming
+from holdfast.agent.heartbeats import GONE, Echo, Life, Renewing
+from holdfast.agent.node_facts import Facts
+from holdfast.agent.registration import Entry
+from holdfast.agent.replica_workers import Crew
+from holdfast.agent.runtime_protocol import (
     Exited,
     Extend,
     Inventory,
@@ -29,17 +28,17 @@ from holdfast.agent.words import (
     PortsOpened,
     Probed,
 )
-from holdfast.agent.work import version_of
+from holdfast.agent.work import View, version_of
+from holdfast.model.access.identity import agent as agent_identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.identity import agent as agent_identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Rng, Started, Wake
 from holdfast.model.requests import Accepted
 from holdfast.model.time import Instant
-from holdfast.observe.asks import Asks, Pending
 from holdfast.observe.cache import Cache, Change, is_streams
-from holdfast.observe.news import AGENT_BOOKMARK_MS, Follow, Found, Get
+from holdfast.observe.inflight import Asks, Pending
+from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, Follow, Found, Get
 
 # News of a stop or a bind that was lost is found by this. All has to be well 120 s after the last
 # fault, so the resync and a stop that it brings to light fit into that.

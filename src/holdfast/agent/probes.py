@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.agent.words import Action, Check
+from holdfast.agent.runtime_protocol import Action, Check
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, PreStop, Probe, Probes
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agent.heartbeats import Life
 from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, Health
-from holdfast.agent.words import (
+from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     DISK_EXCEEDED,
     DISK_PRESSURE,
@@ -323,3 +324,27 @@ def alive(process: Process) -> Process:
     return msgspec.structs.replace(
         process, exit_code=None, signal=None, oom_killed=False, reason=""
     )
+
+
+# Where the node stands, as far as a decision about one piece of work depends on it.
+#
+# Made by `agent` for every step; `tend` and `reports` read it.
+
+
+class View(msgspec.Struct, frozen=True):
+    """Where the node stands. `life` None means that the last one is over and no new one has begun.
+
+    `is_clear`: as far as we know the servers trust the node in this life. `deadline_ms` is None
+    when nothing may be started now. `installation` is our own; `has_lost_name` says that another
+    one is registered under the node's name.
+    """
+
+    node: str
+    identity: str
+    life: Life | None
+    is_clear: bool
+    deadline_ms: int | None
+    grace_max_ms: int
+    now_ms: int
+    installation: str = ""
+    has_lost_name: bool = False

@@ -16,20 +16,19 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
-from holdfast.cli.ending import Code, Misused, complain, plain, run
-from holdfast.cli.parts import data_option
-from holdfast.cli.reaching import access, kubeconfig_option
+from holdfast.cli.connection import access, kubeconfig_option
+from holdfast.cli.exit_codes import Code, Misused, complain, plain, run
+from holdfast.cli.plane_parts import data_option
 from holdfast.cli.tables import rows
-from holdfast.host.audit.reading import judged, parts, records
-from holdfast.host.audit.segments import FOLDER
+from holdfast.host.audit.segments import FOLDER, judged, parts, records
 from holdfast.host.audit.serving import LIMIT_MAX as PAGE
 from holdfast.host.audit.serving import PATH as RECORDS_PATH
 from holdfast.host.audit.serving import Records, Shown
 from holdfast.host.audit.standing import PATH, Standing
 from holdfast.host.client import Access
 from holdfast.host.client.transport import Transport
-from holdfast.model.audit import AuditRecord, Head, Mutation, gap_of, mutation_of
-from holdfast.model.audit_chain import Judgement
+from holdfast.model.audit.chain import Judgement
+from holdfast.model.audit.records import AuditRecord, Head, Mutation, gap_of, mutation_of
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.time import rfc3339
 

@@ -5,6 +5,7 @@ docs/security.md has the runbook.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,13 +13,24 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.ending import Code, plain, run, warn
-from holdfast.cli.reaching import Reaching, given_access, kubeconfig_option, located
-from holdfast.host.ca_rotation import PATH, Standing, Step, Wish
+from holdfast.cli.connection import DATA, Reaching, given_access, kubeconfig_option, located
+from holdfast.cli.exit_codes import Code, Misused, plain, run, warn
 from holdfast.host.client.access import with_authorities
 from holdfast.host.client.transport import Transport
-from holdfast.host.files import write_private
-from holdfast.host.trust_bundle import SHORT, Phase, fetched
+from holdfast.host.pki.ca_rotation import PATH, Standing, Step, Wish
+from holdfast.host.pki.certificates import RENEW_FROM, moment
+from holdfast.host.pki.component_credentials import (
+    AGENT,
+    CONTROLLERS,
+    SCHEDULER,
+    file_name,
+    has_authority,
+    identities,
+    provide,
+    refuse_authority,
+)
+from holdfast.host.pki.trust_bundle import SHORT, Phase, fetched
+from holdfast.host.process.files import write_private
 from holdfast.model.errors import HoldfastError
 
 # A server waits for the others to follow.
@@ -196,3 +208,51 @@ def _decoded(body: bytes) -> Standing:
         return msgspec.json.decode(body, type=Standing)
     except msgspec.DecodeError as error:
         raise HoldfastError(f"an answer that cannot be read: {error}") from None
+
+
+# `holdfast component certificate`: what a scheduler, controllers or an agent show to the servers.
+#
+# It runs where the plane's authority is, usually on a server's machine. The directory that it makes
+# is taken to the machine of the component, which never has the authority's key.
+
+
+@click.group()
+def component() -> None:
+    """The certificates of schedulers, controllers and agents."""
+
+
+@component.command(
+    epilog="Example: holdfast component certificate scheduler --pki data/pki --out scheduler-pki"
+)
+@click.argument("part", type=click.Choice((SCHEDULER, CONTROLLERS, AGENT)))
+@click.option("--name", default="main", show_default=True, help="Its name, or the node's.")
+@click.option(
+    "--pki",
+    type=click.Path(path_type=Path),
+    default=f"{DATA}/pki",
+    show_default=True,
+    help="The authority's directory.",
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Where they are put.")
+def certificate(part: str, name: str, pki: Path, out: Path) -> int:
+    """Issue the certificates of one component into a directory of its own.
+
+    Run it again to renew them: those that are good for a while yet stay. A component that runs
+    takes new ones up by itself.
+    """
+
+    async def command() -> int:
+        if not await asyncio.to_thread(has_authority, pki):
+            raise Misused(f"--pki: {pki} has no ca.key; run this where the plane's authority is")
+        refuse_authority(out, part, "give --out another directory")
+        names = identities(part, name)
+        provide(pki, out, names)
+        shown = (out / f"{file_name(names[0])}.crt").read_bytes()
+        print(
+            f"{out} has the certificates of {part} {name}. Start it with --pki {out}. Issue them "
+            f"again from {moment(shown, RENEW_FROM):%Y-%m-%d} on, and before "
+            f"{moment(shown, 1):%Y-%m-%d}."
+        )
+        return Code.DONE
+
+    return run(command())

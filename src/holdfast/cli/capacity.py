@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.ending import Code, run
-from holdfast.cli.reaching import client, kubeconfig_option
+from holdfast.cli.connection import client, kubeconfig_option
+from holdfast.cli.exit_codes import Code, run
 from holdfast.explain.capacity import Share, shapes_of, shares
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica

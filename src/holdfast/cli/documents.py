@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.api import yaml_text
-from holdfast.model import wire
+from holdfast.cli.exit_codes import Misused
+from holdfast.host.api.objects import yaml_text
+from holdfast.model.encoding import wire
 from holdfast.model.errors import Invalid
+from holdfast.model.registry import KINDS, Kind
 
 FILE_BYTES_MAX = 8 << 20
 DOCUMENTS_MAX = 10_000
@@ -115,3 +118,35 @@ def _text(file: str) -> str:
 
 def _title(file: str) -> str:
     return "the input" if file == STDIN else file
+
+
+# Kinds as people type them: `workloads`, `workload`, `wl`, `Workload`, or `workload/hello`.
+
+_BY_NAME = {
+    name: kind for kind in KINDS for name in (kind.plural, kind.singular, *kind.short_names)
+}
+
+
+def kind_named(text: str) -> Kind:
+    """The kind that is meant. Raises Misused with what comes near."""
+    wanted = text.lower().partition(".")[0]
+    found = _BY_NAME.get(wanted)
+    if found is not None:
+        return found
+    near = difflib.get_close_matches(wanted, [kind.plural for kind in KINDS], n=1)
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else "it must be one of " + ", ".join(kind.plural for kind in KINDS)
+    )
+    raise Misused(f"KIND: {text[:63]!r} is no kind; {hint}")
+
+
+def kind_and_name(kind: str, name: str) -> tuple[Kind, str]:
+    """Both, also from `KIND/NAME` in one word. Raises Misused."""
+    first, slash, second = kind.partition("/")
+    if slash and name:
+        raise Misused(f"NAME: {name[:63]!r} is given beside {kind[:63]!r}, which has one already")
+    if slash and not second:
+        raise Misused(f"KIND: {kind[:63]!r} must have a name after the slash")
+    return kind_named(first), second or name

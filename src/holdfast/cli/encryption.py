@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.ending import Code, Misused, run
-from holdfast.host.files import write_private
+from holdfast.cli.exit_codes import Code, Misused, run
+from holdfast.host.process.files import write_private
 from holdfast.model.errors import Missing
 from holdfast.store.encryption.key_file import Key, encoded, new_key, read
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli import entering
-from holdfast.cli.ending import Code, Misused, run
+from holdfast.cli import terminal_session
+from holdfast.cli.connection import access, client, kubeconfig_option
+from holdfast.cli.exit_codes import Code, Misused, run
 from holdfast.cli.objects import namespace_option
-from holdfast.cli.reaching import access, client, kubeconfig_option
 from holdfast.host.client import paths
 from holdfast.host.client.answers import REASON_HEADER, Answer
 from holdfast.model.kinds.replica import Replica
@@ -111,7 +111,7 @@ def exec_(
             raise Misused("--tty: needs --stdin, and a terminal to type on")
         given = access(kubeconfig)
         where = paths.one(_REPLICA, namespace or given.namespace, replica, "exec")
-        wish = entering.Wish(where, command, has_input=has_input, has_terminal=has_terminal)
-        return await entering.enter(given, wish)
+        wish = terminal_session.Wish(where, command, has_input=has_input, has_terminal=has_terminal)
+        return await terminal_session.enter(given, wish)
 
     return run(enter())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast import __version__
-from holdfast.cli.ending import CODES_TEXT, Code, complain_of_bug
+from holdfast.cli.exit_codes import CODES_TEXT, Code, complain_of_bug
 
 EPILOG = f"""\
 \b
@@ -26,7 +26,7 @@ COMMANDS = {
     "status": "holdfast.cli.status",
     "capacity": "holdfast.cli.capacity",
     "get": "holdfast.cli.objects",
-    "explain": "holdfast.cli.explaining",
+    "explain": "holdfast.cli.explain",
     "apply": "holdfast.cli.objects",
     "scale": "holdfast.cli.objects",
     "delete": "holdfast.cli.objects",
@@ -35,22 +35,22 @@ COMMANDS = {
     "cordon": "holdfast.cli.nodes",
     "uncordon": "holdfast.cli.nodes",
     "drain": "holdfast.cli.nodes",
-    "repair": "holdfast.cli.repairing",
-    "upgrade": "holdfast.cli.upgrading",
+    "repair": "holdfast.cli.repair",
+    "upgrade": "holdfast.cli.upgrade",
     "token": "holdfast.cli.tokens",
-    "node": "holdfast.cli.revoking",
-    "user": "holdfast.cli.revoking",
+    "node": "holdfast.cli.revoke",
+    "user": "holdfast.cli.revoke",
     "audit": "holdfast.cli.audit",
-    "backup": "holdfast.cli.backing",
-    "verify": "holdfast.cli.backing",
-    "restore": "holdfast.cli.backing",
+    "backup": "holdfast.cli.backup",
+    "verify": "holdfast.cli.backup",
+    "restore": "holdfast.cli.backup",
     "encryption": "holdfast.cli.encryption",
     "ca": "holdfast.cli.ca",
-    "component": "holdfast.cli.component",
-    "server": "holdfast.cli.parts",
-    "scheduler": "holdfast.cli.parts",
-    "controllers": "holdfast.cli.parts",
-    "agent": "holdfast.cli.parts",
+    "component": "holdfast.cli.ca",
+    "server": "holdfast.cli.plane_parts",
+    "scheduler": "holdfast.cli.plane_parts",
+    "controllers": "holdfast.cli.plane_parts",
+    "agent": "holdfast.cli.plane_parts",
     "sim": "holdfast.cli.sim",
     "version": "holdfast.cli.objects",
 }

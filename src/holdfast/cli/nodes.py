@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from holdfast.cli.ending import Code, judged_as_usage, plain, run
-from holdfast.cli.reaching import client, kubeconfig_option
+from holdfast.cli.connection import client, kubeconfig_option
+from holdfast.cli.exit_codes import Code, judged_as_usage, plain, run
 from holdfast.host.client import Client
-from holdfast.host.options import duration
+from holdfast.host.component.options import duration
 from holdfast.model.kinds.node import Node
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.time import rfc3339, wall_ms

@@ -8,11 +8,12 @@ import click
 import msgspec
 
 from holdfast import __version__
-from holdfast.cli import applying, getting, watching
-from holdfast.cli.documents import documents
-from holdfast.cli.ending import Code, Misused, code_of, complain, run
-from holdfast.cli.kinds import kind_and_name
-from holdfast.cli.reaching import client, kubeconfig_option
+from holdfast.cli import apply as applying
+from holdfast.cli import get as getting
+from holdfast.cli import get as watching
+from holdfast.cli.connection import client, kubeconfig_option
+from holdfast.cli.documents import documents, kind_and_name
+from holdfast.cli.exit_codes import Code, Misused, code_of, complain, run
 from holdfast.host.client import Client, Gone
 from holdfast.model.errors import HoldfastError
 from holdfast.model.registry import Kind

@@ -11,14 +11,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.ending import Code, Misused, judged_as_usage, run
+from holdfast.cli.exit_codes import Code, Misused, judged_as_usage, run
 from holdfast.cli.tables import rows
 from holdfast.sim import __main__ as simulator
 from holdfast.sim.campaign import campaign
-from holdfast.sim.names import NAMES, Name, named
+from holdfast.sim.catalogue import NAMES, Name, named
 from holdfast.sim.run import find, laws_of
-from holdfast.sim.scenarios.expecting import perform
-from holdfast.sim.scenarios.telling import told_of_many, told_once
+from holdfast.sim.scenarios.sentences import perform, told_of_many, told_once
 
 SEED_MAX = (1 << 63) - 1
 # More than this is a campaign for `python -m holdfast.sim`, which uses several processes.

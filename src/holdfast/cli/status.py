@@ -16,15 +16,16 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.ending import Code, complain, plain, run
-from holdfast.cli.reaching import access, given_access, kubeconfig_option
-from holdfast.cli.standing import Facts, Line, Server, judged, verdict
+from holdfast.cli.connection import access, given_access, kubeconfig_option
+from holdfast.cli.exit_codes import Code, complain, plain, run
+from holdfast.cli.health_report import Facts, Line, Server, judged, verdict
 from holdfast.host.audit.standing import PATH as AUDIT_PATH
 from holdfast.host.audit.standing import Standing
 from holdfast.host.client import Access
 from holdfast.host.client.paths import collection
+from holdfast.host.client.questions import HEARTBEATS_PATH, PULSES_PATH, QUARANTINE_PATH
 from holdfast.host.client.transport import Transport
-from holdfast.host.errands import HEARTBEATS_PATH, PULSES_PATH, QUARANTINE_PATH
+from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError
 from holdfast.model.heartbeat import Heard
 from holdfast.model.kinds.lease import Lease
@@ -36,7 +37,6 @@ from holdfast.model.meta import AnyObject
 from holdfast.model.pulse import Pulses
 from holdfast.model.quarantine import Quarantine
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.wire import readable
 
 # A server that cannot reach its store takes some seconds to say so.
 TIMEOUT_S = 10.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.ending import plain
+from holdfast.cli.exit_codes import plain
 
 GAP = "   "
 

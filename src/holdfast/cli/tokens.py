@@ -8,18 +8,18 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.ending import Code, Misused, judged_as_usage, run, warn
-from holdfast.cli.reaching import client, kubeconfig_option
+from holdfast.cli.connection import client, kubeconfig_option
+from holdfast.cli.exit_codes import Code, Misused, judged_as_usage, run, warn
 from holdfast.cli.tables import rows
-from holdfast.host.bearer_tokens import create_bearer, groups_for
 from holdfast.host.client import Client
-from holdfast.host.files import write_private
-from holdfast.host.join_tokens import create_token
-from holdfast.host.kubeconfig import kubeconfig as kubeconfig_of
-from holdfast.host.options import duration
-from holdfast.host.trust_bundle import current
+from holdfast.host.component.options import duration
+from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
+from holdfast.host.pki.join_tokens import create_token
+from holdfast.host.pki.kubeconfig import kubeconfig as kubeconfig_of
+from holdfast.host.pki.trust_bundle import current
+from holdfast.host.process.files import write_private
 from holdfast.model.errors import Missing
-from holdfast.model.kinds.token import Token, TokenPurpose
+from holdfast.model.kinds.access import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
 
 LOOPBACK = ("https://127.", "https://localhost", "https://[::1]")

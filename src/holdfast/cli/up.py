@@ -19,13 +19,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from holdfast.cli.ending import Code, complain, judged_as_usage, plain, run
-from holdfast.cli.household import Household, Plan, alone
-from holdfast.cli.parts import ETCD_ACCESS, server_options
-from holdfast.host import patience, timing
+from holdfast.cli.exit_codes import Code, complain, judged_as_usage, plain, run
+from holdfast.cli.local_plane import Household, Plan, alone
+from holdfast.cli.plane_parts import ETCD_ACCESS, server_options
 from holdfast.host.__main__ import settings_of
-from holdfast.host.settings import MEMORY, Settings
-from holdfast.host.signals import forget_inherited, is_ignored
+from holdfast.host.process.foreground import forget_inherited, is_ignored
+from holdfast.host.server import fence_options, patience_options
+from holdfast.host.server.settings import MEMORY, Settings
 from holdfast.model.errors import HoldfastError
 
 AGENTS = 3
@@ -38,9 +38,9 @@ _PASSED = (
     *("refusals", "oidc", "encryption-key-file", "encryption-kms", "etcd-prefix"),
     *(f"etcd-{it}" for it in ETCD_ACCESS),
     *("etcd-quota-bytes", "default-resources", "minimum-resources"),
-    *timing.OPTIONS,
-    timing.DRIFT,
-    *patience.OPTIONS,
+    *fence_options.OPTIONS,
+    fence_options.DRIFT,
+    *patience_options.OPTIONS,
 )
 # Of these an empty text is a word of its own: no rule.
 _EMPTY = ("default-resources", "minimum-resources")

@@ -19,27 +19,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.ages import Ages
+from holdfast.commit.ages import Ages, RevisionAges
 from holdfast.commit.context import Context, Luck, Settings
-from holdfast.commit.decide import Decided, decide
+from holdfast.commit.dispatch import Decided, decide
 from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
-from holdfast.commit.exhausted import Exhausted
+from holdfast.commit.flow.rates import Exhausted
 from holdfast.commit.leases import is_current
-from holdfast.commit.mutations import mutation
-from holdfast.commit.quarantine import BROKEN, Doubt, doubt_of
+from holdfast.commit.objects.audit_entries import mutation
+from holdfast.commit.quarantine_repair import BROKEN, Doubt, doubt_of
 from holdfast.commit.records import versioned
-from holdfast.commit.revision_ages import RevisionAges
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.audit import Mutation
-from holdfast.model.errors import (
-    Invalid,
-    OutcomeUnknown,
-    RecordUnreadable,
-    Unavailable,
-    invariant,
-)
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
+from holdfast.model.audit.records import Mutation
+from holdfast.model.errors import Invalid, OutcomeUnknown, RecordUnreadable, Unavailable, invariant
 from holdfast.model.machine import (
     Answer,
     Answered,

@@ -8,16 +8,15 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.commit.ages import Ages
-from holdfast.commit.revision_ages import RevisionAges
+from holdfast.commit.ages import Ages, RevisionAges
+from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
+from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import Invalid
 from holdfast.model.fence import FenceTiming, short_of_fence_ms
-from holdfast.model.identity import Identity, acts_as
 from holdfast.model.kinds.template import Resources
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Rng
 from holdfast.model.time import Instant, timestamp, wall_ms
-from holdfast.model.token_life import TOKEN_LIFE_MAX_MS
 from holdfast.model.transaction import ABSENT
 
 _BITS = 1 << 32

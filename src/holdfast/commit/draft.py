@@ -19,12 +19,12 @@ import msgspec
 
 from holdfast.commit.records import decode, encode
 from holdfast.model import keys
-from holdfast.model.audit import Mutation, Stamp
+from holdfast.model.audit.records import Mutation, Stamp
+from holdfast.model.encoding.unknown_fields import with_unknown
 from holdfast.model.errors import RecordsDisagree, RecordUnreadable
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import ABSENT, Compare, Delete, Put, Record, Transaction
-from holdfast.model.unknown_fields import with_unknown
 
 # A record that another request of the same group has written; it has no revision yet.
 UNCOMMITTED = -1

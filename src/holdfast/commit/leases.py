@@ -25,13 +25,7 @@ from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import (
-    AcquireLease,
-    ReleaseLease,
-    RenewLease,
-    RetireLease,
-    Term,
-)
+from holdfast.model.requests import AcquireLease, ReleaseLease, RenewLease, RetireLease, Term
 from holdfast.model.validation import validate
 
 # Longer than any holder is away and means to come back, so that people can still see who it was.

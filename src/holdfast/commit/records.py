@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from holdfast.model import keys
-from holdfast.model.audit import Head, Stamp
-from holdfast.model.encrypted import why_closed
+from holdfast.model.access.rights import AccessLedger
+from holdfast.model.audit.records import Head, Stamp
+from holdfast.model.encoding.encrypted_records import why_closed
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.errors import RecordUnreadable, unreachable
 from holdfast.model.ledger import (
     DisruptionLedger,
@@ -28,9 +30,7 @@ from holdfast.model.meta import Object, Operation, Part, Timestamp
 from holdfast.model.plane_format import PlaneFormat
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.registry import KINDS
-from holdfast.model.rights import AccessLedger
 from holdfast.model.transaction import ABSENT, Record
-from holdfast.model.versions import object_version
 
 
 class Epoch(Part, frozen=True):

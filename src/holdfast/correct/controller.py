@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.model.identity import controller
+from holdfast.model.access.identity import controller
+from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import Object
 from holdfast.model.requests import Target, Term
 from holdfast.model.time import Instant
-from holdfast.model.versions import object_revision
 from holdfast.observe.cache import Cache, Change, Indexer, Key
 
 # So many requests of one plan are sent at once. A plan that has more is made anew after that, so

@@ -36,18 +36,150 @@ from holdfast.correct.controller import (
     step_id,
     target,
 )
-from holdfast.correct.drain_progress import DRAINED, Left, drained
-from holdfast.correct.drain_room import Room
-from holdfast.model.disruption import is_available
-from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation, ReservationPhase
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import MAY_RUN, Cause, State
-from holdfast.model.meta import Condition, condition, with_condition
+from holdfast.model.meta import Condition, ConditionStatus, condition, with_condition
+from holdfast.model.placement.disruption import (
+    allowed_missing,
+    desired_of,
+    is_available,
+    is_missing,
+)
 from holdfast.model.requests import Evict, Term, Update
-from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.model.time import Instant, rfc3339, timestamp, wall_ms
 from holdfast.observe.cache import Change, Key
+
+# What a node's condition Drained says: what is left, and for whom the drain waits.
+#
+# Made by `drain.py`; read by people, by `holdfast drain` and by whoever waits for the condition. It
+# says nothing that depends on the moment, so that a drain that waits writes nothing.
+
+DRAINED = "Drained"
+# So many are named in a sentence; of the others it says how many they are.
+NAMED_MAX = 4
+
+_OUT_OF_CONTACT = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
+
+
+class Left(msgspec.Struct):
+    """What is left on a node.
+
+    `first` goes first; `last`, one per node, when nothing else is there; `reservations` are held by
+    others. `waits` says for which workloads the drain waits, and why.
+    """
+
+    first: list[Replica]
+    last: list[Replica]
+    reservations: list[str]
+    waits: dict[Key, str] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.first and not self.last and not self.reservations
+
+
+def drained(node: Node, left: Left) -> Condition:
+    """The condition for what is left."""
+    status = ConditionStatus.TRUE if left.is_empty else ConditionStatus.FALSE
+    generation = node.metadata.generation
+    return Condition(
+        DRAINED, status, generation, reason=_reason(node, left), message=_message(node, left)
+    )
+
+
+def _reason(node: Node, left: Left) -> str:
+    if left.is_empty:
+        return "Empty"
+    if node.status.phase in _OUT_OF_CONTACT:
+        return "NodeOutOfContact"
+    there = left.first or left.last
+    is_stuck = all(it.status.state is not State.STOPPING for it in there)
+    if left.waits and is_stuck:
+        return "WaitingForBudgets"
+    return "Draining" if there else "WaitingForReservations"
+
+
+def _message(node: Node, left: Left) -> str:
+    if left.is_empty:
+        return "no work and no reservation is left"
+    there = [*left.first, *left.last]
+    stopping = sum(it.status.state is State.STOPPING for it in there)
+    parts = [f"{len(there)} to go, {stopping} of them stopping"]
+    if left.first and left.last:
+        parts.append(f"{len(left.last)} of one per node go last")
+    if left.waits:
+        waits = (f"{tenant}/{name} ({why})" for (tenant, name), why in sorted(left.waits.items()))
+        parts.append(f"waits for {_listed(waits)}")
+    if left.reservations:
+        parts.append(f"reserved: {_listed(sorted(left.reservations))}")
+    deadline = node.spec.drain.deadline if node.spec.drain is not None else None
+    if deadline is not None:
+        parts.append(f"budgets end at {rfc3339(wall_ms(deadline))}")
+    return "; ".join(parts)
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = len(every) - NAMED_MAX
+    return ", ".join((*every[:NAMED_MAX], *((f"{more} more",) if more > 0 else ())))
+
+
+# How many replicas of a workload could be taken away now, as far as the picture tells.
+#
+# `drain.py` asks before it asks the authority. The ledger that decides cannot be watched; it says
+# the same as the replicas themselves (`model/placement/disruption.py`).
+
+
+class Room:
+    """What is left of each budget during one look."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        # How many more may go, or None where nothing is stated; and a sentence about it.
+        self._left: dict[Key, int | None] = {}
+        self._said: dict[Key, str] = {}
+
+    def take(self, replica: Replica) -> bool:
+        """Whether one more of its workload may be taken, which this does."""
+        key = replica.namespace, replica.spec.workload
+        if key not in self._left:
+            self._left[key] = self._look(key, replica)
+        left = self._left[key]
+        if left is None:
+            return True
+        if left <= 0:
+            return False
+        self._left[key] = left - 1
+        return True
+
+    def said(self, replica: Replica) -> str:
+        """Why no more of its workload may be taken."""
+        return self._said.get((replica.namespace, replica.spec.workload), "")
+
+    def _look(self, key: Key, replica: Replica) -> int | None:
+        workload: Workload | None = self._view.get("workloads", *key)
+        if workload is None or workload.metadata.uid != replica.spec.workload_uid:
+            # The authority knows more of it than we do.
+            return None
+        allowed = allowed_missing(workload.spec.disruption, workload.spec.replicas)
+        if allowed is None:
+            return None
+        uid, desired = workload.metadata.uid, desired_of(workload)
+        mine = [
+            it
+            for it in self._view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
+            if it.spec.workload_uid == uid
+        ]
+        if desired is not None:
+            gone = max(0, desired - sum(is_available(it) for it in mine))
+        else:
+            gone = sum(is_missing(workload.spec.type, it) for it in mine)
+        self._said[key] = f"{max(gone, allowed)} of {allowed} allowed are missing"
+        return allowed - gone
+
 
 # Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and
 # our own clock may be a little ahead without asking in vain.

@@ -22,7 +22,7 @@ within one step of its life.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,8 +37,7 @@ from holdfast.correct.controller import (
     key_of,
     target,
 )
-from holdfast.correct.endpoints_lists import shared_out
-from holdfast.correct.rests import Rests
+from holdfast.correct.pacing import Rests
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints, list_name, list_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -47,7 +46,45 @@ from holdfast.model.lifecycle import STAGES, Stage, State
 from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, ObjectMeta, OwnerReference
 from holdfast.model.requests import Create, Remove, ReportStage, Term, Update
 from holdfast.model.time import Instant
+from holdfast.model.validation.records import ENDPOINTS_MAX
 from holdfast.observe.cache import Change, Key
+
+# Which list each address is in, where a workload has more of them than one list holds.
+#
+# `endpoints.py` calls this for every look. Whoever is in a list stays in it, so that one who comes
+# or goes changes one list of a thousand addresses and not all behind it; newcomers take the first
+# place that is free. What is asked for again on the same picture comes out the same.
+
+
+def shared_out(
+    known: Mapping[int, Endpoints], entries: Sequence[Endpoint]
+) -> dict[int, tuple[Endpoint, ...]]:
+    """The addresses of each list by its number, in the order in which they were given.
+
+    Lists that are there come out, too, if need be empty.
+    """
+    numbers = sorted(known)
+    if len(entries) <= ENDPOINTS_MAX and numbers in ([], [0]):
+        return {0: tuple(entries)} if entries or numbers else {}
+    homes: dict[str, int] = {}
+    for number in numbers:
+        for entry in known[number].endpoints:
+            homes.setdefault(entry.replica, number)
+    lists: dict[int, list[Endpoint]] = {number: [] for number in numbers}
+    taken = dict.fromkeys(numbers, 0)
+    for entry in entries:
+        if entry.replica in homes:
+            taken[homes[entry.replica]] += 1
+    free = 0
+    for entry in entries:
+        if entry.replica not in homes:
+            while taken.get(free, 0) >= ENDPOINTS_MAX:
+                free += 1
+            taken[free] = taken.get(free, 0) + 1
+            homes[entry.replica] = free
+        lists.setdefault(homes[entry.replica], []).append(entry)
+    return {number: tuple(lists[number]) for number in sorted(lists)}
+
 
 # How soon to look again at a list whose workload may not have been told of yet.
 UNTOLD_PAUSE_MS = 1_000

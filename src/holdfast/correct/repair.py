@@ -22,24 +22,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.correct.controller import (
-    BY_NODE,
-    Controller,
-    Plan,
-    View,
-    key_of,
-    step_id,
-    target,
-)
-from holdfast.correct.waits import Waits, held_left_ms
+from holdfast.correct.controller import BY_NODE, Controller, Plan, View, key_of, step_id, target
+from holdfast.correct.pacing import Waits, held_left_ms
 from holdfast.model.installations import keeps, ran_on
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import Cause, State
+from holdfast.model.placement.vacancy import NODE_RETURNED
 from holdfast.model.requests import Evict, Move, Term, Unreserve
 from holdfast.model.time import Instant
-from holdfast.model.vacancy import NODE_RETURNED
 from holdfast.observe.cache import Change, Key
 
 # Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and

@@ -21,18 +21,18 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.model.fit import Demand, choose_devices, demand_of, shortage, sums_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import Amounts, NodeLedger, add
 from holdfast.model.lifecycle import Stage, State
-from holdfast.model.placing import gate_refusal
+from holdfast.model.placement.fit import Demand, choose_devices, demand_of, shortage, sums_of
+from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.quantity import MILLI, Resource
 from holdfast.model.refusal import Refusal
-from holdfast.propose.holdings import of_replica, of_reservation
-from holdfast.propose.site import Site
+from holdfast.propose.feasibility.fleet import of_replica, of_reservation
+from holdfast.propose.feasibility.node_state import Site
 
 # Each is compared with each node; more than these say nothing new about a plane.
 SHAPES_MAX = 512

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from holdfast.agent.work import RESTART_MAX_MS, RETRY_MAX_MS
 from holdfast.correct.status import counted
-from holdfast.explain.answer import Finding, Leg, Sign, Why
-from holdfast.explain.contact import signs_of
-from holdfast.explain.facts import Facts, revision_of
-from holdfast.explain.times import CONTROLLER_LOOKS_MS, after
+from holdfast.explain.answer import CONTROLLER_LOOKS_MS, Finding, Leg, Sign, Why, after
+from holdfast.explain.evidence import Facts, revision_of
+from holdfast.explain.node_contact import signs_of
+from holdfast.model.access.identity import agent
 from holdfast.model.heartbeat import Doing
-from holdfast.model.identity import agent
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import CRASH_LOOP, Binding, Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from holdfast.explain.answer import Finding, Leg, Sign, Why
-from holdfast.explain.facts import Facts, revision_of
-from holdfast.explain.places import ASKED, Places, places
-from holdfast.explain.times import CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS, after, next_of
+from holdfast.explain.answer import (
+    CONTROLLER_LOOKS_MS,
+    SCHEDULER_LOOKS_MS,
+    Finding,
+    Leg,
+    Sign,
+    Why,
+    after,
+    next_of,
+)
+from holdfast.explain.evidence import Facts, revision_of
+from holdfast.explain.feasible_nodes import ASKED, Places, places
 from holdfast.model.kinds.decision import DecisionSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import Actor
 from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant, timestamp, wall_ms
-from holdfast.propose.report import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
+from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
 
 _OF_QUOTA = (
     Reason.QUOTA_EXCEEDED.value,

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.host import patience, timing, work_rules
-from holdfast.host.options import add_components, duration
-from holdfast.host.running import complain, say, until_signal
-from holdfast.host.settings import (
+from holdfast.host.component.options import add_components, duration
+from holdfast.host.process.foreground import complain, say, until_signal
+from holdfast.host.server import fence_options, patience_options, work_options
+from holdfast.host.server.settings import (
     QUIET,
     REFUSE,
     AuditKept,
@@ -28,11 +28,11 @@ from holdfast.host.settings import (
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.host.plane import Plane
+    from holdfast.host.server.server_process import Plane
 
 # As `certificates.LEAF_LIFE` has it.
 LIFE = "365d"
-# As `model.token_life` has it.
+# As `model.access.credential_life` has it.
 TOKEN_LIFE = "366d"
 # As `settings.AuditKept` has it.
 AUDIT_KEEP, AUDIT_KEEP_MIB = "90d", 1_024
@@ -90,14 +90,14 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--oidc", type=Path, help="a file that names OpenID Connect issuers")
     # The command `holdfast server` has rules of its own for what is not given.
-    serve.add_argument(work_rules.DEFAULT_OPTION, default="", help=work_rules.DEFAULT_HELP)
-    serve.add_argument(work_rules.MINIMUM_OPTION, default="", help=work_rules.MINIMUM_HELP)
+    serve.add_argument(work_options.DEFAULT_OPTION, default="", help=work_options.DEFAULT_HELP)
+    serve.add_argument(work_options.MINIMUM_OPTION, default="", help=work_options.MINIMUM_HELP)
     serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
     for option in ("ca-file", "cert-file", "key-file", "user", "password-file"):
         serve.add_argument(f"--etcd-{option}")
     serve.add_argument("--etcd-quota-bytes", type=int, default=EtcdAccess().quota_bytes)
-    timing.add_options(serve)
-    patience.add_options(serve)
+    fence_options.add_options(serve)
+    patience_options.add_options(serve)
     serve.set_defaults(run=lambda arguments: run_server(settings_of(arguments)))
     return root
 
@@ -121,8 +121,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             arguments.etcd_password_file,
             arguments.etcd_quota_bytes,
         ),
-        fence=timing.timing_of(arguments),
-        patience=patience.patience_of(arguments),
+        fence=fence_options.timing_of(arguments),
+        patience=patience_options.patience_of(arguments),
         certificate_life=duration("--certificate-life", arguments.certificate_life),
         token_life_max=duration("--token-life-max", arguments.token_life_max),
         audit_behind=arguments.audit_behind,
@@ -137,14 +137,14 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
             arguments.encryption_key_file, arguments.encryption_kms, arguments.no_encryption
         ),
         oidc=arguments.oidc,
-        work=work_rules.work_rules(arguments.default_resources, arguments.minimum_resources),
+        work=work_options.work_rules(arguments.default_resources, arguments.minimum_resources),
     )
 
 
 async def run_server(settings: Settings) -> int:
     """Run a server until a signal or a failure; the exit code."""
     # Loaded when it is used: a third of an agent's memory would be a server that it is not.
-    from holdfast.host.plane import Plane
+    from holdfast.host.server.server_process import Plane
 
     plane = Plane(settings, say)
     return await until_signal(plane, lambda: _greet(plane))

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.model.errors import agree, invariant
-from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.ledger import (
     Amounts,
     GrantLedger,

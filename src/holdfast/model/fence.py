@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kinds.node import HeldTiming
 
 PPM = 1_000_000
 
@@ -63,3 +64,79 @@ def fence_after_min_ms(timing: FenceTiming) -> int:
 def short_of_fence_ms(timing: FenceTiming) -> int:
     """By how much the configured wait is too short; 0 when it is safe."""
     return max(0, fence_after_min_ms(timing) - timing.fence_after_ms)
+
+
+# Fence timings that change: what work on a node may hold, and what a fence has to wait for.
+#
+# The servers' settings may change at any restart, and servers may differ for a while. Work holds
+# what it was given: the shim its grace for as long as it runs, and a deadline that was counted by
+# the timing of the server that acknowledged the last renewal. So each node carries, in the store,
+# the greatest timing that anything on it may hold. A server acknowledges no more than that, a fence
+# waits for that, and only the node's own agent can say that less is held by now.
+
+# The condition of a node: whether work on it holds more than the plane's present timing.
+TIMING_PENDING = "TimingPending"
+# What a server gives an agent with an acknowledgement; the other times are assumptions about the
+# machines, by which only a fence counts.
+_GIVEN = ("ack_window_ms", "self_stop_after_ms", "grace_ms")
+
+
+class Holds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an agent says that its work holds: at most so long until it stops, and this grace.
+
+    `number` is that of the record which it knows. Without one it has just started, and does not
+    know yet what earlier processes of it have said.
+    """
+
+    self_stop_after_ms: int
+    grace_ms: int
+    number: int = 0
+
+
+def greatest(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
+    """The timing whose every time is the greatest of all, and whose fence waits for all of that."""
+    after = timing
+    for other in others:
+        after = FenceTiming(
+            **{
+                field: max(value, getattr(other, field))
+                for field, value in msgspec.structs.asdict(after).items()
+            }
+        )
+    return msgspec.structs.replace(
+        after, fence_after_ms=max(after.fence_after_ms, fence_after_min_ms(after))
+    )
+
+
+def limited(timing: FenceTiming, held: FenceTiming | None) -> FenceTiming:
+    """What may be given to an agent of a node whose record is this."""
+    if held is None:
+        return timing
+    given = {it: min(getattr(timing, it), getattr(held, it)) for it in _GIVEN}
+    return msgspec.structs.replace(timing, **given)
+
+
+def exceeds(timing: FenceTiming, other: FenceTiming) -> bool:
+    """Whether any time of the first is greater than that of the second."""
+    times, others = msgspec.structs.asdict(timing), msgspec.structs.asdict(other)
+    return any(value > others[field] for field, value in times.items())
+
+
+def timing_of(record: HeldTiming | None) -> FenceTiming | None:
+    """The timing in a node's record."""
+    if record is None:
+        return None
+    times = msgspec.structs.asdict(record)
+    del times["number"]
+    return FenceTiming(**times)
+
+
+def recorded(timing: FenceTiming, number: int) -> HeldTiming:
+    """A node's record of a timing."""
+    return HeldTiming(number=number, **msgspec.structs.asdict(timing))
+
+
+def fence_wait_ms(record: HeldTiming | None, timing: FenceTiming) -> int:
+    """How long a fence of this node has to wait, by its record and the plane's present timing."""
+    held = timing_of(record)
+    return timing.fence_after_ms if held is None else greatest(held, timing).fence_after_ms

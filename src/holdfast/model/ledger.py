@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.model.kinds.node import Node, NodePhase, PortShare, Protection
 from holdfast.model.kinds.placement import Isolation, Taint
-from holdfast.model.kinds.quota import CapacityClass, Quota
+from holdfast.model.kinds.tenant import CapacityClass, Quota
 from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.meta import Part, Quantity, Timestamp
 from holdfast.model.quantity import MILLI, Resource, capacity, demand
@@ -163,9 +163,9 @@ class DisruptionLedger(Part, frozen=True):
 
     `replicas` is how many objects there are, `healthy` how many of them do not count as missing.
     These are counts and no names, so that a birth costs the same however many there are; whether
-    one replica counts is said by itself (`model/disruption.py`). `allowed` is None where the
-    workload states no budget, and `desired` where no count says how many there should be. `type` is
-    the workload's. `pages` are those of its places ledger that there are.
+    one replica counts is said by itself (`model/placement/disruption.py`). `allowed` is None where
+    the workload states no budget, and `desired` where no count says how many there should be.
+    `type` is the workload's. `pages` are those of its places ledger that there are.
     """
 
     allowed: int | None = None

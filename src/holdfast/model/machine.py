@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Transaction
 

@@ -1,8 +1,9 @@
 """What controllers and schedulers say of themselves: the heartbeat of each, many in one pulse.
 
-A process sends one to every server every few seconds (`host/pulsing.py`). Servers keep the last of
-each in memory and write nothing (`host/pulses.py`); `holdfast status` and the servers' metrics show
-them. Nothing is decided by them: who acts is a matter of leases, and the commit's.
+A process sends one to every server every few seconds (`host/component/pulse_sender.py`). Servers
+keep the last of each in memory and write nothing (`host/server/component_pulses.py`); `holdfast
+status` and the servers' metrics show them. Nothing is decided by them: who acts is a matter of
+leases, and the commit's.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What waits for a place with a scheduler, and the room there is. `propose/backlog.py`.
+    """What waits for a place with a scheduler, and the room there is.
+    `propose/queue/scheduling_queue.py`.
 
     oldest_ms: how long the oldest of each priority class has waited.
     """

@@ -14,9 +14,9 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
+from holdfast.model.encoding.problems import excerpt
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.meta import INT_MAX, Quantity
-from holdfast.model.problems import excerpt
 
 # Nothing real needs more digits, and a bound keeps hostile numbers from costing time.
 TEXT_MAX = 40

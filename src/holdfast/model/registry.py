@@ -9,28 +9,22 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.errors import Missing
+from holdfast.model.kinds.access import Revocation, Role, RoleBinding, Token
 from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.event import Event
-from holdfast.model.kinds.grant import Grant
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.override import Override
-from holdfast.model.kinds.priorityclass import PriorityClass
-from holdfast.model.kinds.quota import Quota
-from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.region import Grant, Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.kinds.revocation import Revocation
-from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.kinds.token import Token
-from holdfast.model.kinds.workload import Workload
-from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
+from holdfast.model.kinds.workload import Workload, WorkloadRevision
 from holdfast.model.meta import Object
 
 # Objects that concern the whole cluster but are of a namespaced kind live here: cluster-wide

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
+from holdfast.model.fence import Holds
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import DeviceShare, Pending, Process
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
@@ -26,7 +27,6 @@ from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import Object
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.refusal import Refusal
-from holdfast.model.timings import Holds
 
 
 class Term(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

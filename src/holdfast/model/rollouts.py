@@ -14,7 +14,7 @@ from __future__ import annotations
 from holdfast.model.indexes import parse
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Rollout, RolloutPhase, Workload, WorkloadType
-from holdfast.model.portions import portion
+from holdfast.model.placement.disruption import portion
 
 # In these the current revision is not wanted anywhere.
 REVERTED = (RolloutPhase.REVERTING, RolloutPhase.FAILED)

@@ -16,7 +16,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from holdfast.observe.news import AGENT_BOOKMARK_MS, COMPONENT_BOOKMARK_MS
+from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, COMPONENT_BOOKMARK_MS
 
 BOOKMARK_EVERY_MS = 15_000
 BOOKMARK_SPREAD_MS = BOOKMARK_EVERY_MS // 2

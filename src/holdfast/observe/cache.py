@@ -21,10 +21,10 @@ import msgspec
 from holdfast.model.errors import Expired, invariant
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
 from holdfast.model.time import Instant
-from holdfast.observe.followed import SILENCE_MS, STEADY_MS, Channel, Followed
-from holdfast.observe.news import SERVERS, Follow, Reached
-from holdfast.observe.shelf import Indexer, Key
-from holdfast.observe.story import Change
+from holdfast.observe.indexer import Indexer, Key
+from holdfast.observe.informer import SILENCE_MS, STEADY_MS, Channel, Followed
+from holdfast.observe.reflector import Change
+from holdfast.observe.watch_events import SERVERS, Follow, Reached
 
 __all__ = ["Cache", "Change", "Indexer", "Key", "Told", "is_streams"]
 

@@ -13,11 +13,11 @@ from functools import cache
 
 import msgspec
 
-from holdfast.model.encrypted import why_closed
-from holdfast.model.field_selector import parse_field_selector
+from holdfast.model.encoding.encrypted_records import why_closed
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.registry import KINDS, Kind
-from holdfast.model.versions import object_version
-from holdfast.observe.glimpse import glimpse_of
+from holdfast.model.selection.field_selector import parse_field_selector
+from holdfast.observe.partial_decode import glimpse_of
 
 # By these an agent watches its replicas, a controller its workload's, and kubectl an object's
 # events: often enough to have them at hand. The first two are those of every kind.

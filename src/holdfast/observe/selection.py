@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.field_selector import FieldRequirement, FieldSelector, selects_fields
+from holdfast.model.encoding.wire import readable
 from holdfast.model.registry import Kind
-from holdfast.model.selectors import LabelSelector, selects
-from holdfast.model.wire import readable
+from holdfast.model.selection.field_selector import FieldRequirement, FieldSelector, selects_fields
+from holdfast.model.selection.selectors import LabelSelector, selects
 from holdfast.observe.entries import Entry, kept_paths
-from holdfast.observe.glimpse import thin_decoder
+from holdfast.observe.partial_decode import thin_decoder
 
 # Position among the kept fields, and the value there. The empty place is everywhere.
 Place = tuple[int, str] | None

@@ -16,9 +16,9 @@ import msgspec
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.registry import Kind
 from holdfast.observe.entries import Entry
-from holdfast.observe.ordered_entries import Chunk, Picture
+from holdfast.observe.entry_table import Chunk, Picture
+from holdfast.observe.recent_changes import ADDED, Happening, Presentation, Window, line
 from holdfast.observe.selection import Decodings, Place, Selection
-from holdfast.observe.window import ADDED, Happening, Presentation, Window, line
 
 # What a live watcher may leave unread. Beyond it there is no use in waiting: it lists again.
 QUEUE_EVENTS_MAX = 1_000

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.access.identity import scheduler as scheduler_identity
 from holdfast.model.errors import HoldfastError, unreachable
-from holdfast.model.identity import scheduler as scheduler_identity
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.lifecycle import State
@@ -22,28 +22,39 @@ from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
 from holdfast.model.pulse import Backlog
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
-from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache, Change, Key, is_streams
-from holdfast.observe.news import Follow, Get
-from holdfast.observe.tenure import RENEW_TIMEOUT_MS, Tenure
-from holdfast.propose.backlog import backlog
+from holdfast.observe.inflight import Asks
+from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, Tenure
+from holdfast.observe.watch_events import Follow, Get
+from holdfast.propose.bind_operation import Course
 from holdfast.propose.binder import COURSES_MAX, Binder
-from holdfast.propose.board import Board
-from holdfast.propose.choosing import salt_of
-from holdfast.propose.course import Course
-from holdfast.propose.decide import propose_run
-from holdfast.propose.dues import Dues
-from holdfast.propose.evidence import Evidence
+from holdfast.propose.decision_records import Evidence
+from holdfast.propose.decision_view import (
+    PRIORITY_NAME,
+    QUOTA_NAME,
+    View,
+    budget_of,
+    policy_in_force,
+)
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import PENDING_CAP, Hope, Proposal, Report, Verdict
+from holdfast.propose.feasibility.verdict_cache import Board
 from holdfast.propose.filters import Filter
-from holdfast.propose.fleet import Fleet
-from holdfast.propose.lanes import Lanes
-from holdfast.propose.notices import Notices
-from holdfast.propose.queue import PENDING_PER_TENANT_MAX, Entry, Lane, Queue
-from holdfast.propose.report import PENDING_CAP, Hope, Proposal, Report, Verdict
+from holdfast.propose.node_choice import salt_of
+from holdfast.propose.placement import propose_run
+from holdfast.propose.queue.pending_reasons import Notices
+from holdfast.propose.queue.queueing_hints import Waking
+from holdfast.propose.queue.quota_usage import Dues
+from holdfast.propose.queue.recovery_lanes import Lanes
+from holdfast.propose.queue.scheduling_queue import (
+    PENDING_PER_TENANT_MAX,
+    Entry,
+    Lane,
+    Queue,
+    backlog,
+)
+from holdfast.propose.queue.shard import EVERYTHING, Share
 from holdfast.propose.scores import Scorer
-from holdfast.propose.share import EVERYTHING, Share
-from holdfast.propose.view import PRIORITY_NAME, QUOTA_NAME, View, budget_of, policy_in_force
-from holdfast.propose.waking import Waking
 
 # A step must not keep its shell waiting; what is left is decided in the next one.
 DECISIONS_MAX = 1_024

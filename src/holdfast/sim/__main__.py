@@ -24,12 +24,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.errors import Invalid, InvariantBroken
-from holdfast.sim import artifact as artifacts
-from holdfast.sim.artifact import Artifact, replay_command, replay_file_command
-from holdfast.sim.campaign import campaign
+from holdfast.sim import campaign as artifacts
+from holdfast.sim.campaign import Artifact, campaign, replay_command, replay_file_command
+from holdfast.sim.catalogue import EDGES, named
 from holdfast.sim.check import Violation
 from holdfast.sim.mutants import Finding, Mutant, confirm, load, save, table
-from holdfast.sim.names import EDGES, named
 from holdfast.sim.run import Report, Scenario, drawn_plan, find, play, run
 from holdfast.sim.shrink import RUNS_MAX, shrink
 from holdfast.sim.world import World

@@ -7,14 +7,58 @@ seeds fail, and how, does not depend on how many processes run them or how fast.
 from __future__ import annotations
 
 import multiprocessing
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
-from holdfast.sim.artifact import replay_command
-from holdfast.sim.run import Report, find, run
+from holdfast.sim.plan import Plan
+from holdfast.sim.run import Broken, Report, find, run
+
+# A failing run on disk: all it takes to repeat it, and the one command that does.
+
+# The shape of the file; a later simulator refuses what it cannot mean.
+FORMAT = 1
+
+
+class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A scenario, a seed, a plan and what they led to. `mutant` names a planted bug, if any."""
+
+    scenario: str
+    seed: int
+    plan: Plan
+    broken: Broken | None = None
+    digest: str = ""
+    mutant: str = ""
+    format: int = FORMAT
+
+
+def save(artifact: Artifact, path: Path) -> None:
+    """Write it as JSON that a person can read and edit."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(artifact), indent=1) + b"\n")
+
+
+def load(path: Path) -> Artifact:
+    artifact = msgspec.json.decode(path.read_bytes(), type=Artifact)
+    if artifact.format != FORMAT:
+        raise msgspec.ValidationError(f"{path} has format {artifact.format}, not {FORMAT}")
+    return artifact
+
+
+def replay_command(scenario: str, seed: int, *, mutant: str = "") -> str:
+    """Repeats a run from its seed alone."""
+    words = ["python", "-m", "holdfast.sim", "replay", scenario, "--seed", str(seed)]
+    return shlex.join([*words, "--mutant", mutant] if mutant else words)
+
+
+def replay_file_command(path: Path) -> str:
+    """Repeats a saved run."""
+    return shlex.join(["python", "-m", "holdfast.sim", "replay", "--file", str(path)])
+
 
 # A worker takes so many seeds at a time: few enough that the processes end together.
 _CHUNK_SEEDS = 4

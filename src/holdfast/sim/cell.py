@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.machine import Machine, Rng, Tokens
 from holdfast.sim.clock import HostClock
 from holdfast.sim.network import Path

@@ -7,15 +7,247 @@ they take place: a lossy minute counts the messages that it lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.model.errors import invariant
-from holdfast.sim.cell import NEVER
-from holdfast.sim.fault_kinds import HOST, KINDS, MACHINE, STORE, Heal, Kind
+from holdfast.sim import streams
+from holdfast.sim.cell import NEVER, Cell, Host
+from holdfast.sim.network import Rule
 from holdfast.sim.plan import Aim, Fault
+from holdfast.sim.storage import SimStore, StoreTrouble
 
 if TYPE_CHECKING:
     from holdfast.sim.world import World
+
+
+# The kinds of faults that every world knows, and how each heals.
+#
+# `KINDS` at the end is the whole vocabulary of plans; `faults` strikes with it.
+
+Heal = Callable[[], None]
+Strike = Callable[["World", Fault], Heal | None]
+
+MACHINE = "machine"
+HOST = "host"
+STORE = "store"
+
+
+class Kind(NamedTuple):
+    """One kind of fault: the scope of its targets, and what makes it so and returns what undoes it.
+
+    `counted` is False where single messages, requests or crashes are counted as they take place.
+    `paired` kinds strike the ways between two hosts, or between one and everyone ("*").
+    """
+
+    scope: str
+    strike: Strike
+    counted: bool = True
+    paired: bool = False
+
+
+# Machines and computers. --------------------------------------------------------------------------
+
+
+def _crash(world: World, fault: Fault) -> None:
+    """Now, or `amount` effects later, or at the `nth` effect ever; down for `for_ms`."""
+    cell = world.cells[fault.target]
+    if fault.nth or fault.amount:
+        cell.lay_fuse(fault.nth or cell.performed + fault.amount, "crash", fault.for_ms)
+    elif cell.machine is not None:
+        world.inject("crash")
+        world.crash(cell, fault.for_ms)
+
+
+def _pause(world: World, fault: Fault) -> None:
+    """Now, or `amount` effects later, or at the `nth` effect ever.
+
+    Between two effects of one step is where a pause hurts most: what was decided long ago is done
+    now.
+    """
+    cell = world.cells[fault.target]
+    if fault.nth or fault.amount:
+        cell.lay_fuse(fault.nth or cell.performed + fault.amount, "pause", fault.for_ms)
+    else:
+        world.inject("pause")
+        world.pause_for(cell, fault.for_ms)
+
+
+def _reboot(world: World, fault: Fault) -> Heal:
+    host = world.hosts[fault.target]
+    world.shut_down(host)
+    return lambda: world.boot(host)
+
+
+def _freeze(world: World, fault: Fault) -> Heal:
+    """With `amount` 1 the clock stands still as well, as under a hypervisor."""
+    host = world.hosts[fault.target]
+    world.freeze(host, clock_stops=fault.amount == 1)
+    return lambda: world.thaw(host)
+
+
+def _clock_rate(world: World, fault: Fault) -> None:
+    """The clock runs `amount` parts per million fast, for good: that is its crystal."""
+    host = world.hosts[fault.target]
+    host.clock.set_rate(world.now_us, fault.amount)
+    world.timers.rewind(host)
+
+
+def _clock_step(world: World, fault: Fault) -> Heal:
+    """The wall clock jumps by `amount` ms until somebody sets it right."""
+    host = world.hosts[fault.target]
+    step_us = fault.amount * 1000
+    host.clock.wall_offset_us += step_us
+    return lambda: _step_back(host, step_us)
+
+
+def _step_back(host: Host, step_us: int) -> None:
+    host.clock.wall_offset_us -= step_us
+
+
+# The network. -------------------------------------------------------------------------------------
+
+
+def _hosts(world: World, name: str) -> frozenset[str] | None:
+    """The hosts behind a name in a plan: a host, a machine, a region, or "*" for all."""
+    if name == "*":
+        return None
+    if name in world.hosts:
+        return frozenset((name,))
+    if name in world.cells:
+        return frozenset((world.cells[name].host.name,))
+    region = frozenset(host.name for host in world.hosts.values() if host.region == name)
+    invariant(region, f"{name} is neither a host nor a machine nor a region")
+    return region
+
+
+def _two_way(kind: str) -> Strike:
+    def strike(world: World, fault: Fault) -> Heal:
+        there, back = _hosts(world, fault.target), _hosts(world, fault.peer or "*")
+        lift_there = world.network.lay(Rule(kind, there, back, fault.amount))
+        lift_back = world.network.lay(Rule(kind, back, there, fault.amount))
+
+        def heal() -> None:
+            lift_there()
+            lift_back()
+
+        return heal
+
+    return strike
+
+
+def _cut(world: World, fault: Fault) -> Heal:
+    """One way only: what the target sends does not arrive."""
+    there, back = _hosts(world, fault.target), _hosts(world, fault.peer or "*")
+    return world.network.lay(Rule("cut", there, back))
+
+
+# Stores. ------------------------------------------------------------------------------------------
+
+
+def _store_trouble(field: str, *, is_time: bool = False) -> Strike:
+    def strike(world: World, fault: Fault) -> Heal:
+        store = world.stores[fault.target]
+        value = world.now_us + fault.for_ms * 1000 if is_time else fault.amount
+        entry = (field, value)
+        store.troubles.append(entry)
+        _sum_up(store)
+
+        def heal() -> None:
+            store.troubles.remove(entry)
+            _sum_up(store)
+
+        return heal
+
+    return strike
+
+
+def _sum_up(store: SimStore) -> None:
+    """Of two troubles of a kind the worse one counts."""
+    store.trouble = StoreTrouble() if store.troubles else None
+    for field, value in store.troubles:
+        setattr(store.trouble, field, max(value, getattr(store.trouble, field)))
+
+
+def _store_compact(world: World, fault: Fault) -> None:
+    """Only the last `amount` revisions stay readable."""
+    keyspace = world.stores[fault.target].keyspace
+    keyspace.compact(max(keyspace.compacted, keyspace.revision - fault.amount))
+
+
+def _crash_author(world: World, fault: Fault) -> None:
+    """Whoever makes the `nth` revision crashes before it hears of it."""
+    world.stores[fault.target].crash_author_at[fault.nth] = fault.for_ms
+
+
+# Watches and streams. -----------------------------------------------------------------------------
+
+
+def _watch_hold(world: World, fault: Fault) -> None:
+    """A stale view: nothing is delivered for a while, from now or from the `nth` delivery on."""
+    cell = world.cells[fault.target]
+    if fault.nth:
+        cell.holds[fault.nth] = fault.for_ms * 1000
+        return
+    cell.held_until_us = max(cell.held_until_us, world.now_us + fault.for_ms * 1000)
+
+
+def _watch_expire(world: World, fault: Fault) -> None:
+    world.watches.expire(world.cells[fault.target])
+
+
+def _delivery(kind: str) -> Strike:
+    """Strikes the `nth` delivery ever, or `amount` in a thousand for a while."""
+
+    def strike(world: World, fault: Fault) -> Heal | None:
+        cell = world.cells[fault.target]
+        if fault.nth:
+            cell.delivery_faults[fault.nth] = kind
+            return None
+        cell.delivery_permille[kind] = fault.amount
+        return lambda: _deliver_well(cell, kind)
+
+    return strike
+
+
+def _deliver_well(cell: Cell, kind: str) -> None:
+    cell.delivery_permille.pop(kind, None)
+
+
+def _stream_break(world: World, fault: Fault) -> None:
+    cell = world.cells[fault.target]
+    for stream in [*cell.streams.values(), *cell.served.values()]:
+        world.streams.break_off(stream, 0)
+
+
+KINDS: dict[str, Kind] = {
+    "crash": Kind(MACHINE, _crash, counted=False),
+    "pause": Kind(MACHINE, _pause, counted=False),
+    "reboot": Kind(HOST, _reboot),
+    "freeze": Kind(HOST, _freeze),
+    "clock_rate": Kind(HOST, _clock_rate),
+    "clock_step": Kind(HOST, _clock_step),
+    "partition": Kind(HOST, _two_way("cut"), paired=True),
+    "cut": Kind(HOST, _cut, paired=True),
+    "loss": Kind(HOST, _two_way("loss"), counted=False, paired=True),
+    "duplicate": Kind(HOST, _two_way("duplicate"), counted=False, paired=True),
+    "late": Kind(HOST, _two_way("late"), counted=False, paired=True),
+    "delay": Kind(HOST, _two_way("delay"), paired=True),
+    "scatter": Kind(HOST, _two_way("scatter"), paired=True),
+    "store_slow": Kind(STORE, _store_trouble("slow_ms")),
+    "store_fail": Kind(STORE, _store_trouble("fail_permille"), counted=False),
+    "store_mute": Kind(STORE, _store_trouble("mute_permille"), counted=False),
+    "store_late": Kind(STORE, _store_trouble("late_permille"), counted=False),
+    "store_stall": Kind(STORE, _store_trouble("stalled_until_us", is_time=True)),
+    "store_compact": Kind(STORE, _store_compact),
+    "crash_author": Kind(STORE, _crash_author, counted=False),
+    "watch_hold": Kind(MACHINE, _watch_hold),
+    "watch_expire": Kind(MACHINE, _watch_expire),
+    "delivery_lose": Kind(MACHINE, _delivery(streams.LOSE), counted=False),
+    "delivery_repeat": Kind(MACHINE, _delivery(streams.REPEAT), counted=False),
+    "delivery_stale": Kind(MACHINE, _delivery(streams.STALE), counted=False),
+    "stream_break": Kind(MACHINE, _stream_break),
+}
 
 
 class Faults:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import InvariantBroken, invariant
-from holdfast.model.identity import Identity
 from holdfast.model.machine import Persist, Record, Started, Tokens, Wake
 from holdfast.sim.cell import Cell, Factory, Host, Seat
 from holdfast.sim.check import CRASHED, Violation

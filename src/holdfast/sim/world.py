@@ -12,13 +12,11 @@ from collections.abc import Sequence
 
 from holdfast.sim.calls import Calls
 from holdfast.sim.clock import WALL_ORIGIN_US
-from holdfast.sim.delivery import Deliveries
 from holdfast.sim.faults import Faults
 from holdfast.sim.lives import Lives
 from holdfast.sim.plan import Act, Plan, Prompted
 from holdfast.sim.storage import SimStore, Storage
-from holdfast.sim.streams import Streams
-from holdfast.sim.watches import Watches
+from holdfast.sim.streams import Deliveries, Streams, Watches
 from holdfast.store.memory import Keyspace
 
 

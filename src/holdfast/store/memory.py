@@ -21,7 +21,7 @@ from holdfast.model.transaction import (
     Refused,
     Transaction,
 )
-from holdfast.store import tokens
+from holdfast.store import contract
 from holdfast.store.contract import (
     BOOKMARK_EVERY_S,
     RANGE_LIMIT_MAX,
@@ -31,11 +31,11 @@ from holdfast.store.contract import (
     Forgotten,
     NotApplied,
     Page,
+    Token,
     check,
 )
-from holdfast.store.tokens import Token
-from holdfast.store.versions import Step, VersionIndex
-from holdfast.store.watching import BATCH_CHANGES_MAX, WatchHub
+from holdfast.store.local_watches import BATCH_CHANGES_MAX, WatchHub
+from holdfast.store.mvcc import Step, VersionIndex
 
 # So many of the newest tokens are remembered; a caller asks within seconds.
 TOKENS_MAX = 100_000
@@ -162,16 +162,16 @@ class Keyspace:
         )
 
     def _parse(self, token: str) -> Token:
-        parsed = tokens.parse(token)
+        parsed = contract.parse(token)
         if parsed.session != 0 or parsed.number > self._number:
             raise Invalid(f"not a token of this store: {token!r}")
         return parsed
 
     def _check_usable(self, number: int) -> None:
         if number in self._withdrawn:
-            raise tokens.withdrawn(Token(0, number))
+            raise contract.withdrawn(Token(0, number))
         if number <= self._forgotten_up_to:
-            raise tokens.forgotten(Token(0, number))
+            raise contract.forgotten(Token(0, number))
 
     def _remember(self, number: int, revision: int) -> None:
         self._applied[number] = revision

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.node import Device, Node, NodeSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import Object, ObjectMeta, Quantity
 from holdfast.model.requests import AcquireLease, Create, RegisterNode, Term

@@ -13,8 +13,8 @@ from collections import Counter
 from typing import Any
 
 from holdfast.commit.operations import operation_id
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Bind, Create, Move, Target, Term

@@ -16,9 +16,9 @@ import msgspec
 from holdfast.commit.authority import Limits
 from holdfast.commit.draft import Group
 from holdfast.commit.server import Server
-from holdfast.host.peers import Nobody
-from holdfast.host.shell import Shell
-from holdfast.model.identity import server
+from holdfast.host.process.peers import Nobody
+from holdfast.host.process.shell import Shell
+from holdfast.model.access.identity import server
 from holdfast.model.transaction import Transaction
 from holdfast.store.contract import Store
 from holdfast.store.etcd import EtcdConfig, EtcdStore

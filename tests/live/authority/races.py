@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.recount import excesses, recount
+from holdfast.commit.ledgers.recount import excesses, recount
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.identity import Identity
 from holdfast.model.transaction import Record
 from holdfast.store.contract import KEY_END, Store
 from tests.live.authority.process import Config, open_store

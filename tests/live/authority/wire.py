@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.host.peers import Peers
-from holdfast.host.shell import Shell
+from holdfast.host.process.peers import Peers
+from holdfast.host.process.shell import Shell
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.model.identity import Identity
 
 _LENGTH = struct.Struct("!I")
 

@@ -13,7 +13,7 @@ from holdfast.model.transaction import Committed, Compare, Put, Transaction
 from holdfast.store.contract import KEY_END, Applied, NotApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.faults import Kind
+from holdfast.store.etcd.error_meaning import Kind
 from holdfast.store.etcd.member import CallFailed
 from tests.etcd_cluster import EtcdCluster, free_ports
 from tests.patience import PATIENCE_S, STORY_S

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import store_space
-from holdfast.host.store_space import StoreSpace, watched
+from holdfast.host.server import store_space
+from holdfast.host.server.store_space import StoreSpace, watched
 from holdfast.model.errors import HoldfastError
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.etcd import EtcdConfig, EtcdStore

@@ -14,8 +14,8 @@ from holdfast.model.transaction import ABSENT, Committed, Compare, Delete, Put, 
 from holdfast.store.contract import KEY_END, Applied, Forgotten, NotApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
+from holdfast.store.etcd.at_most_once import DOUBTS_MAX
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.once import DOUBTS_MAX
 from holdfast.store.etcd.slots import DEAD_AFTER_S
 from tests.etcd_cluster import EtcdCluster
 

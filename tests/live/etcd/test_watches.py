@@ -12,9 +12,9 @@ import pytest
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.transaction import Change, Committed, Put, Transaction
 from holdfast.store.contract import Batch
-from holdfast.store.etcd import EtcdConfig, EtcdStore, following, member
+from holdfast.store.etcd import EtcdConfig, EtcdStore, member, watch_source
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.watching import BUFFER_CHANGES_MAX, Watch
+from holdfast.store.etcd.watch_reader import BUFFER_CHANGES_MAX, Watch
 from tests.etcd_cluster import EtcdCluster
 from tests.patience import PATIENCE_S, STORY_S
 
@@ -157,15 +157,15 @@ def test_a_process_that_was_stopped_opens_its_streams_anew(
     cluster: EtcdCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile etcd may have dropped what it could not send [INV10]."""
-    monkeypatch.setattr(following, "STALL_MAX_S", 0.3)
+    monkeypatch.setattr(watch_source, "STALL_MAX_S", 0.3)
     opened: list[int] = []
-    stream = following.Follower._stream
+    stream = watch_source.Follower._stream
 
-    async def counted(self: following.Follower, member: following.Member) -> None:
+    async def counted(self: watch_source.Follower, member: watch_source.Member) -> None:
         opened.append(1)
         await stream(self, member)
 
-    monkeypatch.setattr(following.Follower, "_stream", counted)
+    monkeypatch.setattr(watch_source.Follower, "_stream", counted)
 
     async def story(store: EtcdStore) -> None:
         batches = store.watch("", after=await store.revision())
@@ -273,7 +273,7 @@ def test_a_reader_is_told_when_nothing_is_heard_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unavailable, with the place to go on from [C7.6]."""
-    monkeypatch.setattr(following, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(watch_source, "PATIENCE_S", 1.0)
     with EtcdCluster(tmp_path, size=1) as cluster:
 
         async def story(store: EtcdStore) -> None:

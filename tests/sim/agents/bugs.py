@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED, Health
-from holdfast.agent.words import Check
+from holdfast.agent.runtime_protocol import Check
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 
 _WORLD = "holdfast.sim.worlds.agents.scenario:"
 AGENTS, AWAY, STOPPING = f"{_WORLD}AGENTS", f"{_WORLD}AWAY", f"{_WORLD}STOPPING"
 PORTS = f"{_WORLD}PORTS"
 AGENT = "holdfast.agent."
-TABLE = "holdfast.sim.worlds.slice.processes:Processes."
-SHIM = "holdfast.sim.worlds.slice.shim:Shim."
+TABLE = "holdfast.sim.worlds.end_to_end.process_table:Processes."
+SHIM = "holdfast.sim.worlds.end_to_end.simulated_shim:Shim."
 
 
 def bug(name: str, mistake: str, *plants: Plant, world: str = AGENTS) -> Mutant:
@@ -89,7 +89,7 @@ PROBES = (
     bug(
         "liveness-not-heeded",
         "work that does not live any more is left as it is",
-        rewrite(AGENT + "tend:_look_after", "health.ill and view.is_clear", "False"),
+        rewrite(AGENT + "next_step:_look_after", "health.ill and view.is_clear", "False"),
     ),
     bug(
         "one-failure-is-enough",
@@ -130,13 +130,13 @@ STOPS = (
     bug(
         "no-farewell",
         "work is stopped without being told to say farewell",
-        rewrite(AGENT + "tend:_end", "= farewell(work, replica),", "= None,"),
+        rewrite(AGENT + "next_step:_end", "= farewell(work, replica),", "= None,"),
     ),
     bug(
         "farewell-not-awaited",
         "work is told to say farewell, and stopped in the same breath",
         rewrite(
-            AGENT + "crew:Crew._say_farewell",
+            AGENT + "replica_workers:Crew._say_farewell",
             "Phase.LEAVING, step.probe is None",
             "Phase.LEAVING, True",
         ),
@@ -145,7 +145,7 @@ STOPS = (
         "a-second-grace",
         "work that has said farewell has its whole grace once more",
         rewrite(
-            AGENT + "stopping:stop",
+            AGENT + "next_step:stop",
             "min(max(0, work.stop_by_ms - now_ms), grace_ms)",
             "grace_ms",
         ),
@@ -154,14 +154,14 @@ STOPS = (
         "kept-work-has-a-deadline",
         "work that is to be kept is started with a deadline like any other",
         rewrite(
-            AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
+            AGENT + "next_step:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
         ),
     ),
     bug(
         "stopped-under-a-mark",
         "an agent that sees a mark on its node stops its work at once",
         rewrite(
-            AGENT + "tend:_return",
+            AGENT + "next_step:_return",
             "    if not view.is_clear:\n        return WAIT",
             "    if not view.is_clear:\n        return stop(work, 0, view.now_ms) or WAIT",
         ),
@@ -188,7 +188,7 @@ TOLD = (
     bug(
         "never-cleared-away",
         "what a replica left on its node stays there for ever",
-        rewrite(AGENT + "crew:Crew._clear", "out.append(clear)", "pass"),
+        rewrite(AGENT + "replica_workers:Crew._clear", "out.append(clear)", "pass"),
     ),
     bug(
         "inventory-of-the-first-attempt",
@@ -212,7 +212,7 @@ TOLD = (
         "lack-tells-what-there-is",
         "a start that lacks a key of a Secret says what the Secret has instead",
         rewrite(
-            AGENT + "secrets:lacking",
+            AGENT + "secret_values:lacking",
             "has no key {ref.key!r}",
             "has no key {ref.key!r} but {secret.data}",
         ),
@@ -220,19 +220,19 @@ TOLD = (
     bug(
         "launch-shown-in-the-trace",
         "a launch is written to the trace with the values of its Secrets",
-        swap(AGENT + "words:Sealed.__repr__", _open_repr),
+        swap(AGENT + "runtime_protocol:Sealed.__repr__", _open_repr),
     ),
     bug(
         "addresses-told-at-once",
         "the addresses of work are told as soon as it runs, whoever listens there",
-        rewrite(AGENT + "reports:_opened", " if name not in work.unopened", ""),
+        rewrite(AGENT + "status_reports:_opened", " if name not in work.unopened", ""),
         world=PORTS,
     ),
     bug(
         "late-listener-never-told",
         "work that is ready opens one more port, and its address is not told",
         rewrite(
-            AGENT + "tend:_look_after",
+            AGENT + "next_step:_look_after",
             "is_known_ready and known.addresses == published(work, replica)",
             "is_known_ready",
         ),

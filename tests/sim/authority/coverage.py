@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.commit.decide import HANDLERS
+from holdfast.commit.dispatch import HANDLERS
 from holdfast.model.lifecycle import TRANSITIONS
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import QuarantineRecord, RaiseFormat, RepairRecord, RetireLease

@@ -122,15 +122,23 @@ IDENTITIES = (
     bug(
         "other-nodes-agent",
         "any agent speaks for any node's work",
-        rewrite(COMMIT + "moves:agent_refusal", "context.identity.node != binding.node", "False"),
+        rewrite(
+            COMMIT + "lifecycle.transitions:agent_refusal",
+            "context.identity.node != binding.node",
+            "False",
+        ),
         # Nor is what is another's hidden from it: each of the two would be enough by itself.
-        rewrite(COMMIT + "sight:known", "binding is not None and binding.node == node", "True"),
+        rewrite(
+            COMMIT + "access.visibility:known",
+            "binding is not None and binding.node == node",
+            "True",
+        ),
     ),
     bug(
         "other-life-of-the-agent",
         "an agent speaks for work of another life of its node",
         rewrite(
-            COMMIT + "moves:agent_refusal",
+            COMMIT + "lifecycle.transitions:agent_refusal",
             "if incarnation != binding.node_incarnation:",
             "if incarnation is None:",
         ),
@@ -146,7 +154,7 @@ IDENTITIES = (
         "registration-opens-a-node",
         "an agent that registers again takes its operator's cordon, drain and taints away",
         swap(
-            COMMIT + "nodes:AGENT_SPEC",
+            COMMIT + "lifecycle.node_requests:AGENT_SPEC",
             ("capacity", "reserved", "devices", "cordoned", "drain", "taints"),
         ),
     ),
@@ -154,7 +162,7 @@ IDENTITIES = (
         "born-for-the-dying",
         "a replica is created for a workload that is being deleted",
         rewrite(
-            COMMIT + "replicas:birth_refusal",
+            COMMIT + "lifecycle.replica_birth:birth_refusal",
             "workload.metadata.deletion_timestamp is not None",
             "False",
         ),
@@ -162,6 +170,6 @@ IDENTITIES = (
     bug(
         "finalizers-ignored",
         "an object under deletion goes whatever holds it",
-        rewrite(COMMIT + "removal:finish", "and not after.metadata.finalizers", ""),
+        rewrite(COMMIT + "objects.deletion:finish", "and not after.metadata.finalizers", ""),
     ),
 )

@@ -11,7 +11,7 @@ LATE = (
         "late-registration-believed",
         "a registration that comes late takes newer facts of the node back",
         rewrite(
-            COMMIT + "nodes:_unseen_refusal",
+            COMMIT + "lifecycle.node_requests:_unseen_refusal",
             "if given.uid and states_a_version(given):",
             "if given.uid and states_a_version(given):\n        return None\n    if False:",
         ),
@@ -19,7 +19,11 @@ LATE = (
     bug(
         "late-judgement-believed",
         "a node is judged on evidence from before it was written last",
-        rewrite(COMMIT + "nodes:_outdated_refusal", "if request.version == now:", "if True:"),
+        rewrite(
+            COMMIT + "lifecycle.node_requests:_outdated_refusal",
+            "if request.version == now:",
+            "if True:",
+        ),
     ),
     bug_of_the_lone(
         "forgotten-by-the-calendar",

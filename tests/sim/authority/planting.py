@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from holdfast.commit.decide import HANDLERS
+from holdfast.commit.dispatch import HANDLERS
 from holdfast.sim.mutants import Mutant, Plant, Undo, rewrite
 
 SCENARIO = "holdfast.sim.worlds.authority.scenario:SCENARIO"
-ALONE = "holdfast.sim.worlds.authority.alone:ALONE"
+ALONE = "holdfast.sim.worlds.authority.scenario:ALONE"
 COMMIT = "holdfast.commit."
 MODEL = "holdfast.model."
 

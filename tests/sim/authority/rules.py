@@ -10,7 +10,7 @@ CHARGES = (
         "released-twice",
         "a release returns the tenant's charge twice",
         rewrite(
-            COMMIT + "charges:release_binding",
+            COMMIT + "ledgers.charges:release_binding",
             "refund_tenant(",
             "refund_tenant(draft, replica.namespace, of, binding.charge, binding.priority_class); "
             "refund_tenant(",
@@ -20,7 +20,7 @@ CHARGES = (
         "released-and-kept",
         "a release does not give the place back",
         rewrite(
-            COMMIT + "charges:release_binding",
+            COMMIT + "ledgers.charges:release_binding",
             "return_node(draft, binding.node, held, replica)",
             "pass",
         ),
@@ -28,23 +28,29 @@ CHARGES = (
     bug(
         "claim-leaked",
         "a reservation that is dropped keeps what it held",
-        rewrite(COMMIT + "holds:drop_claims", "give_back(draft, reservation, claim)", "pass"),
+        rewrite(
+            COMMIT + "lifecycle.reservations:drop_claims",
+            "give_back(draft, reservation, claim)",
+            "pass",
+        ),
     ),
     bug(
         "claim-charged-on",
         "a bind out of a reservation is charged besides the claim",
-        rewrite(COMMIT + "bind:_take_reserved", "give_back(draft, reservation, mine)", "pass"),
+        rewrite(
+            COMMIT + "lifecycle.bind:_take_reserved", "give_back(draft, reservation, mine)", "pass"
+        ),
     ),
     bug(
         "charged-at-submit",
         "quota is counted when a replica is created",
         rewrite(
-            COMMIT + "replicas:born",
+            COMMIT + "lifecycle.replica_birth:born",
             "spec = _prioritised(draft, replica.spec)",
             "spec = _prioritised(draft, replica.spec)\n"
-            "    from holdfast.commit.charges import charge_tenant\n"
-            "    from holdfast.model.fit import demand_of\n"
-            "    from holdfast.model.kinds.quota import CapacityClass\n"
+            "    from holdfast.commit.ledgers.charges import charge_tenant\n"
+            "    from holdfast.model.placement.fit import demand_of\n"
+            "    from holdfast.model.kinds.tenant import CapacityClass\n"
             "    wanted = demand_of(spec.template).amounts\n"
             "    of = CapacityClass.HARD\n"
             "    charge_tenant(draft, context, replica.namespace, of, wanted, 'default')",
@@ -81,13 +87,13 @@ CHARGES = (
     bug(
         "budget-ignored",
         "work is taken away whatever is missing already",
-        rewrite(MODEL + "disruption:disruption_refusal", "gone < ledger.allowed", "True"),
+        rewrite(MODEL + "placement.disruption:disruption_refusal", "gone < ledger.allowed", "True"),
     ),
     bug(
         "readiness-not-counted",
         "a report that work is ready, or not any more, does not reach the disruption ledger",
         rewrite(
-            COMMIT + "reports:_updated",
+            COMMIT + "lifecycle.progress_reports:_updated",
             "write_replica(draft, after)",
             "draft.write(keys.key_of(after), after)",
         ),
@@ -96,7 +102,7 @@ CHARGES = (
         "loss-not-counted",
         "work that ends, is stopped or is out of contact stays healthy in the disruption ledger",
         rewrite(
-            COMMIT + "moves:moved",
+            COMMIT + "lifecycle.transitions:moved",
             "write_replica(draft, after)",
             "draft.write(keys.key_of(after), after)",
         ),
@@ -107,28 +113,36 @@ PLACES = (
     bug(
         "gone-incarnations-forgotten",
         "a replica that goes leaves no word of its incarnation behind, and is born once more",
-        swap(COMMIT + "mirrors:leave_place", lambda _draft, _replica, ledger: ledger),
+        swap(
+            COMMIT + "ledgers.derived_records:leave_place", lambda _draft, _replica, ledger: ledger
+        ),
     ),
     bug(
         "born-at-a-taken-place",
         "a birth does not look whether the one before it has left the place",
-        rewrite(COMMIT + "replicas:_place_refusal", "if not vacates(last):", "if False:"),
+        rewrite(
+            COMMIT + "lifecycle.replica_birth:_place_refusal", "if not vacates(last):", "if False:"
+        ),
     ),
     bug(
         "cordon-not-mirrored",
         "a change of a node does not reach its gate",
-        rewrite(COMMIT + "mirrors:_node", "if after != ledger:", "if ledger is None:"),
+        rewrite(
+            COMMIT + "ledgers.derived_records:_node", "if after != ledger:", "if ledger is None:"
+        ),
     ),
     bug(
         "mark-not-compared",
         "a fence or a clearing is about whatever mark there is",
-        rewrite(COMMIT + "nodes:_judged", "if have != request.mark:", "if False:"),
+        rewrite(
+            COMMIT + "lifecycle.node_requests:_judged", "if have != request.mark:", "if False:"
+        ),
     ),
     bug(
         "back-under-a-mark",
         "an agent takes its work back while its node is marked",
         rewrite(
-            COMMIT + "proofs:_return_refusal",
+            COMMIT + "lifecycle.transition_proofs:_return_refusal",
             "if ledger.gate.mark or ledger.gate.phase in _GONE:",
             "if False:",
         ),
@@ -137,7 +151,7 @@ PLACES = (
         "same-life-after-a-fence",
         "a fenced node comes back without a new life",
         rewrite(
-            COMMIT + "nodes:_returned",
+            COMMIT + "lifecycle.node_requests:_returned",
             "incarnation=old.status.incarnation + 1",
             "incarnation=old.status.incarnation",
         ),
@@ -146,7 +160,7 @@ PLACES = (
         "repaired-before-the-fence",
         "work is declared gone though its node is not fenced",
         rewrite(
-            COMMIT + "proofs:_fence_refusal",
+            COMMIT + "lifecycle.transition_proofs:_fence_refusal",
             "if later or ledger.gate.phase in _GONE:",
             "if True:",
         ),
@@ -155,7 +169,7 @@ PLACES = (
         "keep-work-fenced",
         "a fence is taken for the end of work that runs on when it is cut off",
         rewrite(
-            COMMIT + "proofs:_fence_refusal",
+            COMMIT + "lifecycle.transition_proofs:_fence_refusal",
             "if keeps(replica):",
             "if False:",
         ),
@@ -164,7 +178,7 @@ PLACES = (
         "strangers-reservation",
         "a reservation is consumed by whoever names it",
         rewrite(
-            COMMIT + "bind:_owner_refusal",
+            COMMIT + "lifecycle.bind:_owner_refusal",
             "not held_for(reservation, replica)",
             "False",
         ),
@@ -172,13 +186,17 @@ PLACES = (
     bug(
         "expired-reservation",
         "a reservation is good after its deadline",
-        rewrite(COMMIT + "holds:overdue_refusal", "left_ms > context.settings.skew_ms", "True"),
+        rewrite(
+            COMMIT + "lifecycle.reservations:overdue_refusal",
+            "left_ms > context.settings.skew_ms",
+            "True",
+        ),
     ),
     bug(
         "gang-before-commit",
         "a member of a gang is bound before all have their places",
         rewrite(
-            COMMIT + "bind:_owner_refusal",
+            COMMIT + "lifecycle.bind:_owner_refusal",
             "reservation.status.phase is not ReservationPhase.COMMITTED",
             "False",
         ),

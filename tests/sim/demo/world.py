@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from holdfast.sim.lateness import LATENESS
-from holdfast.sim.plan import Act, Hazard, Plan, calendar_steps
+from holdfast.sim.plan import LATENESS, Act, Hazard, Plan, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World

@@ -21,18 +21,18 @@ CONTROLS = (
     benign(
         "account-written-seldom",
         "the account of a job is written every three seconds at most",
-        swap(CORRECT + "accounts:ACCOUNT_PAUSE_MS", 3_000),
+        swap(CORRECT + "jobs.account:ACCOUNT_PAUSE_MS", 3_000),
     ),
     benign(
         "fewer-kept",
         "one released replica of a job is kept to be looked at",
-        swap(CORRECT + "jobs:RELEASED_KEPT_MAX", 1),
+        swap(CORRECT + "jobs.index_runs:RELEASED_KEPT_MAX", 1),
     ),
     benign(
         "highest-index-first",
         "jobs begin with what was never begun, and then come back to what has failed",
         rewrite(
-            CORRECT + "jobs:Jobs._births_of",
+            CORRECT + "jobs.index_runs:Jobs._births_of",
             "(*retries, *_first(fresh, room))",
             "(*_first(fresh, room), *retries)",
         ),
@@ -40,7 +40,7 @@ CONTROLS = (
     benign(
         "young-pictures-only",
         "controllers do nothing on a picture that is older than 20 s",
-        swap(CORRECT + "team:PICTURE_AGE_MAX_MS", 20_000),
+        swap(CORRECT + "controller_runner:PICTURE_AGE_MAX_MS", 20_000),
     ),
 )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast.sim.mutants import Mutant, Plant
 
-_WORLD = "holdfast.sim.worlds.keeping.scenario:"
+_WORLD = "holdfast.sim.worlds.all_controllers.scenario:"
 WHOLE, CALM = f"{_WORLD}SCENARIO", f"{_WORLD}CALM"
-CALENDARS = "holdfast.sim.worlds.keeping.calendars:CALENDARS"
-DARK = "holdfast.sim.worlds.keeping.dark:DARK"
-ROLLING = "holdfast.sim.worlds.keeping.rolling:ROLLING"
+CALENDARS = "holdfast.sim.worlds.all_controllers.calendars:CALENDARS"
+DARK = "holdfast.sim.worlds.all_controllers.dark_zones:DARK"
+ROLLING = "holdfast.sim.worlds.all_controllers.rollouts_under_faults:ROLLING"
 
 COMMIT = "holdfast.commit."
 CORRECT = "holdfast.correct."

@@ -13,17 +13,19 @@ PLACES = (
         "one per node is made for a node that has one, if that one does not run yet, and the "
         "commit does not look at who has the place",
         rewrite(
-            CORRECT + "each_node:EachNode.spread",
+            CORRECT + "workload.each_node:EachNode.spread",
             "not all(vacates(it) for it in lives)",
             "any(it.status.state is State.RUNNING for it in lives)",
         ),
-        rewrite(COMMIT + "replicas:_place_refusal", "if not vacates(last):", "if False:"),
+        rewrite(
+            COMMIT + "lifecycle.replica_birth:_place_refusal", "if not vacates(last):", "if False:"
+        ),
     ),
     bug(
         "any-node-will-do",
         "one per node is made without asking for its node",
         rewrite(
-            CORRECT + "each_node:pinned",
+            CORRECT + "workload.each_node:pinned",
             "{**placement.node_selector, NODE_LABEL: node}",
             "{**placement.node_selector}",
         ),
@@ -31,7 +33,7 @@ PLACES = (
     bug(
         "predecessors-kept",
         "a replica that was replaced is never cleared away",
-        rewrite(CORRECT + "services:_stops", "yield removal(replica)", "pass"),
+        rewrite(CORRECT + "workload.services:_stops", "yield removal(replica)", "pass"),
     ),
 )
 
@@ -83,7 +85,7 @@ ROLLOUTS = (
         "what was idle when a rollout looked is stopped for free, though it is at work again",
         handler(
             ask.Evict,
-            COMMIT + "evict:evict",
+            COMMIT + "lifecycle.evict:evict",
             "if request.idle and is_available(replica):",
             "if False:",
         ),
@@ -93,16 +95,16 @@ ROLLOUTS = (
         "all-places-at-once",
         "a rollout begins all places at once, and stops whoever is there",
         rewrite(
-            CORRECT + "rollout_widening:widened",
+            CORRECT + "rollout.widening:widened",
             "room = missing + status.surge - lag",
             "room = len(seen.places)",
         ),
-        rewrite(CORRECT + "rollout_widening:to_stop", "elif spare > 0:", "else:"),
+        rewrite(CORRECT + "rollout.widening:to_stop", "elif spare > 0:", "else:"),
     ),
     bug(
         "old-ones-stay",
         "a rollout sets its targets and stops nobody",
-        rewrite(CORRECT + "rollout_widening:to_stop", "elif spare > 0:", "elif False:"),
+        rewrite(CORRECT + "rollout.widening:to_stop", "elif spare > 0:", "elif False:"),
     ),
 )
 
@@ -110,12 +112,12 @@ BUDGETS = (
     bug(
         "released-is-not-missed",
         "a place of a service counts as well served as soon as its replica is released",
-        rewrite(MODEL + "disruption:is_missing", "of is WorkloadType.SERVICE", "False"),
+        rewrite(MODEL + "placement.disruption:is_missing", "of is WorkloadType.SERVICE", "False"),
     ),
     bug(
         "budget-not-asked",
         "neither the drain nor the commit asks how many may be missing",
-        swap(CORRECT + "drain_room:Room.take", lambda _room, _replica: True),
-        swap(MODEL + "disruption:disruption_refusal", lambda *_, **__: None),
+        swap(CORRECT + "drain:Room.take", lambda _room, _replica: True),
+        swap(MODEL + "placement.disruption:disruption_refusal", lambda *_, **__: None),
     ),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.propose.lessons import Lesson
+from holdfast.propose.binder import Lesson
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 
 RECORDED = Path(__file__).with_name("found.json")
@@ -24,7 +24,7 @@ PROPOSE = "holdfast.propose."
 
 
 # Quotas are not asked before anything is sent, so that the commit refuses for them.
-UNASKED = swap(PROPOSE + "dues:Dues.room", lambda *asked: (asked[-1], None))
+UNASKED = swap(PROPOSE + "queue.quota_usage:Dues.room", lambda *asked: (asked[-1], None))
 
 
 def _bug(name: str, mistake: str, *plants: Plant) -> Mutant:
@@ -35,38 +35,38 @@ MUTANTS = (
     _bug(
         "refused-and-forgotten",
         "whoever was refused a node is never looked at again",
-        swap(PROPOSE + "queue:Queue.again", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:Queue.again", lambda *_: None),
         # The proposal does not look at gates, so that it is refused often.
         swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
     ),
     _bug(
         "never-woken",
         "whoever waits is never given another turn",
-        swap(PROPOSE + "queue:Queue.wake", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:Queue.wake", lambda *_: None),
     ),
     _bug(
         "no-words",
         "nobody writes down why a replica waits",
-        swap(PROPOSE + "notices:Notices.say", lambda *_: None),
+        swap(PROPOSE + "queue.pending_reasons:Notices.say", lambda *_: None),
     ),
     _bug(
         "quota-retried-hotly",
         "whoever is refused for quota tries another node at once",
-        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
+        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
         swap(PROPOSE + "binder:CONFLICTS_MAX", 1_000_000),
         UNASKED,
     ),
     _bug(
         "pauses-do-not-grow",
         "whoever was refused pauses for a moment, however often",
-        swap(PROPOSE + "queue:BACKOFF_MAX_MS", 200),
-        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.PAUSE),
+        swap(PROPOSE + "queue.scheduling_queue:BACKOFF_MAX_MS", 200),
+        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.PAUSE),
         UNASKED,
     ),
     _bug(
         "quota-never-given-back",
         "what a tenant gave back stays used in the picture of its quota",
-        rewrite(PROPOSE + "dues:Dues._put", "self._add(old, -1)", "pass"),
+        rewrite(PROPOSE + "queue.quota_usage:Dues._put", "self._add(old, -1)", "pass"),
     ),
     Mutant(
         "first-in-line-takes-the-turn",
@@ -74,7 +74,7 @@ MUTANTS = (
         PROMPT,
         (
             rewrite(
-                PROPOSE + "waking:Waking.after_releases",
+                PROPOSE + "queue.queueing_hints:Waking.after_releases",
                 "self._queue.hoping(Hope.QUOTA) if",
                 "self._queue.hoping(Hope.QUOTA)[:1] if",
             ),
@@ -99,7 +99,7 @@ MUTANTS = (
         "lease-never-renewed-again",
         "whoever got no answer about its lease does not ask again",
         rewrite(
-            OBSERVE + "tenure:Tenure.answered",
+            OBSERVE + "leader_election:Tenure.answered",
             "self._waiting = False",
             "self._waiting = isinstance(answer, Exception)",
         ),
@@ -107,28 +107,28 @@ MUTANTS = (
     _bug(
         "gates-ignored",
         "phase, cordon and drain of a node are not looked at",
-        swap(MODEL + "placing:gate_refusal", lambda _gate: None),
+        swap(MODEL + "placement.placement_rules:gate_refusal", lambda _gate: None),
         swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
     ),
     _bug(
         "residency-ignored",
         "work goes where its data may not",
-        swap(MODEL + "placing:residency_refusal", lambda *_: None),
+        swap(MODEL + "placement.placement_rules:residency_refusal", lambda *_: None),
     ),
     _bug(
         "isolation-ignored",
         "work goes to nodes that keep tenants less far apart than it asks",
-        swap(MODEL + "placing:isolation_refusal", lambda *_: None),
+        swap(MODEL + "placement.placement_rules:isolation_refusal", lambda *_: None),
     ),
     _bug(
         "neighbours-ignored",
         "a node that keeps tenants apart by nothing takes work of several",
-        swap(MODEL + "placing:neighbour_refusal", lambda *_: None),
+        swap(MODEL + "placement.placement_rules:neighbour_refusal", lambda *_: None),
     ),
     _bug(
         "taints-ignored-by-the-commit",
         "a taint that the proposal has not seen is not looked at by the commit",
-        swap(MODEL + "placing:taint_refusal", lambda *_: None),
+        swap(MODEL + "placement.placement_rules:taint_refusal", lambda *_: None),
     ),
     _bug(
         "devices-shared",
@@ -138,7 +138,7 @@ MUTANTS = (
     _bug(
         "nodes-overfull",
         "what is taken of a node is not looked at by the commit",
-        rewrite(MODEL + "fit:shortage", "units <= free", "True"),
+        rewrite(MODEL + "placement.fit:shortage", "units <= free", "True"),
     ),
     _bug(
         "quota-ignored",
@@ -149,7 +149,7 @@ MUTANTS = (
         "release-keeps-the-node",
         "what is released stays taken",
         rewrite(
-            COMMIT + "charges:release_binding",
+            COMMIT + "ledgers.charges:release_binding",
             "return_node(draft, binding.node, held, replica)",
             "pass",
         ),
@@ -162,18 +162,20 @@ MUTANTS = (
     _bug(
         "room-never-seen",
         "what a replica leaves behind on a node is not seen as free",
-        rewrite(PROPOSE + "fleet:Fleet._put", "self.columns.take(site.row, old, -1)", "pass"),
+        rewrite(
+            PROPOSE + "feasibility.fleet:Fleet._put", "self.columns.take(site.row, old, -1)", "pass"
+        ),
     ),
     _bug(
         "pauses-never-end",
         "whoever pauses is never given another turn",
-        swap(PROPOSE + "queue:Queue._end_pauses", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:Queue._end_pauses", lambda *_: None),
     ),
     _bug(
         "assumption-counts-on",
         "what was assumed to be taken stays counted on its node when that is given up",
         rewrite(
-            PROPOSE + "fleet:Fleet.unassume",
+            PROPOSE + "feasibility.fleet:Fleet.unassume",
             "self._assumed_at(site, uid, assumed.held, -1)",
             "pass",
         ),
@@ -200,6 +202,6 @@ MUTANTS = (
         "shards-overlap",
         "a shard takes the work of all tenants",
         SHARDS,
-        (swap(PROPOSE + "share:Share.takes", lambda _share, _tenant: True),),
+        (swap(PROPOSE + "queue.shard:Share.takes", lambda _share, _tenant: True),),
     ),
 )

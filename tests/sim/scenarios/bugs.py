@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from holdfast.model.requests import AcquireLease
-from holdfast.propose.lessons import Lesson
+from holdfast.propose.binder import Lesson
+from holdfast.sim.catalogue import named
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
-from holdfast.sim.names import named
 from tests.sim.authority.planting import handler
 
 COMMIT = "holdfast.commit."
@@ -35,26 +35,34 @@ def bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
 
 
 # A scheduler that asked its own picture of a quota would not send what was just refused for it.
-UNASKED = swap(PROPOSE + "dues:Dues.room", lambda *asked: (asked[-1], None))
-NO_WORDS = swap(PROPOSE + "notices:Notices.say", lambda *_: None)
+UNASKED = swap(PROPOSE + "queue.quota_usage:Dues.room", lambda *asked: (asked[-1], None))
+NO_WORDS = swap(PROPOSE + "queue.pending_reasons:Notices.say", lambda *_: None)
 # Of the rule and of the table that is made of it.
 DOUBTED_NODES_TAKE_WORK = (
-    rewrite(MODEL + "placing:gate_refusal", "gate.phase is not NodePhase.READY", "False"),
+    rewrite(
+        MODEL + "placement.placement_rules:gate_refusal",
+        "gate.phase is not NodePhase.READY",
+        "False",
+    ),
     swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
 )
 # In this story the node is silent for a while, and not for long enough to be marked.
 MARKED_AT_ONCE = rewrite(
-    CORRECT + "nodes:NodesController._due",
+    CORRECT + "nodes.controller:NodesController._due",
     "if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:",
     "if phase is NodePhase.SUSPECT:",
 )
 LOST_MEANS_FAILED = rewrite(
-    PROPOSE + "course:outcome_of_bind", "return Outcome.UNKNOWN\n", "return Outcome.UNDONE\n"
+    PROPOSE + "bind_operation:outcome_of_bind",
+    "return Outcome.UNKNOWN\n",
+    "return Outcome.UNDONE\n",
 )
 OWNERS_IGNORED = swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000))
-REFUSED_AND_FORGOTTEN = swap(PROPOSE + "queue:Queue.again", lambda _queue, _entry: None)
+REFUSED_AND_FORGOTTEN = swap(
+    PROPOSE + "queue.scheduling_queue:Queue.again", lambda _queue, _entry: None
+)
 NOTHING_GIVEN_BACK = rewrite(
-    COMMIT + "charges:release_binding",
+    COMMIT + "ledgers.charges:release_binding",
     "return_node(draft, binding.node, held, replica)",
     "pass",
 )
@@ -65,11 +73,11 @@ BUGS = (
         "sc1.quota-first",
         "a bind is committed without the tenant's quota",
         rewrite(
-            COMMIT + "bind:_take",
+            COMMIT + "lifecycle.bind:_take",
             "charge_tenant(draft, context, replica.namespace, of, held.charge, budget)",
             "cohort_of(draft, replica.namespace)",
         ),
-        swap(COMMIT + "charges:refund_tenant", lambda *_: None),
+        swap(COMMIT + "ledgers.charges:refund_tenant", lambda *_: None),
     ),
     bug(SC1, "sc1.says-why", "nobody writes down why a replica waits", NO_WORDS),
     bug(SC1, "sc1.one-bind", "a node whose heartbeat is late takes work", *DOUBTED_NODES_TAKE_WORK),
@@ -77,34 +85,34 @@ BUGS = (
         SC1,
         "sc1.next-candidate",
         "after a refusal the scheduler waits for news of the replica instead of trying another",
-        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.AWAIT_NEWS),
+        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.AWAIT_NEWS),
     ),
     bug(SC1, "sc1.one-owner", "the owners of a device are not looked at", OWNERS_IGNORED),
     bug(
         SC2,
         "sc2.refused",
         "a node that is being drained takes work",
-        rewrite(MODEL + "placing:gate_refusal", "if gate.draining:", "if False:"),
+        rewrite(MODEL + "placement.placement_rules:gate_refusal", "if gate.draining:", "if False:"),
     ),
     bug(
         SC2,
         "sc2.names-revisions",
         "a refusal does not say on what the proposal rested",
-        swap(COMMIT + "bind:_with_seen", lambda _draft, _request, refusal: refusal),
+        swap(COMMIT + "lifecycle.bind:_with_seen", lambda _draft, _request, refusal: refusal),
     ),
     bug(SC2, "sc2.elsewhere", "whoever was refused is forgotten", REFUSED_AND_FORGOTTEN),
     bug(
         SC2,
         "sc2.drain-ends",
         "what was stopped keeps its place",
-        rewrite(MODEL + "vacancy:vacates", "state is State.RELEASED", "False"),
+        rewrite(MODEL + "placement.vacancy:vacates", "state is State.RELEASED", "False"),
     ),
     bug(SC3, "sc3.read-by-operation", "a lost answer means that it failed", LOST_MEANS_FAILED),
     bug(
         SC3,
         "sc3.bound-published",
         "a bind leaves the word of waiting where it was",
-        rewrite(COMMIT + "bind:_bind", "pending=None,", ""),
+        rewrite(COMMIT + "lifecycle.bind:_bind", "pending=None,", ""),
     ),
     bug(SC3, "sc3.no-second", "a lost answer means that it failed", LOST_MEANS_FAILED),
     bug(
@@ -113,7 +121,7 @@ BUGS = (
         "a node is marked once it is suspected, and what nothing is heard of is replaced",
         MARKED_AT_ONCE,
         rewrite(
-            MODEL + "vacancy:vacates",
+            MODEL + "placement.vacancy:vacates",
             "state is State.RELEASED",
             "state in (State.RELEASED, State.UNKNOWN)",
         ),
@@ -130,7 +138,7 @@ BUGS = (
         "a node is marked once it is suspected, and fenced at once",
         MARKED_AT_ONCE,
         rewrite(
-            CORRECT + "nodes:NodesController._fence",
+            CORRECT + "nodes.controller:NodesController._fence",
             "wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms",
             "wait_ms = 0",
         ),
@@ -140,14 +148,14 @@ BUGS = (
         SC3,
         "sc3.backs-off",
         "what was lost is sent again at once",
-        rewrite(PROPOSE + "course:Course.pause", "int(pause_ms * (0.5 + jitter / 2))", "0"),
+        rewrite(PROPOSE + "bind_operation:Course.pause", "int(pause_ms * (0.5 + jitter / 2))", "0"),
     ),
     bug(
         SC3,
         "sc3.fresh-candidate",
         "the first choice is insisted on, and a cordon is no hindrance",
-        swap(PROPOSE + "course:SENDS_MAX", 1_000),
-        rewrite(MODEL + "placing:gate_refusal", "if gate.cordoned:", "if False:"),
+        swap(PROPOSE + "bind_operation:SENDS_MAX", 1_000),
+        rewrite(MODEL + "placement.placement_rules:gate_refusal", "if gate.cordoned:", "if False:"),
     ),
     bug(
         SC3,
@@ -180,7 +188,11 @@ BUGS = (
         SC7,
         "sc7.kept",
         "epochs are not looked at, and the new leader is slow",
-        rewrite(COMMIT + "bind:_bind", "term_refusal(draft, context, request.term)\n", "None\n"),
+        rewrite(
+            COMMIT + "lifecycle.bind:_bind",
+            "term_refusal(draft, context, request.term)\n",
+            "None\n",
+        ),
         rewrite(
             PROPOSE + "scheduler:Scheduler._may_decide",
             "return room > 0 and",
@@ -198,7 +210,7 @@ BUGS = (
         SC8,
         "sc8.one-cpu",
         "what is taken of a node is not looked at",
-        rewrite(MODEL + "fit:shortage", "units <= free", "True"),
+        rewrite(MODEL + "placement.fit:shortage", "units <= free", "True"),
     ),
     bug(
         SC8,
@@ -210,14 +222,14 @@ BUGS = (
         SC8,
         "sc8.learns",
         "whatever it was refused for, another node is tried at once",
-        swap(PROPOSE + "lessons:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
+        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
         UNASKED,
     ),
     bug(
         SC8,
         "sc8.requeues",
         "whoever waits is never given another turn",
-        swap(PROPOSE + "queue:Queue.wake", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:Queue.wake", lambda *_: None),
     ),
     bug(SC8, "sc8.explains", "nobody writes down why a replica waits", NO_WORDS),
     bug(SC8, "sc8.nothing-leaks", "what is released stays taken", NOTHING_GIVEN_BACK),
@@ -225,15 +237,15 @@ BUGS = (
         SC15,
         "sc15.woken",
         "news wake nobody",
-        swap(PROPOSE + "waking:Waking.after_news", lambda *_: None),
-        swap(PROPOSE + "waking:Waking.after_releases", lambda *_: None),
+        swap(PROPOSE + "queue.queueing_hints:Waking.after_news", lambda *_: None),
+        swap(PROPOSE + "queue.queueing_hints:Waking.after_releases", lambda *_: None),
     ),
     bug(
         SC15,
         "sc15.zero",
         "what a list shows is counted as missed, also when it was told",
         rewrite(
-            OBSERVE + "story:Story.take_audit",
+            OBSERVE + "reflector:Story.take_audit",
             "self.audited = news.revision",
             "self.audited, self.missed = news.revision, self.missed + 1",
         ),
@@ -257,7 +269,7 @@ BUGS = (
         SC15,
         "sc15.counted",
         "what only a list showed is not counted",
-        rewrite(OBSERVE + "story:Story.take_audit", "self.missed += len(found)", "pass"),
-        rewrite(OBSERVE + "story:Story.take", "self.missed += len(self._unconfirmed)", "pass"),
+        rewrite(OBSERVE + "reflector:Story.take_audit", "self.missed += len(found)", "pass"),
+        rewrite(OBSERVE + "reflector:Story.take", "self.missed += len(self._unconfirmed)", "pass"),
     ),
 )

@@ -19,11 +19,11 @@ from tests.sim.scenarios.bugs import (
 
 AGENT = "holdfast.agent."
 EXPLAIN = "holdfast.explain."
-SHIM = "holdfast.sim.worlds.slice.processes:Processes."
+SHIM = "holdfast.sim.worlds.end_to_end.process_table:Processes."
 
 SC4, SC6, SC13 = "sc4-stuck-replica", "sc6-node-loss", "sc13-repair-in-an-incident"
 
-NO_DEADLINE = rewrite(AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "None")
+NO_DEADLINE = rewrite(AGENT + "next_step:_launch", "None if is_kept else view.deadline_ms", "None")
 
 
 STUCK = (
@@ -31,7 +31,9 @@ STUCK = (
         SC4,
         "sc4.quota",
         "what the quota's ledger says is not asked",
-        rewrite(EXPLAIN + "places:places", "quota=_quota(stored, replica, cohort)", "quota=None"),
+        rewrite(
+            EXPLAIN + "feasible_nodes:places", "quota=_quota(stored, replica, cohort)", "quota=None"
+        ),
     ),
     bug(
         SC4,
@@ -43,14 +45,14 @@ STUCK = (
         SC4,
         "sc4.unpropagated",
         "an agent does not say what it has no acknowledgement for",
-        swap(AGENT + "crew:Crew.unsaid", lambda _crew: Said()),
+        swap(AGENT + "replica_workers:Crew.unsaid", lambda _crew: Said()),
     ),
     bug(
         SC4,
         "sc4.fence",
         "the fence is promised for when work has to stop",
         rewrite(
-            EXPLAIN + "contact:_marked",
+            EXPLAIN + "node_contact:_marked",
             "after(max(begun), wait_ms)",
             "after(max(begun), facts.timing.self_stop_after_ms)",
         ),
@@ -65,7 +67,7 @@ STUCK = (
         SC4,
         "sc4.evidence",
         "an answer does not say on what it rests",
-        rewrite(EXPLAIN + "replica:explain", "*found.signs, ", ""),
+        rewrite(EXPLAIN + "explain_replica:explain", "*found.signs, ", ""),
     ),
     bug(
         SC4,
@@ -81,7 +83,7 @@ LOST = (
         "sc6.no-new-work",
         "a node whose heartbeat is late takes work",
         rewrite(
-            MODEL + "placing:gate_refusal",
+            MODEL + "placement.placement_rules:gate_refusal",
             "gate.phase is not NodePhase.READY",
             "gate.phase not in (NodePhase.READY, NodePhase.SUSPECT)",
         ),
@@ -93,7 +95,9 @@ LOST = (
         "work on a marked node is declared gone, and the commit does not ask for a fence either",
         swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
         rewrite(
-            COMMIT + "proofs:_fence_refusal", "if later or ledger.gate.phase in _GONE:", "if True:"
+            COMMIT + "lifecycle.transition_proofs:_fence_refusal",
+            "if later or ledger.gate.phase in _GONE:",
+            "if True:",
         ),
     ),
     bug(
@@ -113,15 +117,15 @@ LOST = (
         "sc6.no-resurrection",
         "a node begins its new life while work of the old one runs",
         NO_DEADLINE,
-        swap(AGENT + "crew:Crew.has_strays", property(lambda _crew: False)),
-        swap(AGENT + "crew:Crew.halt_strays", lambda *_: None),
+        swap(AGENT + "replica_workers:Crew.has_strays", property(lambda _crew: False)),
+        swap(AGENT + "replica_workers:Crew.halt_strays", lambda *_: None),
     ),
     bug(
         SC6,
         "sc6.keep",
         "work that is to be kept is started with a deadline like any other",
         rewrite(
-            AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
+            AGENT + "next_step:_launch", "None if is_kept else view.deadline_ms", "view.deadline_ms"
         ),
     ),
     bug(
@@ -129,7 +133,7 @@ LOST = (
         "sc6.a-second-before",
         "a node that is heard again keeps its mark, and is not fenced either",
         rewrite(
-            CORRECT + "nodes:NodesController._due",
+            CORRECT + "nodes.controller:NodesController._due",
             "return self._fence(view, node, timing, is_heard, now_ms)",
             "return None, HELD_PAUSE_MS",
         ),
@@ -138,7 +142,7 @@ LOST = (
         SC6,
         "sc6.brake",
         "nodes are given up however many of their zone are silent",
-        swap(CORRECT + "brakes:SILENT_PERCENT_MAX", 101),
+        swap(CORRECT + "nodes.disruption_limits:SILENT_PERCENT_MAX", 101),
     ),
 )
 
@@ -148,7 +152,7 @@ LEAKING = (
         "sc13.expired",
         "what is held is held for ever",
         rewrite(
-            CORRECT + "garbage:_over_in_ms",
+            CORRECT + "garbage.controller:_over_in_ms",
             "return held_left_ms(obj, waits, LATE_MS, now)",
             "return None",
         ),
@@ -158,7 +162,7 @@ LEAKING = (
         "sc13.ownerless",
         "nobody looks for those whose owner is gone",
         rewrite(
-            CORRECT + "garbage:GarbageController.reconcile",
+            CORRECT + "garbage.controller:GarbageController.reconcile",
             "bool(owners) and not any(is_there(view, obj, it) for it in owners)",
             "False",
         ),
@@ -167,7 +171,7 @@ LEAKING = (
         SC13,
         "sc13.finalizer",
         "nobody tells what a deletion waits for",
-        swap(CORRECT + "repair_scans:_held", lambda *_: ()),
+        swap(CORRECT + "events.overdue:_held", lambda *_: ()),
     ),
     bug(
         SC13,
@@ -184,17 +188,17 @@ LEAKING = (
         "sc13.progress",
         "one owner that is gone is enough to collect, and the commit takes it",
         rewrite(
-            CORRECT + "garbage:GarbageController.reconcile",
+            CORRECT + "garbage.controller:GarbageController.reconcile",
             "not any(is_there(view, obj, it) for it in owners)",
             "not all(is_there(view, obj, it) for it in owners)",
         ),
-        rewrite(COMMIT + "leaks:leak_refusal", "if owners and all(gone):", "if True:"),
+        rewrite(COMMIT + "ledgers.leaks:leak_refusal", "if owners and all(gone):", "if True:"),
     ),
     bug(
         SC13,
         "sc13.rate",
         "everything is collected at once",
-        swap(CORRECT + "paces:Pace.takes", lambda *_: True),
+        swap(CORRECT + "pacing:Pace.takes", lambda *_: True),
     ),
 )
 

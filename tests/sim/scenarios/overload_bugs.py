@@ -7,11 +7,13 @@ from tests.sim.scenarios.bugs import Bug, bug
 from tests.sim.scenarios.storm_bugs import LEASES_NOT_FIRST
 
 QUARTER, USUAL, SLOW_STORE = "overload-quarter", "overload", "overload-slow-store"
-GATE = "holdfast.commit.gate:"
-LIMIT = "holdfast.commit.limits:ConcurrencyLimit."
+GATE = "holdfast.commit.flow.flow_control:"
+LIMIT = "holdfast.commit.flow.concurrency_limit:ConcurrencyLimit."
 
 # What every server had before anything was measured.
-CONSTANT = rewrite("holdfast.commit.gates:Gates.__init__", "if settings.is_measured", "if False")
+CONSTANT = rewrite(
+    "holdfast.commit.flow.seats:Gates.__init__", "if settings.is_measured", "if False"
+)
 NEVER_GROWS = rewrite(LIMIT + "_look", "if self.is_short and", "if False and")
 
 BUGS: tuple[Bug, ...] = (
@@ -37,12 +39,12 @@ BUGS: tuple[Bug, ...] = (
         "overload.refusals",
         "whoever will be refused waits as if nobody were",
         swap(GATE + "CALM_AFTER_MS", 0),
-        swap("holdfast.commit.limits:CALM_FACTOR", 10),
+        swap("holdfast.commit.flow.concurrency_limit:CALM_FACTOR", 10),
     ),
     bug(
         USUAL,
         "overload.stalled",
         "reads and writes pass one gate",
-        swap("holdfast.commit.gates:Gates.of", lambda gates, _errand: gates.writes),
+        swap("holdfast.commit.flow.seats:Gates.of", lambda gates, _errand: gates.writes),
     ),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.commit.classes import Flow, RequestClass
-from holdfast.commit.limits import FEW_SCALE, MEASURED_MAX_MS
-from holdfast.correct.evidence import Evidence
-from holdfast.model.identity import Identity
+from holdfast.commit.flow.concurrency_limit import FEW_SCALE, MEASURED_MAX_MS
+from holdfast.commit.flow.request_classes import Flow, RequestClass
+from holdfast.correct.nodes.silence import Evidence
+from holdfast.model.access.identity import Identity
 from holdfast.model.requests import NodeWord
 from holdfast.sim.mutants import Plant, rewrite, swap
 from tests.sim.scenarios.bugs import Bug, bug
@@ -28,25 +28,25 @@ def _unheard_ms(evidence: Evidence, node: str, since_ms: int, now_ms: int) -> in
     return now_ms - max(evidence.heard_ms(node) or 0, since_ms)
 
 
-LEASES_NOT_FIRST = swap(COMMIT + "classes:classify", _all_alike)
+LEASES_NOT_FIRST = swap(COMMIT + "flow.request_classes:classify", _all_alike)
 NO_RETRY_BUDGET: tuple[Plant, ...] = (
-    swap(AGENT + "renewing:Renewing._may_repeat", lambda _renewing: True),
+    swap(AGENT + "heartbeats:Renewing._may_repeat", lambda _renewing: True),
     swap(OBSERVE + "retry:Budget.spend", lambda _budget, _now_ms: True),
 )
 # Whoever failed together comes back together.
 NO_JITTER: tuple[Plant, ...] = (
     rewrite(OBSERVE + "cache:Cache._again", "(0.5 + self._rng.random() / 2)", "1"),
     rewrite(OBSERVE + "retry:RetryPolicy.pause", "int(rng.random() * full / 2)", "0"),
-    rewrite(AGENT + "renewing:Renewing._sooner", "(0.5 + self._rng.random() / 2)", "1"),
-    rewrite(COMMIT + "gate:Gate._retry_after_s", "self._rng.random() *", "0 *"),
+    rewrite(AGENT + "heartbeats:Renewing._sooner", "(0.5 + self._rng.random() / 2)", "1"),
+    rewrite(COMMIT + "flow.flow_control:Gate._retry_after_s", "self._rng.random() *", "0 *"),
 )
 
 # Each server finds the queue of the others, and lets more in for it.
 QUEUE_TAKEN_FOR_SLOWNESS: tuple[Plant, ...] = (
-    swap(COMMIT + "limits:ALONE_MAX_MS", MEASURED_MAX_MS),
-    swap(COMMIT + "limits:SCALE_MIN", FEW_SCALE),
+    swap(COMMIT + "flow.concurrency_limit:ALONE_MAX_MS", MEASURED_MAX_MS),
+    swap(COMMIT + "flow.concurrency_limit:SCALE_MIN", FEW_SCALE),
     rewrite(
-        COMMIT + "limits:ConcurrencyLimit.ended",
+        COMMIT + "flow.concurrency_limit:ConcurrencyLimit.ended",
         "min(self.scale, self._most / self._seats)",
         "self.scale",
     ),
@@ -79,42 +79,42 @@ OTHERS: tuple[Bug, ...] = (
         SMALL,
         "sc14.recovered",
         "what waits for servers is not told when they are back, and waits for minutes",
-        swap(AGENT + "crew:Crew.servers_heard", lambda _crew, _now_ms: None),
+        swap(AGENT + "replica_workers:Crew.servers_heard", lambda _crew, _now_ms: None),
         swap(AGENT + "work:RETRY_MAX_MS", 400_000),
     ),
     bug(
         SMALL,
         "sc14.normal",
         "seats are not given back until somebody waits in vain",
-        rewrite(COMMIT + "gate:Gate.leave", "lane.executing -= 1\n", "pass\n"),
+        rewrite(COMMIT + "flow.flow_control:Gate.leave", "lane.executing -= 1\n", "pass\n"),
     ),
     bug(
         SMALL,
         "sc14.first-round",
         "a renewal that fails is repeated at once",
-        swap(AGENT + "renewing:Renewing._may_repeat", lambda _renewing: True),
-        rewrite(AGENT + "renewing:Renewing._sooner", "RETRY_MIN_MS <<", "100 <<"),
+        swap(AGENT + "heartbeats:Renewing._may_repeat", lambda _renewing: True),
+        rewrite(AGENT + "heartbeats:Renewing._sooner", "RETRY_MIN_MS <<", "100 <<"),
     ),
     bug(
         SMALL,
         "sc14.unfenced",
         "who does not listen takes all nodes for silent and gives them up, however many there are",
-        swap(CORRECT + "evidence:Evidence.silence_ms", _unheard_ms),
-        swap(CORRECT + "evidence:Evidence.is_listening", lambda *_: True),
-        swap(CORRECT + "brakes:Brakes.weigh", lambda *_: ""),
-        swap(CORRECT + "brakes:Brakes.admits", lambda *_: True),
-        swap(CORRECT + "nodes:NodesController._fence", lambda *_: (NodeWord.FENCE, 0)),
+        swap(CORRECT + "nodes.silence:Evidence.silence_ms", _unheard_ms),
+        swap(CORRECT + "nodes.silence:Evidence.is_listening", lambda *_: True),
+        swap(CORRECT + "nodes.disruption_limits:Brakes.weigh", lambda *_: ""),
+        swap(CORRECT + "nodes.disruption_limits:Brakes.admits", lambda *_: True),
+        swap(CORRECT + "nodes.controller:NodesController._fence", lambda *_: (NodeWord.FENCE, 0)),
     ),
     bug(
         SMALL,
         "sc14.stable",
         "an agent that has failed once renews more often from then on",
         rewrite(
-            AGENT + "renewing:Renewing.due",
+            AGENT + "heartbeats:Renewing.due",
             "now_ms + self._every_ms",
             "now_ms + (2_000 if self._failures else self._every_ms)",
         ),
-        rewrite(AGENT + "renewing:Renewing.answered", "self._failures = 0", "pass"),
+        rewrite(AGENT + "heartbeats:Renewing.answered", "self._failures = 0", "pass"),
     ),
 )
 BUGS = (*FIRST, *OTHERS)

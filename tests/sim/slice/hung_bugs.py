@@ -10,7 +10,7 @@ HANGING = (
         "silent-server-kept",
         "a stream is left only after the longest silence, whatever its server says",
         rewrite(
-            OBSERVE + "followed:silence_ms",
+            OBSERVE + "informer:silence_ms",
             "return SILENCE_MS if within_ms is None else min(SILENCE_MS, 2 * within_ms)",
             "return SILENCE_MS",
         ),
@@ -20,7 +20,7 @@ HANGING = (
         "digests-without-nodes",
         "a server passes on the word of another one, and not whom that one heard",
         rewrite(
-            COMMIT + "digests:Digests._take",
+            COMMIT + "heartbeat_digests:Digests._take",
             "if age_ms < self._forget_after_ms and at_ms > self._heard_ms.get(node, -1):",
             "if False:",
         ),
@@ -30,7 +30,7 @@ HANGING = (
         "expired-server-waited-for",
         "a server whose lease has expired is waited for like one that lives",
         rewrite(
-            CORRECT + "evidence:_Server.is_live",
+            CORRECT + "nodes.silence:_Server.is_live",
             "return bool(self.lease.life) and not self.is_expired",
             "return bool(self.lease.life)",
         ),

@@ -31,7 +31,7 @@ INSTALLATIONS = (
         "whichever machine has the node's name takes over the work of the first one",
         rewrite(MODEL + "installations:adopts", "and ran_on(binding, installation)", ""),
         rewrite(
-            COMMIT + "proofs:_return_refusal",
+            COMMIT + "lifecycle.transition_proofs:_return_refusal",
             "is_present and ran_on(binding, ledger.gate.installation)",
             "is_present",
         ),
@@ -46,7 +46,7 @@ INSTALLATIONS = (
             "if False and",
         ),
         rewrite(
-            COMMIT + "proofs:_fence_refusal",
+            COMMIT + "lifecycle.transition_proofs:_fence_refusal",
             "later and not binding.installation and not ledger.gate.installation",
             "later",
         ),

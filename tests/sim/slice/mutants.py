@@ -26,14 +26,16 @@ CONTROLS = (
         "acts-on-an-old-lease",
         "a controller acts on a lease that was not acknowledged lately; the commit knows better",
         rewrite(
-            CORRECT + "member:Member.term", "if not self.tenure.is_acknowledged(now):", "if False:"
+            CORRECT + "controller_worker:Member.term",
+            "if not self.tenure.is_acknowledged(now):",
+            "if False:",
         ),
     ),
     benign(
         "lost-answers-not-read",
         "after a lost answer the same request goes out again, under the same id, without a read",
         rewrite(
-            CORRECT + "member:Member.written",
+            CORRECT + "controller_worker:Member.written",
             "return subject(request)",
             "flight.is_failed = True",
         ),
@@ -42,7 +44,7 @@ CONTROLS = (
         "old-life-left-to-its-deadline",
         "an agent does not stop work of an earlier life of its node: nothing renews its deadline, "
         "and the next life waits for its end",
-        rewrite(AGENT + "tend:_of_another_life", "if not work.is_kept:", "if False:"),
+        rewrite(AGENT + "next_step:_of_another_life", "if not work.is_kept:", "if False:"),
     ),
     benign(
         "marked-early",
@@ -57,12 +59,12 @@ CONTROLS = (
     benign(
         "looks-less-often-than-it-renews",
         "a standby looks at a lease twice in its life",
-        swap(OBSERVE + "tenure:LOOKS_PER_LEASE", 2),
+        swap(OBSERVE + "leader_election:LOOKS_PER_LEASE", 2),
     ),
     benign(
         "fewer-starts-at-once",
         "an agent starts two pieces of work at a time",
-        swap(AGENT + "crew:LAUNCHES_MAX", 2),
+        swap(AGENT + "replica_workers:LAUNCHES_MAX", 2),
     ),
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.agent.words import Extend
+from holdfast.agent.runtime_protocol import Extend
 from holdfast.sim.cell import Cell
 from holdfast.sim.mutants import rewrite, swap
-from holdfast.sim.worlds.slice.processes import Processes
-from holdfast.sim.worlds.slice.shim import Shim
+from holdfast.sim.worlds.end_to_end.process_table import Processes
+from holdfast.sim.worlds.end_to_end.simulated_shim import Shim
 from tests.sim.slice.planting import AGENT, COMMIT, MARKED_EARLY, SHIM, bug
 
 
@@ -22,14 +22,14 @@ DEADLINES = (
     bug(
         "no-deadline",
         "work is started without a deadline; the agent is trusted to stop it",
-        rewrite(AGENT + "tend:_launch", "None if is_kept else view.deadline_ms", "None"),
+        rewrite(AGENT + "next_step:_launch", "None if is_kept else view.deadline_ms", "None"),
     ),
     bug(
         "grace-of-the-template",
         "work that is cut off gets the grace of its template, however long the fence waits",
         MARKED_EARLY,
         rewrite(
-            AGENT + "tend:_launch",
+            AGENT + "next_step:_launch",
             "grace_ms if is_kept else min(grace_ms, view.grace_max_ms)",
             "grace_ms",
         ),
@@ -52,7 +52,7 @@ DEADLINES = (
         "renewed-without-reading",
         "a server answers renewals from what it read of the node the first time",
         rewrite(
-            COMMIT + "renewals:Renewals._renewed",
+            COMMIT + "heartbeats:Renewals._renewed",
             "read = self._by_node.get(renew.node)",
             "old = vars(self).setdefault('_old', {}).get(renew.node)\n"
             "    if old is not None:\n"
@@ -63,7 +63,7 @@ DEADLINES = (
             "    read = self._by_node.get(renew.node)",
         ),
         rewrite(
-            COMMIT + "renewals:Renewals._read",
+            COMMIT + "heartbeats:Renewals._read",
             "effects: list[Any] = []",
             "if node is not None:\n"
             "        vars(self).setdefault('_old', {})[read.node] = node\n"
@@ -76,20 +76,22 @@ LIVES = (
     bug(
         "nothing-adopted",
         "an agent that starts takes no account of what its predecessor left running",
-        rewrite(AGENT + "crew:Crew.take_inventory", "in inventory.items:", "in ():"),
+        rewrite(AGENT + "replica_workers:Crew.take_inventory", "in inventory.items:", "in ():"),
     ),
     bug(
         "status-before-start",
         "a replica is said to run when its start is asked for",
         rewrite(
-            AGENT + "tend:_begin", "case Phase.RUNNING:", "case Phase.RUNNING | Phase.LAUNCHING:"
+            AGENT + "next_step:_begin",
+            "case Phase.RUNNING:",
+            "case Phase.RUNNING | Phase.LAUNCHING:",
         ),
     ),
     bug(
         "released-before-the-exit",
         "work counts as stopped as soon as it was told to",
         rewrite(
-            AGENT + "stopping:stop",
+            AGENT + "next_step:stop",
             "return Halt(attempt, grace_ms) if grace_ms < work.halt_grace_ms else Wait()",
             "return None",
         ),

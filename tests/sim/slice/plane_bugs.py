@@ -12,7 +12,7 @@ NODES = (
         "fenced-at-once",
         "a fence does not wait for deadlines to pass: silence was long enough",
         rewrite(
-            CORRECT + "nodes:NodesController._fence",
+            CORRECT + "nodes.controller:NodesController._fence",
             "wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms",
             "wait_ms = 0",
         ),
@@ -21,7 +21,7 @@ NODES = (
         "marks-never-cleared",
         "a node that is heard again keeps its mark, and is not fenced either",
         rewrite(
-            CORRECT + "nodes:NodesController._due",
+            CORRECT + "nodes.controller:NodesController._due",
             "return self._fence(view, node, timing, is_heard, now_ms)",
             "return None, HELD_PAUSE_MS",
         ),
@@ -30,7 +30,7 @@ NODES = (
         "same-life-after-a-fence",
         "a fenced node comes back without a new life",
         rewrite(
-            COMMIT + "nodes:_returned",
+            COMMIT + "lifecycle.node_requests:_returned",
             "incarnation=old.status.incarnation + 1",
             "incarnation=old.status.incarnation",
         ),
@@ -43,14 +43,16 @@ WORK = (
         "work on a marked node is declared gone, and the commit does not ask for a fence either",
         swap(CORRECT + "repair:_GONE", (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)),
         rewrite(
-            COMMIT + "proofs:_fence_refusal", "if later or ledger.gate.phase in _GONE:", "if True:"
+            COMMIT + "lifecycle.transition_proofs:_fence_refusal",
+            "if later or ledger.gate.phase in _GONE:",
+            "if True:",
         ),
     ),
     bug(
         "replaced-when-unknown",
         "a replica that nobody hears of is replaced at once",
         rewrite(
-            MODEL + "vacancy:vacates",
+            MODEL + "placement.vacancy:vacates",
             "return state is State.RELEASED",
             "return state in (State.RELEASED, State.UNKNOWN)",
         ),
@@ -59,7 +61,7 @@ WORK = (
         "replaced-when-stopping",
         "a replica is replaced as soon as it was told to stop",
         rewrite(
-            MODEL + "vacancy:vacates",
+            MODEL + "placement.vacancy:vacates",
             "return state is State.RELEASED",
             "return state in (State.RELEASED, State.STOPPING, State.FAILED)",
         ),
@@ -68,7 +70,7 @@ WORK = (
         "new-name-after-a-lost-answer",
         "every try to make a replica has a name of its own",
         rewrite(
-            CORRECT + "births:Births.birth",
+            CORRECT + "workload.replica_creation:Births.birth",
             "incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1",
             "tries = vars(self).setdefault('_tries', [0]); tries[0] += 1; incarnation = tries[0]",
         ),
@@ -82,7 +84,7 @@ WORK = (
         "evicted-for-ever",
         "what is too much is not stopped",
         rewrite(
-            CORRECT + "services:_stops",
+            CORRECT + "workload.services:_stops",
             "yield from stop(replica, Cause.SCALE_DOWN, term)",
             "pass",
         ),
@@ -111,7 +113,7 @@ PICTURES = (
         "history-skipped",
         "a server that starts lists the objects of a while ago and follows the store from now on",
         rewrite(
-            OBSERVE + "hub:Hub._loaded",
+            OBSERVE + "watch_hub:Hub._loaded",
             "self._cabinet, self._revision = cabinet, page.revision",
             "self._cabinet, self._revision = cabinet, max(page.revision, self._ready_from)",
         ),

@@ -34,7 +34,7 @@ COUNTING = (
         "deadline-from-the-answer",
         "the deadline counts from the answer to a renewal, not from its sending",
         rewrite(
-            AGENT + "renewing:Renewing.answered", "until_ms = sent_ms +", "until_ms = now_ms +"
+            AGENT + "heartbeats:Renewing.answered", "until_ms = sent_ms +", "until_ms = now_ms +"
         ),
         world=TIGHT,
     ),
@@ -64,7 +64,7 @@ COUNTING = (
         "countdown-by-the-calendar",
         "a new controller goes on with the countdown of a fence where the mark's date says it is",
         rewrite(
-            CORRECT + "nodes:NodesController.reconcile",
+            CORRECT + "nodes.controller:NodesController.reconcile",
             "self._sees_mark(node, now_ms)",
             "mark = node.status.mark\n"
             "    age_ms = now.wall_ms - int(mark.at.timestamp() * 1000) if mark else 0\n"
@@ -76,7 +76,7 @@ COUNTING = (
         "countdown-not-restarted",
         "a controller that finds a mark takes its countdown for over: its predecessor has waited",
         rewrite(
-            CORRECT + "nodes:NodesController._sees_mark",
+            CORRECT + "nodes.controller:NodesController._sees_mark",
             "(mark.number, now_ms)",
             "(mark.number, now_ms - 60_000)",
         ),
@@ -88,14 +88,14 @@ OBSERVERS = (
     bug(
         "no-brake",
         "nodes are marked and fenced however many of their zone are silent",
-        swap(CORRECT + "brakes:Brakes.weigh", lambda *_: ""),
+        swap(CORRECT + "nodes.disruption_limits:Brakes.weigh", lambda *_: ""),
         world=ZONE,
     ),
     bug(
         "fresh-server-believed",
         "whom a server that has just started did not hear counts as silent",
         rewrite(
-            CORRECT + "evidence:Evidence._take",
+            CORRECT + "nodes.silence:Evidence._take",
             "server.blind_until_ms = max(server.blind_until_ms, since_ms)",
             "pass",
         ),
@@ -114,7 +114,7 @@ LATER_LIVES = (
         "old-life-adopted",
         "work of an earlier life of the node is looked after like any other",
         rewrite(
-            AGENT + "tend:next_step",
+            AGENT + "next_step:next_step",
             "if view.life is None or here != view.life:",
             "if view.life is None:\n        return WAIT\n    if here.uid != view.life.uid:",
         ),
@@ -125,7 +125,7 @@ LATER_LIVES = (
         "restarted-before-the-exit",
         "work that is ill is started again as soon as it was told to stop",
         rewrite(
-            AGENT + "crew:Crew._take_step",
+            AGENT + "replica_workers:Crew._take_step",
             "self._halt(work, step, out)",
             "self._halt(work, step, out)\n"
             "            if work.health is not None and work.health.ill:\n"
@@ -159,7 +159,7 @@ WAITING = (
         "last-comes-first",
         "of those that ask for the same the youngest is served first",
         rewrite(
-            PROPOSE + "queue:Queue._line_up",
+            PROPOSE + "queue.scheduling_queue:Queue._line_up",
             "line.append((entry.ticket, entry.key))",
             "line.appendleft((entry.ticket, entry.key))",
         ),
@@ -184,12 +184,12 @@ SENDERS = (
         "bound-elsewhere-after-a-lost-answer",
         "a bind without an answer is given up for another node, and the commit takes both",
         rewrite(
-            PROPOSE + "course:outcome_of_bind",
+            PROPOSE + "bind_operation:outcome_of_bind",
             "    return Outcome.UNKNOWN\n",
             "    return Outcome.UNDONE\n",
         ),
         rewrite(
-            COMMIT + "bind:_bind",
+            COMMIT + "lifecycle.bind:_bind",
             "replica = current(draft, request.target, request.operation, mark)",
             "replica = find(draft, request.target)\n"
             "    if isinstance(replica, Replica):\n"

@@ -10,7 +10,7 @@ TIMINGS = (
         "fenced-by-present-settings",
         "a fence waits for what the servers' present settings demand, whatever work was given",
         rewrite(
-            MODEL + "timings:fence_wait_ms",
+            MODEL + "fence:fence_wait_ms",
             "return timing.fence_after_ms if held is None else greatest(held, timing)"
             ".fence_after_ms",
             "return timing.fence_after_ms",
@@ -20,7 +20,7 @@ TIMINGS = (
     bug(
         "running-shims-forgotten",
         "an agent says that shorter times hold while shims that run grant a longer grace",
-        rewrite(AGENT + "crew:Crew.grace_held_ms", "return max(held)", "return 0"),
+        rewrite(AGENT + "replica_workers:Crew.grace_held_ms", "return max(held)", "return 0"),
         world=LOWERED,
     ),
 )

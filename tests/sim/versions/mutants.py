@@ -41,7 +41,9 @@ DAMAGED = (
     _bug(
         "stream-ends-at-a-bad-object",
         "one object that a component cannot read ends the stream of all objects of its kind",
-        rewrite(OBSERVE + "news:_change", "except msgspec.ValidationError as error:", _NEVER),
+        rewrite(
+            OBSERVE + "watch_events:_change", "except msgspec.ValidationError as error:", _NEVER
+        ),
     ),
 )
 
@@ -52,7 +54,7 @@ RECOUNTED = (
         "recount-forgets-what-stops",
         "a recount takes what is being stopped for gone, and its charges are given out again",
         rewrite(
-            COMMIT + "tally:binding_of",
+            COMMIT + "ledgers.ledger_sums:binding_of",
             "is State.RELEASED",
             "in (State.RELEASED, State.STOPPING)",
         ),
@@ -61,13 +63,13 @@ RECOUNTED = (
     _bug(
         "given-out-in-quarantine",
         "a ledger that disagrees with its objects goes on giving out",
-        swap(COMMIT + "quarantine:_close", lambda _draft, _key: None),
+        swap(COMMIT + "quarantine_repair:_close", lambda _draft, _key: None),
         world=LEDGERS,
     ),
     _bug(
         "bad-ledger-waited-for",
         "a scheduler is told that a record is wrong, and not that its node takes nothing",
-        rewrite(COMMIT + "quarantine:Doubt.refusal", "reason or self.reason", "self.reason"),
+        rewrite(COMMIT + "quarantine_repair:Doubt.refusal", "reason or self.reason", "self.reason"),
         world=LEDGERS,
     ),
 )
@@ -95,7 +97,7 @@ VERSIONS = (
         "lists-forget-unknown-parts",
         "a part of a record that is at its default loses what a newer version has put there",
         rewrite(
-            "holdfast.model.unknown_fields:_graft_struct",
+            "holdfast.model.encoding.unknown_fields:_graft_struct",
             "elif key in shape.inside:",
             "elif False:",
         ),
@@ -117,7 +119,7 @@ VERSIONS = (
         "a server decides what a newer one forwards, and stores it without the field that it does "
         "not know",
         rewrite(
-            "holdfast.model.unknown_fields:has_unknown",
+            "holdfast.model.encoding.unknown_fields:has_unknown",
             "return data != known and",
             "return False and",
         ),

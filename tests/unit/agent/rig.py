@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.facts import Facts
-from holdfast.agent.words import (
+from holdfast.agent.node_facts import Facts
+from holdfast.agent.runtime_protocol import (
     Attempt,
     Check,
     Clear,
@@ -31,8 +31,8 @@ from holdfast.agent.words import (
     Probed,
 )
 from holdfast.commit.records import decode, versioned
-from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew, Renewed
@@ -40,7 +40,7 @@ from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Rng, Started, Wake, Woken
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.time import Instant
-from holdfast.observe.news import Departed, Follow, Found, Get, Present, Reached
+from holdfast.observe.watch_events import Departed, Follow, Found, Get, Present, Reached
 from tests.furnished import Furnished
 from tests.plane import START_WALL_MS, template
 

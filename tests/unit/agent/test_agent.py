@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.agent.crew import LAUNCHES_MAX
-from holdfast.agent.words import Halt, Launch
-from holdfast.model import identity as who
+from holdfast.agent.replica_workers import LAUNCHES_MAX
+from holdfast.agent.runtime_protocol import Halt, Launch
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import Stage
 from holdfast.model.machine import Ask, Pushed, Started
 from holdfast.model.requests import ReportStage
-from holdfast.observe.news import Departed, Get, Present, Reached
+from holdfast.observe.watch_events import Departed, Get, Present, Reached
 from tests.plane import target
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import asked, made, running, started, without
@@ -158,7 +158,7 @@ def test_more_replicas_than_a_node_may_have_wait_until_others_are_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the servers say, the agent's memory is bounded. [E6, C7.6]"""
-    monkeypatch.setattr("holdfast.agent.crew.WORKS_MAX", 2)
+    monkeypatch.setattr("holdfast.agent.replica_workers.WORKS_MAX", 2)
     rig = started()
     first, second, third = (rig.bound() for _ in range(3))
     rig.settle()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.agent.words import Attempt, Extend, Halt, Inventory, Item, Launch
-from holdfast.model import identity as who
+from holdfast.agent.runtime_protocol import Attempt, Extend, Halt, Inventory, Item, Launch
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
@@ -11,7 +11,7 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Pushed
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Move, RegisterNode
-from holdfast.observe.news import Get, Present
+from holdfast.observe.watch_events import Get, Present
 from tests.plane import ADMIN, REPAIR, target
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import made, running, started, without

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import OPENING_MS, Probe
+from holdfast.agent.runtime_protocol import OPENING_MS, Probe
 from holdfast.agent.work import UNOPENED_COMPLAINT_MS
 from holdfast.model.kinds.template import Port, Probes, TcpAction
 from holdfast.model.kinds.template import Probe as ProbeSpec

@@ -7,14 +7,13 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from holdfast.agent import crew
+from holdfast.agent import replica_workers
 from holdfast.agent.agent import ASKS_MAX
-from holdfast.agent.crew import ASKS_KEPT, LAUNCHES_MAX
-from holdfast.agent.renewing import Life
-from holdfast.agent.tend import next_step
-from holdfast.agent.view import View
-from holdfast.agent.words import Attempt, Halt
-from holdfast.agent.work import Work
+from holdfast.agent.heartbeats import Life
+from holdfast.agent.next_step import next_step
+from holdfast.agent.replica_workers import ASKS_KEPT, LAUNCHES_MAX
+from holdfast.agent.runtime_protocol import Attempt, Halt
+from holdfast.agent.work import View, Work
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Doing, Renew
 from holdfast.model.kinds.replica import Process
@@ -22,7 +21,7 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, RegisterNode, ReportStage
-from holdfast.observe.news import Get
+from holdfast.observe.watch_events import Get
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import asked, made, running, started
 
@@ -65,7 +64,7 @@ def test_a_renewal_says_how_far_work_is_until_the_servers_acknowledge_it() -> No
 
 def test_a_renewal_says_so_much_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """[N3]"""
-    monkeypatch.setattr(crew, "NOTES_MAX", 2)
+    monkeypatch.setattr(replica_workers, "NOTES_MAX", 2)
     rig = started()
     for _ in range(3):
         rig.bound()

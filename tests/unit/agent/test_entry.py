@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.entry import Entry
-from holdfast.agent.facts import Facts
+from holdfast.agent.node_facts import Facts
+from holdfast.agent.registration import Entry
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, RegisterNode
-from holdfast.observe.news import Found, Get
+from holdfast.observe.watch_events import Found, Get
 from tests.unit.agent.rig import Half
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.agent.facts import Facts
-from holdfast.model import identity as who
+from holdfast.agent.node_facts import Facts
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Device
 from holdfast.model.requests import RegisterNode
 from tests.plane import Plane, accepted

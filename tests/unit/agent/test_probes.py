@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.agent.probes import Health, action_of, resolved
-from holdfast.agent.words import Check
+from holdfast.agent.runtime_protocol import Check
 from holdfast.model.kinds.replica import Process
-from holdfast.model.kinds.template import (
-    ExecAction,
-    HttpAction,
-    PreStop,
-    Probe,
-    Probes,
-    TcpAction,
-)
+from holdfast.model.kinds.template import ExecAction, HttpAction, PreStop, Probe, Probes, TcpAction
 
 PORT = TcpAction(port=80)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.renewing import RENEWALS_MAX, Echo, Life, Renewing
+from holdfast.agent.heartbeats import RENEWALS_MAX, Echo, Life, Renewing
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew, Renewed

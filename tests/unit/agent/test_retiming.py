@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.words import Extend, Launch
+from holdfast.agent.runtime_protocol import Extend, Launch
 from holdfast.commit.context import Settings
-from holdfast.model.fence import FenceTiming, fence_after_min_ms
+from holdfast.model.fence import FenceTiming, fence_after_min_ms, greatest, limited, timing_of
 from holdfast.model.requests import RegisterNode
-from holdfast.model.timings import greatest, limited, timing_of
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import asked, made, running
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.stopping import Farewell, Wait, kept_ms, lingering_ms, stop
-from holdfast.agent.words import Attempt, Check, Halt, Probe
+from holdfast.agent.next_step import Farewell, Wait, kept_ms, lingering_ms, stop
+from holdfast.agent.runtime_protocol import Attempt, Check, Halt, Probe
 from holdfast.agent.work import Phase, Work
 from holdfast.model.kinds.template import ExecAction, Template
 from holdfast.model.lifecycle import Stage

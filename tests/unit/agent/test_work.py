@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.words import DEADLINE_PASSED, DISK_PRESSURE, Attempt
+from holdfast.agent.runtime_protocol import DEADLINE_PASSED, DISK_PRESSURE, Attempt
 from holdfast.agent.work import RESTART_MAX_MS, STEADY_MS, Work, describe, outcome
 from holdfast.model.heartbeat import Doing
 from holdfast.model.kinds.replica import Process, Replica, ReplicaSpec, ReplicaStatus

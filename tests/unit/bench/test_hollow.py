@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench.hollow import HollowWork
-from holdfast.agent.words import (
+from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     STOPPED,
     Attempt,
@@ -22,7 +22,7 @@ from holdfast.agent.words import (
     NotLaunched,
     Probe,
 )
-from holdfast.host import clock
+from holdfast.host.process import clock
 from holdfast.model.kinds.template import Port, TcpAction, Template
 
 ATTEMPT = Attempt("u1", 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.applying import target
+from holdfast.cli.apply import target
 from holdfast.cli.documents import Document
 from holdfast.model.errors import Invalid
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.main import root
 from holdfast.host.audit.segments import path_of
-from holdfast.model.audit import Gap, Mutation, encoded, written
+from holdfast.model.audit.records import Gap, Mutation, encoded, written
 from tests.audit_chains import chain, lines
 
 CHAIN = chain(6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.cli.child_log import BYTES_MAX, TAIL_BYTES, ChildLog
+from holdfast.cli.supervised_process import BYTES_MAX, TAIL_BYTES, ChildLog
 
 
 def write(log: ChildLog, text: str) -> int:

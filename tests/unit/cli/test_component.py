@@ -7,8 +7,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from holdfast.cli.main import root
-from holdfast.host.certificates import Authority
-from holdfast.host.credentials import access_of
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.component_credentials import access_of
 
 
 def ran(*words: str) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.cli.ending import TRACE_VARIABLE, Code, Misused, code_of, plain, run
+from holdfast.cli.exit_codes import TRACE_VARIABLE, Code, Misused, code_of, plain, run
 from holdfast.model.errors import (
     Conflict,
     Forbidden,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from holdfast.cli.explaining import told
+from holdfast.cli.explain import told
 from holdfast.cli.main import main
 from holdfast.explain.answer import Explanation, Finding, Leg, Sign, Why
 from holdfast.model.kinds.replica import TransitionRecord

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.cli.ending import Misused
-from holdfast.cli.getting import FORMS, Question, form_of, show_document, value
-from holdfast.cli.kinds import kind_named
+from holdfast.cli.documents import kind_named
+from holdfast.cli.exit_codes import Misused
+from holdfast.cli.get import FORMS, Question, form_of, show_document, value
 
 DOCUMENT: dict[str, Any] = {
     "status": {"state": "Running", "process": {"restarts": 0, "addresses": {"http": "h:1"}}},

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.household import Household, Plan, alone, share
+from holdfast.cli.local_plane import Household, Plan, alone, share
 from holdfast.host.__main__ import parser
-from holdfast.host.options import agent_settings
+from holdfast.host.component.options import agent_settings
 from holdfast.model import quantity
 from holdfast.model.errors import Conflict
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.ending import Misused
-from holdfast.cli.kinds import kind_and_name, kind_named
+from holdfast.cli.documents import kind_and_name, kind_named
+from holdfast.cli.exit_codes import Misused
 from holdfast.model.registry import KINDS
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__
-from holdfast.cli.ending import Code
+from holdfast.cli.exit_codes import Code
 from holdfast.cli.main import COMMANDS, main
 from holdfast.cli.tokens import fate
 from holdfast.cli.up import passed_on, up
 from holdfast.host.__main__ import parser, settings_of
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec, TokenStatus
+from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
 
 

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from holdfast.cli.revoking import exposed_secrets
+from holdfast.cli.revoke import exposed_secrets
 from holdfast.host.client import Client
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.template import EnvVar, File, Runtime, SecretRef, Template

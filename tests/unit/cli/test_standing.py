@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.cli.standing import Facts, Line, Server, judged, span, verdict
+from holdfast.cli.health_report import Facts, Line, Server, judged, span, verdict
 from holdfast.cli.status import _checks
 from holdfast.host.audit.standing import Standing
-from holdfast.model.audit import Head
-from holdfast.model.fence import FenceTiming
+from holdfast.model.audit.records import Head
+from holdfast.model.fence import FenceTiming, greatest, recorded
 from holdfast.model.heartbeat import Heard, Roster, ServerLease, Word
 from holdfast.model.installations import MAY_STILL_RUN
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
@@ -20,7 +20,6 @@ from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
-from holdfast.model.timings import greatest, recorded
 from tests.unit.correct.pictures import at, node, replaced, replica, workload
 
 GOOD = {"ping": True, "store": True, "hub": True, "shutdown": True}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.requests import DropReservation, HoldCapacity
 from tests.furnished import Furnished

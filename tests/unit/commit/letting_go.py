@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.requests import Update

@@ -6,10 +6,9 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.commit.apply import Applied, apply, updated
-from holdfast.commit.conflicts import Conflicts
-from holdfast.commit.ownership import Entries
-from holdfast.commit.shapes import shape_of
+from holdfast.commit.apply.managed_fields import Conflicts, Entries
+from holdfast.commit.apply.server_side import Applied, apply, updated
+from holdfast.commit.apply.shapes import shape_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import Workload
 

@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit import admission
-from holdfast.commit.admission import (
+from holdfast.commit.objects import admission
+from holdfast.commit.objects.admission import (
     BASIS_ANNOTATION,
     CHANGES_ANNOTATION,
     HINTS_ANNOTATION,
     HINTS_RECORDED_MAX,
     STEPS,
 )
-from holdfast.commit.policy import POLICY_VERSION
+from holdfast.commit.objects.admission_checks import POLICY_VERSION
 from holdfast.model.kinds.placement import Placement
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import DeviceRequest, RestartPolicy
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.kinds.workload import Rollout, Workload, WorkloadSpec, WorkloadType
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal

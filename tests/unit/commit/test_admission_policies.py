@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit import admission
-from holdfast.commit.admission import HINTS_ANNOTATION
-from holdfast.commit.admission_policies import Judged, judge
+from holdfast.commit.objects import admission
+from holdfast.commit.objects.admission import HINTS_ANNOTATION
+from holdfast.commit.objects.admission_policies import Judged, judge
+from holdfast.model.jobs import run_of
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
     AdmissionPolicySpec,
@@ -32,7 +33,6 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Create, Update
-from holdfast.model.runs import run_of
 from tests.furnished import ANN, BOB, Furnished
 from tests.plane import ADMIN, WORKLOADS, accepted, refused, template
 

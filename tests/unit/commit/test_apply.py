@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.commit.apply import Applied
-from holdfast.commit.conflicts import Conflicts
+from holdfast.commit.apply.managed_fields import Conflicts
+from holdfast.commit.apply.server_side import Applied
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.meta import ManagedFields
 from tests.unit.commit.owned_object import NODE, T0, Live, Tree, env, workload

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.commit.shapes import shape_of
-from holdfast.model.kinds.quota import Quota
+from holdfast.commit.apply.shapes import shape_of
+from holdfast.model.kinds.tenant import Quota
 from tests.unit.commit.owned_object import NODE, Live, Tree, env, workload
 
 

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from holdfast.commit.authorise import identity_refusal, verb_refusal
+from holdfast.commit.access.authorize import identity_refusal, verb_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, Group, View
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.identity import ADMINS, AUDITORS, OPERATORS, Identity
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Cause
 from holdfast.model.meta import ObjectMeta

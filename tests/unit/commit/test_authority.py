@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.commit.authority import FATE_TRIES_MAX, Limits
 from holdfast.model import keys
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Answered, Asked, FateOf, Txn, Withdrawn
 from holdfast.model.meta import ObjectMeta

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.context import Settings
-from holdfast.commit.recount import recount
-from holdfast.model.kinds.quota import ObjectCaps
+from holdfast.commit.ledgers.recount import recount
 from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.tenant import ObjectCaps
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason

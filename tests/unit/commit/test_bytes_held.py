@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit.bytes_held import BytesHeld
-from holdfast.commit.classes import Flow, RequestClass
+from holdfast.commit.flow.caps import BytesHeld
+from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.model.errors import InvariantBroken
 
 ANN = Flow(RequestClass.TENANT, "acme", "ann")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit.caps import Cap, Caps
-from holdfast.commit.classes import Flow, RequestClass
+from holdfast.commit.flow.caps import Cap, Caps
+from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.model.errors import InvariantBroken
 
 CAPS = dict.fromkeys(RequestClass, Cap(user_max=2, tenant_max=3))

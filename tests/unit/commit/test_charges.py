@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.charges import (
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.ledgers.charges import (
     allowance_refusal,
     alone,
     charge_tenant,
     cohort_of,
     refund_tenant,
 )
-from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft, Group, View
 from holdfast.commit.records import encode
 from holdfast.model import keys
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.template import DeviceRequest, Port
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.ledger import GrantLedger
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal

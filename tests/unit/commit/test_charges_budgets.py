@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.admission import HINTS_ANNOTATION
+from holdfast.commit.ledgers.recount import excesses, recount
+from holdfast.commit.objects.admission import HINTS_ANNOTATION
 from holdfast.commit.records import encode
-from holdfast.commit.recount import excesses, recount
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.kinds.quota import CapacityClass, Quota, QuotaSpec
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.reservation import Claim
 from holdfast.model.kinds.template import DeviceRequest
+from holdfast.model.kinds.tenant import CapacityClass, Quota, QuotaSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.classes import Errand, Flow, RequestClass, classify, errand_of
-from holdfast.model import identity as who
+from holdfast.commit.flow.request_classes import Errand, Flow, RequestClass, classify, errand_of
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.heartbeat import HeardOf, Renew
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import (

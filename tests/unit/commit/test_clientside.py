@@ -7,7 +7,7 @@ from copy import deepcopy
 import msgspec
 import pytest
 
-from holdfast.commit.clientside import LAST_APPLIED
+from holdfast.commit.apply.server_side import LAST_APPLIED
 from tests.unit.commit.owned_object import Live, Tree, workload
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.decide import HANDLERS
+from holdfast.commit.dispatch import HANDLERS
 from holdfast.model import requests as ask
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Create, Patch, PatchType, Remove, Update
-from holdfast.model.versions import object_version
 from tests.furnished import Furnished
 from tests.plane import ADMIN, SCHEDULER, accepted, refused
 

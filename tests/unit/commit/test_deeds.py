@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.commit.deeds import DEEDS, deeds_of
+from holdfast.commit.access.authorize import DEEDS, deeds_of
+from holdfast.model.access.rights import Deed
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
@@ -19,7 +20,6 @@ from holdfast.model.requests import (
     Target,
     Term,
 )
-from holdfast.model.rights import Deed
 from tests.plane import template
 
 ONE, TWO = Target("acme", "one", "u", 1), Target("globex", "two", "u", 1)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.diff import below, changed, compare, outside, same
-from holdfast.commit.shapes import FREE, shape_of
+from holdfast.commit.apply.diff import below, changed, compare, outside, same
+from holdfast.commit.apply.shapes import FREE, shape_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import Workload
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from holdfast.commit.presence import Presence
-from holdfast.commit.renewals import Renewals
-from holdfast.commit.server import UNKNOWN_MAX_MS, Server
-from holdfast.model import identity as who
+from holdfast.commit.heartbeats import Renewals
+from holdfast.commit.server import UNKNOWN_MAX_MS, Presence, Server
+from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, HeardOf, Renew, server_lease_ms, server_scope

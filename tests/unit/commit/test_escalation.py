@@ -5,16 +5,24 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.host.first_roles import built_in
-from holdfast.model import identity as who
-from holdfast.model.identity import OPERATORS, Identity
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
+from holdfast.host.server.rights import built_in
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import OPERATORS, Identity
+from holdfast.model.access.rights import BUILT_IN_LABEL
+from holdfast.model.kinds.access import (
+    Role,
+    RoleBinding,
+    RoleRef,
+    Rule,
+    Subject,
+    Token,
+    TokenPurpose,
+    TokenSpec,
+)
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
-from holdfast.model.rights import BUILT_IN_LABEL
 from holdfast.model.validation import access
 from tests.plane import ADMIN, Plane, accepted, refused
 

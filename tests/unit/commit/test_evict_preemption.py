@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.evict import VICTIMS_MAX
+from holdfast.commit.lifecycle.evict import VICTIMS_MAX
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.reservation import ReservationPhase
 from holdfast.model.kinds.template import DeviceRequest, Port

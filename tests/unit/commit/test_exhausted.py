@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit import exhausted
-from holdfast.commit.exhausted import BUDGETS, Exhausted, tenant_of
-from holdfast.commit.gate_counts import OTHERS
-from holdfast.model.kinds.quota import ObjectCaps
+from holdfast.commit.flow import rates
+from holdfast.commit.flow.flow_counts import OTHERS
+from holdfast.commit.flow.rates import BUDGETS, Exhausted, tenant_of
 from holdfast.model.kinds.reservation import Claim
+from holdfast.model.kinds.tenant import ObjectCaps
 from holdfast.model.kinds.workload import Disruption
 from holdfast.model.lifecycle import Cause
 from holdfast.model.meta import ObjectMeta
@@ -63,10 +63,10 @@ def test_an_eviction_that_the_disruption_budget_forbids_is_counted() -> None:
 
 def test_tenants_beyond_a_number_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """[M6]"""
-    monkeypatch.setattr(exhausted, "TENANTS_COUNTED_MAX", 2)
+    monkeypatch.setattr(rates, "TENANTS_COUNTED_MAX", 2)
     book = Exhausted()
     for tenant in ("a", "b", "c", "d", "a"):
-        book.add(tenant, exhausted.RATE)
+        book.add(tenant, rates.RATE)
     assert book.counts == {"a": {"rate": 2}, "b": {"rate": 1}, OTHERS: {"rate": 2}}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.commit.fair_queues import (
+from holdfast.commit.flow.fair_queues import (
     CREDIT,
     DEBTORS_MAX,
     Coming,

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.decide import HANDLERS
-from holdfast.commit.form import (
+from holdfast.commit.dispatch import HANDLERS
+from holdfast.commit.objects.request_form import (
     COUNT_MAX,
     MANAGERS_MAX,
     NAME_MAX,
@@ -19,9 +19,9 @@ from holdfast.commit.form import (
     SENTENCE_MAX,
     clipped,
 )
-from holdfast.model import identity as who
 from holdfast.model import requests as ask
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.tenant import Tenant

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model import keys, plane_format
+from holdfast.model.access.identity import OPERATORS, Identity
 from holdfast.model.errors import Unavailable
-from holdfast.model.identity import OPERATORS, Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.plane_format import FORMAT, PlaneFormat

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import FateOf, Txn

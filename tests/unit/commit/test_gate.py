@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.commit.classes import Flow, RequestClass
-from holdfast.commit.fair_queues import QueueBounds
-from holdfast.commit.gate import CALM_AFTER_MS, Entry, Gate, Seats, State
-from holdfast.commit.gate_counts import OTHERS, TENANTS_COUNTED_MAX
-from holdfast.commit.limits import SAMPLES, ConcurrencyLimit
-from holdfast.commit.overload import Refused
+from holdfast.commit.flow.concurrency_limit import SAMPLES, ConcurrencyLimit
+from holdfast.commit.flow.fair_queues import QueueBounds
+from holdfast.commit.flow.flow_control import CALM_AFTER_MS, Entry, Gate, Seats, State
+from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX
+from holdfast.commit.flow.overload import Refused
+from holdfast.commit.flow.request_classes import Flow, RequestClass
 
 LIFELINE = Flow(RequestClass.LIFELINE, "agents", "n1")
 SYSTEM = Flow(RequestClass.SYSTEM, "schedulers", "main")

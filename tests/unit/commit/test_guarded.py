@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from holdfast.commit.classes import RequestClass
-from holdfast.commit.fair_queues import QueueBounds
-from holdfast.commit.gate import Seats
-from holdfast.commit.gates import DEFAULT_GATES, Gates, GateSettings
-from holdfast.commit.guarded import TURN, WAKE, Guarded
-from holdfast.commit.overload import Overloaded
-from holdfast.model import identity as who
+from holdfast.commit.flow.fair_queues import QueueBounds
+from holdfast.commit.flow.flow_control import Seats
+from holdfast.commit.flow.guarded_server import TURN, WAKE, Guarded
+from holdfast.commit.flow.overload import Overloaded
+from holdfast.commit.flow.request_classes import RequestClass
+from holdfast.commit.flow.seats import DEFAULT_GATES, Gates, GateSettings
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.heartbeat import Renew
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Answer, Asked, Started, Wake, Woken
 from holdfast.model.meta import ObjectMeta

@@ -11,7 +11,7 @@ import pytest
 from holdfast.commit.ages import Ages
 from holdfast.commit.context import Context, Luck
 from holdfast.commit.draft import Draft, Group, View
-from holdfast.commit.holds import (
+from holdfast.commit.lifecycle.reservations import (
     ACTIVE,
     claim_for,
     consumed,
@@ -25,7 +25,7 @@ from holdfast.commit.holds import (
     reservation_name,
 )
 from holdfast.model import keys
-from holdfast.model.identity import controller
+from holdfast.model.access.identity import controller
 from holdfast.model.kinds.reservation import (
     Claim,
     Intent,

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.each_node import pinned
-from holdfast.model import homes
-from holdfast.model.homes import first_place
+from holdfast.correct.workload.each_node import pinned
 from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.lifecycle import State
+from holdfast.model.placement import vacancy
+from holdfast.model.placement.vacancy import first_place
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Move, Remove
 from tests.furnished import Furnished
@@ -79,7 +79,7 @@ def test_nobody_moves_on_past_a_place_that_was_never_used() -> None:
 def test_the_places_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the last comes the first. [E5]"""
     it = Daemon()
-    monkeypatch.setattr(homes, "PLACES_MAX", 2)
+    monkeypatch.setattr(vacancy, "PLACES_MAX", 2)
     last = [name for name in (f"more-{number}" for number in range(40)) if first_place(name) == 1]
     it.yes(WORKLOADS, it.for_node(last[0], 1))
     it.yes(WORKLOADS, it.for_node(last[1], 0))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Node, NodeSpec, NodeStatus
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
@@ -15,7 +15,7 @@ from holdfast.model.kinds.tenant import ImagePolicy, Tenant, TenantSpec
 from holdfast.model.ledger import Gate
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.placing import (
+from holdfast.model.placement.placement_rules import (
     image_refusal,
     isolation_refusal,
     neighbour_refusal,

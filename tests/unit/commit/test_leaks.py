@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.leaks import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from holdfast.model import identity as who
+from holdfast.commit.ledgers.leaks import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from holdfast.model.access import identity as who
+from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.kinds.event import Event, ObjectReference
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import SYSTEM_NAMESPACE

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.lease import lease_name
 from holdfast.model.kinds.reservation import Intent, ReservationOwner
 from holdfast.model.lifecycle import Actor, Cause, State

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.commit.limits import (
+from holdfast.commit.flow.concurrency_limit import (
     ALONE_MAX_MS,
     FEW_SCALE,
     INSIDE_MS,

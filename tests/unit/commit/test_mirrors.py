@@ -11,9 +11,9 @@ from holdfast.commit.context import Settings
 from holdfast.model import keys
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.node import Protection
-from holdfast.model.kinds.quota import ObjectCaps, Quota, QuotaSpec
 from holdfast.model.kinds.region import Pool
 from holdfast.model.kinds.secret import Secret
+from holdfast.model.kinds.tenant import ObjectCaps, Quota, QuotaSpec
 from holdfast.model.kinds.workload import Disruption
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta

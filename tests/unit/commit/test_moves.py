@@ -9,23 +9,15 @@ import msgspec
 import pytest
 
 from holdfast.commit.context import Settings
-from holdfast.commit.form import SENTENCE_MAX
-from holdfast.model import identity as who
-from holdfast.model.identity import ADMINS, Identity, acts_as
+from holdfast.commit.objects.request_form import SENTENCE_MAX
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, Identity, acts_as
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State, owners
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import (
-    Accepted,
-    Evict,
-    Move,
-    NodeWord,
-    Remove,
-    Unreserve,
-    Update,
-)
+from holdfast.model.requests import Accepted, Evict, Move, NodeWord, Remove, Unreserve, Update
 from tests.furnished import AGENT, ANN, ANONYMOUS, Furnished
 from tests.plane import (
     ADMIN,

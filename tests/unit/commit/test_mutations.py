@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.mutations import (
+from holdfast.commit.objects.audit_entries import (
     FIELDS_MAX,
     LIST_CHARS_MAX,
     REASON_MAX,
@@ -13,10 +13,10 @@ from holdfast.commit.mutations import (
     named_groups,
 )
 from holdfast.commit.records import decode
-from holdfast.model import identity as who
 from holdfast.model import keys
-from holdfast.model.audit import Mutation, Stamp
-from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, Identity
+from holdfast.model.audit.records import Mutation, Stamp
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import (
     Device,
     Node,

@@ -8,17 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.objects import SUFFIX_LENGTH
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.commit.objects.writes import SUFFIX_LENGTH
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.tenant import Tenant, TenantSpec, TenantStatus
+from holdfast.model.kinds.tenant import PriorityClass, Tenant, TenantSpec, TenantStatus
 from holdfast.model.kinds.workload import Progress, Workload, WorkloadSpec, WorkloadStatus
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
-from holdfast.model.versions import object_version
 from tests.furnished import ANN, ANONYMOUS, BOB, GARBAGE, Furnished, every
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
 

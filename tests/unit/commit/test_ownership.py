@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.apply import updated
-from holdfast.commit.ownership import entries_sent
+from holdfast.commit.apply.managed_fields import entries_sent
+from holdfast.commit.apply.server_side import updated
 from tests.unit.commit.owned_object import WORKLOAD, Live, workload
 
 

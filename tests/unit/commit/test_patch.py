@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.bounds import CODE_PATCH_INVALID
-from holdfast.commit.patch import (
+from holdfast.commit.apply.patch import (
+    CODE_PATCH_INVALID,
     CODE_TEST_FAILED,
     OPERATIONS_MAX,
     POINTER_CHARACTERS_MAX,
     json_patch,
     merge_patch,
 )
+from holdfast.model.encoding.json_guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
 from holdfast.model.errors import Conflict, Invalid
-from holdfast.model.guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
 from tests.yardstick import PATCH_STEPS_MAX, assert_cheap
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta

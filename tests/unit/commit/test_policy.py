@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.admission import CHANGES_ANNOTATION
-from holdfast.commit.policy import POLICIES, Fails
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity
+from holdfast.commit.objects.admission import CHANGES_ANNOTATION
+from holdfast.commit.objects.admission_checks import POLICIES, Fails
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.node import Protection
 from holdfast.model.kinds.override import Override, OverrideScope, OverrideSpec, OverrideType
 from holdfast.model.kinds.placement import (
@@ -23,16 +23,16 @@ from holdfast.model.kinds.placement import (
     Toleration,
     TolerationOperator,
 )
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.region import Pool
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.template import DeviceRequest
+from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.workload import Recovery, Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.placing import NODE_LABEL
+from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, BindTogether, Create, HoldCapacity, Update
-from holdfast.model.selectors import Expression, LabelSelector, Operator
+from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
 from tests.furnished import ANN, BOB, Furnished
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
 

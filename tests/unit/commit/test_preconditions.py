@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from holdfast.host.api import status
+from holdfast.model.encoding.resource_versions import complete_version, object_revision
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
-from holdfast.model.versions import complete_version, object_revision
 from tests.furnished import ANN, GARBAGE, Furnished
 from tests.plane import ADMIN, accepted, refused
 

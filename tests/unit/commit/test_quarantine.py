@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.rebuild import rebuilt
+from holdfast.commit.ledgers.ledger_sums import Contents
+from holdfast.commit.ledgers.rebuild import rebuilt
+from holdfast.commit.ledgers.recount import recount
 from holdfast.commit.records import encode
-from holdfast.commit.recount import recount
-from holdfast.commit.tally import Contents
-from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import OPERATORS, Identity
 from holdfast.model.errors import Invalid, Unavailable
-from holdfast.model.identity import OPERATORS, Identity
-from holdfast.model.kinds.role import RoleBinding, RoleRef, Subject
+from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Disruption
 from holdfast.model.ledger import GrantLedger

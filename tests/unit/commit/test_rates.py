@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.commit.rates import BURST_S, TENANTS_MAX, Rate, Rates
+from holdfast.commit.flow.rates import BURST_S, TENANTS_MAX, Rate, Rates
 
 
 def test_a_tenant_gets_its_rate_and_a_burst_and_no_more() -> None:

@@ -7,17 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commit.ledgers.recount import excesses, recount
 from holdfast.commit.records import Epoch, encode
-from holdfast.commit.recount import excesses, recount
-from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Protection
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.region import Pool, Region, RegionSpec
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.template import DeviceRequest, Port
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.workload import Disruption, WorkloadType
 from holdfast.model.ledger import Amounts, TenantUse
 from holdfast.model.lifecycle import Cause, State

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.commit.removal import CONTENTS_FINALIZER, REPLICAS_FINALIZER
-from holdfast.model import identity as who
+from holdfast.commit.objects.deletion import CONTENTS_FINALIZER, REPLICAS_FINALIZER
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import OPERATORS, Identity
 from holdfast.model.heartbeat import server_scope
-from holdfast.model.identity import OPERATORS, Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import State

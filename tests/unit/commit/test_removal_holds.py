@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.leaks import FOREGROUND_FINALIZER
+from holdfast.commit.ledgers.leaks import FOREGROUND_FINALIZER
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner, ReservationPhase
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Cause, State

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit import renewals
-from holdfast.commit.renewals import FORGET_AFTER_MS, READS_MAX, WAITING_PER_NODE_MAX, Renewals
-from holdfast.model import identity as who
+from holdfast.commit import heartbeats
+from holdfast.commit.heartbeats import FORGET_AFTER_MS, READS_MAX, WAITING_PER_NODE_MAX, Renewals
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Doing, Heard, HeardOf, Note, Renew, Renewed, Said
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Answer, Answered, Asked, Range, Started
 from holdfast.model.refusal import Reason
@@ -235,7 +235,7 @@ def test_no_more_wait_than_are_allowed(ear: Ear, monkeypatch: pytest.MonkeyPatch
     """[C7.6, N3]"""
     calls = [ear.ask(ear.renew()) for _ in range(WAITING_PER_NODE_MAX + 1)]
     assert isinstance(ear.answers[calls[-1]], Unavailable)
-    monkeypatch.setattr(renewals, "WAITING_MAX", WAITING_PER_NODE_MAX)
+    monkeypatch.setattr(heartbeats, "WAITING_MAX", WAITING_PER_NODE_MAX)
     call = ear.ask(Renew("node-b", "u", 1), who.agent("node-b"))
     assert isinstance(ear.answers[call], Unavailable)
     ear.come_back()

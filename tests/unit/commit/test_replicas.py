@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model.kinds.quota import ObjectCaps
 from holdfast.model.kinds.template import TemplateMeta
+from holdfast.model.kinds.tenant import ObjectCaps
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import WORKLOAD_LABEL
 from holdfast.model.refusal import Reason

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.reports import STAGE_OWNER
-from holdfast.model import identity as who
+from holdfast.commit.lifecycle.progress_reports import STAGE_OWNER
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Pending, Process
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.refusal import Reason

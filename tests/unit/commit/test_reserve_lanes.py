@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Protection
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.kinds.replica import DeviceShare

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commit.revision_ages import NOTED_EVERY_MS, NOTES_MAX, RevisionAges
+from holdfast.commit.ages import NOTED_EVERY_MS, NOTES_MAX, RevisionAges
 from holdfast.model.time import Instant
 
 DAY_MS = 86_400_000

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from holdfast.commit.context import Settings
-from holdfast.model import identity as who
-from holdfast.model.kinds.priorityclass import PriorityClass
-from holdfast.model.kinds.revocation import Revocation, RevocationSpec
+from holdfast.model.access import identity as who
+from holdfast.model.access.credential_life import revocation_name
+from holdfast.model.kinds.access import Revocation, RevocationSpec
+from holdfast.model.kinds.tenant import PriorityClass
 from holdfast.model.meta import ObjectMeta, OwnerReference
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Patch, PatchType, Remove, Update
-from holdfast.model.revocations import revocation_name
 from tests.furnished import ANN, GARBAGE, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, WORKLOADS, refused
 

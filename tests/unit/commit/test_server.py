@@ -8,9 +8,9 @@ from typing import Any
 from holdfast.commit.authority import QUEUE_MAX
 from holdfast.commit.records import decode
 from holdfast.commit.server import LEASE_MS, Server
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import (
     Answer,

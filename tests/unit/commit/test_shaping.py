@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.admission import CHANGES_ANNOTATION
 from holdfast.commit.context import Settings
+from holdfast.commit.objects.admission import CHANGES_ANNOTATION
 from holdfast.model.kinds.template import Resources, Template
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.refusal import Reason

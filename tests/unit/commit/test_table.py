@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from holdfast.commit.authority import LOAD_PASSES_MAX
-from holdfast.commit.decide import HANDLERS
-from holdfast.commit.table import STEPS, Compared, Guard, Step, age_refusal
-from holdfast.model import identity as who
+from holdfast.commit.authority_table import STEPS, Compared, Guard, Step, age_refusal
+from holdfast.commit.dispatch import HANDLERS
 from holdfast.model import keys
 from holdfast.model import requests as ask
-from holdfast.model.identity import Identity
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from holdfast.commit.context import Settings
-from holdfast.host.timing import SECONDS_MAX
-from holdfast.model.fence import FenceTiming, fence_after_min_ms
+from holdfast.host.server.fence_options import SECONDS_MAX
+from holdfast.model.fence import TIMING_PENDING, FenceTiming, Holds, fence_after_min_ms, timing_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.meta import INT_MAX, ConditionStatus, ObjectMeta, condition
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import NodeWord, RegisterNode
-from holdfast.model.timings import TIMING_PENDING, Holds, timing_of
 from tests.furnished import AGENT, Furnished
 from tests.plane import NODES, refused
 

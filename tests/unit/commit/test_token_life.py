@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.admission import CHANGES_ANNOTATION
 from holdfast.commit.context import Settings
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
+from holdfast.commit.objects.admission import CHANGES_ANNOTATION
+from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import SYSTEM_NAMESPACE

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.decide import HANDLERS
+from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.operations import Replayed, digest, recall
 from holdfast.model import keys, plane_format
 from holdfast.model.errors import Unavailable

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.writers import WRITERS, shared_with_people
-from holdfast.model import identity as who
-from holdfast.model.identity import Identity, acts_as
+from holdfast.commit.objects.field_writers import WRITERS, shared_with_people
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, View
-from holdfast.correct.crons import BY_CRON
 from holdfast.correct.drain import BY_CLAIM
-from holdfast.correct.each_node import BY_TYPE
 from holdfast.correct.endpoints import BY_SERVICE
-from holdfast.correct.places import BY_PLACE, BY_STRETCH
+from holdfast.correct.jobs.cron import BY_CRON
+from holdfast.correct.workload.each_node import BY_TYPE
+from holdfast.correct.workload.ordinals import BY_PLACE, BY_STRETCH
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import (
     Binding,
@@ -30,9 +31,8 @@ from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Term
 from holdfast.model.time import Instant, timestamp
-from holdfast.model.versions import object_version
 from holdfast.observe.cache import Cache
-from holdfast.observe.news import Follow, Present, Reached
+from holdfast.observe.watch_events import Follow, Present, Reached
 
 WALL_MS = 1_800_000_000_000
 NOW = Instant(1_000_000, WALL_MS)

@@ -11,12 +11,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Controller
-from holdfast.correct.rollout import RolloutController
-from holdfast.correct.workload import WorkloadController
-from holdfast.model import identity as who
-from holdfast.model.disruption import is_available
+from holdfast.correct.rollout.controller import RolloutController
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.correct.workload.replica_creation import revision_of
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.template import EnvVar, Template
 from holdfast.model.kinds.workload import (
@@ -27,6 +26,7 @@ from holdfast.model.kinds.workload import (
     Workload,
 )
 from holdfast.model.lifecycle import Stage, State
+from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Move, ReportStage, Update
 from tests.plane import template
 from tests.unit.correct.team_rig import ADMIN, Rig, accepted, target

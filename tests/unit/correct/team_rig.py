@@ -12,29 +12,22 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.commit.records import decode, versioned
+from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.controller import Controller
-from holdfast.correct.registry import all_controllers
-from holdfast.correct.team import Team
-from holdfast.model import identity as who
+from holdfast.correct.controller_runner import Team
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, HeardOf
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Started, Wake, Woken
 from holdfast.model.registry import kind_of_plural
-from holdfast.model.requests import (
-    AcquireLease,
-    Move,
-    RegisterNode,
-    RenewLease,
-    ReportStage,
-    Term,
-)
-from holdfast.observe.news import Departed, Found, Get, Present, Reached
+from holdfast.model.requests import AcquireLease, Move, RegisterNode, RenewLease, ReportStage, Term
+from holdfast.observe.watch_events import Departed, Found, Get, Present, Reached
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, Plane, accepted, bind, target
 
 TURNS_MAX = 20_000

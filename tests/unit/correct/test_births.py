@@ -7,14 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Plan
-from holdfast.correct.endings import ENDINGS_ANNOTATION
-from holdfast.correct.workload import WorkloadController
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
+from holdfast.correct.workload.replica_creation import revision_of
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import EnvVar, Template
-from holdfast.model.kinds.workload import RolloutStatus, Workload
-from holdfast.model.kinds.workloadrevision import WorkloadRevision, WorkloadRevisionSpec
+from holdfast.model.kinds.workload import (
+    RolloutStatus,
+    Workload,
+    WorkloadRevision,
+    WorkloadRevisionSpec,
+)
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.correct.brakes import MARKS_PER_ZONE_MAX, MARKS_WINDOW_MS, Brakes
+from holdfast.correct.nodes.disruption_limits import MARKS_PER_ZONE_MAX, MARKS_WINDOW_MS, Brakes
 from holdfast.model.kinds.node import NodePhase
 from tests.unit.correct.pictures import node
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.correct.registry import core_controllers
-from holdfast.model import identity as who
+from holdfast.correct.all_controllers import core_controllers
 from holdfast.model import keys
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.workload import Disruption
 from holdfast.model.lifecycle import Cause, Stage
 from holdfast.model.refusal import Reason

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.crons import RUNS_AT_ONCE_MAX, only_utc
-from holdfast.correct.workload import WorkloadController
-from holdfast.model.firing import Zone
-from holdfast.model.jobs import finished
+from holdfast.correct.jobs.cron import RUNS_AT_ONCE_MAX, only_utc
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.model.cron import Zone
+from holdfast.model.jobs import finished, run_of, scheduled_at
 from holdfast.model.kinds.workload import (
     Concurrency,
     Cron,
@@ -24,7 +24,6 @@ from holdfast.model.kinds.workload import (
 from holdfast.model.meta import Condition, ConditionStatus, Object
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Create, Remove, Update
-from holdfast.model.runs import run_of, scheduled_at
 from holdfast.model.time import Instant, timestamp, wall_ms
 from tests.plane import START_WALL_MS, WORKLOADS, refused, template
 from tests.unit.correct.pictures import TERM, replaced, view, workload

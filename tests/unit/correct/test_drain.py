@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.drain import LATE_MS, TELL_EVERY_MS, DrainController
-from holdfast.correct.drain_progress import DRAINED, NAMED_MAX
-from holdfast.correct.registry import core_controllers
-from holdfast.model.disruption import is_available
+from holdfast.correct.all_controllers import core_controllers
+from holdfast.correct.drain import DRAINED, LATE_MS, NAMED_MAX, TELL_EVERY_MS, DrainController
 from holdfast.model.kinds.node import Node, NodeDrain, NodePhase
 from holdfast.model.kinds.reservation import (
     Claim,
@@ -22,6 +20,7 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.workload import Disruption, WorkloadType
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ConditionStatus, condition
+from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Evict, Update
 from holdfast.observe.cache import Change
 from tests.unit.correct.pictures import (

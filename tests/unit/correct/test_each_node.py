@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.each_node import is_same_home, pinned
-from holdfast.correct.endings import ENDINGS_ANNOTATION
-from holdfast.correct.workload import WorkloadController
-from holdfast.model import homes as places
-from holdfast.model.homes import home_of
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.correct.workload.each_node import is_same_home, pinned
+from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
 from holdfast.model.kinds.node import Node, NodeDrain, NodePhase, Protection
 from holdfast.model.kinds.placement import Placement, Taint, TaintEffect, Toleration
 from holdfast.model.kinds.replica import Replica
@@ -18,6 +16,8 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
+from holdfast.model.placement import vacancy as places
+from holdfast.model.placement.vacancy import home_of
 from holdfast.model.requests import Create, Evict, Move, Remove, Term, Update
 from holdfast.observe.cache import Change
 from tests.plane import accepted, bind, template

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.correct.endings import (
+from holdfast.correct.workload.endings import (
     ENDINGS_ANNOTATION,
     PAUSE_MAX_MS,
     PAUSE_MIN_MS,
@@ -15,7 +15,7 @@ from holdfast.correct.endings import (
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect, Template
 from holdfast.model.lifecycle import State
-from holdfast.model.vacancy import NODE_RETURNED, vacates
+from holdfast.model.placement.vacancy import NODE_RETURNED, vacates
 from tests.unit.correct.pictures import AGENT, TEMPLATE, WALL_MS, record, replaced, replica
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.correct import endpoints_lists
-from holdfast.correct.endpoints_lists import shared_out
+from holdfast.correct import endpoints
+from holdfast.correct.endpoints import shared_out
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints, list_name, list_of
 from holdfast.model.meta import ObjectMeta
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints_lists, "ENDPOINTS_MAX", 2)
+    monkeypatch.setattr(endpoints, "ENDPOINTS_MAX", 2)
 
 
 def entries(names: str) -> list[Endpoint]:

@@ -8,14 +8,19 @@ import msgspec
 import pytest
 
 from holdfast.correct.controller import Controller
-from holdfast.correct.events import EVENTS_BURST, EVENTS_PER_S, WARNINGS_BURST, EventsController
-from holdfast.correct.garbage import GarbageController
-from holdfast.correct.garbage_events import EVENT_KEPT_MS, EVENTS_PER_TENANT_MAX
-from holdfast.correct.nodes import NodesController
+from holdfast.correct.events.controller import (
+    EVENTS_BURST,
+    EVENTS_PER_S,
+    WARNINGS_BURST,
+    EventsController,
+)
+from holdfast.correct.garbage.controller import GarbageController
+from holdfast.correct.garbage.event_retention import EVENT_KEPT_MS, EVENTS_PER_TENANT_MAX
+from holdfast.correct.nodes.controller import NodesController
 from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
-from holdfast.correct.workload import WorkloadController
-from holdfast.model.identity import agent
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.model.access.identity import agent
 from holdfast.model.kinds.replica import Pending, Process
 from holdfast.model.kinds.template import EnvVar
 from holdfast.model.lifecycle import State

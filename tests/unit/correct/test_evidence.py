@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.correct.evidence import FORGET_MS, FRESH_MS, GONE_PERIODS, Evidence
+from holdfast.correct.nodes.silence import FORGET_MS, FRESH_MS, GONE_PERIODS, Evidence
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, Roster, ServerLease, Word
 

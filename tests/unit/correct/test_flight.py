@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.correct.flight import Expected, after_writing, subject
+from holdfast.correct.controller_worker import Expected, after_writing, subject
 from holdfast.model.errors import InvariantBroken
 from holdfast.model.lifecycle import State
 from holdfast.model.requests import (
@@ -16,7 +16,7 @@ from holdfast.model.requests import (
     NodeWord,
     Remove,
 )
-from holdfast.observe.news import Get
+from holdfast.observe.watch_events import Get
 from tests.unit.correct.pictures import TERM, replica, view
 from tests.unit.correct.team_rig import target
 

@@ -8,14 +8,18 @@ import msgspec
 import pytest
 
 from holdfast.correct.controller import Controller
-from holdfast.correct.garbage import ACTS_BURST, ACTS_PER_S, LATE_MS, GarbageController
-from holdfast.correct.garbage_events import EVENT_KEPT_MS, EVENTS_PER_TENANT_MAX, TELL_WITHIN_MS
-from holdfast.correct.workload import WorkloadController
+from holdfast.correct.garbage.controller import ACTS_BURST, ACTS_PER_S, LATE_MS, GarbageController
+from holdfast.correct.garbage.event_retention import (
+    EVENT_KEPT_MS,
+    EVENTS_PER_TENANT_MAX,
+    TELL_WITHIN_MS,
+)
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import HoldCapacity, Propagation, Remove, Reserve

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.accounts import ACCOUNT_PAUSE_MS
-from holdfast.correct.jobs import RELEASED_KEPT_MAX
-from holdfast.correct.tally import FAILURES_ANNOTATION, tally
-from holdfast.correct.workload import WorkloadController
-from holdfast.model import identity as who
+from holdfast.correct.jobs.account import ACCOUNT_PAUSE_MS, FAILURES_ANNOTATION, tally
+from holdfast.correct.jobs.index_runs import RELEASED_KEPT_MAX
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.model.access import identity as who
 from holdfast.model.indexes import parse
 from holdfast.model.jobs import finished
-from holdfast.model.kinds.quota import ObjectCaps
 from holdfast.model.kinds.replica import DEADLINE_PASSED, Process, Replica
 from holdfast.model.kinds.template import RestartPolicy
+from holdfast.model.kinds.tenant import ObjectCaps
 from holdfast.model.kinds.workload import (
     FailureAction,
     FailureRule,

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.member import LOOK_ON_MS, Member
-from holdfast.correct.workload import WorkloadController
+from holdfast.correct.controller_worker import LOOK_ON_MS, Member
+from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import InvariantBroken, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Move, Term
-from holdfast.observe.news import Found, Get
+from holdfast.observe.watch_events import Found, Get
 from tests.unit.correct.pictures import NOW, later, meta, replica, view
 from tests.unit.correct.team_rig import target
 

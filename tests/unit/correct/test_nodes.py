@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.brakes import MARKS_PER_ZONE_MAX
-from holdfast.correct.nodes import LISTEN, LOSE_AFTER_MS, NodesController
+from holdfast.correct.nodes.controller import LISTEN, LOSE_AFTER_MS, NodesController
+from holdfast.correct.nodes.disruption_limits import MARKS_PER_ZONE_MAX
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, HeardOf
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.correct.paces import Pace
+from holdfast.correct.pacing import Pace
 from tests.unit.correct.pictures import later
 
 

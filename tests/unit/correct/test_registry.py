@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.correct.registry import all_controllers
-from holdfast.model.identity import Identity, acts_as
+from holdfast.correct.all_controllers import all_controllers
+from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.registry import kind_of_plural
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.events import EventsController
-from holdfast.correct.garbage import GarbageController
-from holdfast.correct.nodes import NodesController
+from holdfast.correct.events.controller import EventsController
+from holdfast.correct.events.overdue import BEHIND_AFTER_MS, HELD_AFTER_MS
+from holdfast.correct.garbage.controller import GarbageController
+from holdfast.correct.nodes.controller import NodesController
 from holdfast.correct.repair import RepairController
-from holdfast.correct.repair_scans import BEHIND_AFTER_MS, HELD_AFTER_MS
 from holdfast.correct.status import StatusController
-from holdfast.correct.workload import WorkloadController
+from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.jobs import finished
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.kinds.workload import Job, WorkloadType

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.registry import core_controllers
+from holdfast.correct.all_controllers import core_controllers
 from holdfast.correct.reserves import (
     HELD_FOR_S,
     PLACES_MAX,
     RESERVED,
     SEARCH_EVERY_MS,
     ReservesController,
+    added_up,
 )
-from holdfast.correct.reserves_places import added_up
 from holdfast.model.kinds.node import NodeDrain, NodePhase
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import DeviceShare

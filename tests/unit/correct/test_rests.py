@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.correct.rests import Rests
+from holdfast.correct.pacing import Rests
 from tests.unit.correct.pictures import NOW, later
 
 KEY, OTHER = ("acme", "web"), ("acme", "other")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.homes import home_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import RolloutPhase, WorkloadType
 from holdfast.model.lifecycle import State
+from holdfast.model.placement.vacancy import home_of
 from holdfast.model.requests import Update
 from tests.plane import SCHEDULER, bind
 from tests.unit.correct.shipyard import Yard, rolling, version

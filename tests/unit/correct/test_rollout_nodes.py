@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.correct.controller import View
-from holdfast.correct.each_node import pinned
-from holdfast.correct.rollout_nodes import led_on_nodes
+from holdfast.correct.rollout.survey import led_on_nodes
+from holdfast.correct.workload.each_node import pinned
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from holdfast.correct.sightings import Sightings
+from holdfast.correct.rollout.survey import Sightings
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant, wall_ms

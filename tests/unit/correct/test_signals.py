@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.registry import all_controllers
-from holdfast.correct.signals import (
+from holdfast.correct.all_controllers import all_controllers
+from holdfast.correct.status import StatusController
+from holdfast.correct.trouble_signals import (
     BIND,
     BIRTH,
     CLEAR,
@@ -22,8 +23,7 @@ from holdfast.correct.signals import (
     Signal,
     act_of,
 )
-from holdfast.correct.status import StatusController
-from holdfast.model.identity import agent, controller
+from holdfast.model.access.identity import agent, controller
 from holdfast.model.kinds.commitment import (
     Commitment,
     CommitmentSpec,
@@ -35,16 +35,8 @@ from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.requests import (
-    AcquireLease,
-    Bind,
-    Evict,
-    Move,
-    RenewLease,
-    ReportStage,
-    Update,
-)
-from holdfast.observe.news import Get
+from holdfast.model.requests import AcquireLease, Bind, Evict, Move, RenewLease, ReportStage, Update
+from holdfast.observe.watch_events import Get
 from tests.plane import ADMIN, WORKLOADS, accepted, refused
 from tests.unit.correct.shipyard import Yard, rolling, version
 from tests.unit.correct.team_rig import DONE, DOWN, LOST_AFTER, Rig, target

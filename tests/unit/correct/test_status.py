@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Plan
 from holdfast.correct.status import (
+    AVAILABLE,
     REASONS_MAX,
     SENTENCE_MAX,
     StatusController,
     counted,
     seen,
 )
-from holdfast.correct.status_conditions import AVAILABLE
+from holdfast.correct.workload.replica_creation import revision_of
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import CRASH_LOOP, Pending, Replica
 from holdfast.model.kinds.tenant import Tenant

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.endings import BACKOFF_REASON
-from holdfast.correct.status import StatusController
-from holdfast.correct.status_conditions import AVAILABLE, BOUND, RETRYING, stated
+from holdfast.correct.status import AVAILABLE, BOUND, RETRYING, StatusController, stated
+from holdfast.correct.workload.endings import BACKOFF_REASON
 from holdfast.model.kinds.workload import Progress, WorkloadType
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus

@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct import places, team
+from holdfast.correct import controller_runner
+from holdfast.correct.all_controllers import all_controllers, core_controllers
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller
-from holdfast.correct.member import Member
-from holdfast.correct.registry import all_controllers, core_controllers
-from holdfast.correct.team import Team
-from holdfast.correct.workload import WorkloadController
+from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_worker import Member
+from holdfast.correct.workload import ordinals
+from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import InvariantBroken
-from holdfast.model.kinds.quota import ObjectCaps
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import ObjectCaps
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Ask
 from holdfast.model.requests import AcquireLease, Create, Remove, Update
@@ -267,9 +268,9 @@ def test_no_plan_is_made_anew_for_each_answer_to_the_last(monkeypatch: pytest.Mo
         return plan
 
     monkeypatch.setattr(WorkloadController, "reconcile", counted)
-    monkeypatch.setattr(places, "PLACES_PER_STRETCH", 16)
-    monkeypatch.setattr(team, "ASKS_PER_CONTROLLER_MAX", 40)
-    monkeypatch.setattr(team, "ROOM_MIN", 16)
+    monkeypatch.setattr(ordinals, "PLACES_PER_STRETCH", 16)
+    monkeypatch.setattr(controller_runner, "ASKS_PER_CONTROLLER_MAX", 40)
+    monkeypatch.setattr(controller_runner, "ROOM_MIN", 16)
     rig = world(replicas=150)
     rig.run(20_000)
     assert len(rig.states()) == 150
@@ -281,9 +282,9 @@ def test_a_small_workload_does_not_wait_for_the_births_of_a_large_one(
 ) -> None:
     """It is asked for within a few turns, while the large one has hundreds left. [I1, E6]"""
     stretch, asks = 8, 16
-    monkeypatch.setattr(places, "PLACES_PER_STRETCH", stretch)
-    monkeypatch.setattr(team, "ASKS_PER_CONTROLLER_MAX", asks)
-    monkeypatch.setattr(team, "ROOM_MIN", stretch)
+    monkeypatch.setattr(ordinals, "PLACES_PER_STRETCH", stretch)
+    monkeypatch.setattr(controller_runner, "ASKS_PER_CONTROLLER_MAX", asks)
+    monkeypatch.setattr(controller_runner, "ROOM_MIN", stretch)
     rig = world(replicas=400, controllers=[WorkloadController()])
     wanted = ["small"]
 

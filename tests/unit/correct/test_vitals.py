@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 
-from holdfast.correct.member import Member
-from holdfast.correct.vitals import REASONS_MAX, Vitals
-from holdfast.correct.workload import WorkloadController
+from holdfast.correct.controller_worker import REASONS_MAX, Member, Vitals
+from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.correct.waits import Waits
+from holdfast.correct.pacing import Waits
 from holdfast.model.time import Instant, timestamp
 
 NOON = 1_800_000_000_000

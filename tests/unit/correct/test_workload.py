@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.births import revision_of
 from holdfast.correct.controller import Plan, View, sooner
-from holdfast.correct.endings import ENDINGS_ANNOTATION
-from holdfast.correct.places import PLACES_PER_STRETCH
-from holdfast.correct.workload import WorkloadController
+from holdfast.correct.workload.controller import WorkloadController
+from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
+from holdfast.correct.workload.ordinals import PLACES_PER_STRETCH
+from holdfast.correct.workload.replica_creation import revision_of
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import EnvVar
 from holdfast.model.kinds.workload import Cron, Gang, Job, Workload, WorkloadType

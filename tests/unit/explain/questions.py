@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.explain.answer import Explanation, Leg, Why
-from holdfast.explain.facts import Facts, Stored
-from holdfast.explain.replica import explain
+from holdfast.explain.evidence import Facts, Stored
+from holdfast.explain.explain_replica import explain
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Doing, Heard, Note, Said

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.correct.tellings import event_of
+from holdfast.correct.events.event_recorder import event_of
 from holdfast.explain.answer import Explanation
-from holdfast.explain.facts import EVENTS_MAX
+from holdfast.explain.evidence import EVENTS_MAX
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import State
 from holdfast.model.pulse import Beat, Felt, Pulse, Pulses

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.explain.answer import Leg, Why
-from holdfast.explain.times import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS
+from holdfast.explain.answer import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, Leg, Why
 from holdfast.model.heartbeat import Heard
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Cause, State

@@ -7,15 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.explain.answer import Leg, Why
-from holdfast.explain.places import ASKED
-from holdfast.explain.times import CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS
+from holdfast.explain.answer import CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS, Leg, Why
+from holdfast.explain.feasible_nodes import ASKED
 from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision, DecisionSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.replica import Pending, Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner, ReservationSpec
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.ledger import QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.model.machine import (
-    Started,
-    Wake,
-    Woken,
-)
+from holdfast.model.machine import Started, Wake, Woken
 from holdfast.model.time import Instant
 from tests.puppet import Puppet, play, shell
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.archive import Archive
+from holdfast.host.server.decision_archive import Archive
 from holdfast.model.errors import Unavailable
-from holdfast.propose.rounds import ACCEPTED, Case, Round
+from holdfast.propose.decision_rounds import ACCEPTED, Case, Round
 
 DAY_MS = 24 * 3_600_000
 
@@ -112,7 +112,7 @@ def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from tests.unit.host.test_archive import case, decided\n"
-        "from holdfast.host.archive import Archive\n"
+        "from holdfast.host.server.decision_archive import Archive\n"
         "archive = Archive(Path(sys.argv[1]))\n"
         "for sequence in range(1, 100_000):\n"
         "    archive.keep([decided(sequence, case('acme', f'r{sequence}-0'))], 1)\n"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import attending
-from holdfast.host.attending import Attending
-from holdfast.host.runtime.log_reading import Wish
-from holdfast.host.summons import ReadLog, Run, Summons, encoded
+from holdfast.host.runtime.logs.reading import Wish
+from holdfast.host.tunnel import agent_end
+from holdfast.host.tunnel.agent_end import Attending
+from holdfast.host.tunnel.protocol import ReadLog, Run, Summons, encoded
 
 LOG, COMMAND = ReadLog("u", Wish()), Run("u", ("sh",))
 
@@ -40,8 +40,8 @@ class Counting(Attending):
 @pytest.mark.parametrize(
     "wanted, most, most_of_all",
     [
-        (LOG, attending.TENANT_LOGS_MAX, attending.LOGS_MAX),
-        (COMMAND, attending.TENANT_COMMANDS_MAX, attending.COMMANDS_MAX),
+        (LOG, agent_end.TENANT_LOGS_MAX, agent_end.LOGS_MAX),
+        (COMMAND, agent_end.TENANT_COMMANDS_MAX, agent_end.COMMANDS_MAX),
     ],
 )
 def test_one_tenant_leaves_room_for_the_people_of_others(

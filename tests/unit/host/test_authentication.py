@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from holdfast.host.authentication import from_certificate, from_token, hashed
+from holdfast.host.server.authentication import from_certificate, from_token, hashed
 from holdfast.model.errors import Forbidden
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec
+from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

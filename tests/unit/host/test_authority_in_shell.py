@@ -6,11 +6,11 @@ import asyncio
 import random
 from typing import Any
 
-from holdfast.commit.recount import excesses, recount
+from holdfast.commit.ledgers.recount import excesses, recount
 from holdfast.commit.server import Server
-from holdfast.host.peers import Table
-from holdfast.host.shell import Shell
-from holdfast.model.identity import Identity, server
+from holdfast.host.process.peers import Table
+from holdfast.host.process.shell import Shell
+from holdfast.model.access.identity import Identity, server
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted
 from holdfast.store.contract import KEY_END

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import backups
 from holdfast.host.audit.segments import FOLDER, path_of
-from holdfast.host.backups import Backup, Manifest
+from holdfast.host.server import backups
+from holdfast.host.server.backups import Backup, Manifest
 from holdfast.model import keys
-from holdfast.model.audit import Head, Mutation, encoded, line_of, written
+from holdfast.model.audit.records import Head, Mutation, encoded, line_of, written
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.encryption import EncryptedStore

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.buffers import RECEIVE_BYTES, receive_into_small_buffers
-from holdfast.host.certificates import Authority, Purpose
+from holdfast.host.api.flow.connections import RECEIVE_BYTES, receive_into_small_buffers
+from holdfast.host.pki.certificates import Authority, Purpose
 
 
 def test_a_connection_receives_into_a_small_buffer_whatever_it_receives(

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host import bundles
-from holdfast.host.bundles import BUNDLE_MAX, UNDER_WAY_MAX, Bundles
+from holdfast.host.client import request_batches
 from holdfast.host.client.answers import Answer
+from holdfast.host.client.request_batches import BUNDLE_MAX, UNDER_WAY_MAX, Bundles
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, RenewLease, Term
@@ -64,7 +64,7 @@ def test_a_bundle_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server takes so much in one body; one request that is larger goes alone."""
 
     async def story() -> None:
-        monkeypatch.setattr(bundles, "BUNDLE_BYTES_MAX", 200)
+        monkeypatch.setattr(request_batches, "BUNDLE_BYTES_MAX", 200)
         server = Server()
         together = Bundles(server.send)
         asking = [

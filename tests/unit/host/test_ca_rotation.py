@@ -12,11 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host import ca_rotation, trust_upkeep
-from holdfast.host.api.presentation import Forms
+from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.audit.accesses import Accesses
-from holdfast.host.authorities import KEY, KEYS, Authorities, key_file
-from holdfast.host.ca_readiness import (
+from holdfast.host.client.paths import TRUST_HEADER
+from holdfast.host.client.server_discovery import Known
+from holdfast.host.pki import ca_rotation, trust_upkeep
+from holdfast.host.pki.ca_keys import KEY, KEYS, Authorities, key_file
+from holdfast.host.pki.ca_rotation import CaRotation, Standing, Step, Wish
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.first_trust import Trust, establish
+from holdfast.host.pki.rotation_readiness import (
     LIVE_S,
     RECENT_S,
     SETTLE_S,
@@ -26,23 +31,18 @@ from holdfast.host.ca_readiness import (
     against_switch,
     unknown,
 )
-from holdfast.host.ca_rotation import CaRotation, Standing, Step, Wish
-from holdfast.host.certificates import Authority
-from holdfast.host.discovering import Known
-from holdfast.host.door import Door
-from holdfast.host.files import write_private
-from holdfast.host.headers import TRUST_HEADER
-from holdfast.host.settings import Settings
-from holdfast.host.trust import Trust, establish
-from holdfast.host.trust_bundle import SHORT, Bundle, Phase, begun, first, switched, unproven
-from holdfast.host.trust_seen import OBSERVE_S, Seen, SeenParts, Sort
-from holdfast.host.trust_upkeep import TrustUpkeep, stored
+from holdfast.host.pki.trust_bundle import SHORT, Bundle, Phase, begun, first, switched, unproven
+from holdfast.host.pki.trust_seen import OBSERVE_S, Seen, SeenParts, Sort
+from holdfast.host.pki.trust_upkeep import TrustUpkeep, stored
+from holdfast.host.process.files import write_private
+from holdfast.host.server.authenticator import Door
+from holdfast.host.server.settings import Settings
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Conflict, Invalid, Unavailable
-from holdfast.model.identity import Identity
+from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
-from holdfast.model.kinds.token import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe.hub import Hub
+from holdfast.observe.watch_hub import Hub
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 

@@ -7,22 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.peers import Peers, Table
-from holdfast.host.shell import Shell, ShellLimits
-from holdfast.model.errors import (
-    Expired,
-    OutcomeUnknown,
-    Unavailable,
-)
-from holdfast.model.identity import Identity, server
-from holdfast.model.machine import (
-    Answered,
-    Ask,
-    Asked,
-    FateOf,
-    Range,
-    Txn,
-)
+from holdfast.host.process.peers import Peers, Table
+from holdfast.host.process.shell import Shell, ShellLimits
+from holdfast.model.access.identity import Identity, server
+from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
+from holdfast.model.machine import Answered, Ask, Asked, FateOf, Range, Txn
 from holdfast.model.transaction import Committed, Record, Refused
 from holdfast.store.contract import KEY_END, Applied, Page
 from holdfast.store.memory import MemoryStore

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from holdfast.host.certificates import CLIENT, LEAF_LIFE, RENEW_FROM, Authority, Purpose
-from holdfast.host.kubeconfig import kubeconfig
+from holdfast.host.pki.certificates import CLIENT, LEAF_LIFE, RENEW_FROM, Authority, Purpose
+from holdfast.host.pki.kubeconfig import kubeconfig
 from holdfast.model.errors import Invalid
 
 SERVER = Purpose(("localhost", "127.0.0.1"))

@@ -15,18 +15,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.facts import Facts
-from holdfast.host import components, facts
-from holdfast.host.certificates import Authority
+from holdfast.agent.node_facts import Facts
 from holdfast.host.client import Access
-from holdfast.host.component import Component
-from holdfast.host.credentials import access_of, identities, issue, provide
-from holdfast.host.join_tokens import JoinToken, fingerprint, new_token, parse
-from holdfast.host.options import add_components, agent_settings, duration
-from holdfast.host.remote import Remote
-from holdfast.model import identity as who
+from holdfast.host.client.api_client import Remote
+from holdfast.host.component import build, machine_facts
+from holdfast.host.component.component_process import Component
+from holdfast.host.component.options import add_components, agent_settings, duration
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.component_credentials import access_of, identities, issue, provide
+from holdfast.host.pki.join_tokens import JoinToken, fingerprint, new_token, parse
+from holdfast.model.access import identity as who
 from holdfast.model.errors import Invalid, InvariantBroken
-from holdfast.model.kinds.token import TokenPurpose
+from holdfast.model.kinds.access import TokenPurpose
 from holdfast.model.machine import Started
 from holdfast.model.requests import Term
 from holdfast.model.time import Instant
@@ -165,8 +165,8 @@ def test_an_agent_is_what_is_said_and_else_what_the_computer_is(tmp_path: Path) 
     assert said.facts.capacity["cpu"] == "2500m"
     assert said.facts.capacity["memory"].endswith("Ki")
     assert said.facts.devices[0].model == "A100"
-    assert said.node == facts.host_name()
-    assert facts.found(Facts(capacity={"memory": "1Gi"})).capacity["memory"] == "1Gi"
+    assert said.node == machine_facts.host_name()
+    assert machine_facts.found(Facts(capacity={"memory": "1Gi"})).capacity["memory"] == "1Gi"
 
 
 @pytest.mark.parametrize(
@@ -177,16 +177,17 @@ def test_facts_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes) -
     path = tmp_path / "facts.json"
     path.write_bytes(content)
     with pytest.raises(Invalid, match="the facts in"):
-        facts.from_file(path)
+        machine_facts.from_file(path)
     with pytest.raises(Invalid, match="cannot be read"):
-        facts.from_file(tmp_path / "none")
+        machine_facts.from_file(tmp_path / "none")
 
 
 def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
     """There is one on every machine, and its memory is the work's. [H1]"""
     script = (
         "import sys, holdfast.host.__main__\n"
-        "heavy = ('numpy', 'apsw', 'holdfast.host.plane', 'holdfast.commit', 'holdfast.propose',"
+        "heavy = ('numpy', 'apsw', 'holdfast.host.server.server_process', 'holdfast.commit',"
+        " 'holdfast.propose',"
         " 'holdfast.correct')\n"
         "print([it for it in heavy if it in sys.modules])"
     )
@@ -197,7 +198,7 @@ def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
 
 def test_a_server_loads_no_scheduler() -> None:
     """It keeps what schedulers decided, and needs no numbers for that. [H1]"""
-    script = "import sys, holdfast.host.plane; print('numpy' in sys.modules)"
+    script = "import sys, holdfast.host.server.server_process; print('numpy' in sys.modules)"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -209,7 +210,7 @@ def test_an_agent_has_no_key_of_the_authority(tmp_path: Path, where: str) -> Non
     path = tmp_path / where
     path.parent.mkdir(parents=True, mode=0o700)
     path.touch()
-    settings = components.AgentSettings(
+    settings = build.AgentSettings(
         servers=(NOBODY,),
         node="n1",
         data=tmp_path / "agent",
@@ -217,7 +218,7 @@ def test_an_agent_has_no_key_of_the_authority(tmp_path: Path, where: str) -> Non
         pki=tmp_path / "given" if "given" in where else None,
     )
     with pytest.raises(Invalid, match=r"is the key of the plane's authority.*--token-file"):
-        asyncio.run(components.agent(settings))
+        asyncio.run(build.agent(settings))
 
 
 @pytest.mark.parametrize("part", ["scheduler", "controllers"])
@@ -227,8 +228,8 @@ def test_neither_scheduler_nor_controllers_start_with_the_authoritys_key(
     """They say which command issues what they need, and start with what that issued."""
     pki, own = tmp_path / "pki", tmp_path / "own"
     provide(pki, own, identities(part, "main"))
-    start = getattr(components, part)
-    origin = components.Origin(servers=(NOBODY,), pki=pki, name="main")
+    start = getattr(build, part)
+    origin = build.Origin(servers=(NOBODY,), pki=pki, name="main")
     with pytest.raises(Invalid, match=rf"which no {part} has.*component certificate {part} --out"):
         asyncio.run(start(origin))
     assert not list(own.glob("ca*.key"))

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host import courier as subject
-from holdfast.host.courier import Courier
+from holdfast.host.component import decision_delivery as subject
+from holdfast.host.component.decision_delivery import Courier
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import Record
 from tests.unit.host.test_archive import case, decided

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.digests import Alarm
-from holdfast.host.discovering import Discovering, Known, live
-from holdfast.host.remote import Remote
+from holdfast.host.client.api_client import Remote
+from holdfast.host.client.server_discovery import Discovering, Known, live
+from holdfast.host.server.hearing_digests import Alarm
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Roster, ServerLease
-from holdfast.model.identity import Identity
-from holdfast.observe.news import SERVERS
+from holdfast.observe.watch_events import SERVERS
 from tests.unit.host.client.scripted import Scripted, refuses, says
 
 ME = Identity(name="system:scheduler:main")

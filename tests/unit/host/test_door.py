@@ -13,23 +13,23 @@ import pytest
 from cryptography import x509
 
 from holdfast.commit.records import encode
-from holdfast.host.api.presentation import Forms
-from holdfast.host.authentication import CertificateEnded, TokenUnknown
-from holdfast.host.authorities import Authorities
-from holdfast.host.bearer_tokens import groups_for, new_bearer
-from holdfast.host.certificates import Authority, Issued
-from holdfast.host.door import Door, Lives
-from holdfast.host.shell import Shell
-from holdfast.host.trust_bundle import begun, first
-from holdfast.model import identity as who
+from holdfast.host.api.objects.presentation import Forms
+from holdfast.host.pki.bearer_tokens import groups_for, new_bearer
+from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.certificates import Authority, Issued
+from holdfast.host.pki.trust_bundle import begun, first
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.authentication import CertificateEnded, TokenUnknown
+from holdfast.host.server.authenticator import Door, Lives
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.access.credential_life import revocation_name
 from holdfast.model.errors import Forbidden, Invalid
-from holdfast.model.kinds.revocation import Revocation, RevocationSpec
+from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import Object, ObjectMeta
-from holdfast.model.revocations import revocation_name
 from holdfast.model.transaction import Delete, Put, Transaction
 from holdfast.model.validation import validate
-from holdfast.observe.hub import Hub, Reach
+from holdfast.observe.watch_hub import Hub, Reach
 from holdfast.store.memory import MemoryStore
 from tests.patience import STORY_S
 

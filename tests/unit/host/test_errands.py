@@ -9,15 +9,10 @@ import pytest
 
 from holdfast.host.api import status
 from holdfast.host.client.answers import Answer
-from holdfast.host.errands import LIFELINES, errand, travels_together
-from holdfast.model import identity as who
-from holdfast.model.errors import (
-    FieldError,
-    InvariantBroken,
-    Missing,
-    OutcomeUnknown,
-    Unavailable,
-)
+from holdfast.host.client.questions import LIFELINES, errand, travels_together
+from holdfast.model.access import identity as who
+from holdfast.model.encoding.wire import encode
+from holdfast.model.errors import FieldError, InvariantBroken, Missing, OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
 from holdfast.model.kinds.node import NodePhase
@@ -41,8 +36,7 @@ from holdfast.model.requests import (
     Term,
     Update,
 )
-from holdfast.model.wire import encode
-from holdfast.observe.news import Follow, Found, Get
+from holdfast.observe.watch_events import Follow, Found, Get
 
 ME = who.controller("status")
 GROUP = "/apis/holdfast.dev/v1"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.facts import Facts
-from holdfast.host import facts
-from holdfast.host.components import AgentSettings
-from holdfast.host.options import add_components, agent_settings
+from holdfast.agent.node_facts import Facts
+from holdfast.host.component import machine_facts
+from holdfast.host.component.build import AgentSettings
+from holdfast.host.component.options import add_components, agent_settings
 from holdfast.host.runtime import devices
-from holdfast.host.runtime.cgroups_mounted import Ceilings
+from holdfast.host.runtime.cgroups.groups import Ceilings
 from holdfast.model import quantity
 from holdfast.model.errors import Invalid
 
@@ -36,10 +36,10 @@ def test_no_more_is_promised_than_the_agents_own_groups_leave_it(
     ceilings: Ceilings, cpu: str | None, memory: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[D4]"""
-    monkeypatch.setattr(facts, "ceilings", Ceilings)
-    whole = facts.found(Facts()).capacity
-    monkeypatch.setattr(facts, "ceilings", lambda: ceilings)
-    found = facts.found(Facts()).capacity
+    monkeypatch.setattr(machine_facts, "ceilings", Ceilings)
+    whole = machine_facts.found(Facts()).capacity
+    monkeypatch.setattr(machine_facts, "ceilings", lambda: ceilings)
+    found = machine_facts.found(Facts()).capacity
     assert found == {"cpu": cpu or whole["cpu"], "memory": memory or whole["memory"]}
 
 
@@ -48,10 +48,10 @@ def test_the_disk_is_what_is_free_and_what_the_agents_own_work_has_of_it(tmp_pat
     used = tmp_path / "data" / "replicas" / "file"
     used.parent.mkdir(parents=True)
     used.write_bytes(b"x" * (3 << 20))
-    assert facts._used_bytes(tmp_path / "data") >= 3 << 20
-    assert facts._used_bytes(tmp_path / "nothing") == 0
+    assert machine_facts._used_bytes(tmp_path / "data") >= 3 << 20
+    assert machine_facts._used_bytes(tmp_path / "nothing") == 0
     for data in (tmp_path / "data", tmp_path / "nothing" / "yet"):
-        found = facts.found(Facts(), data).capacity["disk"]
+        found = machine_facts.found(Facts(), data).capacity["disk"]
         assert quantity.capacity("disk", found) > 0
 
 
@@ -93,4 +93,4 @@ def test_a_device_is_not_stated_twice() -> None:
     """[D4]"""
     local = devices.parse("class=fpga,id=f0")
     with pytest.raises(Invalid, match="twice"):
-        facts.with_devices(facts.with_devices(Facts(), [local]), [local])
+        machine_facts.with_devices(machine_facts.with_devices(Facts(), [local]), [local])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.files import private_directory
+from holdfast.host.process.files import private_directory
 from holdfast.model.errors import Invalid
 from holdfast.store.sqlite.backup import backup, restore
 from holdfast.store.sqlite.engine import Engine

@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.recount import recount
-from holdfast.host.first_roles import built_in, show_built_in
+from holdfast.commit.ledgers.recount import recount
+from holdfast.host.server.rights import built_in, show_built_in
+from holdfast.model.access.identity import server
+from holdfast.model.access.roles import HELD_BY, ROLES
 from holdfast.model.errors import Unavailable
-from holdfast.model.identity import server
-from holdfast.model.kinds.role import Role
+from holdfast.model.kinds.access import Role
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Create, Update
-from holdfast.model.roles import HELD_BY, ROLES
 from tests.plane import Plane, accepted
 from tests.rights_rig import listed
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.decide import HANDLERS
-from holdfast.host.forwarding import (
+from holdfast.commit.dispatch import HANDLERS
+from holdfast.host.server.forwarding import (
     BODY_BYTES_MAX,
     decoded,
     decoded_verdict,
     encoded,
     encoded_verdict,
 )
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import (
     Expired,
     FieldError,
@@ -22,7 +23,6 @@ from holdfast.model.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta

@@ -7,12 +7,12 @@ from typing import Any
 
 from aiohttp.test_utils import make_mocked_request
 
-from holdfast.host.api.freshness import Freshness
-from holdfast.host.api.presentation import Forms
-from holdfast.host.health import Health, Recent
-from holdfast.host.shell import Shell
-from holdfast.model.identity import server
-from holdfast.observe.hub import Hub, Reach
+from holdfast.host.api.objects.freshness import Freshness
+from holdfast.host.api.objects.presentation import Forms
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.health import Health, Recent
+from holdfast.model.access.identity import server
+from holdfast.observe.watch_hub import Hub, Reach
 from holdfast.store.memory import MemoryStore
 
 

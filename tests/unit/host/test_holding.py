@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host import holding
-from holdfast.host.holding import INSTALLATION, LOCK, PLACE, Holding
+from holdfast.host.process import directory_lock
+from holdfast.host.process.directory_lock import INSTALLATION, LOCK, PLACE, Holding
 from holdfast.model.errors import Conflict, Invalid, Unavailable
 
 ROOT = Path(__file__).resolve().parents[3]
 _HOLD = """
 import sys
 from pathlib import Path
-from holdfast.host.holding import Holding
+from holdfast.host.process.directory_lock import Holding
 held = Holding(Path(sys.argv[1]), "n1")
 print(held.installation, flush=True)
 sys.stdin.read()
@@ -79,7 +79,7 @@ def test_a_copied_directory_is_another_one(tmp_path: Path, monkeypatch: pytest.M
     assert name_of(tmp_path / "moved") == name
     # A disk image in another machine has the same numbers of files.
     (tmp_path / "machine-id").write_text("another machine")
-    monkeypatch.setattr(holding, "MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr(directory_lock, "MACHINE_ID", tmp_path / "machine-id")
     assert name_of(tmp_path / "moved") not in (name, copied)
 
 
@@ -107,7 +107,7 @@ def test_a_copy_whose_new_name_could_not_be_completed_is_still_a_copy(
     """The agent dies between the two files: the name of the first one never comes back. [INV2]"""
     name = name_of(tmp_path / "first")
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
-    write = holding.write_private
+    write = directory_lock.write_private
 
     def dies(path: Path, data: bytes) -> None:
         if path.name == PLACE:
@@ -115,7 +115,7 @@ def test_a_copy_whose_new_name_could_not_be_completed_is_still_a_copy(
         write(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(holding, "write_private", dies)
+        patch.setattr(directory_lock, "write_private", dies)
         with pytest.raises(Unavailable):
             Holding(tmp_path / "copy", "n1")
     assert name_of(tmp_path / "copy") != name

@@ -10,16 +10,22 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from holdfast.host.authorities import BUNDLE, KEY
-from holdfast.host.certificates import Authority
-from holdfast.host.credentials import provide
-from holdfast.host.files import write_private
-from holdfast.host.join_requests import signed_key
-from holdfast.host.join_tokens import new_token, parse
-from holdfast.host.join_words import AUTHORITY_PATH, BUNDLE_PATH, JOIN_PATH, Joined, JoinRequest
-from holdfast.host.joining import NodeFiles, joined, renewed
-from holdfast.host.trust_bundle import Bundle, begun, finished, first, serving, signed, switched
-from holdfast.host.trust_following import keep, kept
+from holdfast.host.pki.ca_keys import BUNDLE, KEY
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.component_credentials import provide
+from holdfast.host.pki.join_protocol import (
+    AUTHORITY_PATH,
+    BUNDLE_PATH,
+    JOIN_PATH,
+    Joined,
+    JoinRequest,
+    signed_key,
+)
+from holdfast.host.pki.join_tokens import new_token, parse
+from holdfast.host.pki.node_join import NodeFiles, joined, renewed
+from holdfast.host.pki.trust_bundle import Bundle, begun, finished, first, serving, signed, switched
+from holdfast.host.pki.trust_seen import keep, kept
+from holdfast.host.process.files import write_private
 from holdfast.model.errors import Unavailable
 from tests.puppet import play
 from tests.unit.host.client.scripted import Scripted

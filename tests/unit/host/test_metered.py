@@ -8,8 +8,8 @@ import aiohttp
 from aiohttp import web
 
 from holdfast.host.api.app import Api
-from holdfast.host.metered import counted
-from holdfast.host.metrics import Metrics
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.server.server_metrics import counted
 from holdfast.store.memory import MemoryStore
 from tests.unit.host.api.api_rig import GROUP, ApiRig, named, play
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.host.metered import MeteredStore, verb_and_resource
-from holdfast.host.metrics import SERIES_MAX, Counter, Histogram, Metrics
+from holdfast.host.process.metrics import SERIES_MAX, Counter, Histogram, Metrics
+from holdfast.host.server.server_metrics import MeteredStore, verb_and_resource
 from holdfast.model.transaction import Compare, Put, Transaction
 from holdfast.store.memory import MemoryStore
 

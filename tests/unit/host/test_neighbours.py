@@ -12,25 +12,24 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.host import neighbours
 from holdfast.host.api.app import Api
-from holdfast.host.api.presentation import Forms
-from holdfast.host.door import Door
-from holdfast.host.forwarding import BODY_BYTES_MAX, LINES_MAX, PATH, encoded
-from holdfast.host.forwards import handlers
-from holdfast.host.metrics import Metrics
-from holdfast.host.neighbours import Neighbours
-from holdfast.host.settings import Settings, peer_host
-from holdfast.host.shell import Shell
-from holdfast.host.trust import Trust, establish
-from holdfast.model import identity as who
+from holdfast.host.api.objects.presentation import Forms
+from holdfast.host.pki.first_trust import Trust, establish
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.process.shell import Shell
+from holdfast.host.server import other_servers
+from holdfast.host.server.authenticator import Door
+from holdfast.host.server.forwarding import BODY_BYTES_MAX, LINES_MAX, PATH, encoded, handlers
+from holdfast.host.server.other_servers import Neighbours
+from holdfast.host.server.settings import Settings, peer_host
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.identity import Identity
 from holdfast.model.machine import Answer, Asked
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Forward, Remove
 from holdfast.model.time import Instant
-from holdfast.observe.hub import Hub
+from holdfast.observe.watch_hub import Hub
 from holdfast.store.memory import MemoryStore
 
 ANN = Identity("ann", ("devs",), ("acme",))
@@ -176,7 +175,7 @@ def test_who_refuses_a_connection_has_taken_nothing_in(
 ) -> None:
     """And is left alone for a while, for a server that is gone stays so. [N1.1, C7.5]"""
     # However long this process rests between the two requests, the second comes soon enough.
-    monkeypatch.setattr(neighbours, "AVOID_S", 3_600.0)
+    monkeypatch.setattr(other_servers, "AVOID_S", 3_600.0)
 
     async def story(pair: Pair) -> None:
         await pair.api.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.host.opening import unprotected
+from holdfast.host.server.store_opening import unprotected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from holdfast.host.__main__ import parser, settings_of
-from holdfast.host.patience import OPTIONS, Patience, add_options, patience_of
+from holdfast.host.server.patience_options import OPTIONS, Patience, add_options, patience_of
 from holdfast.model.errors import Invalid
 
 

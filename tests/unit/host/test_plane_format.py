@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.host.opening import demand_format
+from holdfast.host.server.store_opening import demand_format
 from holdfast.model import keys
 from holdfast.model.errors import Forbidden
 from holdfast.model.plane_format import FORMAT

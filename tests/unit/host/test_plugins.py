@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import numpy as np
 import pytest
 
-from holdfast.host.plugins import ADDED_MAX, added_filters, added_scorers
+from holdfast.host.component.plugins import ADDED_MAX, added_filters, added_scorers
 from holdfast.model.errors import Invalid
 from holdfast.propose.filters import FILTERS, Filter
 from holdfast.propose.scores import Scorer

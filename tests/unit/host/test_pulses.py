@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host import clock, pulses, pulsing
-from holdfast.host.metrics import Metrics
-from holdfast.host.pulses import BACKLOG_MAX_MS, FORGET_AFTER_MS, PulseBook
-from holdfast.host.pulsing import Pulsing, pulse_of
+from holdfast.host.component import pulse_sender
+from holdfast.host.component.pulse_sender import Pulsing, pulse_of
+from holdfast.host.process import clock
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.server import component_pulses
+from holdfast.host.server.component_pulses import BACKLOG_MAX_MS, FORGET_AFTER_MS, PulseBook
 from holdfast.model.errors import Unavailable
 from holdfast.model.pulse import Backlog, Beat, Pulse, Room, Waits
 from tests.patience import STORY_S
@@ -32,7 +34,7 @@ class _Clock:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     made = _Clock()
-    monkeypatch.setattr(pulses, "clock", made)
+    monkeypatch.setattr(component_pulses, "clock", made)
     return made
 
 
@@ -58,7 +60,7 @@ def test_no_more_processes_are_kept_than_a_bound(
     time: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever was silent longest makes room. [B4]"""
-    monkeypatch.setattr(pulses, "PROCESSES_MAX", 2)
+    monkeypatch.setattr(component_pulses, "PROCESSES_MAX", 2)
     book = PulseBook("one")
     for name in "abac":
         book.take("x", Pulse(name))
@@ -136,7 +138,7 @@ def test_every_server_is_told_again_and_again_though_one_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[C7.6, H3]"""
-    monkeypatch.setattr(pulsing, "PULSE_S", 0.001)
+    monkeypatch.setattr(pulse_sender, "PULSE_S", 0.001)
     heard: dict[str, list[Pulse]] = {"up": [], "away": []}
     enough = asyncio.Event()
 

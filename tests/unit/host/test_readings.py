@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
-from holdfast.model.identity import Identity
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Started
 from holdfast.model.time import Instant
 from tests.puppet import PERSON, Puppet, obey, play, shell

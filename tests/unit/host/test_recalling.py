@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.decisions import Decisions
-from holdfast.host.metrics import Metrics
-from holdfast.host.recalling import decided_again
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.server.decision_archive import Decisions
+from holdfast.host.server.explaining import decided_again
 from holdfast.model.errors import Expired, Missing
 from holdfast.model.machine import Record
-from holdfast.propose.rounds import Round
+from holdfast.propose.decision_rounds import Round
 from holdfast.store.memory import MemoryStore
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from holdfast.host.client.access import Access
-from holdfast.host.remote import Remote
-from holdfast.host.tidings import told
+from holdfast.host.client.api_client import Remote, told
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Renew
-from holdfast.model.identity import Identity
 from holdfast.model.requests import RenewLease, RetireLease, Term
-from holdfast.observe.news import SERVERS, Follow, Get
+from holdfast.observe.watch_events import SERVERS, Follow, Get
 from tests.patience import STORY_S
 from tests.unit.host.client.scripted import Scripted, refuses, says
 

@@ -15,38 +15,38 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from holdfast.commit.heartbeats import Renewals
 from holdfast.commit.records import encode
-from holdfast.commit.renewals import Renewals
-from holdfast.host.admitting import Admitting
 from holdfast.host.api.app import Api
-from holdfast.host.api.presentation import Forms
-from holdfast.host.authentication import CertificateEnded, Shown
-from holdfast.host.authorities import Authorities
-from holdfast.host.certificates import Authority
-from holdfast.host.door import Door
-from holdfast.host.forwarding import PATH as FORWARD_PATH
-from holdfast.host.forwards import handlers
-from holdfast.host.join_words import JoinRequest
-from holdfast.host.joining import _signing_request
-from holdfast.host.metrics import Metrics
-from holdfast.host.revoked import StoredRevocations
-from holdfast.host.rights import TRUST_S
-from holdfast.host.settings import Settings, peer_host
-from holdfast.host.shell import Shell
-from holdfast.host.trust import Trust, establish
-from holdfast.host.trust_bundle import first
-from holdfast.model import identity as who
+from holdfast.host.api.objects.presentation import Forms
+from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.first_trust import Trust, establish
+from holdfast.host.pki.join_admission import Admitting
+from holdfast.host.pki.join_protocol import JoinRequest
+from holdfast.host.pki.node_join import _signing_request
+from holdfast.host.pki.revocation_checks import StoredRevocations
+from holdfast.host.pki.trust_bundle import first
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.authentication import CertificateEnded, Shown
+from holdfast.host.server.authenticator import Door
+from holdfast.host.server.forwarding import PATH as FORWARD_PATH
+from holdfast.host.server.forwarding import handlers
+from holdfast.host.server.rights import TRUST_S
+from holdfast.host.server.settings import Settings, peer_host
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.access.credential_life import revocation_name
 from holdfast.model.errors import Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew
+from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.kinds.node import Node, NodeStatus
-from holdfast.model.kinds.revocation import Revocation, RevocationSpec
 from holdfast.model.meta import Object, ObjectMeta
-from holdfast.model.revocations import revocation_name
 from holdfast.model.time import wall_ms
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.hub import Hub, Reach
+from holdfast.observe.watch_hub import Hub, Reach
 from holdfast.store.memory import MemoryStore
 from tests.patience import STORY_S
 

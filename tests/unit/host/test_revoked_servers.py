@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.authorities import Authorities
-from holdfast.host.certificates import Authority
 from holdfast.host.client.access import Access
-from holdfast.host.discovering import Discovering
-from holdfast.host.errands import Errand
-from holdfast.host.remote import Remote
-from holdfast.host.revoked_servers import RevokedServers, statement
-from holdfast.host.summons import Announced, announced, summons
-from holdfast.host.switchboard import Switchboard
+from holdfast.host.client.api_client import Remote
+from holdfast.host.client.questions import Errand
+from holdfast.host.client.server_discovery import Discovering
+from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.revocation_checks import RevokedServers, statement
+from holdfast.host.tunnel.protocol import Announced, announced, summons
+from holdfast.host.tunnel.switchboard import Switchboard
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
-from holdfast.model.identity import Identity
 from tests.patience import PATIENCE_S
 from tests.unit.host.client.scripted import Scripted, says
 
@@ -108,8 +108,8 @@ def test_whoever_can_reach_another_server_learns_it_although_the_revoked_one_kee
     tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The revoked one hides it and is asked first, or second. [K1]"""
-    monkeypatch.setattr("holdfast.host.discovering.FIRST_S", 0.01)
-    monkeypatch.setattr("holdfast.host.discovering.EVERY_S", 0.01)
+    monkeypatch.setattr("holdfast.host.client.server_discovery.FIRST_S", 0.01)
+    monkeypatch.setattr("holdfast.host.client.server_discovery.EVERY_S", 0.01)
 
     async def story() -> None:
         word: list[dict[str, str]] = []

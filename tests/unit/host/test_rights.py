@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host import rights as module
-from holdfast.host.api import reads
-from holdfast.host.creates import CreateForm
-from holdfast.host.rights import TRUST_S, Rights
+from holdfast.host.api.objects import reads
+from holdfast.host.client.create_form import CreateForm
+from holdfast.host.server import rights as module
+from holdfast.host.server.rights import TRUST_S, Rights
+from holdfast.model.access.identity import ADMINS, Identity, controller
+from holdfast.model.access.rights import Deed
 from holdfast.model.errors import Expired, Unavailable
-from holdfast.model.identity import ADMINS, Identity, controller
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.machine import Changed
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.requests import Remove
-from holdfast.model.rights import Deed
 from holdfast.model.time import Instant
 from tests.patience import PATIENCE_S
 from tests.plane import ADMIN, Plane, accepted

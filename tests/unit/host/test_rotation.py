@@ -10,10 +10,9 @@ from random import Random
 import msgspec
 import pytest
 
-from holdfast.host.certificates import BACKDATE, RENEW_BY, RENEW_FROM, Authority, moment
 from holdfast.host.client.access import Access
-from holdfast.host.credentials import access_of, issue, provide
-from holdfast.host.rotation import Rotation
+from holdfast.host.pki.certificates import BACKDATE, RENEW_BY, RENEW_FROM, Authority, moment
+from holdfast.host.pki.component_credentials import Rotation, access_of, issue, provide
 from holdfast.model.errors import Invalid, Unavailable
 from tests.puppet import play
 

@@ -10,22 +10,22 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast.host.authentication import TokenUnknown
-from holdfast.host.authorities import Authorities
-from holdfast.host.certificates import Authority
 from holdfast.host.oidc.envelope import text64
 from holdfast.host.oidc.issuers import Issuers
-from holdfast.host.service_tokens import HEAD, SKEW_S, ServiceTokens, is_service_token
-from holdfast.host.trust_bundle import begun, finished, serving, switched
+from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.service_tokens import HEAD, SKEW_S, ServiceTokens, is_service_token
+from holdfast.host.pki.trust_bundle import begun, finished, serving, switched
+from holdfast.host.server.authentication import TokenUnknown
+from holdfast.model.access.identity import Identity
+from holdfast.model.access.rights import subjects_of
+from holdfast.model.access.roles import built_in_roles
+from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import Forbidden
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.replica import Binding, Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.rights import subjects_of
-from holdfast.model.roles import built_in_roles
-from holdfast.model.wire import encode
 from tests.oidc_issuer import Signer
 
 NOW_S = 1_800_000_000.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.__main__ import parser, settings_of
-from holdfast.host.settings import Listen, Settings
+from holdfast.host.server.settings import Listen, Settings
 from holdfast.model.errors import Invalid
 
 

@@ -9,23 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.clock import monotonic_ms
-from holdfast.host.shell import ShellLimits
-from holdfast.model.errors import (
-    HoldfastError,
-    InvariantBroken,
-    OutcomeUnknown,
-    Unavailable,
-)
-from holdfast.model.machine import (
-    Answer,
-    Answered,
-    Asked,
-    Persist,
-    Started,
-    Txn,
-    Withdrawn,
-)
+from holdfast.host.process.clock import monotonic_ms
+from holdfast.host.process.shell import ShellLimits
+from holdfast.model.errors import HoldfastError, InvariantBroken, OutcomeUnknown, Unavailable
+from holdfast.model.machine import Answer, Answered, Asked, Persist, Started, Txn, Withdrawn
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Committed
 from holdfast.store.memory import MemoryStore

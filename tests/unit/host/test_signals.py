@@ -12,7 +12,10 @@ from tests.ignoring import IGNORED, below, kept_from
 
 ROOT = Path(__file__).resolve().parents[3]
 SHOW = "print(open('/proc/self/status').read())"
-FORGET = "from signal import *; from holdfast.host.signals import forget_inherited as forget; "
+FORGET = (
+    "from signal import *; "
+    "from holdfast.host.process.foreground import forget_inherited as forget; "
+)
 
 
 def kept(script: str) -> set[str]:

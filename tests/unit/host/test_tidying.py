@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.host.tidying import FORGET_AT_ONCE, LATE_MS, SWEEP_ROUNDS, Tidying, tidy_for_ever
-from holdfast.model import identity as who
+from holdfast.host.server.housekeeping import (
+    FORGET_AT_ONCE,
+    LATE_MS,
+    SWEEP_ROUNDS,
+    Tidying,
+    tidy_for_ever,
+)
 from holdfast.model import keys
+from holdfast.model.access import identity as who
 from holdfast.model.heartbeat import SERVERS_MAX, server_scope
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from holdfast.host.certificates import BACKDATE, LEAF_LIFE, Authority, Purpose
-from holdfast.host.settings import SERVER_LIFE, Settings
-from holdfast.host.trust import establish, write_kubeconfig
+from holdfast.host.pki.certificates import BACKDATE, LEAF_LIFE, Authority, Purpose
+from holdfast.host.pki.first_trust import establish, write_kubeconfig
+from holdfast.host.server.settings import SERVER_LIFE, Settings
 
 URL = "https://127.0.0.1:6443"
 

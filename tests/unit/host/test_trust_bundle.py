@@ -7,12 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host import joining, trust_bundle
-from holdfast.host.authorities import BUNDLE, KEY, Authorities, keep_bundle, key_file
-from holdfast.host.certificates import Authority
-from holdfast.host.files import write_private
-from holdfast.host.join_tokens import JoinToken, fingerprint
-from holdfast.host.trust_bundle import (
+from holdfast.host.pki import node_join, trust_bundle
+from holdfast.host.pki.ca_keys import BUNDLE, KEY, Authorities, keep_bundle, key_file
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.join_tokens import JoinToken, fingerprint
+from holdfast.host.pki.trust_bundle import (
     Bundle,
     Phase,
     aborted,
@@ -25,6 +24,7 @@ from holdfast.host.trust_bundle import (
     signed,
     switched,
 )
+from holdfast.host.process.files import write_private
 from holdfast.model.errors import Invalid, Unavailable
 
 
@@ -128,17 +128,17 @@ def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
     rogue = Authority.open(tmp_path / "rogue")
     text = signed(plane.begun, plane.both)
     for known in plane.both:
-        found = joining._proven(plane.begun.pem, text, token_of(known))
+        found = node_join._proven(plane.begun.pem, text, token_of(known))
         assert found == (plane.begun.pem, text)
         # Of a plane that has gone on since: the authority of the token counts, and no other.
         later = token_of(known, plane.finished.generation)
-        assert joining._proven(plane.begun.pem, text, later) == (known.pem, b"")
+        assert node_join._proven(plane.begun.pem, text, later) == (known.pem, b"")
     # What is sent along without a signature is not trusted.
     planted = plane.old.pem + rogue.pem
     forged = signed(begun(plane.first, rogue.pem), [rogue])
-    assert joining._proven(planted, forged, token_of(plane.old)) == (plane.old.pem, b"")
+    assert node_join._proven(planted, forged, token_of(plane.old)) == (plane.old.pem, b"")
     done = signed(plane.finished, [plane.new])
-    assert joining._proven(plane.finished.pem, done, token_of(plane.old)) is None
+    assert node_join._proven(plane.finished.pem, done, token_of(plane.old)) is None
     # A token that is made during a rotation is good after it.
     assert fingerprint(plane.begun.pem) == plane.new.fingerprint
 
@@ -190,7 +190,7 @@ def test_a_crash_while_the_last_step_is_written_leaves_the_new_authority(
         write_private(path, *content) if content else path.unlink(missing_ok=True)
 
     for name in ("write_private", "remove"):
-        monkeypatch.setattr(f"holdfast.host.authorities.{name}", counted)
+        monkeypatch.setattr(f"holdfast.host.pki.ca_keys.{name}", counted)
     with pytest.raises(Crash):
         keep_bundle(directory, before.bundle, signed(plane.finished, [plane.new]))
     monkeypatch.undo()

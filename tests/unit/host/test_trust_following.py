@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from holdfast.host.authorities import BUNDLE, CERTIFICATES, Authorities
-from holdfast.host.certificates import Authority
 from holdfast.host.client.access import Access
-from holdfast.host.files import write_private
-from holdfast.host.headers import TRUST_HEADER
-from holdfast.host.remote import Remote
-from holdfast.host.rotation import HURRY_S, Rotation
-from holdfast.host.trust_bundle import SHORT, Bundle, begun, issuer_of, names, signed, switched
-from holdfast.host.trust_following import TrustFollowing, kept
-from holdfast.model.identity import Identity
+from holdfast.host.client.api_client import Remote
+from holdfast.host.client.paths import TRUST_HEADER
+from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, Authorities
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.component_credentials import HURRY_S, Rotation
+from holdfast.host.pki.trust_bundle import SHORT, Bundle, begun, issuer_of, names, signed, switched
+from holdfast.host.pki.trust_seen import TrustFollowing, kept
+from holdfast.host.process.files import write_private
+from holdfast.model.access.identity import Identity
 from tests.puppet import play
 from tests.unit.host.client.scripted import Scripted
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_kept_is_not_told_as_trusted(
     def full(path: Path, content: bytes) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("holdfast.host.trust_following.write_private", full)
+    monkeypatch.setattr("holdfast.host.pki.trust_seen.write_private", full)
 
     async def told(plane: Plane) -> None:
         assert not await plane.follow(plane.both, plane.old, plane.new)

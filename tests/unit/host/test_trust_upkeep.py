@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.host import trust_upkeep
-from holdfast.host.authorities import key_file
-from holdfast.host.certificates import Authority, Issued, Purpose, moment
 from holdfast.host.client.access import Access
-from holdfast.host.files import write_private
-from holdfast.host.settings import Settings
-from holdfast.host.trust import ServerTls, Trust, establish
-from holdfast.host.trust_bundle import (
+from holdfast.host.pki import trust_upkeep
+from holdfast.host.pki.ca_keys import key_file
+from holdfast.host.pki.certificates import Authority, Issued, Purpose, moment
+from holdfast.host.pki.first_trust import ServerTls, Trust, establish
+from holdfast.host.pki.trust_bundle import (
     Bundle,
     begun,
     certificates,
@@ -31,7 +29,9 @@ from holdfast.host.trust_bundle import (
     switched,
     unproven,
 )
-from holdfast.host.trust_upkeep import Outdated, TrustUpkeep, publish, stored
+from holdfast.host.pki.trust_upkeep import Outdated, TrustUpkeep, publish, stored
+from holdfast.host.process.files import write_private
+from holdfast.host.server.settings import Settings
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S

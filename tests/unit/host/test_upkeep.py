@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.host.upkeep import Horizon, compact_for_ever
+from holdfast.host.server.housekeeping import Horizon, compact_for_ever
 from holdfast.model.transaction import Change, Put, Transaction
 from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.store.memory import MemoryStore

@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.errors import (
-    Expired,
-    OutcomeUnknown,
-    Unavailable,
-)
-from holdfast.model.machine import (
-    Changed,
-    Started,
-    Unwatch,
-    Watch,
-)
+from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
+from holdfast.model.machine import Changed, Started, Unwatch, Watch
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.contract import Batch

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.cli.up import passed_on, up
 from holdfast.host.__main__ import parser, settings_of
-from holdfast.host.settings import Settings
-from holdfast.host.work_rules import WorkRules, work_rules
+from holdfast.host.server.settings import Settings
+from holdfast.host.server.work_options import WorkRules, work_rules
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.template import Resources
 

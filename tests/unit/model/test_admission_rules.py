@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.admission_rules import LOOKS_MAX, Finding, findings, matches, steps
+from holdfast.model.access.admission_rules import LOOKS_MAX, Finding, findings, matches, steps
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
     AdmissionPolicySpec,

@@ -17,7 +17,7 @@ from holdfast.model.allowance import (
     refunded,
 )
 from holdfast.model.errors import InvariantBroken, RecordsDisagree
-from holdfast.model.kinds.quota import CapacityClass
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.ledger import Amounts, GrantLedger, QuotaLedger, TenantLimits, TenantUse
 from holdfast.model.refusal import Reason, Refusal
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.model.audit import Gap, Head, Mutation, encoded, line_of, link, written
-from holdfast.model.audit_chain import FINDINGS_MAX, Judge, Judgement
+from holdfast.model.audit.chain import FINDINGS_MAX, Judge, Judgement
+from holdfast.model.audit.records import Gap, Head, Mutation, encoded, line_of, link, written
 from tests.audit_chains import chain, head_at, lines
 
 CHAIN = chain(10)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.conform import conform, unknown_fields
+from holdfast.model.encoding.conform import conform, unknown_fields
+from holdfast.model.encoding.problems import CODE_INVALID, CODE_UNKNOWN_FIELD, PROBLEMS_MAX
+from holdfast.model.encoding.wire import encode, normal
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.node import Node, NodeDrain, NodeSpec
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import Port
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.problems import CODE_INVALID, CODE_UNKNOWN_FIELD, PROBLEMS_MAX
-from holdfast.model.wire import encode, normal
 
 
 def workload(**spec: Any) -> dict[str, Any]:

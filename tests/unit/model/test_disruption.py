@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model.disruption import (
+from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.workload import Disruption, Workload, WorkloadSpec, WorkloadType
+from holdfast.model.ledger import DisruptionLedger
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.placement.disruption import (
     BUDGETED,
     absent,
     allowed_missing,
@@ -16,12 +22,6 @@ from holdfast.model.disruption import (
     disruption_refusal,
     is_missing,
 )
-from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
-from holdfast.model.kinds.template import Template
-from holdfast.model.kinds.workload import Disruption, Workload, WorkloadSpec, WorkloadType
-from holdfast.model.ledger import DisruptionLedger
-from holdfast.model.lifecycle import Cause, Stage, State
-from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 
 

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.model import wire
 from holdfast.model.defaults import defaulted
-from holdfast.model.kinds.priorityclass import PriorityClass
-from holdfast.model.kinds.quota import Quota
+from holdfast.model.encoding import wire
 from holdfast.model.kinds.region import Region
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_named

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Invalid
-from holdfast.model.field_selector import (
-    REQUIREMENTS_MAX,
-    TEXT_MAX,
-    parse_field_selector,
-    selects_fields,
-)
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.selection.field_selector import (
+    REQUIREMENTS_MAX,
+    TEXT_MAX,
+    parse_field_selector,
+    selects_fields,
+)
 
 BOUND = Replica(
     metadata=ObjectMeta(name="web-0-0", namespace="t"),

@@ -6,7 +6,11 @@ import msgspec
 import pytest
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.model.fit import (
+from holdfast.model.kinds.node import PortShare
+from holdfast.model.kinds.replica import DeviceShare
+from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resources, Template
+from holdfast.model.ledger import DeviceSlot, Gate, NodeLedger
+from holdfast.model.placement.fit import (
     Demand,
     DeviceDemand,
     Held,
@@ -23,10 +27,6 @@ from holdfast.model.fit import (
     taken,
     unpromised,
 )
-from holdfast.model.kinds.node import PortShare
-from holdfast.model.kinds.replica import DeviceShare
-from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resources, Template
-from holdfast.model.ledger import DeviceSlot, Gate, NodeLedger
 from holdfast.model.quantity import MILLI
 from holdfast.model.refusal import Reason, Refusal
 

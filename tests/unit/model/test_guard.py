@@ -6,10 +6,16 @@ import json
 
 import pytest
 
+from holdfast.model.encoding.json_guard import (
+    BODY_BYTES_MAX,
+    DEPTH_MAX,
+    NODES_MAX,
+    has_long_integer,
+    parse,
+)
+from holdfast.model.encoding.problems import CODE_MALFORMED, CODE_TOO_LARGE, PROBLEMS_MAX
 from holdfast.model.errors import Invalid
-from holdfast.model.guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX, has_long_integer, parse
 from holdfast.model.meta import INT_MAX
-from holdfast.model.problems import CODE_MALFORMED, CODE_TOO_LARGE, PROBLEMS_MAX
 
 
 def refusal(data: bytes) -> Invalid:

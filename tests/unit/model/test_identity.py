@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.identity import (
+from holdfast.model.access.identity import (
     ADMINS,
     ANONYMOUS,
     Identity,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.host.runtime.containers_images import local
-from holdfast.host.runtime.image_stores import NODE_STORE
+from holdfast.host.runtime.containers.image_stores import NODE_STORE
+from holdfast.host.runtime.containers.images import local
 from holdfast.model.errors import Invalid
 from holdfast.model.image_references import TRANSPORTS, image_fault, registry_name
 from holdfast.model.kinds.template import Runtime, Template

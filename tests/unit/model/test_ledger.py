@@ -18,7 +18,7 @@ from holdfast.model.kinds.node import (
     Protection,
 )
 from holdfast.model.kinds.placement import Taint
-from holdfast.model.kinds.quota import CapacityClass, Quota, QuotaSpec
+from holdfast.model.kinds.tenant import CapacityClass, Quota, QuotaSpec
 from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.ledger import (
     REPLICAS_PER_NODE,

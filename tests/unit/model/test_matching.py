@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.model.matching import TRIES_MAX, Wish, match
+from holdfast.model.placement.matching import TRIES_MAX, Wish, match
 
 
 def test_a_modest_wish_gives_way_to_a_choosy_one() -> None:

@@ -16,7 +16,7 @@ from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.ledger import Gate
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.placing import (
+from holdfast.model.placement.placement_rules import (
     gate_refusal,
     protection_refusal,
     residency_refusal,
@@ -27,7 +27,7 @@ from holdfast.model.placing import (
     untolerated,
 )
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selectors import Expression, Operator
+from holdfast.model.selection.selectors import Expression, Operator
 
 EQUAL, EXISTS = TolerationOperator
 NO_SCHEDULE, PREFER, NO_EXECUTE = TaintEffect

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Invalid
-from holdfast.model.portions import PORTION_MAX, is_nothing, is_portion, percent, portion
+from holdfast.model.placement.disruption import (
+    PORTION_MAX,
+    is_nothing,
+    is_portion,
+    percent,
+    portion,
+)
 
 totals = st.integers(0, 1_000_000)
 

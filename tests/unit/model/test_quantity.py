@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.encoding.problems import excerpt
 from holdfast.model.errors import Invalid
 from holdfast.model.meta import INT_MAX
-from holdfast.model.problems import excerpt
 from holdfast.model.quantity import (
     EXPONENT_MAX,
     Resource,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.kinds.revocation import Revocation, RevocationSpec
+from holdfast.model.access.credential_life import ends, revocation_name
+from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.revocations import ends, revocation_name
 from holdfast.model.time import timestamp
 from holdfast.model.validation import names
 from tests.documents import Row, check

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.identity import Identity, agent, controller
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
-from holdfast.model.meta import ObjectMeta
-from holdfast.model.registry import SYSTEM_NAMESPACE
-from holdfast.model.rights import (
+from holdfast.model.access.identity import Identity, agent, controller
+from holdfast.model.access.rights import (
     EVERY_TENANT,
     NOTHING,
     AccessLedger,
@@ -23,6 +20,9 @@ from holdfast.model.rights import (
     with_binding,
     with_role,
 )
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.registry import SYSTEM_NAMESPACE
 
 GET = Deed("get", "workloads", namespace="acme", name="web")
 

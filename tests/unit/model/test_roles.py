@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit.decide import HANDLERS
-from holdfast.commit.deeds import DEEDS
-from holdfast.commit.removal import _REMOVERS, FINALIZERS
-from holdfast.commit.writers import WRITERS
-from holdfast.correct.garbage_owners import FOLLOWED
-from holdfast.correct.registry import all_controllers
-from holdfast.host.first_roles import built_in
-from holdfast.model import identity as who
+from holdfast.commit.access.authorize import DEEDS
+from holdfast.commit.dispatch import HANDLERS
+from holdfast.commit.objects.deletion import _REMOVERS, FINALIZERS
+from holdfast.commit.objects.field_writers import WRITERS
+from holdfast.correct.all_controllers import all_controllers
+from holdfast.correct.garbage.ownership import FOLLOWED
+from holdfast.host.server.rights import built_in
 from holdfast.model import requests as ask
-from holdfast.model.identity import ADMINS, Identity, acts_as
-from holdfast.model.kinds.event import Event
-from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.workloadrevision import WorkloadRevision
-from holdfast.model.lifecycle import CAUSE_OWNER, TRANSITIONS, Actor, State
-from holdfast.model.meta import Object
-from holdfast.model.registry import KINDS, SYSTEM_NAMESPACE, kind_of_struct
-from holdfast.model.rights import Deed, Grant, permitting
-from holdfast.model.roles import (
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, Identity, acts_as
+from holdfast.model.access.rights import Deed, Grant, permitting
+from holdfast.model.access.roles import (
     COMPONENTS,
     HELD_BY,
     PEOPLE,
@@ -30,6 +24,12 @@ from holdfast.model.roles import (
     built_in_grants,
     built_in_roles,
 )
+from holdfast.model.kinds.event import Event
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import WorkloadRevision
+from holdfast.model.lifecycle import CAUSE_OWNER, TRANSITIONS, Actor, State
+from holdfast.model.meta import Object
+from holdfast.model.registry import KINDS, SYSTEM_NAMESPACE, kind_of_struct
 from holdfast.model.validation import validate
 from holdfast.propose.scheduler import FOLLOWED as SCHEDULERS_FOLLOWED
 

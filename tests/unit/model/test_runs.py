@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from holdfast.model.jobs import cron_of, run_name, run_of, run_spec, scheduled_at
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import Cron, Workload, WorkloadSpec, WorkloadType
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.runs import cron_of, run_name, run_of, run_spec, scheduled_at
 from holdfast.model.validation import validate
 from tests.plane import template
 

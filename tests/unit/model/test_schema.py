@@ -13,14 +13,20 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from holdfast.model.explanation import about, about_fields
+from holdfast.model.encoding.list_maps import KEYS_OF_ELEMENTS, ListRule, ListType, list_rule
+from holdfast.model.encoding.schema import (
+    NAME_PREFIX,
+    REF_PREFIX,
+    about,
+    about_fields,
+    components,
+    schema_name,
+)
 from holdfast.model.kinds.placement import Placement, Taint, Toleration
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import WorkloadStatus
-from holdfast.model.listmaps import KEYS_OF_ELEMENTS, ListRule, ListType, list_rule
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import KINDS
-from holdfast.model.schema import NAME_PREFIX, REF_PREFIX, components, schema_name
 
 COMPONENTS = components()
 PROPERTIES = [
@@ -84,7 +90,8 @@ def test_a_sentence_may_go_on_over_lines() -> None:
 def test_generation_is_the_same_in_every_process() -> None:
     """Clients cache it by its hash."""
     program = (
-        "import json; from holdfast.model.schema import components; print(json.dumps(components()))"
+        "import json; from holdfast.model.encoding.schema import components; "
+        "print(json.dumps(components()))"
     )
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True,

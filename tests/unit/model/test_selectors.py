@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Invalid
-from holdfast.model.selector_text import TEXT_MAX, label_selector_text, parse_label_selector
-from holdfast.model.selectors import Expression, LabelSelector, Operator, holds, selects
+from holdfast.model.selection.selector_text import (
+    TEXT_MAX,
+    label_selector_text,
+    parse_label_selector,
+)
+from holdfast.model.selection.selectors import Expression, LabelSelector, Operator, holds, selects
 from tests.yardstick import assert_cheap
 
 KEYS = st.sampled_from(["app", "zone", "in", "example.com/tier", "n"])

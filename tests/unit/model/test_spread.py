@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.kinds.placement import Affinity, Spread, Topology
-from holdfast.model.refusal import Reason
-from holdfast.model.selectors import LabelSelector
-from holdfast.model.spread import (
+from holdfast.model.placement.spread import (
     affinity_refusal,
     repulsion_refusal,
     skew_after,
     spread_refusal,
 )
+from holdfast.model.refusal import Reason
+from holdfast.model.selection.selectors import LabelSelector
 
 WEB = LabelSelector(match_labels={"app": "web"})
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec import Meta, inspect
 
-from holdfast.model.guard import DEPTH_MAX
+from holdfast.model.encoding.json_guard import DEPTH_MAX
+from holdfast.model.encoding.unknown_fields import inner_types, integers_bounded
 from holdfast.model.meta import INT_MAX, Int, ManagedFields
 from holdfast.model.registry import KINDS, Kind
-from holdfast.model.struct_types import inner_types, integers_bounded
 
 
 def fields_of(info: inspect.Type) -> Iterator[tuple[type[msgspec.Struct], inspect.Field]]:

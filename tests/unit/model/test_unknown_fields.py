@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from holdfast.commit.records import decode, encode
 from holdfast.model import keys
+from holdfast.model.encoding.unknown_fields import with_unknown
 from holdfast.model.kinds.reservation import Claim, ReservationStatus
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Condition, ConditionStatus, Part
 from holdfast.model.requests import Remove
-from holdfast.model.unknown_fields import with_unknown
 from tests.furnished import ANN, Furnished
 from tests.plane import Plane
 

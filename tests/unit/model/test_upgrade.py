@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.upgrade import Installed, Upgrade, is_older
+from holdfast.model.plane_format import Installed, Upgrade, is_older
 
 
 @pytest.mark.parametrize(

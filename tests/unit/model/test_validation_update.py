@@ -9,7 +9,7 @@ import pytest
 from holdfast.model.errors import InvariantBroken
 from holdfast.model.registry import KINDS
 from holdfast.model.validation import validate_update
-from holdfast.model.validation.update import wire_fields
+from holdfast.model.validation.metadata import wire_fields
 from tests.documents import CREATED, HASH, LATER, Document, obj
 
 # A kind, what both versions have, what the new one has besides, and the one error.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.errors import Invalid, InvariantBroken
-from holdfast.model.versions import (
+from holdfast.model.encoding.resource_versions import (
     VERSION_MAX,
     Version,
     complete_revision,
@@ -14,6 +13,7 @@ from holdfast.model.versions import (
     object_version,
     parse_version,
 )
+from holdfast.model.errors import Invalid, InvariantBroken
 
 REVISIONS = (1, 2, 7, 10**6, VERSION_MAX // 2)
 

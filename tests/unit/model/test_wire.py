@@ -6,17 +6,17 @@ import tracemalloc
 
 import pytest
 
+from holdfast.model.encoding.json_guard import BODY_BYTES_MAX, NODES_MAX
+from holdfast.model.encoding.problems import PROBLEMS_MAX
+from holdfast.model.encoding.wire import decode, decode_tree, decode_trusted, encode, prepare
 from holdfast.model.errors import Invalid
-from holdfast.model.guard import BODY_BYTES_MAX, NODES_MAX
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.replica import TransitionRecord
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import ManagedFields, ObjectMeta
-from holdfast.model.problems import PROBLEMS_MAX
 from holdfast.model.registry import kind_named
 from holdfast.model.validation import validate
-from holdfast.model.wire import decode, decode_tree, decode_trusted, encode, prepare
 from tests import hostile
 from tests.hostile import DOCUMENTS, Hostile
 

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from holdfast.model import keys
+from holdfast.model.encoding.resource_versions import complete_version, parse_version
+from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import Expired, HoldfastError
-from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.machine import (
     Answer,
     Answered,
@@ -26,13 +27,12 @@ from holdfast.model.machine import (
 )
 from holdfast.model.meta import Object
 from holdfast.model.registry import Kind, kind_named
-from holdfast.model.selector_text import parse_label_selector
+from holdfast.model.selection.field_selector import parse_field_selector
+from holdfast.model.selection.selector_text import parse_label_selector
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Delete, Put, Transaction
-from holdfast.model.versions import complete_version, parse_version
-from holdfast.model.wire import encode
-from holdfast.observe.hub import Hub
 from holdfast.observe.selection import Selection
+from holdfast.observe.watch_hub import Hub
 from holdfast.observe.watchers import WatchRequest
 from holdfast.store.memory import Keyspace
 

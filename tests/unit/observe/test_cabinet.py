@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.registry import kind_of_struct
-from holdfast.observe.cabinet import Cabinet
+from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.observe.entries import Entry
+from holdfast.observe.entry_table import Cabinet
 from holdfast.observe.selection import Selection
 
 KIND = kind_of_struct(Replica)

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.errors import Expired, InvariantBroken, Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
-from holdfast.model.versions import complete_version, object_version
 from holdfast.observe.cache import RETRY_MAX_MS, RETRY_MIN_MS, Cache, Change
-from holdfast.observe.followed import BEHIND_SHELL_MS, LIST_MAX_MS, SILENCE_MS, STEADY_MS
-from holdfast.observe.news import (
+from holdfast.observe.informer import BEHIND_SHELL_MS, LIST_MAX_MS, SILENCE_MS, STEADY_MS
+from holdfast.observe.watch_events import (
     LIST_ENDS,
     LISTED,
     SERVERS,

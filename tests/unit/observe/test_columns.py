@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.model.fit import Held
 from holdfast.model.kinds.node import Device, Node, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.ledger import mirrored
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe import columns_facts, columns_log
-from holdfast.observe.columns import ROWS_MIN, Columns, Interned, Level
-from holdfast.observe.columns_log import LOG_MAX, ChangeLog
+from holdfast.model.placement.fit import Held
+from holdfast.observe import feature_columns, node_columns
+from holdfast.observe.node_columns import LOG_MAX, ROWS_MIN, ChangeLog, Columns, Interned, Level
 
 
 def put(columns: Columns, name: str = "n", **more: Any) -> int:
@@ -81,7 +80,7 @@ def test_a_row_that_is_used_again_has_nothing_of_its_last_node() -> None:
     assert (left(columns, row), left(columns, row, level=Level.SETTLED)) == (0, 0)
     assert columns.devices.count[row] == 0
     assert not columns.shunned[row]
-    assert columns.facts.label("a").column[row] == columns_facts.NONE
+    assert columns.facts.label("a").column[row] == feature_columns.NONE
     assert columns.ports.taken("TCP/80", settled=False) == []
 
 
@@ -126,9 +125,9 @@ def test_columns_of_facts_are_bounded() -> None:
     """[E6]"""
     columns = Columns()
     put(columns, labels={"k3": "x"})
-    for index in range(columns_facts.COLUMNS_MAX + 10):
+    for index in range(feature_columns.COLUMNS_MAX + 10):
         columns.facts.label(f"k{index}")
-    assert len(columns.facts._by_key) == columns_facts.COLUMNS_MAX
+    assert len(columns.facts._by_key) == feature_columns.COLUMNS_MAX
     assert columns.facts.label("k3").values == ["x"]
 
 
@@ -149,7 +148,7 @@ def test_the_log_tells_what_came_since_and_forgets_what_is_long_ago() -> None:
     latest = log.since(log.end - 3)
     assert latest is not None
     assert latest.tolist() == [(2 * LOG_MAX - n) % 11 for n in (3, 2, 1)]
-    assert columns_log.LOG_MAX == LOG_MAX
+    assert node_columns.LOG_MAX == LOG_MAX
 
 
 def test_equal_values_have_one_number() -> None:

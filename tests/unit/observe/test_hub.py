@@ -7,8 +7,9 @@ import pytest
 
 from holdfast.commit.records import versioned
 from holdfast.model import keys
+from holdfast.model.encoding.resource_versions import complete_version, object_version
+from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import Expired, Unavailable
-from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
@@ -16,10 +17,9 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Asked, Changed, Taken, Woken
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import kind_named
+from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.transaction import Put, Transaction
-from holdfast.model.versions import complete_version, object_version
-from holdfast.model.wire import encode
-from holdfast.observe import hub, watchers, window
+from holdfast.observe import recent_changes, watch_hub, watchers
 from holdfast.observe.bookmarks import (
     BOOKMARK_EVERY_MS,
     BOOKMARK_PAUSE_MS,
@@ -27,9 +27,9 @@ from holdfast.observe.bookmarks import (
     BOOKMARKS_AT_ONCE_MIN,
     FREQUENT_STREAMS_MAX,
 )
-from holdfast.observe.hub import FEW_EVENTS, SOON_MS, TICK_MS, Reach
-from holdfast.observe.news import AGENT_BOOKMARK_MS, COMPONENT_BOOKMARK_MS
 from holdfast.observe.selection import Selection
+from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, COMPONENT_BOOKMARK_MS
+from holdfast.observe.watch_hub import FEW_EVENTS, SOON_MS, TICK_MS, Reach
 from tests.unit.observe.hub_rig import HubRig
 
 WORKLOAD = kind_named("Workload")
@@ -180,7 +180,7 @@ def test_a_watch_from_before_the_window_is_told_to_list_again(
     rig: HubRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no hole that is not told of. [INV10]"""
-    rig.hub._window = window.Window(0, events_max=4)
+    rig.hub._window = recent_changes.Window(0, events_max=4)
     first = rig.put(workload("w0"))
     for i in range(1, 8):
         rig.put(workload(f"w{i}"))
@@ -478,7 +478,7 @@ def test_what_is_told_in_many_steps_is_told_once_and_in_order(
     rig: HubRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes in between is told the rest, and no bookmark goes ahead of an event. [INV10, C8]"""
-    monkeypatch.setattr(hub, "TELLS_MAX", 2)
+    monkeypatch.setattr(watch_hub, "TELLS_MAX", 2)
     streams = [rig.open("Workload", bookmarks=True) for _ in range(5)]
     for stream in streams:
         rig.names(stream)

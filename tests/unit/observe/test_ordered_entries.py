@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe import ordered_entries
+from holdfast.observe import entry_table
 from holdfast.observe.entries import Entry
-from holdfast.observe.ordered_entries import OrderedEntries
+from holdfast.observe.entry_table import OrderedEntries
 
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.booleans()))
 
@@ -19,7 +19,7 @@ def entry(namespace: str, number: int, revision: int) -> Entry:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_entries, "CHUNK_MAX", 4)
+    monkeypatch.setattr(entry_table, "CHUNK_MAX", 4)
 
 
 @given(CHANGES, CHANGES)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.observe.asks import Asks
-from holdfast.observe.queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FairQueue, Queue
+from holdfast.observe.inflight import Asks
+from holdfast.observe.work_queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FairQueue, Queue
 
 
 def test_keys_come_in_the_order_in_which_they_became_due() -> None:

@@ -11,9 +11,9 @@ from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.machine import Asked, Changed, Range, Started, Unwatch, Watch, Woken
 from holdfast.model.registry import kind_named
 from holdfast.model.time import Instant
-from holdfast.observe import hub as hub_module
-from holdfast.observe.hub import Hub, Reach
+from holdfast.observe import watch_hub as hub_module
 from holdfast.observe.selection import Selection
+from holdfast.observe.watch_hub import Hub, Reach
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_hub import workload
 from tests.unit.observe.test_resumption import crowded

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.versions import complete_version, object_version
-from holdfast.observe import watchers, window
+from holdfast.observe import recent_changes, watchers
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_hub import replica, workload
 
@@ -88,7 +88,7 @@ def test_what_is_repeated_is_counted_by_what_the_watch_selects(rig: HubRig) -> N
 
 def test_a_version_whose_revision_has_left_the_window_is_too_old(rig: HubRig) -> None:
     """Half of a revision may have been dropped, and then nobody knows what was in it. [INV10]"""
-    rig.hub._window = window.Window(0, events_max=4)
+    rig.hub._window = recent_changes.Window(0, events_max=4)
     one = rig.put(workload("a"), workload("b"), workload("c"))
     two = rig.put(workload("d"), workload("e"))
     rig.deliver()

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from holdfast.model import keys
-from holdfast.model.audit import Head, Mutation, Stamp, encoded, head_of, mutation_of, record_of
-from holdfast.model.audit_chain import Judge, Judgement
+from holdfast.model.audit.chain import Judge, Judgement
+from holdfast.model.audit.records import (
+    Head,
+    Mutation,
+    Stamp,
+    encoded,
+    head_of,
+    mutation_of,
+    record_of,
+)
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import (
     Answered,
@@ -24,8 +32,10 @@ from holdfast.model.machine import (
 from holdfast.model.plane_format import FORMAT
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe import scribe as scribe_module
-from holdfast.observe.scribe import (
+from holdfast.observe.audit_writer import writer as scribe_module
+from holdfast.observe.audit_writer.chain import Chain
+from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.observe.audit_writer.writer import (
     FLUSH_LINES,
     FLUSH_MS,
     IDLE_REVISIONS,
@@ -34,8 +44,6 @@ from holdfast.observe.scribe import (
     STANDSTILL_MS,
     Scribe,
 )
-from holdfast.observe.scribe_chain import Chain
-from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.store.memory import Keyspace
 
 

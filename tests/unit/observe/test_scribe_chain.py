@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model import keys
-from holdfast.model.audit import (
+from holdfast.model.audit.records import (
     Gap,
     Head,
     Mutation,
@@ -14,7 +14,7 @@ from holdfast.model.audit import (
     record_of,
 )
 from holdfast.model.transaction import Change
-from holdfast.observe.scribe_chain import ENDED_MAX, Chain, taken_over
+from holdfast.observe.audit_writer.chain import ENDED_MAX, Chain, taken_over
 from holdfast.store.contract import Batch
 
 

@@ -4,7 +4,7 @@ import random
 
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe.shelf import MANY, Key, Shelf
+from holdfast.observe.indexer import MANY, Key, Shelf
 
 BY_LABEL = "label"
 

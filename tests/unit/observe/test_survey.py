@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.observe.survey import PROBES_MAX, Survey
+from holdfast.observe.history_start import PROBES_MAX, Survey
 
 LAST = 2**62
 

@@ -15,8 +15,8 @@ from holdfast.model.plane_format import VERSION
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
-from holdfast.observe.news import Found, Get
-from holdfast.observe.tenure import LEASE_MS, RENEWALS_PER_LEASE, Tenure
+from holdfast.observe.leader_election import LEASE_MS, RENEWALS_PER_LEASE, Tenure
+from holdfast.observe.watch_events import Found, Get
 
 SCOPE = "controller:nodes"
 ME, OTHER = "system:controller:nodes", "system:controller:other"

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from holdfast.model import keys
-from holdfast.model.audit import record_of
+from holdfast.model.audit.records import record_of
+from holdfast.model.encoding.wire import encode
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.machine import Started
 from holdfast.model.registry import kind_named
 from holdfast.model.transaction import Put, Transaction
-from holdfast.model.wire import encode
-from holdfast.observe.news import Opaque, Present, read_line
+from holdfast.observe.watch_events import Opaque, Present, read_line
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_cache import Rig, departed, list_end, present
 from tests.unit.observe.test_hub import workload

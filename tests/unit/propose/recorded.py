@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.explain.again import Difference, decide_again
+from holdfast.explain.replay import Difference, decide_again
 from holdfast.model.errors import Expired
 from holdfast.model.machine import Ended, Open, Record
 from holdfast.model.registry import kind_of
 from holdfast.observe.cache import Key
-from holdfast.propose.rounds import Round
+from holdfast.propose.decision_rounds import Round
 from tests.unit.propose.rig import Rig
 
 

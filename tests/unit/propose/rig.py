@@ -10,24 +10,23 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.fit import demand_of
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.kinds.node import Node, NodeSpec
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Started, Wake, Woken
 from holdfast.model.meta import Object, ObjectMeta, Operation
+from holdfast.model.placement.fit import demand_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant, timestamp
-from holdfast.model.versions import object_version
 from holdfast.observe.cache import Key
-from holdfast.observe.news import Departed, Found, Get, Present, Reached
+from holdfast.observe.watch_events import Departed, Found, Get, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 from tests.plane import START_WALL_MS, template
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.model.kinds.priorityclass import PriorityClass
+from holdfast.model.kinds.tenant import PriorityClass
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.pulse import OTHERS, Backlog, Beat, Pulse, Room, Waits
 from holdfast.model.time import timestamp
-from holdfast.propose import backlog
+from holdfast.propose.queue import scheduling_queue
 from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence
 
@@ -55,7 +55,7 @@ def test_work_that_nobody_has_looked_at_is_counted_too() -> None:
     rig = started(a="1")
     rig.verdicts = [Silence()]
     rig.replica("web-0-0")
-    assert told(rig).waits == (Waits("acme", backlog.UNTRIED, 1),)
+    assert told(rig).waits == (Waits("acme", scheduling_queue.UNTRIED, 1),)
 
 
 def test_the_oldest_of_each_priority_class_tells_its_age() -> None:
@@ -96,13 +96,16 @@ def test_what_is_free_in_pieces_too_small_for_the_work_is_a_fragment() -> None:
 
 def test_all_of_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is beyond a bound is counted together. [E6, M6]"""
-    monkeypatch.setattr(backlog, "LOOKED_AT_MAX", 3)
-    monkeypatch.setattr(backlog, "WAITS_MAX", 1)
-    monkeypatch.setattr(backlog, "ROOMS_MAX", 1)
-    monkeypatch.setattr(backlog, "AGES_MAX", 0)
+    monkeypatch.setattr(scheduling_queue, "LOOKED_AT_MAX", 3)
+    monkeypatch.setattr(scheduling_queue, "WAITS_MAX", 1)
+    monkeypatch.setattr(scheduling_queue, "ROOMS_MAX", 1)
+    monkeypatch.setattr(scheduling_queue, "AGES_MAX", 0)
     rig = started(a="1")
     for number in range(5):
         rig.replica(f"web-{number}-0", cpu="2")
     made = rig.scheduler.backlog(rig.now)
-    assert made.waits == (Waits("acme", "NodeFull", 3), Waits(OTHERS, backlog.UNCOUNTED, 2))
+    assert made.waits == (
+        Waits("acme", "NodeFull", 3),
+        Waits(OTHERS, scheduling_queue.UNCOUNTED, 2),
+    )
     assert (len(made.rooms), made.oldest_ms) == (1, {})

@@ -9,20 +9,16 @@ import pytest
 
 from holdfast.model.errors import Forbidden, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.node import NodePhase
-from holdfast.model.kinds.quota import Quota, QuotaSpec
-from holdfast.model.kinds.schedulerpolicy import (
-    PolicyStage,
-    SchedulerPolicy,
-    SchedulerPolicySpec,
-)
+from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy, SchedulerPolicySpec
+from holdfast.model.kinds.tenant import Quota, QuotaSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease
-from holdfast.observe.news import Get
-from holdfast.propose.course import SENDS_MAX
-from holdfast.propose.fleet import ASSUMED_MS, SHUNNED_MS
-from holdfast.propose.report import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
+from holdfast.observe.watch_events import Get
+from holdfast.propose.bind_operation import SENDS_MAX
+from holdfast.propose.feasibility.fleet import ASSUMED_MS, SHUNNED_MS
+from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING, SERVERS_UNAVAILABLE
 from tests.plane import template
 from tests.unit.propose.rig import Lost, Rig, Silence, refusal
 

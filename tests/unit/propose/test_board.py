@@ -14,16 +14,16 @@ from holdfast.model.kinds.placement import Preference, Taint, TaintEffect
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, SchedulerPolicySpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selectors import Expression, Operator
+from holdfast.model.selection.selectors import Expression, Operator
 from holdfast.observe.cache import Change
-from holdfast.observe.columns import Codes, Floats, Ints, Level, Rows
-from holdfast.propose import board as boards
-from holdfast.propose.board import Board
-from holdfast.propose.decide import propose, propose_run
+from holdfast.observe.node_columns import Codes, Floats, Ints, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.feasibility import verdict_cache as boards
+from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, Proposal, Report, Verdict
+from holdfast.propose.feasibility.verdict_cache import Board
 from holdfast.propose.filters import Filter
-from holdfast.propose.report import FILTER_UNKNOWN, Proposal, Report, Verdict
+from holdfast.propose.placement import propose, propose_run
 from holdfast.propose.scores import Scorer
-from holdfast.propose.view import Candidate, View, Work
 from tests.plane import template
 from tests.unit.propose.test_decide import NOW, node, replica, view
 

@@ -10,10 +10,10 @@ from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.placement import Topology
 from holdfast.model.ledger import NodeLedger, gate_of
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.selectors import LabelSelector
-from holdfast.observe.columns import Columns
-from holdfast.propose import census as room
-from holdfast.propose.census import Census, Kin, Term
+from holdfast.model.selection.selectors import LabelSelector
+from holdfast.observe.node_columns import Columns
+from holdfast.propose.topology import topology_counts as room
+from holdfast.propose.topology.topology_counts import Census, Kin, Term
 
 ROWS = 6
 SELECTORS = [None, *(LabelSelector(match_labels={"app": f"a{n}"}) for n in range(3))]

@@ -13,7 +13,7 @@ from holdfast.model.kinds.placement import Affinity, Placement, Spread, Topology
 from holdfast.model.kinds.replica import Binding
 from holdfast.model.kinds.template import Template, TemplateMeta
 from holdfast.model.lifecycle import State
-from holdfast.model.selectors import LabelSelector
+from holdfast.model.selection.selectors import LabelSelector
 from tests.plane import template
 from tests.unit.propose.rig import Rig
 

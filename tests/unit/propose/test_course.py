@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.model.errors import Conflict, Expired, OutcomeUnknown, Unavailable
-from holdfast.model.fit import Held
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta, Operation
+from holdfast.model.placement.fit import Held
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Bind, Target, Term
-from holdfast.observe.news import Found
-from holdfast.propose.course import (
+from holdfast.observe.watch_events import Found
+from holdfast.propose.bind_operation import (
     PAUSE_MAX_MS,
     PAUSE_MIN_MS,
     Course,
@@ -24,7 +24,7 @@ from holdfast.propose.course import (
     outcome_of_bind,
     outcome_of_look,
 )
-from holdfast.propose.report import Proposal
+from holdfast.propose.feasibility.outcome import Proposal
 from tests.plane import template
 
 TERM = Term("scheduler:one", 3)

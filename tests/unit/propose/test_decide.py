@@ -18,21 +18,20 @@ from holdfast.model.kinds.node import (
 )
 from holdfast.model.kinds.node import Protection as Kept
 from holdfast.model.kinds.placement import Placement, Taint, Toleration
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Pool, Region, RegionSpec
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, SchedulerPolicySpec
 from holdfast.model.kinds.template import DeviceRequest, Port, Template
-from holdfast.model.kinds.tenant import Tenant, TenantSpec
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant, TenantSpec
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.placing import NODE_LABEL
+from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Change
-from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS, could_take, propose
-from holdfast.propose.fleet import SHUNNED_MS, Fleet
-from holdfast.propose.report import NO_NODES, Hope, Proposal, Report, Verdict
-from holdfast.propose.view import View
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.fleet import SHUNNED_MS, Fleet
+from holdfast.propose.feasibility.outcome import NO_NODES, Hope, Proposal, Report, Verdict
+from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, could_take, propose
 from tests.plane import template
 
 NOW = Instant(1_000, 1_800_000_000_000)

@@ -14,10 +14,10 @@ from holdfast.model.kinds.template import DeviceRequest, Template
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Bind
-from holdfast.propose.board import Board
-from holdfast.propose.decide import propose_run
-from holdfast.propose.report import Proposal
-from holdfast.propose.view import View
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.outcome import Proposal
+from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.placement import propose_run
 from tests.plane import template
 from tests.unit.propose.recorded import Recorded
 from tests.unit.propose.test_decide import NOW, node, placed, replica, view

@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.model.kinds.priorityclass import PriorityClass
-from holdfast.model.kinds.quota import CapacityClass, Quota, QuotaSpec
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, QuotaSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.propose.dues import Dues
+from holdfast.propose.queue.quota_usage import Dues
 from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence, refusal
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.explain.again import decide_again
+from holdfast.explain.replay import decide_again
 from holdfast.model.errors import Invalid
 from holdfast.model.refusal import Reason
-from holdfast.propose.evidence import OPEN_MS
-from holdfast.propose.rounds import Left
+from holdfast.propose.decision_records import OPEN_MS
+from holdfast.propose.decision_rounds import Left
 from tests.unit.propose.recorded import Recorded
 from tests.unit.propose.rig import Lost, Silence, refusal
 

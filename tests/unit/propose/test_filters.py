@@ -21,11 +21,11 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Create, Update
 from holdfast.observe.cache import Change
-from holdfast.propose.decide import could_take, propose
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.filters import FILTERS
-from holdfast.propose.fleet import Fleet
-from holdfast.propose.report import Proposal
-from holdfast.propose.view import View
+from holdfast.propose.placement import could_take, propose
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, template
 
 some = st.sampled_from

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.fit import Held, claim, demand_of
 from holdfast.model.kinds.node import Device, Node, NodePhase, NodeSpec
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.reservation import (
@@ -22,9 +21,10 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.lifecycle import CHARGED, Cause, State
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.placement.fit import Held, claim, demand_of
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.cache import Change
-from holdfast.propose.fleet import ASSUMED_MS, Fleet
+from holdfast.propose.feasibility.fleet import ASSUMED_MS, Fleet
 from tests.plane import template
 
 GPU = DeviceShare(device="gpu-0", device_class="gpu", milli=1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model import identity as who
+from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import NodeDrain
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.requests import HoldCapacity, Update

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.refusal import Reason
-from holdfast.propose.lessons import Lesson, lesson_of
+from holdfast.propose.binder import Lesson, lesson_of
 
 # Whatever is not named here was sorted on purpose in the code; these are worth a pause only.
 PAUSES = {

@@ -7,15 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, ReportPending, Term
 from holdfast.model.time import Instant, timestamp
-from holdfast.model.versions import object_version
-from holdfast.propose.notices import MESSAGE_MAX, NOTICE_EVERY_MS, NOTICE_RETRY_MS, Notices
-from holdfast.propose.report import Miss, Report, Verdict
+from holdfast.propose.feasibility.outcome import Miss, Report, Verdict
+from holdfast.propose.queue.pending_reasons import (
+    MESSAGE_MAX,
+    NOTICE_EVERY_MS,
+    NOTICE_RETRY_MS,
+    Notices,
+)
 from tests.plane import START_WALL_MS, template
 
 KEY = ("acme", "web-0-0")

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.propose import queue as queues
-from holdfast.propose.queue import AGING_EVERY, BACKOFF_MAX_MS, BACKOFF_MIN_MS, Entry, Queue
-from holdfast.propose.report import Hope
+from holdfast.propose.feasibility.outcome import Hope
+from holdfast.propose.queue import scheduling_queue as queues
+from holdfast.propose.queue.scheduling_queue import (
+    AGING_EVERY,
+    BACKOFF_MAX_MS,
+    BACKOFF_MIN_MS,
+    Entry,
+    Queue,
+)
 
 
 def made(*names: str, lane: tuple[bool, int] = (False, 0)) -> Queue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit.table import age_refusal
+from holdfast.commit.authority_table import age_refusal
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.lease import LeaseSpec
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy, SchedulerPolicySpec
@@ -12,7 +12,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import AcquireLease
-from holdfast.propose.decide import SNAPSHOT_AGE_MAX_MS
+from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS
 from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence, refusal, small
 

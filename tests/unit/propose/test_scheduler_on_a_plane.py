@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commit.ledgers.recount import excesses, recount
 from holdfast.commit.records import decode
-from holdfast.commit.recount import excesses, recount
-from holdfast.model import identity as who
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.errors import OutcomeUnknown
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.replica import Replica
@@ -20,8 +21,7 @@ from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Bind, Move, Update
-from holdfast.model.versions import object_version
-from holdfast.observe.news import Departed, Found, Get, Present
+from holdfast.observe.watch_events import Departed, Found, Get, Present
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, target, template
 from tests.unit.propose.rig import Rig
 

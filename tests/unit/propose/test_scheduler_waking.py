@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.kinds.node import NodeDrain
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.reservation import (
     Claim,
     Intent,
@@ -14,7 +13,7 @@ from holdfast.model.kinds.reservation import (
     ReservationSpec,
     ReservationStatus,
 )
-from holdfast.model.kinds.tenant import Tenant, TenantSpec
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant, TenantSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason

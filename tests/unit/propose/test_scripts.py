@@ -24,7 +24,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
-from holdfast.observe.news import Found, Get
+from holdfast.observe.watch_events import Found, Get
 from tests.unit.propose.rig import Lost, Rig, refusal
 
 GOLDEN = Path(__file__).parents[2] / "golden"

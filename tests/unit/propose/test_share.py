@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import Invalid
-from holdfast.propose.share import EVERYTHING, Share, parse_share, shard_of
+from holdfast.propose.queue.shard import EVERYTHING, Share, parse_share, shard_of
 from tests.unit.propose.rig import Rig
 
 MANY = ",".join(f"t{number}" for number in range(257))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import (
+from holdfast.agent.runtime_protocol import (
     Attempt,
     Check,
     Exited,
@@ -25,7 +25,7 @@ from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Fault, Prompted
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.table import DISK_FULL, OVERDUE_MS, Table
+from holdfast.sim.worlds.agents.process_table import DISK_FULL, OVERDUE_MS, Table
 
 ATTEMPT = Attempt("u1", 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.sim.fault_kinds import MACHINE, Heal, Kind
+from holdfast.sim.faults import MACHINE, Heal, Kind
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
 from tests.unit.sim.machines import Seen

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.sim import artifact
-from holdfast.sim.artifact import Artifact, replay_command, replay_file_command
+from holdfast.sim import campaign
+from holdfast.sim.campaign import Artifact, replay_command, replay_file_command
 from holdfast.sim.check import TOO_SHORT, Checker, Settles, Violation
 from holdfast.sim.plan import Fault, Plan
 from holdfast.sim.run import Scenario, drawn_plan, find, play, run
@@ -122,8 +122,8 @@ def test_a_saved_run_can_be_replayed(tmp_path: Path) -> None:
     report = run(FAILING, 3, CRASH)
     path = tmp_path / "deep" / "failing.json"
     saved = Artifact(FAILING.name, 3, CRASH, report.broken, report.digest)
-    artifact.save(saved, path)
-    loaded = artifact.load(path)
+    campaign.save(saved, path)
+    loaded = campaign.load(path)
     assert loaded == saved
     assert run(find(loaded.scenario), loaded.seed, loaded.plan) == report
     assert replay_file_command(path).endswith(f"replay --file {path}")
@@ -132,9 +132,9 @@ def test_a_saved_run_can_be_replayed(tmp_path: Path) -> None:
 def test_an_artifact_of_another_format_is_refused(tmp_path: Path) -> None:
     """A later simulator does not guess. [N6]"""
     path = tmp_path / "old.json"
-    artifact.save(Artifact("x", 0, CRASH, format=99), path)
+    campaign.save(Artifact("x", 0, CRASH, format=99), path)
     with pytest.raises(msgspec.ValidationError, match="format 99"):
-        artifact.load(path)
+        campaign.load(path)
 
 
 def test_only_a_scenario_can_be_run_by_name() -> None:

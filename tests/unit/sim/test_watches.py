@@ -14,7 +14,7 @@ from holdfast.model.transaction import Put, Transaction
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
 from holdfast.store.contract import Batch
-from holdfast.store.watching import BATCH_CHANGES_MAX
+from holdfast.store.local_watches import BATCH_CHANGES_MAX
 from tests.unit.sim.machines import Seen, on_start
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.store import ordered
-from holdfast.store.ordered import SortedKeys
+from holdfast.store import mvcc
+from holdfast.store.mvcc import SortedKeys
 
 keys = st.text("abc", min_size=1, max_size=3)
 
@@ -16,7 +16,7 @@ def test_keys_are_read_in_order_after_any_additions_and_removals(
     first: set[str], changes: list[str], start: str, end: str
 ) -> None:
     """Also when runs are so short that they are split and emptied all the time."""
-    length, ordered.RUN_LENGTH = ordered.RUN_LENGTH, 2
+    length, mvcc.RUN_LENGTH = mvcc.RUN_LENGTH, 2
     try:
         sorted_keys = SortedKeys(first)
         expected = set(first)
@@ -33,4 +33,4 @@ def test_keys_are_read_in_order_after_any_additions_and_removals(
         twin.add("zzz")
         assert list(sorted_keys.between("", "zzzz")) == sorted(expected)
     finally:
-        ordered.RUN_LENGTH = length
+        mvcc.RUN_LENGTH = length

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Committed, Put, Transaction
-from holdfast.store import watching
+from holdfast.store import local_watches
 from holdfast.store.contract import Batch
+from holdfast.store.local_watches import WatchHub
 from holdfast.store.memory import Keyspace, MemoryStore
-from holdfast.store.watching import WatchHub
 
 
 async def put(store: MemoryStore, key: str) -> int:
@@ -103,7 +103,7 @@ def test_a_reader_far_behind_lets_others_have_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A long history without a change for it is looked through in pieces."""
-    monkeypatch.setattr(watching, "SCAN_REVISIONS_MAX", 100)
+    monkeypatch.setattr(local_watches, "SCAN_REVISIONS_MAX", 100)
 
     async def story() -> None:
         store = MemoryStore()
@@ -149,7 +149,7 @@ def test_a_failed_store_says_so_to_every_reader() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("readers", [1, watching.FEW_READERS, watching.FEW_READERS + 1])
+@pytest.mark.parametrize("readers", [1, local_watches.FEW_READERS, local_watches.FEW_READERS + 1])
 def test_only_many_readers_wait_for_more_changes(readers: int) -> None:
     """To wake a few costs less than what somebody loses who waits for an answer [C8]."""
 
@@ -164,7 +164,7 @@ def test_only_many_readers_wait_for_more_changes(readers: int) -> None:
             await asyncio.sleep(0)
             await put(store, "a")
             done, pending = await asyncio.wait(waiting, timeout=0.05)
-            if turn == 0 or readers <= watching.FEW_READERS:
+            if turn == 0 or readers <= local_watches.FEW_READERS:
                 assert len(done) == readers
                 continue
             assert len(pending) == readers
@@ -181,7 +181,7 @@ def test_changes_meant_for_readers_that_left_reach_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A reader that joins later begins where it was told, not where others were [INV10]."""
-    monkeypatch.setattr(watching, "FEW_READERS", 0)
+    monkeypatch.setattr(local_watches, "FEW_READERS", 0)
 
     async def story() -> None:
         store = MemoryStore()

@@ -1,7 +1,7 @@
 """The HTTP server: limits, identities, routing, errors, and a stop that takes at most seconds.
 
-`host/plane.py` makes one from a store, the authority's shell and the hub, and gives it a way to
-authenticate callers. Whatever holds for all requests is in `_handle`.
+`host/server/server_process.py` makes one from a store, the authority's shell and the hub, and gives
+it a way to authenticate callers. Whatever holds for all requests is in `_handle`.
 """
 
 from __future__ import annotations
@@ -9,37 +9,55 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.overload import Overloaded
+from holdfast.commit.flow.overload import Overloaded
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
-from holdfast.host.api.connections import Server, Site, let_last
-from holdfast.host.api.early import HEALTH_PATHS, OPEN_PATHS, Early
-from holdfast.host.api.freshness import Freshness
-from holdfast.host.api.guests import Guests, is_person, lasts
-from holdfast.host.api.handshakes import Handshakes
-from holdfast.host.api.impersonation import refuse_impersonation
+from holdfast.host.api.flow.admission import Turns
+from holdfast.host.api.flow.anonymous_limits import HEALTH_PATHS, OPEN_PATHS, Early
+from holdfast.host.api.flow.connections import Server, Site, let_last
+from holdfast.host.api.flow.handshakes import Handshakes
+from holdfast.host.api.objects.freshness import Freshness
+from holdfast.host.api.objects.long_streams import Guests, is_person, lasts
 from holdfast.host.api.routes import WATCH, Router, table
-from holdfast.host.api.turns import Turns
 from holdfast.host.audit.accesses import Accesses
-from holdfast.host.authentication import TokenUnknown
-from holdfast.host.decisions import Decisions
-from holdfast.host.patience import Patience
-from holdfast.host.pulses import PulseBook
-from holdfast.host.rights import Rights
-from holdfast.host.service_tokens import ServiceTokens
-from holdfast.host.shell import Shell
-from holdfast.model import wire
+from holdfast.host.pki.service_tokens import ServiceTokens
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.authentication import TokenUnknown
+from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.decision_archive import Decisions
+from holdfast.host.server.patience_options import Patience
+from holdfast.host.server.rights import Rights
+from holdfast.model.access.identity import ANONYMOUS, Identity
+from holdfast.model.encoding import wire
 from holdfast.model.errors import Forbidden, HoldfastError, Missing, Rejected, Unavailable
-from holdfast.model.identity import ANONYMOUS, Identity
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import Kind
-from holdfast.observe.hub import Hub
+from holdfast.observe.watch_hub import Hub
 from holdfast.store.contract import Store
+
+# Speaking for somebody else by a header, as `kubectl --as` does, is not offered here.
+#
+# A header that is left unread would be worse than none: whoever tries out with `--as` what another
+# may do would do it himself. Access reviews answer the question instead (`reviews`).
+
+_PREFIX = b"impersonate-"
+
+
+def refuse_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raises Forbidden for a request that means to come from somebody else."""
+    for name, _ in headers:
+        if name[:12].lower() == _PREFIX:
+            raise Forbidden(
+                f"{name.decode('ascii', 'replace')[:63]}: nobody may speak for another here "
+                "(--as); create a SubjectAccessReview to learn what somebody may do",
+                code=Reason.NOT_ALLOWED,
+            )
+
 
 Authenticate = Callable[[web.BaseRequest], Identity]
 # Raises CertificateEnded for what was revoked, Unavailable where that cannot be known.

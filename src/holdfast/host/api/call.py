@@ -9,36 +9,36 @@ from urllib.parse import parse_qsl
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.gate import Entry
-from holdfast.commit.mutations import named_groups
-from holdfast.host.api import facades, negotiation, status
-from holdfast.host.api.connections import received
-from holdfast.host.api.freshness import Freshness
-from holdfast.host.api.loop_share import LoopShare
+from holdfast.commit.flow.flow_control import Entry
+from holdfast.commit.objects.audit_entries import named_groups
+from holdfast.host.api import status
+from holdfast.host.api.flow.connections import received
+from holdfast.host.api.flow.loop_share import LoopShare, TenantLocks
+from holdfast.host.api.objects import core_names, negotiation
+from holdfast.host.api.objects.freshness import Freshness
 from holdfast.host.api.plain import JSON_HEADERS, Plain
-from holdfast.host.api.tenant_locks import TenantLocks
 from holdfast.host.audit.accesses import Accesses, plain
-from holdfast.host.decisions import Decisions
-from holdfast.host.headers import OPERATION_HEADER, TERM_HEADER
-from holdfast.host.pulses import PulseBook
-from holdfast.host.rights import Rights, concerns_rights
-from holdfast.host.service_tokens import ServiceTokens
-from holdfast.host.shell import Shell
-from holdfast.host.streams import Stream
-from holdfast.host.switchboard import Switchboard
-from holdfast.model.audit import Mutation
+from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
+from holdfast.host.pki.service_tokens import ServiceTokens
+from holdfast.host.process.served_streams import Stream
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.decision_archive import Decisions
+from holdfast.host.server.rights import Rights, concerns_rights
+from holdfast.host.tunnel.switchboard import Switchboard
+from holdfast.model.access.identity import ANONYMOUS, Identity, acts_as
+from holdfast.model.access.rights import Deed
+from holdfast.model.audit.records import Mutation
+from holdfast.model.encoding.resource_versions import Version, parse_version
 from holdfast.model.errors import Forbidden, Invalid, Rejected
-from holdfast.model.identity import ANONYMOUS, Identity, acts_as
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted, Term
-from holdfast.model.rights import Deed
-from holdfast.model.versions import Version, parse_version
-from holdfast.observe.hub import Hub
+from holdfast.observe.watch_hub import Hub
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
-    from holdfast.host.api.turns import Turns
+    from holdfast.host.api.flow.admission import Turns
 
 # A command has one for each of its words. The line itself is bounded by the server.
 QUERY_FIELDS_MAX = 1_100
@@ -85,7 +85,7 @@ class Route(msgspec.Struct, frozen=True):
     handler: Callable[[Call], Awaitable[web.StreamResponse]]
     kind: Kind | None = None
     subresource: str = ""
-    facade: str = facades.OURS
+    facade: str = core_names.OURS
 
 
 class Call:

@@ -14,34 +14,29 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from holdfast.host.api import (
+from holdfast.host.api.call import Call, Route, bad, reply
+from holdfast.host.api.objects import core_names, patches, reads, scale, watches, writes
+from holdfast.host.api.plane import (
+    access_reviews,
     commands,
     decisions,
     discovery,
     explanations,
-    facades,
     heartbeats,
     logs,
     openapi,
     openapi_v2,
-    patches,
-    pulses,
     quarantine,
-    reads,
-    reviews,
-    scale,
+    scrape_targets,
     service_tokens,
-    summoning,
-    targets,
-    typed,
+    tunnels,
+    typed_requests,
     upgrade,
-    watches,
-    writes,
 )
-from holdfast.host.api.call import Call, Route, bad, reply
+from holdfast.host.api.plane import heartbeats as pulses
 from holdfast.host.api.resources import DECISIONS, VERSION, collection_path
+from holdfast.model.encoding.problems import excerpt
 from holdfast.model.meta import API_GROUP
-from holdfast.model.problems import excerpt
 from holdfast.model.registry import KINDS, Kind
 
 # The longest name there is, that of a node or an event.
@@ -57,7 +52,11 @@ _REVIEWS = {
     "/apis/authorization.k8s.io/v1/subjectaccessreviews": "access of",
     "/apis/authentication.k8s.io/v1/selfsubjectreviews": "whoami",
 }
-_ANSWERS = {"access": reviews.access, "rules": reviews.rules, "access of": reviews.access_of}
+_ANSWERS = {
+    "access": access_reviews.access,
+    "rules": access_reviews.rules,
+    "access of": access_reviews.access_of,
+}
 
 
 @cache
@@ -98,16 +97,16 @@ def _of_kind(kind: Kind) -> Iterator[Route]:
         yield Route(f"{item}/scale", "PATCH", "patch", scale.patch, kind, "scale")
     if kind.plural == "endpoints":
         for path in (f"{GROUP_PATH}/targets", collection.replace("/endpoints", "/targets")):
-            yield Route(path, "GET", "list", targets.list_, kind)
+            yield Route(path, "GET", "list", scrape_targets.list_, kind)
     if kind.plural == "replicas":
-        yield Route(f"{item}/binding", "POST", "create", typed.binding, kind, "binding")
+        yield Route(f"{item}/binding", "POST", "create", typed_requests.binding, kind, "binding")
         yield Route(f"{item}/token", "POST", "create", service_tokens.create, kind, "token")
         path = f"{item}/explanation"
         yield Route(path, "GET", "get", explanations.get, kind, "explanation")
         yield from _looks_inside(item, kind)
 
 
-def _looks_inside(item: str, kind: Kind, facade: str = facades.OURS) -> Iterator[Route]:
+def _looks_inside(item: str, kind: Kind, facade: str = core_names.OURS) -> Iterator[Route]:
     yield Route(f"{item}/log", "GET", "get", logs.read, kind, "log", facade)
     for method in ("GET", "POST"):
         yield Route(f"{item}/exec", method, "create", commands.run, kind, "exec", facade)
@@ -115,26 +114,26 @@ def _looks_inside(item: str, kind: Kind, facade: str = facades.OURS) -> Iterator
 
 def _facades() -> Iterator[Route]:
     for path, kind, facade in (
-        ("/api/v1/namespaces", facades.TENANT_KIND, facades.NAMESPACE),
-        ("/api/v1/events", facades.EVENT_KIND, facades.EVENT),
-        ("/api/v1/namespaces/{namespace}/events", facades.EVENT_KIND, facades.EVENT),
-        ("/api/v1/pods", facades.REPLICA_KIND, facades.POD),
-        (PODS_PATH, facades.REPLICA_KIND, facades.POD),
+        ("/api/v1/namespaces", core_names.TENANT_KIND, core_names.NAMESPACE),
+        ("/api/v1/events", core_names.EVENT_KIND, core_names.EVENT),
+        ("/api/v1/namespaces/{namespace}/events", core_names.EVENT_KIND, core_names.EVENT),
+        ("/api/v1/pods", core_names.REPLICA_KIND, core_names.POD),
+        (PODS_PATH, core_names.REPLICA_KIND, core_names.POD),
     ):
         yield Route(path, "GET", "list", reads.list_, kind, facade=facade)
         yield Route(path, WATCH, "watch", watches.watch, kind, facade=facade)
         if path not in ("/api/v1/events", "/api/v1/pods"):
             yield Route(f"{path}/{{name}}", "GET", "get", reads.get, kind, facade=facade)
-    yield from _looks_inside(f"{PODS_PATH}/{{name}}", facades.REPLICA_KIND, facades.POD)
+    yield from _looks_inside(f"{PODS_PATH}/{{name}}", core_names.REPLICA_KIND, core_names.POD)
 
 
 def _others() -> Iterator[Route]:
-    yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed.requests)
-    yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed.bindings)
-    yield Route(f"{GROUP_PATH}/terms", "POST", "request", typed.terms)
+    yield Route(f"{GROUP_PATH}/requests", "POST", "request", typed_requests.requests)
+    yield Route(f"{GROUP_PATH}/bindings", "POST", "request", typed_requests.bindings)
+    yield Route(f"{GROUP_PATH}/terms", "POST", "request", typed_requests.terms)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/renewals", "POST", "renew", heartbeats.renew)
-    yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", summoning.wait)
-    yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", summoning.visit)
+    yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", tunnels.wait)
+    yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", tunnels.visit)
     yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
     yield Route(f"{GROUP_PATH}/pulses", "POST", "pulse", pulses.take)
     yield Route(f"{GROUP_PATH}/pulses", "GET", "get", pulses.show)
@@ -167,7 +166,7 @@ async def _review(call: Call) -> web.StreamResponse:
     call.demand_somebody()
     body, which = await call.body(), _REVIEWS[call.route.path]
     if which == "whoami":
-        return reply(201, reviews.whoami(call.identity))
+        return reply(201, access_reviews.whoami(call.identity))
     answer = _ANSWERS[which]
     return reply(201, answer(call.services.rights, call.identity, call.media_type, body))
 

@@ -11,8 +11,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.overload import Overloaded, Refused
-from holdfast.host.authentication import CertificateEnded
+from holdfast.commit.flow.overload import Overloaded, Refused
+from holdfast.host.server.authentication import CertificateEnded
+from holdfast.model.encoding.problems import (
+    CODE_INVALID,
+    CODE_MALFORMED,
+    CODE_TOO_LARGE,
+    CODE_UNKNOWN_FIELD,
+    escaped,
+)
 from holdfast.model.errors import (
     Conflict,
     Expired,
@@ -26,13 +33,6 @@ from holdfast.model.errors import (
     Unavailable,
 )
 from holdfast.model.meta import API_GROUP
-from holdfast.model.problems import (
-    CODE_INVALID,
-    CODE_MALFORMED,
-    CODE_TOO_LARGE,
-    CODE_UNKNOWN_FIELD,
-    escaped,
-)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
 from holdfast.observe.retry import LASTING

@@ -1,10 +1,10 @@
 """Accesses that change nothing and are written down all the same: exec, logs, reads of Secrets,
 certificates that are issued, and credentials that were refused.
 
-They get into the same chain as changes. Every transaction says in a stamp (`model/audit`) who did
-what in it, and this writes one with nothing but a stamp; the scribe makes records of all alike.
-What a person asks for is written before it is given: `record` returns once the store has it. What
-nobody can wait for is noted, and written a moment later.
+They get into the same chain as changes. Every transaction says in a stamp (`model/audit/records`)
+who did what in it, and this writes one with nothing but a stamp; the scribe makes records of all
+alike. What a person asks for is written before it is given: `record` returns once the store has it.
+What nobody can wait for is noted, and written a moment later.
 
 A client that repeats itself must not be able to fill the journal, nor to hide behind the noise that
 it makes. What is alike within a window is one record with a count. Each user has a budget for each
@@ -22,12 +22,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.commit.overload import Overloaded
-from holdfast.commit.overload import Refused as Why
-from holdfast.host import clock
-from holdfast.host.certificates import serial_of
+from holdfast.commit.flow.overload import Overloaded
+from holdfast.commit.flow.overload import Refused as Why
+from holdfast.host.pki.certificates import serial_of
+from holdfast.host.process import clock
 from holdfast.model import keys
-from holdfast.model.audit import Mutation, Stamp, encoded
+from holdfast.model.audit.records import Mutation, Stamp, encoded
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.plane_format import unusable
 from holdfast.model.transaction import ABSENT, Compare, Put, Refused, Transaction

@@ -22,8 +22,8 @@ import aiohttp
 import msgspec
 
 from holdfast.host.audit.segments import lines_of, segments
-from holdfast.host.files import PRIVATE_FILE, private_directory, write_private
-from holdfast.model.audit import AuditRecord, Head, record_of
+from holdfast.host.process.files import PRIVATE_FILE, private_directory, write_private
+from holdfast.model.audit.records import AuditRecord, Head, record_of
 from holdfast.model.errors import FieldError, Invalid, Unavailable
 
 CURSOR = "exported"

@@ -1,7 +1,7 @@
 """The scribe of one server: its machine, the journal it writes, and what others learn of both.
 
-`host/plane.py` runs it in a shell. The journal blocks, so that one thread does all its work; a
-disk that hangs holds up nobody but the scribe, and then another server writes instead.
+`host/server/server_process.py` runs it in a shell. The journal blocks, so that one thread does all
+its work; a disk that hangs holds up nobody but the scribe, and then another server writes instead.
 
 A full disk loses nothing either: who did what is in the store, committed with what was done, and
 history is not forgotten before it is written down. Only when so many bytes wait that the store
@@ -19,20 +19,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from holdfast.host import clock
 from holdfast.host.audit.exporting import Exporting, Target
 from holdfast.host.audit.journal import DEFAULT_LIMITS, Journal, Limits
 from holdfast.host.audit.standing import Standing
-from holdfast.host.metrics import Metrics
-from holdfast.host.settings import FORGET, REFUSE
-from holdfast.host.shell import Performer, Shell
+from holdfast.host.process import clock
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.process.shell import Performer, Shell
+from holdfast.host.server.settings import FORGET, REFUSE
 from holdfast.model import keys
-from holdfast.model.audit import head_of
+from holdfast.model.audit.records import head_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered
+from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.observe.audit_writer.writer import Scribe
 from holdfast.observe.history_bytes import HistoryBytes
-from holdfast.observe.scribe import Scribe
-from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
 from holdfast.store.contract import Store
 
 _log = logging.getLogger(__name__)

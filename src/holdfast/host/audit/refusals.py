@@ -12,10 +12,14 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from holdfast.host import clock
 from holdfast.host.api.app import Observer
+from holdfast.host.api.call import source_of
+from holdfast.host.audit.accesses import ISSUE, Accesses, certified
+from holdfast.host.pki.certificates import issued_ms, serial_of
+from holdfast.host.pki.first_trust import ADMIN, SERVER, Trust
+from holdfast.host.process import clock
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.identity import Identity
 
 # So many lines at once, and one more each second.
 BURST = 20
@@ -80,3 +84,29 @@ def _plain(text: str) -> str:
     """What nobody can use to write lines of his own into a log."""
     shown = "".join(it if it.isprintable() else "?" for it in text[:TEXT_MAX])
     return shown if len(text) <= TEXT_MAX else f"{shown}..."
+
+
+# What `plane` tells the audit of by itself: who was turned away, and its own certificates.
+
+UNAUTHENTICATED = 401
+# What was issued so lately was issued by this start or renewal of the server.
+LATELY_MS = 60_000
+
+
+def failures_told(accesses: Accesses, credential: Callable[[web.BaseRequest], str]) -> Observer:
+    """An observer of the HTTP server: each 401 is a failed authentication, on whatever path."""
+
+    def observe(request: web.BaseRequest, code: int, _seconds: float) -> None:
+        if code == UNAUTHENTICATED:
+            accesses.failed(source_of(request), credential(request))
+
+    return observe
+
+
+def tell_of_own(accesses: Accesses, trust: Trust) -> None:
+    """The server's own certificates, and the administrator's, if they are new."""
+    since_ms = clock.now().wall_ms - LATELY_MS
+    files = {SERVER: trust.server[0].read_bytes(), "peer": trust.peer[0].read_bytes()}
+    for name, pem in {**files, ADMIN: trust.admin.certificate}.items():
+        if issued_ms(serial_of(pem), 0.0) >= since_ms:
+            accesses.note(certified(ISSUE, pem, name))

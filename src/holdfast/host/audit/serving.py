@@ -18,11 +18,11 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import bad, parsed_query, reply
 from holdfast.host.audit.segments import lines_of, segments
-from holdfast.model.audit import AuditRecord, Head, Mutation, mutation_of, record_of
+from holdfast.model.access.identity import AUDITORS, Identity, acts_as
+from holdfast.model.access.rights import Deed
+from holdfast.model.audit.records import AuditRecord, Head, Mutation, mutation_of, record_of
 from holdfast.model.errors import Forbidden, HoldfastError
-from holdfast.model.identity import AUDITORS, Identity, acts_as
 from holdfast.model.refusal import Reason
-from holdfast.model.rights import Deed
 
 PATH = "/audit/records"
 RESOURCE = "auditrecords"

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from holdfast.host.api import status
 from holdfast.host.api.call import reply
-from holdfast.model.audit import Head
+from holdfast.model.access.identity import AUDITORS, Identity, acts_as
+from holdfast.model.audit.records import Head
 from holdfast.model.errors import Forbidden, HoldfastError
-from holdfast.model.identity import AUDITORS, Identity, acts_as
 from holdfast.model.refusal import Reason
 
 PATH = "/audit"

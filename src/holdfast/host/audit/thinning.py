@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.host.audit.segments import Segment, lines_of
-from holdfast.host.files import write_private
-from holdfast.model.audit import (
+from holdfast.host.process.files import write_private
+from holdfast.model.audit.records import (
     AuditRecord,
     Elided,
     elided_of,

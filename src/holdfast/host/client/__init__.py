@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from holdfast.host.client.access import Access, from_kubeconfig
 from holdfast.host.client.client import Client
-from holdfast.host.client.following import Listed, News, follow
+from holdfast.host.client.list_watch import Listed, News, follow
 from holdfast.host.client.reading import Listing
 from holdfast.host.client.writing import Gone
-from holdfast.observe.news import Departed, Present, Reached
+from holdfast.observe.watch_events import Departed, Present, Reached
 
 __all__ = [
     "Access",

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from holdfast.host.headers import FINGERPRINT_SHORT
+from holdfast.host.client.paths import FINGERPRINT_SHORT
 from holdfast.model.errors import Invalid
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.host.client.wishes import Verdict, ask_each
+from holdfast.host.client.typed_requests import Verdict, ask_each
 from holdfast.host.client.writing import Writing
 from holdfast.model.requests import Accepted, Bind
 

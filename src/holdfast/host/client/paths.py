@@ -21,3 +21,14 @@ def one(kind: Kind, namespace: str, name: str, subresource: str = "") -> str:
     """One object, or a part of it."""
     path = f"{collection(kind, namespace)}/{quote(name, safe='')}"
     return f"{path}/{subresource}" if subresource else path
+
+
+# Headers of our own, which servers read and clients send.
+
+# The id of an operation, which takes effect once however often it is sent.
+OPERATION_HEADER = "X-Holdfast-Operation"
+# The term that a component acts under, as its epoch and its scope.
+TERM_HEADER = "X-Holdfast-Term"
+# The certificate authorities that a client trusts, by the first part of their fingerprints.
+TRUST_HEADER = "X-Holdfast-Trust"
+FINGERPRINT_SHORT = 16

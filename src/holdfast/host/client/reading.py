@@ -13,14 +13,14 @@ import msgspec
 
 from holdfast.host.client import paths
 from holdfast.host.client.access import Access
-from holdfast.host.client.performing import Performer, demand_good
+from holdfast.host.client.retrying import Performer, demand_good
 from holdfast.host.client.transport import Transport
+from holdfast.model.encoding.resource_versions import complete_revision
+from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import Expired, Invalid, Missing, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.model.meta import AnyObject
 from holdfast.model.registry import kind_of_struct
-from holdfast.model.versions import complete_revision
-from holdfast.model.wire import decode_trusted
 from holdfast.observe.retry import DEFAULT_POLICY, Nature, RetryPolicy, Send
 
 PAGE = 500

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from holdfast.host.authentication import TENANT_GROUP
+from holdfast.host.server.authentication import TENANT_GROUP
+from holdfast.model.access.identity import SYSTEM_PREFIX
 from holdfast.model.errors import FieldError, Invalid
-from holdfast.model.identity import SYSTEM_PREFIX
 from holdfast.model.validation.names import is_name
 from holdfast.model.validation.text import is_token
 

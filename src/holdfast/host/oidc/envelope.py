@@ -2,8 +2,8 @@
 
 The header of a token is written by whoever sends it. It is asked for one thing, which of the keys
 that we have already is meant; the algorithm belongs to that key. PyJWT checks the signature
-(docs/adr/0102-oidc.md); documents are read by the strict reader of `model/guard`, since two readers
-that disagree about a claim that is given twice are a way in.
+(docs/adr/0102-oidc.md); documents are read by the strict reader of `model/encoding/json_guard`,
+since two readers that disagree about a claim that is given twice are a way in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import jwt
 import msgspec
 
-from holdfast.model import guard
+from holdfast.model.encoding import json_guard
 from holdfast.model.errors import Invalid
 
 RS256, ES256 = "RS256", "ES256"
@@ -77,7 +77,7 @@ def opened(text: str) -> Envelope:
 def _document(part: str) -> dict[str, Any]:
     try:
         data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-        found = guard.parse(data)
+        found = json_guard.parse(data)
     except (binascii.Error, ValueError, Invalid) as error:
         raise Refused("Malformed") from error
     if not isinstance(found, dict):

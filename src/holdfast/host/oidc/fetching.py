@@ -12,14 +12,15 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from holdfast.host.oidc import keys
 from holdfast.host.oidc.issuers import Issuers, KnownIssuer
-from holdfast.model import guard
+from holdfast.host.process.metrics import Labels, Metrics
+from holdfast.model.encoding import json_guard
 from holdfast.model.errors import Invalid
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -87,7 +88,7 @@ class Fetching:
             connector=aiohttp.TCPConnector(ssl=self._tls),
             timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
         ) as session:
-            document = guard.parse(await _get(session, issuer.rstrip("/") + DISCOVERY))
+            document = json_guard.parse(await _get(session, issuer.rstrip("/") + DISCOVERY))
             if not isinstance(document, dict) or document.get("issuer") != issuer:
                 raise Invalid(f"its discovery document is not that of {issuer}")
             where = document.get("jwks_uri")
@@ -121,3 +122,38 @@ def fetching(issuers: Issuers) -> list[Fetching]:
                 f"{error}"
             ) from error
     return found
+
+
+# What becomes of the tokens of issuers, and how old their keys are, for Prometheus.
+
+
+def count(metrics: Metrics, issuers: Issuers, tasks: Sequence[Fetching]) -> None:
+    """Add all of it to what the server counts. No label is chosen by who sends a token."""
+    metrics.gauges(
+        "oidc_tokens_total",
+        "Tokens of OpenID Connect issuers that were shown, by what became of them.",
+        ("issuer", "outcome"),
+        lambda: [(labels, count) for labels, count in issuers.outcomes.items()],
+        kind="counter",
+    )
+    metrics.gauges(
+        "oidc_keys_age_seconds",
+        "How long ago an OpenID Connect issuer told its keys; issuers that never did are left out.",
+        ("issuer",),
+        lambda: _ages(issuers),
+    )
+    metrics.gauges(
+        "oidc_fetch_failures_total",
+        "Times that the keys of an OpenID Connect issuer could not be fetched.",
+        ("issuer",),
+        lambda: [((it.issuer,), it.failures) for it in tasks],
+        kind="counter",
+    )
+
+
+def _ages(issuers: Issuers) -> Iterable[tuple[Labels, float]]:
+    now_s = time.monotonic()
+    for name, known in issuers.known.items():
+        age_s = known.keys.age_s(now_s)
+        if age_s is not None:
+            yield (name,), age_s

@@ -16,18 +16,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.authentication import (
+from holdfast.host.oidc import envelope
+from holdfast.host.oidc.config import RESERVED, Issuer
+from holdfast.host.oidc.envelope import Envelope, Refused
+from holdfast.host.oidc.keys import KeySet
+from holdfast.host.server.authentication import (
     TENANT_GROUP,
     IsRevoked,
     identity_of,
     never_revoked,
     refused_token,
 )
-from holdfast.host.oidc import envelope
-from holdfast.host.oidc.config import RESERVED, Issuer
-from holdfast.host.oidc.envelope import Envelope, Refused
-from holdfast.host.oidc.keys import KeySet
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.validation.access import GROUPS_MAX
 from holdfast.model.validation.text import is_token
 

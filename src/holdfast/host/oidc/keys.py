@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 
 from holdfast.host.oidc.envelope import ES256, RS256, Envelope, Refused
-from holdfast.model import guard
+from holdfast.model.encoding import json_guard
 from holdfast.model.errors import Invalid
 
 KEYS_MAX = 100
@@ -64,7 +64,7 @@ class KeySet:
 
 def parsed(data: bytes) -> Keys:
     """The keys of a key set that may sign tokens. Raises Invalid for what is no key set."""
-    document = guard.parse(data)
+    document = json_guard.parse(data)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list) or len(listed) > KEYS_MAX:
         raise Invalid(f"a key set must have `keys`, a list of at most {KEYS_MAX}")

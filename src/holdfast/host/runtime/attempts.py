@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.words import Attempt
-from holdfast.host.runtime import beneath
+from holdfast.agent.runtime_protocol import Attempt
+from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.records import (
     EXIT,
     RECORD_BYTES_MAX,
@@ -122,7 +122,7 @@ class Attempts:
         """The open directory of a replica. FileNotFoundError when it has none."""
         if not _UID.fullmatch(uid):
             raise Invalid(f"uid: {uid!r}: must be letters, digits, '-' and '_', at most 128")
-        with beneath.folder(self._root) as root, beneath.folder(uid, root) as replica:
+        with safe_paths.folder(self._root) as root, safe_paths.folder(uid, root) as replica:
             yield replica
 
     @contextmanager
@@ -130,7 +130,7 @@ class Attempts:
         """The open directory of an attempt. FileNotFoundError when it has none."""
         with (
             self.of_replica(attempt.uid) as replica,
-            beneath.folder(str(attempt.number), replica) as fd,
+            safe_paths.folder(str(attempt.number), replica) as fd,
         ):
             yield fd
 
@@ -138,25 +138,25 @@ class Attempts:
         """Make a directory that was not there. FileExistsError when there is one."""
         if not _UID.fullmatch(attempt.uid):
             raise Invalid(f"uid: {attempt.uid!r}: must be letters, digits, '-' and '_'")
-        with beneath.folder(self._root) as root:
-            beneath.make(attempt.uid, root, mode)
-            with beneath.folder(attempt.uid, root) as replica:
+        with safe_paths.folder(self._root) as root:
+            safe_paths.make(attempt.uid, root, mode)
+            with safe_paths.folder(attempt.uid, root) as replica:
                 # Others may pass through it, when the work's user is another, but see nothing.
                 os.fchmod(replica, mode)
                 os.mkdir(str(attempt.number), mode, dir_fd=replica)
-                with beneath.folder(str(attempt.number), replica) as fd:
+                with safe_paths.folder(str(attempt.number), replica) as fd:
                     os.fchmod(fd, mode)
 
     def uids(self) -> list[str]:
         """All replicas that have a directory. What else lies there is nobody's business."""
-        with beneath.folder(self._root) as root:
-            return sorted(name for name in beneath.folders(root) if _UID.fullmatch(name))
+        with safe_paths.folder(self._root) as root:
+            return sorted(name for name in safe_paths.folders(root) if _UID.fullmatch(name))
 
     def numbers(self, uid: str) -> list[int]:
         """The attempts of a replica, the latest first."""
         try:
             with self.of_replica(uid) as fd:
-                names = beneath.folders(fd)
+                names = safe_paths.folders(fd)
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
@@ -170,15 +170,15 @@ class Attempts:
         """Remove everything of a replica."""
         if not _UID.fullmatch(uid):
             raise Invalid(f"uid: {uid!r}: must be letters, digits, '-' and '_', at most 128")
-        with beneath.folder(self._root) as root:
-            beneath.remove(uid, root)
+        with safe_paths.folder(self._root) as root:
+            safe_paths.remove(uid, root)
 
     def prune(self, uid: str) -> None:
         """Remove attempts so old that nobody reads their logs, unless one of them still lives."""
         for number in self.numbers(uid)[1 + ENDED_KEPT :]:
             if not self.look(Attempt(uid, number)).is_alive:
                 with self.of_replica(uid) as fd:
-                    beneath.remove(str(number), fd)
+                    safe_paths.remove(str(number), fd)
 
     def look(self, attempt: Attempt) -> Seen:
         """What is there now. FileNotFoundError when the attempt has no directory."""
@@ -196,7 +196,7 @@ class Attempts:
     def record(self, attempt: Attempt, of: Exit) -> None:
         """Write down the end of work whose shim died before it could."""
         with self.of(attempt) as fd:
-            beneath.write_synced(EXIT, fd, exit_text(of).encode())
+            safe_paths.write_synced(EXIT, fd, exit_text(of).encode())
 
 
 def lock(fd: int) -> int | None:
@@ -215,7 +215,7 @@ def lock(fd: int) -> int | None:
 
 
 def _exit(fd: int) -> Exit | None:
-    text = beneath.read(EXIT, fd, RECORD_BYTES_MAX)
+    text = safe_paths.read(EXIT, fd, RECORD_BYTES_MAX)
     try:
         return parse_exit(text) if text is not None else None
     except (ValueError, KeyError):
@@ -224,7 +224,7 @@ def _exit(fd: int) -> Exit | None:
 
 
 def _state(fd: int) -> State | None:
-    text = beneath.read(STATE, fd, RECORD_BYTES_MAX)
+    text = safe_paths.read(STATE, fd, RECORD_BYTES_MAX)
     try:
         return parse_state(text) if text is not None else None
     except (ValueError, KeyError):
@@ -232,7 +232,7 @@ def _state(fd: int) -> State | None:
 
 
 def _choices(fd: int) -> Choices:
-    text = beneath.read(LAUNCH, fd, LAUNCH_BYTES_MAX)
+    text = safe_paths.read(LAUNCH, fd, LAUNCH_BYTES_MAX)
     try:
         return msgspec.json.decode(text, type=Choices) if text is not None else Choices()
     except msgspec.DecodeError:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.host.runtime import cgroups, containers
 from holdfast.host.runtime.attempts import WORK
+from holdfast.host.runtime.cgroups import groups
+from holdfast.host.runtime.containers import containers
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.starting import Place
 from holdfast.host.runtime.surroundings import PATH_DEFAULT, user
@@ -142,7 +143,7 @@ def prepare(
     choices, word, where = held.choices, "-", ("/", ".")
     folder = place.attempts.root.absolute() / held.attempt.uid / str(held.attempt.number)
     if choices.is_boxed:
-        name = cgroups.name(held.attempt)
+        name = groups.name(held.attempt)
         command = containers.inside(
             name, command, runtime=choices.oci_runtime, has_terminal=has_terminal, more=more
         )

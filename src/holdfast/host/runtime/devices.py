@@ -1,7 +1,8 @@
 """The devices of this machine: which there are, and what work that owns some of them is told.
 
-`host/facts` presents them to the servers; `starting` hands over those that a binding names. A
-device has a path where its file in /dev is known: then other work can be kept from it.
+`host/component/machine_facts` presents them to the servers; `starting` hands over those that a
+binding names. A device has a path where its file in /dev is known: then other work can be kept from
+it.
 """
 
 from __future__ import annotations

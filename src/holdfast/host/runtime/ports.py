@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol as Typed
 
-from holdfast.host.files import PRIVATE_FILE, private_directory
+from holdfast.host.process.files import PRIVATE_FILE, private_directory
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import Port, Protocol
 

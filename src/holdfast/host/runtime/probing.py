@@ -12,8 +12,9 @@ import os
 from contextlib import suppress
 from urllib.parse import quote
 
-from holdfast.agent.words import Probe, Probed
-from holdfast.host.runtime import beside, containers, containers_network, listeners
+from holdfast.agent.runtime_protocol import Probe, Probed
+from holdfast.host.runtime import beside, listeners
+from holdfast.host.runtime.containers import containers, network
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.starting import Place
 from holdfast.model.kinds.template import ExecAction, HttpAction
@@ -65,7 +66,7 @@ class Probing:
         """A container is asked itself: who publishes its ports answers before it does."""
         if not held.choices.is_boxed or held.state is None:
             return self._address
-        found = containers_network.address_in(held.state.work.pid, containers.BOX)
+        found = network.address_in(held.state.work.pid, containers.BOX)
         return found or self._address
 
 

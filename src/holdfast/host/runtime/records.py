@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from holdfast.agent.words import DEADLINE_PASSED
+from holdfast.agent.runtime_protocol import DEADLINE_PASSED
 from holdfast.model.kinds.replica import Process
 from holdfast.model.time import timestamp
 

@@ -29,7 +29,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.host.files import PRIVATE_FILE, private_directory, write_private
+from holdfast.host.process.files import PRIVATE_FILE, private_directory, write_private
 from holdfast.model.errors import FieldError, Invalid, Unavailable
 
 TABLE = Path("/var/lib/holdfast/run-as")

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.agent.words import (
+from holdfast.agent.runtime_protocol import (
     Attempt,
     Clear,
     Exited,
@@ -30,21 +30,20 @@ from holdfast.agent.words import (
     NotLaunched,
     Probe,
 )
-from holdfast.host import clock
-from holdfast.host.runtime import openat2, secret_files, shim_binary
+from holdfast.host.process import clock
 from holdfast.host.runtime import ports as free_ports
+from holdfast.host.runtime import safe_paths, secret_files, shim_binary
 from holdfast.host.runtime.attempts import Attempts, Choices
-from holdfast.host.runtime.cgroups_found import find as find_groups
-from holdfast.host.runtime.confining import confinement
-from holdfast.host.runtime.containers_awaited import Images
-from holdfast.host.runtime.ended_logs import EndedLogs
-from holdfast.host.runtime.held import Held
-from holdfast.host.runtime.keeping import Keeping
-from holdfast.host.runtime.line import open_line
+from holdfast.host.runtime.cgroups.detect import find as find_groups
+from holdfast.host.runtime.confinement import confinement
+from holdfast.host.runtime.containers.image_waits import Images
+from holdfast.host.runtime.held import Held, open_line
+from holdfast.host.runtime.job_queue import Lanes, Turns
+from holdfast.host.runtime.logs.ended import EndedLogs
 from holdfast.host.runtime.probing import Probing
 from holdfast.host.runtime.service_tokens import FetchToken, TokenFiles
 from holdfast.host.runtime.starting import Options, Place, StartedBefore, start
-from holdfast.host.runtime.turns import Lanes, Turns
+from holdfast.host.runtime.supervisor import Keeping
 from holdfast.model.errors import HoldfastError, InvariantBroken, Unavailable, invariant
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import Runtime as RuntimeKind
@@ -108,7 +107,7 @@ class Runtime:
     ) -> None:
         """Find the shim and be ready. Unavailable when this machine cannot run work."""
         self._post, self._fail = post, fail
-        await self._in_thread(openat2.check)
+        await self._in_thread(safe_paths.check)
         program = await self._in_thread(shim_binary.find, self._isolation)
         await self._in_thread(self._attempts.prepare)
         options, boot = self._options, clock.boot_id()

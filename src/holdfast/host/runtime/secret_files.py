@@ -24,8 +24,8 @@ from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.agent.words import Attempt
-from holdfast.host.runtime import beneath
+from holdfast.agent.runtime_protocol import Attempt
+from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.attempts import Attempts
 from holdfast.host.runtime.surroundings import PATH_DEFAULT
 from holdfast.model.errors import Invalid, Unavailable
@@ -81,14 +81,14 @@ class SecretFiles:
 
     def _put(self, path: Path, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
         attempt = path.parent.parent
-        with self._alone, beneath.folder(path.parent) as fd:
+        with self._alone, safe_paths.folder(path.parent) as fd:
             taken, size = self._taken_by(attempt.parent), _pages(len(content))
             if sum(taken.values()) + size > TENANT_BYTES_MAX:
                 raise Unavailable(
                     f"the files from Secrets of tenant {attempt.parent.name} on this node would "
                     f"exceed {TENANT_BYTES_MAX >> 20}Mi: use smaller Secrets or fewer replicas"
                 )
-            beneath.write_new(path.name, fd, content, mode, owner)
+            safe_paths.write_new(path.name, fd, content, mode, owner)
             taken[attempt.name] = taken.get(attempt.name, 0) + size
 
     def _taken_by(self, tenant: Path) -> dict[str, int]:
@@ -125,8 +125,8 @@ class SecretFiles:
         for tenant in self._tenants():
             name = f"{attempt.uid}-{attempt.number}"
             try:
-                with self._alone, beneath.folder(self._folder / tenant) as fd:
-                    beneath.remove(name, fd)
+                with self._alone, safe_paths.folder(self._folder / tenant) as fd:
+                    safe_paths.remove(name, fd)
                     self._taken.get(tenant, {}).pop(name, None)
             except OSError as error:
                 _log.warning("secret files of %s are left for the next look: %s", attempt, error)

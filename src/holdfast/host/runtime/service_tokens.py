@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.words import Attempt, Launch, Sealed
-from holdfast.host.runtime import beneath
+from holdfast.agent.runtime_protocol import Attempt, Launch, Sealed
+from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.attempts import WORK, Attempts, Choices
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.secret_files import SecretFiles
@@ -146,7 +146,7 @@ class TokenFiles:
             kept, whose = self.kept, (choices.namespace, attempt)
             if kept is not None and kept.replace(kept.path(*whose, file), text):
                 continue
-            with self._attempts.of(attempt) as fd, beneath.folder(WORK, fd) as work:
+            with self._attempts.of(attempt) as fd, safe_paths.folder(WORK, fd) as work:
                 found = os.fstat(work)
                 owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 else None
                 put_in_place(file, work, text, owner)
@@ -157,7 +157,7 @@ def put_in_place(name: str, at: int, content: bytes, owner: tuple[int, int] | No
     # A name that the work cannot guess, and so not take before us.
     draft = f".{name}.{secrets.token_hex(8)}"
     try:
-        beneath.write_new(draft, at, content, MODE, owner)
+        safe_paths.write_new(draft, at, content, MODE, owner)
         os.rename(draft, name, src_dir_fd=at, dst_dir_fd=at)
     except OSError:
         with suppress(FileNotFoundError):

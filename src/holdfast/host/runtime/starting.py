@@ -16,27 +16,18 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.words import Launch
-from holdfast.host.runtime import (
-    beneath,
-    cgroups_found,
-    containers,
-    containers_network,
-    containers_runc,
-    containers_spec,
-    devices,
-    disk,
-    limits,
-    limits_closing,
-    unsealing,
-)
+from holdfast.agent.runtime_protocol import Launch
+from holdfast.host.runtime import devices, safe_paths, unsealing
 from holdfast.host.runtime.attempts import LAUNCH, TMP, WORK, Attempts, Choices, lock
-from holdfast.host.runtime.cgroups import Cgroups
-from holdfast.host.runtime.confining import Confinement, Rules
-from holdfast.host.runtime.containers_images import Image
-from holdfast.host.runtime.containers_network import Network
+from holdfast.host.runtime.cgroups import detect, disk, limits, removal
+from holdfast.host.runtime.cgroups.groups import Cgroups
+from holdfast.host.runtime.confinement import Confinement, Rules
+from holdfast.host.runtime.containers import containers, oci_spec, runc
+from holdfast.host.runtime.containers import network as containers_network
+from holdfast.host.runtime.containers.image_stores import BYTES_MAX
+from holdfast.host.runtime.containers.images import Image
+from holdfast.host.runtime.containers.network import Network
 from holdfast.host.runtime.devices import LocalDevice
-from holdfast.host.runtime.image_stores import BYTES_MAX
 from holdfast.host.runtime.run_as import BLOCK
 from holdfast.host.runtime.secret_files import SecretFiles
 from holdfast.host.runtime.shim_binary import ShimProgram
@@ -76,7 +67,7 @@ class Options(msgspec.Struct, frozen=True):
     sandbox_runtime: the program that runs containers of work that is to be sandboxed.
     """
 
-    cgroup: str = msgspec.field(default_factory=cgroups_found.default_parent)
+    cgroup: str = msgspec.field(default_factory=detect.default_parent)
     pids_max: int = limits.PIDS_MAX
     devices: tuple[LocalDevice, ...] = ()
     images: tuple[Path, ...] = ()
@@ -166,12 +157,12 @@ def start(
             bounds = {"limits": told, "disk_bytes": most, "disk_aside_bytes": aside}
             how = {"runs_as": word, "oci_runtime": runtime}
             chosen = msgspec.structs.replace(choices, **how, **bounds)
-            beneath.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
+            safe_paths.write_new(LAUNCH, fd, msgspec.json.encode(chosen), 0o600)
             owner = _owner(runs_as, first)
             _furnish(of, fd, owner, place.secret_files)
             if confined:
                 _make_folder(TMP, SHARED, fd, owner)
-            with beneath.folder(WORK, fd) as work, _inside(of.template, work, owner) as cwd:
+            with safe_paths.folder(WORK, fd) as work, _inside(of.template, work, owner) as cwd:
                 # The shim follows no links.
                 folder = attempts.root.resolve() / of.attempt.uid / str(of.attempt.number)
                 paths = _paths(of, place, folder / WORK) if confined else ()
@@ -197,7 +188,7 @@ def _runtime(of: Launch, place: Place, image: Image | None) -> str:
         return ""
     if image is None:
         raise Unavailable("isolation sandboxed is asked for, and the work is a process")
-    return containers_runc.sandbox(place.options.sandbox_runtime)
+    return runc.sandbox(place.options.sandbox_runtime)
 
 
 def _runs_as(of: Launch, confined: Confinement | None, image: Image | None) -> User | None:
@@ -217,7 +208,7 @@ def _found(
 ) -> Surroundings:
     """What the shim is to run, and its variables."""
     folder = place.attempts.root.absolute() / of.attempt.uid / str(of.attempt.number)
-    seen = str(folder / WORK) if box is None else containers_spec.DIRECTORY
+    seen = str(folder / WORK) if box is None else oci_spec.DIRECTORY
     given = devices.variables(place.options.devices, of.devices)
     found = surroundings(of, place.node, seen, ports, runs_as.home if runs_as else "", given)
     if box is None:
@@ -297,7 +288,7 @@ def _limited(
         with place.groups.entrances(of.attempt) as entrances:
             yield told, entrances
     except BaseException:
-        limits_closing.remove(place.groups, of.attempt)
+        removal.remove(place.groups, of.attempt)
         if place.secret_files is not None:
             place.secret_files.remove(of.attempt)
         raise
@@ -312,7 +303,7 @@ def _make_room(of: Launch, attempts: Attempts, mode: int) -> None:
             raise StartedBefore(f"attempt {of.attempt.number} of {of.name}") from None
         # An agent died between making the directory and starting the shim.
         with attempts.of_replica(of.attempt.uid) as replica:
-            beneath.remove(str(of.attempt.number), replica)
+            safe_paths.remove(str(of.attempt.number), replica)
         attempts.make(of.attempt, mode)
 
 
@@ -324,13 +315,13 @@ def _furnish(
 ) -> None:
     """Put the template's files into the work's own directory, those from Secrets by a link."""
     _make_folder(WORK, PRIVATE, fd, owner)
-    with beneath.folder(WORK, fd) as work:
+    with safe_paths.folder(WORK, fd) as work:
         for file in of.template.files:
-            *above, name = beneath.parts(file.path, "files.path")
+            *above, name = safe_paths.parts(file.path, "files.path")
             content, mode = unsealing.content(file, of.secrets), unsealing.mode(file)
-            with beneath.descend(above, work, owner) as where:
+            with safe_paths.descend(above, work, owner) as where:
                 if kept is None or file.secret is None:
-                    beneath.write_new(name, where, content, mode, owner)
+                    safe_paths.write_new(name, where, content, mode, owner)
                     continue
                 target = kept.path(of.namespace, of.attempt, file.path)
                 kept.write(target, content, mode, owner)
@@ -339,16 +330,16 @@ def _furnish(
 
 def _make_folder(name: str, mode: int, at: int, owner: tuple[int, int] | None) -> None:
     os.mkdir(name, PRIVATE, dir_fd=at)
-    with beneath.folder(name, at) as fd:
+    with safe_paths.folder(name, at) as fd:
         os.fchmod(fd, mode)
         if owner is not None:
             os.fchown(fd, *owner)
 
 
-def _inside(of: Template, work: int, owner: tuple[int, int] | None) -> beneath.Folder:
+def _inside(of: Template, work: int, owner: tuple[int, int] | None) -> safe_paths.Folder:
     """The open working directory, made where the files did not make it."""
-    names = beneath.parts(of.working_dir, "workingDir") if of.working_dir else []
-    return beneath.descend(names, work, owner)
+    names = safe_paths.parts(of.working_dir, "workingDir") if of.working_dir else []
+    return safe_paths.descend(names, work, owner)
 
 
 def _text(content: bytes) -> int:

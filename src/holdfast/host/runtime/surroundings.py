@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.agent.words import Launch
+from holdfast.agent.runtime_protocol import Launch
 from holdfast.host.runtime import unsealing
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.template import Template

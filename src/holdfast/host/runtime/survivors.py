@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.agent.words import Attempt
+from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.records import Identity, State
 from holdfast.host.runtime.surroundings import DIRECTORY, MARK
 

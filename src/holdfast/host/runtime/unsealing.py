@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from holdfast.agent.words import Sealed
+from holdfast.agent.runtime_protocol import Sealed
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.template import EnvVar, File
 

@@ -1,7 +1,7 @@
 """AdmissionPolicy: an operator's own rules for what tenants write.
 
 One for each tenant, by its name, and one for all tenants, by the name of the system namespace.
-`model/admission_rules` says what a rule comes to.
+`model/access/admission_rules` says what a rule comes to.
 """
 
 from __future__ import annotations

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.model.meta import (
-    Condition,
-    Object,
-    Part,
-    Quantity,
-    Revision,
-    Seconds,
-    Timestamp,
-)
+from holdfast.model.meta import Condition, Object, Part, Quantity, Revision, Seconds, Timestamp
 
 
 class OverrideType(StrEnum):

@@ -1,7 +1,7 @@
 """Where a replica may run and where it would rather run.
 
 The hard rules here (regions, zones, residency, expressions, tolerations, pools) are judged by
-`model/placing.py`, the soft ones only ever rank candidates.
+`model/placement/placement_rules.py`, the soft ones only ever rank candidates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.model.meta import Count, Part, Seconds
-from holdfast.model.selectors import Expression, LabelSelector
+from holdfast.model.selection.selectors import Expression, LabelSelector
 
 Weight = Annotated[int, Meta(ge=1, le=100)]
 

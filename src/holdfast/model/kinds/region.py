@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.model.kinds.node import Protection
-from holdfast.model.meta import Condition, Object, Part
+from holdfast.model.meta import Condition, Object, Part, Quantity, Revision, Timestamp
 
 
 class Pool(Part, frozen=True):
@@ -52,3 +52,51 @@ class Region(Object, frozen=True, kw_only=True, tag="Region"):
 
     spec: RegionSpec = RegionSpec()
     status: RegionStatus = RegionStatus()
+
+
+# Grant: the part of a tenant's quota that a region may spend alone, until it expires.
+
+
+class GrantSpec(Part, frozen=True):
+    """The budget. The sum of all outstanding grants never exceeds the quota.
+
+    tenant: whose quota it is cut from.
+    region: who may spend it.
+    guaranteed: for ordinary work, by resource.
+    recovery: only for recovering lost work, by resource.
+    temporary: for placements made while cut off, by resource.
+    expires: after this nothing new may be placed on it.
+    serial: grows with each renewal; an older one never replaces a newer.
+    """
+
+    tenant: str
+    region: str
+    expires: Timestamp
+    guaranteed: dict[str, Quantity] = {}
+    recovery: dict[str, Quantity] = {}
+    temporary: dict[str, Quantity] = {}
+    serial: Revision = 0
+
+
+class GrantStatus(Part, frozen=True):
+    """What the region says of it.
+
+    accepted_serial: the serial that the region acts under.
+    spent: by budget and resource.
+    conditions: each type has one writer.
+    """
+
+    accepted_serial: Revision = 0
+    spent: dict[str, dict[str, str]] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Grant(Object, frozen=True, kw_only=True, tag="Grant"):
+    """A region's budget for one tenant.
+
+    spec: the budget.
+    status: what the region says of it.
+    """
+
+    spec: GrantSpec
+    status: GrantStatus = GrantStatus()

@@ -5,16 +5,7 @@ from __future__ import annotations
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Template
 from holdfast.model.lifecycle import Cause, Stage, State
-from holdfast.model.meta import (
-    Condition,
-    Count,
-    Int,
-    Millis,
-    Object,
-    Part,
-    Revision,
-    Timestamp,
-)
+from holdfast.model.meta import Condition, Count, Int, Millis, Object, Part, Revision, Timestamp
 
 
 class DeviceShare(Part, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.replica import DeviceShare
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.meta import Condition, Count, Int, Object, Part, Revision, Timestamp
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Resources
-from holdfast.model.meta import Condition, Object, Part
+from holdfast.model.meta import Condition, Count, Object, Part, Quantity
 
 # What may lie in a tenant's namespace, in the order in which it goes with its tenant; replicas go
 # with their workloads. Whoever empties a namespace may remove these, and looks for these.
@@ -93,3 +96,118 @@ class Tenant(Object, frozen=True, kw_only=True, tag="Tenant"):
 
     spec: TenantSpec = TenantSpec()
     status: TenantStatus = TenantStatus()
+
+
+# Quota: how much a tenant may have committed at once.
+#
+# Its usage is not here but in the quota ledger.
+
+
+class CapacityClass(StrEnum):
+    """How firm capacity is. Classes are never added to each other.
+
+    HARD is committed and reserved, RECLAIMABLE may be preempted, SOFT is only expected and backs
+    no commitment.
+    """
+
+    HARD = "hard"
+    RECLAIMABLE = "reclaimable"
+    SOFT = "soft"
+
+
+class ObjectCaps(Part, frozen=True):
+    """How many objects the tenant may have; absent means the plane's default.
+
+    workloads: workloads.
+    replicas: replicas in any state but Released.
+    pending: replicas that wait for a place.
+    objects: everything together.
+    bytes: what was written into all of them together, statuses and records of the server not
+        counted.
+    """
+
+    workloads: Count | None = None
+    replicas: Count | None = None
+    pending: Count | None = None
+    objects: Count | None = None
+    bytes: Count | None = None
+
+
+class QuotaSpec(Part, frozen=True):
+    """Limits. A resource that is not named is not limited.
+
+    cohort: tenants of one cohort lend each other what they do not use; by default a tenant stands
+        alone.
+    hard: nominal amounts of committed capacity, by resource.
+    reclaimable: nominal amounts for work that may be preempted, by resource.
+    borrowing: how much may be borrowed from the cohort on top of the hard nominal amounts, by
+        resource.
+    priority_classes: budgets, by priority class and resource: the most that all work of the class
+        may have together, whatever else is free. A class that is not named has no budget.
+    objects: how many objects the tenant may have.
+    requests_per_second: how many API requests a second the tenant may make.
+    write_bytes_per_second: how many bytes a second the tenant's requests may write, each object
+        counted whole; absent means the plane's default.
+    """
+
+    cohort: str = ""
+    hard: dict[str, Quantity] = {}
+    reclaimable: dict[str, Quantity] = {}
+    borrowing: dict[str, Quantity] = {}
+    priority_classes: dict[str, dict[str, Quantity]] = {}
+    objects: ObjectCaps = ObjectCaps()
+    requests_per_second: Count | None = None
+    write_bytes_per_second: Count | None = None
+
+
+class QuotaStatus(Part, frozen=True):
+    """What is known of a quota besides what is stated.
+
+    used: by class and resource, as the ledger has it when the Quota is read. It is not stored.
+    conditions: each type has one writer.
+    """
+
+    used: dict[str, dict[str, str]] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Quota(Object, frozen=True, kw_only=True, tag="Quota"):
+    """How much a tenant may have committed at once. One per tenant counts: the one named `default`.
+
+    spec: the limits.
+    status: a copy of the ledger for people.
+    """
+
+    spec: QuotaSpec = QuotaSpec()
+    status: QuotaStatus = QuotaStatus()
+
+
+# PriorityClass: how urgent work is, and who may say so.
+
+
+class PriorityClassSpec(Part, frozen=True):
+    """What the class means.
+
+    value: higher goes first.
+    urgent: use the fast lane of the queue.
+    capacity_class: hard work is charged as committed capacity, reclaimable work may be preempted.
+    preempts: whether it may push out less important work.
+    allowed_tenants: the only tenants that may use it; empty means all.
+    description: for people.
+    """
+
+    value: Annotated[int, Meta(ge=-1_000_000, le=1_000_000_000)] = 0
+    urgent: bool = False
+    capacity_class: CapacityClass = CapacityClass.HARD
+    preempts: bool = False
+    allowed_tenants: tuple[str, ...] = ()
+    description: str = ""
+
+
+class PriorityClass(Object, frozen=True, kw_only=True, tag="PriorityClass"):
+    """How urgent work is, and who may say so. The class `default` is used where none is named.
+
+    spec: what the class means.
+    """
+
+    spec: PriorityClassSpec = PriorityClassSpec()

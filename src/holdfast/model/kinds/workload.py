@@ -425,3 +425,30 @@ class Workload(Object, frozen=True, kw_only=True, tag="Workload"):
 
     spec: WorkloadSpec
     status: WorkloadStatus = WorkloadStatus()
+
+
+# WorkloadRevision: one template that a workload once had, so that it can be had again.
+
+
+class WorkloadRevisionSpec(Part, frozen=True):
+    """The template as it was. It never changes.
+
+    workload: whose template.
+    number: which in order.
+    digest: of the template, so that going back makes no new revision.
+    template: the template.
+    """
+
+    workload: str
+    number: Revision
+    digest: str
+    template: Template
+
+
+class WorkloadRevision(Object, frozen=True, kw_only=True, tag="WorkloadRevision"):
+    """One template that a workload once had.
+
+    spec: the template as it was.
+    """
+
+    spec: WorkloadRevisionSpec

@@ -6,18 +6,24 @@ import base64
 import binascii
 import re
 
-from holdfast.model.identity import SYSTEM_PREFIX
-from holdfast.model.kinds.revocation import Revocation
-from holdfast.model.kinds.role import Role, RoleBinding, Rule, Subject
+from holdfast.model.access.credential_life import revocation_name
+from holdfast.model.access.identity import SYSTEM_PREFIX
+from holdfast.model.access.rights import IMPERSONATE
+from holdfast.model.kinds.access import (
+    Revocation,
+    Role,
+    RoleBinding,
+    Rule,
+    Subject,
+    Token,
+    TokenPurpose,
+)
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.token import Token, TokenPurpose
 from holdfast.model.registry import SYSTEM_NAMESPACE
-from holdfast.model.revocations import revocation_name
-from holdfast.model.rights import IMPERSONATE
 from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import Place
 from holdfast.model.validation.moments import after_creation, in_order
-from holdfast.model.validation.secret_keys import secret_key
+from holdfast.model.validation.names import secret_key
 
 RULES_MAX = 256
 LIST_MAX = 256

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import inspect
 
 from holdfast.model import quantity
-from holdfast.model.admission_rules import ANY, PATH_MAX, RESOURCES, Step, steps
+from holdfast.model.access.admission_rules import ANY, PATH_MAX, RESOURCES, Step, steps
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model.kinds.grant import Grant
-from holdfast.model.kinds.quota import ObjectCaps, Quota, QuotaSpec
+from holdfast.model.kinds.region import Grant
+from holdfast.model.kinds.tenant import ObjectCaps, Quota, QuotaSpec
 from holdfast.model.validation import amounts, names
 from holdfast.model.validation.findings import Place
 from holdfast.model.validation.moments import after_creation

@@ -14,7 +14,7 @@ from holdfast.model.kinds.placement import (
     Toleration,
     TolerationOperator,
 )
-from holdfast.model.selectors import Expression, LabelSelector, Operator
+from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
 from holdfast.model.validation import names
 from holdfast.model.validation.findings import Place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
-from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.kinds.workload import WorkloadRevision
 from holdfast.model.lifecycle import State, owners
 from holdfast.model.quantity import MILLI
 from holdfast.model.validation import amounts, names, text

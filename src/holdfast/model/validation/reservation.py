@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.model.errors import Missing
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.registry import kind_named
 from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import Place

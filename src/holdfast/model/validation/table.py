@@ -8,28 +8,22 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import FieldError, invariant
+from holdfast.model.kinds.access import Revocation, Role, RoleBinding, Token
 from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
 from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.event import Event
-from holdfast.model.kinds.grant import Grant
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.override import Override
-from holdfast.model.kinds.priorityclass import PriorityClass
-from holdfast.model.kinds.quota import Quota
-from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.region import Grant, Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
-from holdfast.model.kinds.revocation import Revocation
-from holdfast.model.kinds.role import Role, RoleBinding
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.secret import Secret
-from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.kinds.token import Token
-from holdfast.model.kinds.workload import Workload
-from holdfast.model.kinds.workloadrevision import WorkloadRevision
+from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
+from holdfast.model.kinds.workload import Workload, WorkloadRevision
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of
 from holdfast.model.validation import (
@@ -47,8 +41,12 @@ from holdfast.model.validation import (
     workload,
 )
 from holdfast.model.validation.findings import Findings, Place
-from holdfast.model.validation.metadata import conditions, metadata
-from holdfast.model.validation.update import immutable_fields, metadata_update
+from holdfast.model.validation.metadata import (
+    conditions,
+    immutable_fields,
+    metadata,
+    metadata_update,
+)
 
 # The argument is an object of the row's kind; a table of rows cannot say so in a type.
 Check = Callable[[Any, Place], None]

@@ -30,8 +30,8 @@ from holdfast.model.kinds.template import (
 from holdfast.model.quantity import MILLI, Resource
 from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import Place
+from holdfast.model.validation.names import secret_key
 from holdfast.model.validation.placement import placement
-from holdfast.model.validation.secret_keys import secret_key
 
 ENV_MAX = 512
 FILES_MAX = 128

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.model.kinds.priorityclass import PriorityClass
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.region import Region
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Tenant
 from holdfast.model.quantity import Resource
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.validation import amounts, names, text

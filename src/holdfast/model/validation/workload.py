@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.model import cron, indexes, portions
+from holdfast.model import cron, indexes
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import (
@@ -23,6 +23,7 @@ from holdfast.model.kinds.workload import (
     WorkloadSpec,
     WorkloadType,
 )
+from holdfast.model.placement import disruption
 from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import Place
 from holdfast.model.validation.template import template
@@ -136,9 +137,9 @@ def _cron(at: Place, spec: WorkloadSpec) -> None:
 
 
 def _portion(at: Place, value: int | str) -> bool:
-    if portions.is_portion(value):
+    if disruption.is_portion(value):
         return True
-    at.wrong(value, portions.RULE)
+    at.wrong(value, disruption.RULE)
     return False
 
 
@@ -150,9 +151,9 @@ def _rollout(at: Place, spec: WorkloadSpec) -> None:
         return
     missing, surge = rollout.max_unavailable, rollout.max_surge
     good = [_portion(at["maxUnavailable"], missing), _portion(at["maxSurge"], surge)]
-    if spec.type is WorkloadType.PER_NODE and all(good) and not portions.is_nothing(surge):
+    if spec.type is WorkloadType.PER_NODE and all(good) and not disruption.is_nothing(surge):
         at["maxSurge"].wrong(surge, "must be 0 for PerNode: a node has one replica at a time")
-    if all(good) and portions.is_nothing(missing) and portions.is_nothing(surge):
+    if all(good) and disruption.is_nothing(missing) and disruption.is_nothing(surge):
         at["maxUnavailable"].wrong(missing, "must not be 0 where maxSurge is 0: nothing could move")
     if rollout.strategy is RolloutStrategy.RECREATE and spec.disruption is not None:
         rule = "must not be Recreate, which takes all away at once, where a disruption budget is"
@@ -173,7 +174,7 @@ def _canary(at: Place, rollout: Rollout) -> None:
         place = at[index]["portion"]
         if not _portion(place, step.portion):
             continue
-        if portions.is_nothing(step.portion):
+        if disruption.is_nothing(step.portion):
             place.wrong(step.portion, "must be more than 0")
         elif before is not None and not _may_follow(before, step.portion):
             place.wrong(step.portion, "must be more than the step before")
@@ -184,7 +185,7 @@ def _may_follow(before: int | str, after: int | str) -> bool:
     """Numbers and percentages cannot be compared before the count is known."""
     if isinstance(before, int) != isinstance(after, int):
         return True
-    first, second = (portions.portion(value, 100, round_up=True) for value in (before, after))
+    first, second = (disruption.portion(value, 100, round_up=True) for value in (before, after))
     return first < second
 
 

@@ -6,7 +6,7 @@ once, as codes; a property test holds the two together. The order goes from what
 to what is dear and passes: a node is counted under the first reason that rules it out, and the node
 that got furthest is the nearest miss.
 
-What depends on where other replicas are (`propose/company.py`) comes after all of these.
+What depends on where other replicas are (`propose/topology/affinity.py`) comes after all of these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.model.refusal import Refusal
-from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters import (
     isolation,
     labels,
@@ -28,7 +29,6 @@ from holdfast.propose.filters import (
     taints,
     tenancy,
 )
-from holdfast.propose.view import Candidate, View, Work
 
 Rule = Callable[[Work, Candidate], Refusal | None]
 # For each of these rows 0, or the place of the reason from 1; None where it rules out no node.

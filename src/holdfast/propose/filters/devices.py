@@ -12,12 +12,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.fit import DeviceDemand, choose_devices, suits
 from holdfast.model.ledger import DeviceSlot
+from holdfast.model.placement.fit import DeviceDemand, choose_devices, suits
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Bools, Codes, Level, Rows
+from holdfast.observe.node_columns import Bools, Codes, Level, Rows
+from holdfast.propose.decision_view import View, Work
 from holdfast.propose.filters.tables import table_of
-from holdfast.propose.view import View, Work
 
 # Devices that the widest nodes have, at different times.
 WIDTHS_MAX = 64

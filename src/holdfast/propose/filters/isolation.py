@@ -11,16 +11,16 @@ import numpy as np
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Runtime
 from holdfast.model.ledger import Gate
-from holdfast.model.placing import (
+from holdfast.model.placement.placement_rules import (
     isolation_refusal,
     isolation_wanted,
     neighbour_refusal,
     policy_refusal,
 )
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters.tables import code_of, table_of
-from holdfast.propose.view import Candidate, View, Work
 
 REASONS = (
     Reason.ISOLATION_TOO_WEAK,

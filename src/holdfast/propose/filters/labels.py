@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.model.placing import labels_of, selector_refusal
+from holdfast.model.placement.placement_rules import labels_of, selector_refusal
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selectors import Expression, Operator, holds
-from holdfast.observe.columns import Bools, Codes, Level, Rows
-from holdfast.propose.view import Candidate, View, Work
+from holdfast.model.selection.selectors import Expression, Operator, holds
+from holdfast.observe.node_columns import Bools, Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 
 REASONS = (Reason.SELECTOR_MISMATCH,)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.ledger import Gate
-from holdfast.model.placing import gate_refusal
+from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes, Level, Rows, gate_number
+from holdfast.observe.node_columns import Codes, Level, Rows, gate_number
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters.tables import code_of
-from holdfast.propose.view import Candidate, View, Work
 
 REASONS = (Reason.NODE_NOT_READY, Reason.NODE_DRAINING, Reason.NODE_CORDONED)
 

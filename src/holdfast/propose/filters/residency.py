@@ -5,11 +5,11 @@ A region or tenant that this picture lacks keeps the work waiting until it is to
 
 from __future__ import annotations
 
-from holdfast.model.placing import residency_refusal
+from holdfast.model.placement.placement_rules import residency_refusal
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters.tables import code_of, table_of
-from holdfast.propose.view import Candidate, View, Work
 
 REASONS = (Reason.RESIDENCY_UNKNOWN, Reason.RESIDENCY_FORBIDDEN)
 

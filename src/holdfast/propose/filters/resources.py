@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.model.fit import claim
+from holdfast.model.placement.fit import claim
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters.devices import device_codes
-from holdfast.propose.view import Candidate, View, Work
 
 REASONS = (
     *(Reason.NODE_FULL, Reason.PORT_TAKEN, Reason.PORT_NOT_OFFERED),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.model.refusal import Refusal
-from holdfast.observe.columns import Codes, Level, Rows
-from holdfast.propose.view import Candidate, View, Work
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 
 
 def shunned(work: Work, candidate: Candidate) -> Refusal | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.model.ledger import Gate
-from holdfast.model.placing import site_refusal
+from holdfast.model.placement.placement_rules import site_refusal
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters.tables import code_of, table_of
-from holdfast.propose.view import Candidate, View, Work
 
 REASONS = (Reason.REGION_MISMATCH, Reason.ZONE_MISMATCH, Reason.POOL_MISMATCH)
 

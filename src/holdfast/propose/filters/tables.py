@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes
-from holdfast.propose.view import Work
+from holdfast.observe.node_columns import Codes
+from holdfast.propose.decision_view import Work
 
 V = TypeVar("V")
 

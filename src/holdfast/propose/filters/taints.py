@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.ledger import Gate
-from holdfast.model.placing import taint_refusal
+from holdfast.model.placement.placement_rules import taint_refusal
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters.tables import code_of, table_of
-from holdfast.propose.view import Candidate, View, Work
 
 REASONS = (Reason.TAINTED,)
 

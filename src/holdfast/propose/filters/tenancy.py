@@ -9,11 +9,11 @@ import numpy as np
 
 from holdfast.model.kinds.node import Protection
 from holdfast.model.kinds.region import Region
-from holdfast.model.placing import protection_refusal
+from holdfast.model.placement.placement_rules import protection_refusal
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.columns import Codes, Level, Rows
+from holdfast.observe.node_columns import Codes, Level, Rows
+from holdfast.propose.decision_view import Candidate, View, Work
 from holdfast.propose.filters.tables import code_of, table_of
-from holdfast.propose.view import Candidate, View, Work
 
 REASONS = (Reason.TENANCY_FORBIDDEN, Reason.PROTECTED_CAPACITY)
 

@@ -10,8 +10,8 @@ docs/gpu-packing.md says why it scores as it does.
 
 from __future__ import annotations
 
-from holdfast.propose.gpu.columns import Columns, Demand, GpuNode
-from holdfast.propose.gpu.mix import TYPICAL_MAX, LearnedMix, Mix, Typical, typical_mix
+from holdfast.propose.gpu.class_columns import Columns, Demand, GpuNode
+from holdfast.propose.gpu.demand_mix import TYPICAL_MAX, LearnedMix, Mix, Typical, typical_mix
 from holdfast.propose.gpu.policies import SCORE_MAX, UNFIT, BestFit, Fgd, Policy, Ranking, Sparing
 from holdfast.propose.gpu.pools import Pool, Pools
 

@@ -19,8 +19,8 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from holdfast.propose.gpu.columns import Columns, Demand, Floats, Ints
-from holdfast.propose.gpu.mix import Mix
+from holdfast.propose.gpu.class_columns import Columns, Demand, Floats, Ints
+from holdfast.propose.gpu.demand_mix import Mix
 from holdfast.propose.gpu.usable import ROWS_AT_ONCE, Usable, Worth
 
 SCORE_MAX = 100.0

@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model import fit
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.model.kinds.template import Template
+from holdfast.model.placement import fit
 from holdfast.model.quantity import Resource
-from holdfast.observe import columns as fleets
-from holdfast.propose.gpu.columns import (
+from holdfast.observe import node_columns as fleets
+from holdfast.propose.gpu.class_columns import (
     AMOUNT_MAX,
     DEVICES_MAX,
     NOBODY,
@@ -29,7 +29,7 @@ from holdfast.propose.gpu.columns import (
     Demand,
     GpuNode,
 )
-from holdfast.propose.gpu.mix import TYPICAL_MAX, LearnedMix, Mix, typical_mix
+from holdfast.propose.gpu.demand_mix import TYPICAL_MAX, LearnedMix, Mix, typical_mix
 from holdfast.propose.gpu.policies import UNFIT, Policy, Ranking
 
 # Classes of devices that are packed. What a plane has beyond them is placed without a thought for

@@ -16,7 +16,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from holdfast.propose.gpu.columns import (
+from holdfast.propose.gpu.class_columns import (
     WHOLE_MILLI,
     Bools,
     Columns,
@@ -25,7 +25,7 @@ from holdfast.propose.gpu.columns import (
     Ints,
     Shorts,
 )
-from holdfast.propose.gpu.mix import Mix
+from holdfast.propose.gpu.demand_mix import Mix
 
 # A fleet is taken in by so many rows at a time, which bounds the memory that this needs.
 ROWS_AT_ONCE = 256

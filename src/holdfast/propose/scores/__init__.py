@@ -5,7 +5,7 @@ counts; a scorer that the policy does not name counts nothing, and a policy that
 the choice to the default weights. A scorer that has nothing to say of some work (no image, no
 preference) is left out of its mean.
 
-`spread` and `affinity` rank by where other replicas are and live in `propose/company.py`.
+`spread` and `affinity` rank by where other replicas are and live in `propose/topology/affinity.py`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,24 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
-from holdfast.observe.columns import Floats, Ints, Rows
-from holdfast.propose.scores.cost import cost
-from holdfast.propose.scores.fragmentation import FRAGMENTATION, has_devices
-from holdfast.propose.scores.headroom import headroom, packing
-from holdfast.propose.scores.image import has_image, image
-from holdfast.propose.scores.locality import has_region, locality
-from holdfast.propose.scores.packs import Packs
-from holdfast.propose.scores.preference import has_preference, preference
-from holdfast.propose.scores.scarce import scarce, spares_devices
-from holdfast.propose.scores.welcome import has_taints, welcome
-from holdfast.propose.view import View, Work
+from holdfast.observe.node_columns import Floats, Ints, Rows
+from holdfast.propose.decision_view import View, Work
+from holdfast.propose.scores.fragmentation import FRAGMENTATION, Packs, has_devices
+from holdfast.propose.scores.scorers import (
+    cost,
+    has_image,
+    has_preference,
+    has_region,
+    has_taints,
+    headroom,
+    image,
+    locality,
+    packing,
+    preference,
+    scarce,
+    spares_devices,
+    welcome,
+)
 
 SCORE_MAX = 100.0
 

@@ -9,15 +9,16 @@ replicas that came so far. An old picture only ranks wrongly.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import Protocol
 
 import numpy as np
 
 from holdfast.model.kinds.replica import DeviceShare
-from holdfast.observe.columns import Floats, Ints, Rows
+from holdfast.observe.node_columns import Floats, Ints, Rows
+from holdfast.propose.decision_view import View, Work
 from holdfast.propose.gpu import Mix, Pool, Ranking, Sparing
 from holdfast.propose.gpu.policies import SCORE_MAX
 from holdfast.propose.gpu.pools import Make, demand_for
-from holdfast.propose.view import View, Work
 
 
 class Packing:
@@ -83,3 +84,26 @@ FRAGMENTATION = Packing(Sparing)
 
 def has_devices(work: Work, view: View) -> bool:
     return bool(view.columns.devices.count.any())
+
+
+# What a scorer says that packs devices: it ranks all nodes together, and names devices.
+#
+# `Standing` asks for its stamp, to know when all rows have to be ranked anew; `decide.py` asks
+# which devices of the chosen node a replica should get, and whether the next of a run needs a new
+# look.
+
+
+class Packs(Protocol):
+    """See the module's docstring."""
+
+    def stamp(self, work: Work, view: View) -> Hashable:
+        """Another value whenever the score of some node may be another, whichever changed."""
+        ...
+
+    def stirs(self, work: Work, view: View, row: int) -> bool:
+        """Whether a placement on this row may change the scores of others."""
+        ...
+
+    def devices(self, work: Work, view: View, row: int) -> tuple[DeviceShare, ...] | None:
+        """What the work should get of this node; None leaves it to the model's own choice."""
+        ...

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.team import Team
+from holdfast.correct.controller_runner import Team
 from holdfast.explain.answer import Explanation
-from holdfast.explain.facts import Facts, Stored, ranges, siblings_of, siblings_range, stored
-from holdfast.explain.replica import explain
+from holdfast.explain.evidence import Facts, Stored, ranges, siblings_of, siblings_range, stored
+from holdfast.explain.explain_replica import explain
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Heard, HeardOf
@@ -28,7 +28,7 @@ from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.expecting import Expect, Expectations, demand
 from holdfast.sim.scenarios.overload_plane import (
     AFTER_S,
     ANSWERED,
@@ -36,9 +35,10 @@ from holdfast.sim.scenarios.overload_plane import (
     Plane,
     Sample,
 )
+from holdfast.sim.scenarios.sentences import Expect, Expectations, demand
 from holdfast.sim.scenarios.story import Story
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
+from holdfast.sim.worlds.authority.ledger_oracle import Books
 
 # One request at the usual speed, one transaction of the usual store and of a slow one.
 SERVICE_US = 1_600

@@ -1,9 +1,9 @@
 """The plane of the overload scenarios: one server, its store, a crowd of clients, and who renews.
 
-Gates, classes and limits are those that ship (`commit/guarded`). What is behind them is reduced to
-what matters here: reads are answered from memory, writes are committed in groups, one at a time, as
-the authority does, and all of it takes processor time in proportion to `service_us`. `overload`
-judges what became of it.
+Gates, classes and limits are those that ship (`commit/flow/guarded_server`). What is behind them is
+reduced to what matters here: reads are answered from memory, writes are committed in groups, one at
+a time, as the authority does, and all of it takes processor time in proportion to `service_us`.
+`overload` judges what became of it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.gates import Gates
-from holdfast.commit.guarded import Guarded
-from holdfast.commit.overload import Overloaded
+from holdfast.commit.flow.guarded_server import Guarded
+from holdfast.commit.flow.overload import Overloaded
+from holdfast.commit.flow.seats import Gates
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.identity import Identity
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Started, Txn, Wake, Woken
 from holdfast.model.requests import Patch, PatchType, RenewLease, Term
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Transaction
-from holdfast.observe.news import Get
+from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Fault

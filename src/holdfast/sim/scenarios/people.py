@@ -12,20 +12,19 @@ import msgspec
 
 from holdfast.model.kinds.node import Node, NodeDrain
 from holdfast.model.kinds.placement import Placement
-from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Resources, Template
+from holdfast.model.kinds.tenant import Quota
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import CHARGED, State
 from holdfast.model.meta import API_VERSION, Object, ObjectMeta, OwnerReference
 from holdfast.model.requests import Accepted, Bind, Create, Remove, Update
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
-from holdfast.sim.worlds.authority.hands import Hand, meant, target
-from holdfast.sim.worlds.authority.looks import Look
-from holdfast.sim.worlds.authority.menders import DrainHand
-from holdfast.sim.worlds.slice.people import Customer
+from holdfast.sim.worlds.authority.scripted_clients import Hand, Look, meant, target
+from holdfast.sim.worlds.authority.scripted_controllers import DrainHand
+from holdfast.sim.worlds.end_to_end.people import Customer
 
 RIVAL = "system:scheduler:rival"
 

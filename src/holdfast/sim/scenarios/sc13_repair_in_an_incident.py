@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.correct.garbage import ACTS_BURST, ACTS_PER_S
-from holdfast.correct.registry import all_controllers
-from holdfast.model.fit import demand_of
+from holdfast.correct.all_controllers import all_controllers
+from holdfast.correct.garbage.controller import ACTS_BURST, ACTS_PER_S
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
@@ -22,20 +21,21 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
+from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Accepted, Create, HoldCapacity, Remove
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.sim.cell import Seat
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import strike
-from holdfast.sim.scenarios.expecting import Expect, demand, first
 from holdfast.sim.scenarios.people import Steady, wants
+from holdfast.sim.scenarios.sentences import Expect, demand, first
 from holdfast.sim.scenarios.stage import Stage
 from holdfast.sim.scenarios.story import Bound, GivenBack, Gone, Moment, Story
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import ACTIVE
-from holdfast.sim.worlds.authority.looks import Look
+from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE
 from holdfast.sim.worlds.authority.scenario import settle
+from holdfast.sim.worlds.authority.scripted_clients import Look
 
 LOST = ("node-a1", "node-a2", "node-b1", "node-b2")
 LEFT = ("node-c1", "node-c2")

@@ -11,13 +11,12 @@ import heapq
 import math
 from typing import Any
 
-from holdfast.commit.overload import Overloaded
+from holdfast.commit.flow.overload import Overloaded
 from holdfast.model.errors import HoldfastError
 from holdfast.model.machine import Answered, Ask, Started, Wake, Woken
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Patch, PatchType
 from holdfast.model.time import Instant
-from holdfast.observe.news import SERVERS, Found, Get
 from holdfast.observe.retry import (
     DEFAULT_POLICY,
     Attempts,
@@ -35,6 +34,7 @@ from holdfast.observe.retry import (
     Send,
     Stimulus,
 )
+from holdfast.observe.watch_events import SERVERS, Found, Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.scenarios.sc14_meter import Meter
 
@@ -145,7 +145,7 @@ def _request(intent: _Intent) -> Patch | Get:
 
 
 def _heard(intent: _Intent, body: Any) -> Stimulus:
-    """What an answer means to the retry machine, as `host/client/performing` says it."""
+    """What an answer means to the retry machine, as `host/client/retrying` says it."""
     after_ms = 1_000 * body.retry_after_s if isinstance(body, Overloaded) else 0
     if intent.is_looking:
         if isinstance(body, HoldfastError):

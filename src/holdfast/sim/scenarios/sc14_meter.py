@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.commit.overload import Overloaded
+from holdfast.commit.flow.overload import Overloaded
 from holdfast.model.errors import HoldfastError, OutcomeUnknown
 from holdfast.model.heartbeat import HeardOf, Renew, Renewed
 from holdfast.model.machine import Answered, Ask, Machine, Open
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import Instant
-from holdfast.observe.news import Follow, Get
+from holdfast.observe.watch_events import Follow, Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker
 from holdfast.sim.world import World
-from holdfast.sim.worlds.slice.processes import ProcessEnded, ProcessStarted
+from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 RENEWAL, LEASE, SYSTEM, TENANT = "renewal", "lease", "system", "tenant"
 # Streams that are opened to be told what changes, the lists of the resync beside them, and those of

@@ -13,41 +13,36 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.facts import Facts
+from holdfast.agent.node_facts import Facts
 from holdfast.commit.context import Settings
-from holdfast.commit.gates import Gates
-from holdfast.commit.guarded import Guarded
-from holdfast.correct.registry import core_controllers
-from holdfast.correct.team import Team
+from holdfast.commit.flow.guarded_server import Guarded
+from holdfast.commit.flow.seats import Gates
+from holdfast.correct.all_controllers import core_controllers
+from holdfast.correct.controller_runner import Team
 from holdfast.model import keys
+from holdfast.model.access.identity import Identity
 from holdfast.model.fence import FenceTiming
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.node import NodePhase
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.template import Resources, Template
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Answer, Answered, Asked, Changed, Opened, Push, Range, Txn
 from holdfast.model.meta import Object, ObjectMeta
-from holdfast.observe.news import SERVERS
 from holdfast.observe.retry import Budget
+from holdfast.observe.watch_events import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Fault
 from holdfast.sim.scenarios.sc14_clients import TenantClient
-from holdfast.sim.scenarios.sc14_meter import (
-    Counted,
-    Meter,
-    counted,
-)
+from holdfast.sim.scenarios.sc14_meter import Counted, Meter, counted
 from holdfast.sim.scenarios.story import Story
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.authority.hands import Tell
+from holdfast.sim.worlds.authority.ledger_oracle import Books
 from holdfast.sim.worlds.authority.scenario import admit
-from holdfast.sim.worlds.slice.processes import Processes
-from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.end_to_end.process_table import Processes
+from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 SERVER_NAMES = ("server-1", "server-2")

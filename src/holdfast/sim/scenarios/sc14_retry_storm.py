@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from holdfast.model.kinds.node import NodePhase
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.expecting import Expect, Expectations, demand
 from holdfast.sim.scenarios.sc14_meter import (
     AUDIT_AGAIN,
     LEASE,
@@ -36,6 +35,7 @@ from holdfast.sim.scenarios.sc14_plane import (
     Size,
     Storm,
 )
+from holdfast.sim.scenarios.sentences import Expect, Expectations, demand
 from holdfast.sim.scenarios.story import Judged, Story
 from holdfast.sim.world import World
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from holdfast.model.refusal import Reason
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.doors import Door
-from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.scheduler_taps import Door
+from holdfast.sim.scenarios.sentences import Expect, demand
 from holdfast.sim.scenarios.stage import RESYNC_MS, Stage
 from holdfast.sim.scenarios.story import Judged, Moved, Story
 from holdfast.sim.world import World

@@ -14,9 +14,9 @@ from holdfast.model.requests import Bind
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
-from holdfast.sim.scenarios.doors import Sent
-from holdfast.sim.scenarios.expecting import Expect, Unmet, demand, first
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.scheduler_taps import Sent
+from holdfast.sim.scenarios.sentences import Expect, Unmet, demand, first
 from holdfast.sim.scenarios.stage import PATRON, RIVAL_CELL, Stage
 from holdfast.sim.scenarios.story import Bound, Judged, Moment, Story
 from holdfast.sim.world import World

@@ -12,8 +12,8 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt
-from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.sentences import Expect, demand
 from holdfast.sim.scenarios.stage import PATRON, Stage
 from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
 from holdfast.sim.world import World

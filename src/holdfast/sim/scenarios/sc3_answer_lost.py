@@ -13,14 +13,14 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Stage as Progress
 from holdfast.model.lifecycle import State
 from holdfast.model.requests import Bind
-from holdfast.observe.news import Found
-from holdfast.propose.report import SCHEDULING_RETRYING
+from holdfast.observe.watch_events import Found
+from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt, strike
-from holdfast.sim.scenarios.doors import Sent, Told
-from holdfast.sim.scenarios.expecting import Expect, demand, first
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.scheduler_taps import Sent, Told
+from holdfast.sim.scenarios.sentences import Expect, demand, first
 from holdfast.sim.scenarios.stage import PATRON, SERVER_NAMES, Stage
 from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
 from holdfast.sim.world import World

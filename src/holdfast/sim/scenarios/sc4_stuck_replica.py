@@ -22,12 +22,12 @@ from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.asking import Explained
-from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.sentences import Expect, demand
 from holdfast.sim.scenarios.stage import RESYNC_MS, TIMING, Stage
 from holdfast.sim.scenarios.story import Bound, Judged, Moved, Story
 from holdfast.sim.world import World
-from holdfast.sim.worlds.slice.processes import ProcessStarted
+from holdfast.sim.worlds.end_to_end.process_table import ProcessStarted
 
 NODE, OTHER = "node-gpu-7", "node-gpu-8"
 TENANT, NAME = "fraud", "fraud-batch"

@@ -16,12 +16,12 @@ from holdfast.sim.plan import Fault
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.scenarios.cues import prompt
-from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.sentences import Expect, demand
 from holdfast.sim.scenarios.stage import PATRON, TIMING, Stage
 from holdfast.sim.scenarios.story import Bound, Judged, Moment, Moved, Story
 from holdfast.sim.world import World
-from holdfast.sim.worlds.slice.processes import ProcessEnded, ProcessStarted
+from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 DIED, CUT, HUNG, EARLY, LATE = VICTIMS = (
     "node-died",

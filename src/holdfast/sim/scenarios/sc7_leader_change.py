@@ -15,12 +15,12 @@ from holdfast.model import keys
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Bind
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.news import Get
+from holdfast.observe.watch_events import Get
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.doors import Stall, Told
-from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.scheduler_taps import Stall, Told
+from holdfast.sim.scenarios.sentences import Expect, demand
 from holdfast.sim.scenarios.stage import Stage
 from holdfast.sim.scenarios.story import Bound, Moment, Story
 from holdfast.sim.world import World

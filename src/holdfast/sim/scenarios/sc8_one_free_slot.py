@@ -16,8 +16,8 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.expecting import Expect, demand
 from holdfast.sim.scenarios.people import wants
+from holdfast.sim.scenarios.sentences import Expect, demand
 from holdfast.sim.scenarios.stage import Stage
 from holdfast.sim.scenarios.story import Moment, Story
 from holdfast.sim.world import World

@@ -12,48 +12,46 @@ from random import Random
 from typing import Any, TypeVar
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.facts import Facts
+from holdfast.agent.node_facts import Facts
 from holdfast.commit.context import Settings
 from holdfast.commit.records import decode
+from holdfast.correct.all_controllers import core_controllers
 from holdfast.correct.controller import Controller
-from holdfast.correct.registry import core_controllers
-from holdfast.correct.team import Team
-from holdfast.explain.decisions import decision_of
+from holdfast.correct.controller_runner import Team
+from holdfast.explain.replay import decision_of
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Device
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota, QuotaSpec, Tenant
 from holdfast.model.machine import Record
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import kind_of_struct
-from holdfast.observe.news import SERVERS
+from holdfast.observe.watch_events import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.plan import Act, Fault, Plan
 from holdfast.sim.scenarios.asking import Explained, explained
 from holdfast.sim.scenarios.cues import Cues, Then, When
-from holdfast.sim.scenarios.doors import Stall, doored
-from holdfast.sim.scenarios.expecting import Expect, Expectations
 from holdfast.sim.scenarios.people import RIVAL, Drainer, Patron, Rival
+from holdfast.sim.scenarios.scheduler_taps import Stall, doored
+from holdfast.sim.scenarios.sentences import Expect, Expectations
 from holdfast.sim.scenarios.story import Story
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books, Held
 from holdfast.sim.worlds.authority.budgets import Budgets
-from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.hands import Tell
-from holdfast.sim.worlds.authority.laws import Lawful, Owned
+from holdfast.sim.worlds.authority.invariants import Lawful, Owned
+from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import admit
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import Tell
 from holdfast.sim.worlds.authority.witness import Audited, Kept, Once
-from holdfast.sim.worlds.slice.checks import OneCopy, Proven
-from holdfast.sim.worlds.slice.overheard import overheard
-from holdfast.sim.worlds.slice.processes import Processes
-from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
+from holdfast.sim.worlds.end_to_end.listeners import overheard
+from holdfast.sim.worlds.end_to_end.process_table import Processes
+from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 SERVER_NAMES = ("server-1", "server-2")

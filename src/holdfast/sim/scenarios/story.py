@@ -18,14 +18,14 @@ from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Bind
-from holdfast.observe.news import Get
+from holdfast.observe.watch_events import Get
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.scenarios.asking import Explained
-from holdfast.sim.scenarios.doors import Sent, Told
+from holdfast.sim.scenarios.scheduler_taps import Sent, Told
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import ACTIVE, Books
-from holdfast.sim.worlds.authority.laws import same, steps_of
-from holdfast.sim.worlds.slice.processes import ProcessEnded, ProcessStarted
+from holdfast.sim.worlds.authority.invariants import same, steps_of
+from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, Books
+from holdfast.sim.worlds.end_to_end.process_table import ProcessEnded, ProcessStarted
 
 # What happens beside the store and belongs into the story.
 _FACTS = (Sent, Told, ProcessStarted, ProcessEnded, Explained)

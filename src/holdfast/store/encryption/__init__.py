@@ -4,6 +4,6 @@
 it sees encrypted ones: what is written to disks, sent to etcd, or handed to a backup.
 """
 
-from holdfast.store.encryption.store import EncryptedStore
+from holdfast.store.encryption.encrypted_store import EncryptedStore
 
 __all__ = ["EncryptedStore"]

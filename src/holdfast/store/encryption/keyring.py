@@ -16,8 +16,8 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from holdfast.model import encrypted
-from holdfast.model.encrypted import Header
+from holdfast.model.encoding import encrypted_records
+from holdfast.model.encoding.encrypted_records import Header
 from holdfast.model.errors import Unavailable
 
 DATA_KEY_BYTES = 32
@@ -108,26 +108,28 @@ class Keyring:
         self._used += 1
         nonce = self._used.to_bytes(NONCE_BYTES, "big")
         uid = _uid(value)
-        header = encrypted.header_bytes(Header(self._current.key, self._current.data, nonce, uid))
-        body = cipher.encrypt(nonce, value, encrypted.bound_to(header, key))
-        return encrypted.framed(header, body)
+        header = encrypted_records.header_bytes(
+            Header(self._current.key, self._current.data, nonce, uid)
+        )
+        body = cipher.encrypt(nonce, value, encrypted_records.bound_to(header, key))
+        return encrypted_records.framed(header, body)
 
     def is_current(self, value: bytes) -> bool:
         """Whether a stored record is in the form in which it would be written now."""
         if self.plain:
-            return not encrypted.is_encrypted(value)
+            return not encrypted_records.is_encrypted(value)
         return self.has_current_key(value)
 
     def has_current_key(self, value: bytes) -> bool:
         """Whether a record is encrypted with the key that is current now."""
-        found = encrypted.taken_apart(value)
+        found = encrypted_records.taken_apart(value)
         return found is not None and found.header.key == self._current.key
 
     async def learn(self, values: Iterable[bytes]) -> None:
         """Have the data keys of these records opened, all at once. Raises Unavailable."""
         wanted: dict[Wrapped, None] = {}
         for value in values:
-            found = encrypted.taken_apart(value)
+            found = encrypted_records.taken_apart(value)
             if found is not None:
                 wrapped = Wrapped(found.header.key, found.header.wrapped)
                 if wrapped not in self._known:
@@ -147,7 +149,7 @@ class Keyring:
 
     def decrypt(self, key: str, value: bytes) -> bytes:
         """The plain record; one that cannot be opened, or is plain, as it is."""
-        found = encrypted.taken_apart(value)
+        found = encrypted_records.taken_apart(value)
         if found is None:
             return value
         header = found.header

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.config import EtcdConfig
-from holdfast.store.etcd.faults import Kind, error_for, is_members_fault
+from holdfast.store.etcd.error_meaning import Kind, error_for, is_members_fault
 from holdfast.store.etcd.member import CallFailed, Member, Metadata, Unary
 
 # With this a member without a leader refuses at once, and ends watches, instead of letting us wait.

@@ -20,7 +20,7 @@ import grpc.aio
 
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.config import EtcdConfig
-from holdfast.store.etcd.faults import Kind, classify
+from holdfast.store.etcd.error_meaning import Kind, classify
 
 # etcd closes connections that ping more often than every five seconds (--grpc-keepalive-min-time).
 KEEPALIVE_EVERY_MS = 6_000

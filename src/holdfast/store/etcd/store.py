@@ -22,14 +22,14 @@ from holdfast.store.contract import (
 )
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
+from holdfast.store.etcd.at_most_once import Once
 from holdfast.store.etcd.cluster import Cluster, MemberFacts
 from holdfast.store.etcd.config import EtcdConfig
-from holdfast.store.etcd.following import Follower
+from holdfast.store.etcd.known_bugs import reads_are_fresh, warnings_for
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.once import Once
-from holdfast.store.etcd.reading import Reader
-from holdfast.store.etcd.versions import reads_are_fresh, warnings_for
-from holdfast.store.etcd.watching import Run, Watch
+from holdfast.store.etcd.linearizable_reads import Reader
+from holdfast.store.etcd.watch_reader import Run, Watch
+from holdfast.store.etcd.watch_source import Follower
 
 # A member with a few GiB takes some seconds for each step of making room.
 MAKE_ROOM_S = 60.0

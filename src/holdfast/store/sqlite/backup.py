@@ -29,7 +29,7 @@ from holdfast.store.sqlite.files import (
     wal_of,
 )
 from holdfast.store.sqlite.loading import load
-from holdfast.store.sqlite.pointers import checksum
+from holdfast.store.sqlite.rows import checksum
 from holdfast.store.sqlite.schema import POSITION_BITS
 
 # At 20,000 transactions a second a store makes so many in five days. The replaced file, where it

@@ -18,8 +18,9 @@ import apsw
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable, invariant
 from holdfast.model.transaction import Committed, Outcome, Refused
-from holdfast.store.contract import Applied, Fate, Forgotten, NotApplied
+from holdfast.store.contract import Applied, Fate, Forgotten, NotApplied, Token
 from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, View, record
 from holdfast.store.sqlite.files import (
     CORRUPT,
     FileLock,
@@ -28,15 +29,10 @@ from holdfast.store.sqlite.files import (
     make_private,
     sync_folder,
 )
-from holdfast.store.sqlite.group import Group
 from holdfast.store.sqlite.loading import Loaded, load
-from holdfast.store.sqlite.pointers import Pointer
-from holdfast.store.sqlite.requests import Answer, Answers, AskFate, Request, Write
-from holdfast.store.sqlite.rows import read_values
-from holdfast.store.sqlite.statements import insert, integer, powers_of_two
-from holdfast.store.sqlite.token_book import TokenBook
-from holdfast.store.sqlite.view import CACHE_BYTES_MAX, View, record
-from holdfast.store.tokens import Token
+from holdfast.store.sqlite.operation_tokens import TokenBook
+from holdfast.store.sqlite.rows import Pointer, insert, integer, powers_of_two, read_values
+from holdfast.store.sqlite.writes import Answer, Answers, AskFate, Group, Request, Write
 
 FORGET_TOKENS_MAX = 2_000
 

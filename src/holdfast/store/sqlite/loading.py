@@ -12,11 +12,11 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from holdfast.store.contract import Token
+from holdfast.store.mvcc import Step, VersionIndex
 from holdfast.store.sqlite.files import corrupt
-from holdfast.store.sqlite.pointers import Pointer, row_id
+from holdfast.store.sqlite.rows import Pointer, row_id
 from holdfast.store.sqlite.schema import POSITION_BITS
-from holdfast.store.tokens import Token
-from holdfast.store.versions import Step, VersionIndex
 
 
 class Meta(msgspec.Struct, frozen=True):

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
+from holdfast.model.errors import invariant
 from holdfast.store.sqlite.files import corrupt
-from holdfast.store.sqlite.pointers import Pointer, checksum
+from holdfast.store.sqlite.schema import POSITION_BITS
+
+# Where a version's value lies: what the embedded store keeps in memory for each key.
+
+
+class Pointer(msgspec.Struct, frozen=True, gc=False):
+    """One version of a key: its row in the log."""
+
+    key: str
+    created: int
+    id: int
+
+    @property
+    def modified(self) -> int:
+        return self.id >> POSITION_BITS
+
+
+def row_id(revision: int, position: int) -> int:
+    return revision << POSITION_BITS | position
+
+
+def checksum(key: str, value: bytes | None) -> int:
+    """Found wrong, the disk lied: SQLite itself does not check what a page holds."""
+    return zlib.crc32(value or b"", zlib.crc32(key.encode()))
+
 
 # So many rows are read by one statement.
 SLICE_ROWS = 256
@@ -47,3 +74,43 @@ def read_values(
 def _read(connection: apsw.Connection, rows: list[int]) -> Iterable[tuple[int, int, str]]:
     text = connection.execute(_QUERY, (json.dumps(rows),)).get
     return _DECODER.decode(text)
+
+
+# Statements over many rows at once.
+#
+# Each statement gives up the interpreter's lock and may wait milliseconds to get it back beside a
+# busy event loop. So rows are not inserted or deleted one by one.
+
+T = TypeVar("T")
+
+# So many at most with one statement.
+ROWS_MAX = 64
+
+
+def insert(
+    execute: Callable[..., Any],
+    table: str,
+    columns: int,
+    rows: list[tuple[Any, ...]],
+    clause: str = "",
+) -> None:
+    one = f"({', '.join('?' * columns)})"
+    for count, some in powers_of_two(rows):
+        execute(
+            f"INSERT INTO {table} VALUES {', '.join([one] * count)} {clause}",
+            [field for row in some for field in row],
+        )
+
+
+def powers_of_two(items: list[T]) -> Iterator[tuple[int, list[T]]]:
+    """Cut a list into pieces of few different lengths, so that few statements are prepared."""
+    place = 0
+    while place < len(items):
+        count = min(ROWS_MAX, 1 << (len(items) - place).bit_length() - 1)
+        yield count, items[place : place + count]
+        place += count
+
+
+def integer(value: object) -> int:
+    invariant(isinstance(value, int), f"expected an integer, SQLite gave {value!r}")
+    return value  # type: ignore[return-value]

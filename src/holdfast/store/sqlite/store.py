@@ -16,7 +16,7 @@ import apsw
 
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.transaction import Committed, Outcome, Put, Refused, Transaction
-from holdfast.store import tokens
+from holdfast.store import contract
 from holdfast.store.contract import (
     BOOKMARK_EVERY_S,
     RANGE_LIMIT_MAX,
@@ -28,15 +28,14 @@ from holdfast.store.contract import (
     Page,
     check,
 )
+from holdfast.store.local_watches import WatchHub
 from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, record
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.files import corrupt
-from holdfast.store.sqlite.pointers import Pointer
-from holdfast.store.sqlite.requests import Answer, Answers, AskFate, Compact, Request, Write
-from holdfast.store.sqlite.rows import read_values
-from holdfast.store.sqlite.view import CACHE_BYTES_MAX, record
+from holdfast.store.sqlite.rows import Pointer, read_values
 from holdfast.store.sqlite.writer import Job, Writer
-from holdfast.store.watching import WatchHub
+from holdfast.store.sqlite.writes import Answer, Answers, AskFate, Compact, Request, Write
 
 # A transaction is held in memory several times over; objects are at most 1 MiB each.
 TRANSACTION_BYTES_MAX = 64 * 1024 * 1024
@@ -128,7 +127,7 @@ class SqliteStore:
     ) -> Outcome:
         check(transaction)
         _check_size(transaction)
-        request = Write(transaction, None if token is None else tokens.parse(token))
+        request = Write(transaction, None if token is None else contract.parse(token))
         answer = await self._ask(request, timeout_s)
         if isinstance(answer, Committed | Refused):
             return answer
@@ -138,7 +137,7 @@ class SqliteStore:
         return str(self._engine.tokens.issue())
 
     async def fate(self, token: str) -> Fate:
-        answer = await self._ask(AskFate(tokens.parse(token)), TIMEOUT_S)
+        answer = await self._ask(AskFate(contract.parse(token)), TIMEOUT_S)
         if isinstance(answer, Applied | NotApplied | Forgotten):
             return answer
         raise _unexpected(answer)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.requests import Answer, Answers, Request
+from holdfast.store.sqlite.writes import Answer, Answers, Request
 
 # A longer group is cut, so that the first callers in it are not kept waiting for the last.
 GROUP_REQUESTS_MAX = 512

@@ -17,16 +17,16 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.renewals import Renewals
+from holdfast.commit.heartbeats import Renewals
 from holdfast.commit.server import Server
 from holdfast.host.api.app import Api
-from holdfast.host.api.presentation import Forms
-from holdfast.host.pulses import PulseBook
-from holdfast.host.shell import Shell
+from holdfast.host.api.objects.presentation import Forms
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.component_pulses import PulseBook
+from holdfast.model.access.identity import ADMINS, MONITORS, Identity, server
 from holdfast.model.errors import Forbidden
 from holdfast.model.fence import FenceTiming
-from holdfast.model.identity import ADMINS, MONITORS, Identity, server
-from holdfast.observe.hub import Hub, Reach
+from holdfast.observe.watch_hub import Hub, Reach
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore

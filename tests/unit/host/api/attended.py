@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 
 from holdfast.commit.records import encode as stored
-from holdfast.host import summons
-from holdfast.host.summons import Closed, Opened, Summons, encoded
+from holdfast.host.tunnel import protocol
+from holdfast.host.tunnel.protocol import Closed, Opened, Summons, encoded
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import EnvVar, Template
@@ -61,20 +61,20 @@ class Agent:
 
     async def live(self) -> None:
         headers = {"X-Test-User": "system:node:n1"}
-        path = self._rig.url + summons.summons_path("n1")
+        path = self._rig.url + protocol.summons_path("n1")
         async with self._rig.http.get(path, headers=headers) as response:
             assert response.status == 200
             async for line in response.content:
                 self.is_connected.set()
                 if line.strip():
-                    self.tasks.append(asyncio.create_task(self._visit(summons.summons(line))))
+                    self.tasks.append(asyncio.create_task(self._visit(protocol.summons(line))))
         self.has_ended.set()
 
     async def _visit(self, asked: Summons) -> None:
         self.asked.append(asked)
         self.is_asked.set()
         headers = {"X-Test-User": "system:node:n1"}
-        path = self._rig.url + summons.visit_path("n1", asked.id)
+        path = self._rig.url + protocol.visit_path("n1", asked.id)
         async with self._rig.http.ws_connect(path, headers=headers) as socket:
             await self._answer(asked, socket)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.host.api.columns import _outcome, _ready, _waits_for
+from holdfast.host.api.objects.table_columns import _outcome, _ready, _waits_for
 from holdfast.model.kinds.replica import Pending, Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.workload import (

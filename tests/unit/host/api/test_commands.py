@@ -9,9 +9,9 @@ import socket as socket_
 import aiohttp
 import pytest
 
-from holdfast.host import summons
-from holdfast.host.api import channels
-from holdfast.host.summons import Closed, Opened, Run, Summons
+from holdfast.host.api.plane import commands
+from holdfast.host.tunnel import protocol as summons
+from holdfast.host.tunnel.protocol import Closed, Opened, Run, Summons
 from holdfast.model.errors import Forbidden, Rejected, Unavailable
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import ApiRig
@@ -25,7 +25,7 @@ UPGRADE = {
 }
 
 
-@pytest.mark.parametrize("protocol", channels.PROTOCOLS)
+@pytest.mark.parametrize("protocol", commands.PROTOCOLS)
 def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
     """What is typed arrives, nothing else does, and the code comes back as a Status. [H1]"""
     heard: list[bytes] = []
@@ -79,7 +79,7 @@ def test_a_client_that_goes_ends_the_visit() -> None:
     async def story(rig: ApiRig) -> None:
         async with attended(rig, wait):
             async with rig.http.ws_connect(
-                f"{rig.url}{POD}/exec?command=cat&stdout=true", protocols=channels.PROTOCOLS
+                f"{rig.url}{POD}/exec?command=cat&stdout=true", protocols=commands.PROTOCOLS
             ) as client:
                 await client.receive_bytes()
             await is_gone.wait()
@@ -107,7 +107,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
         visits = rig.api.services.switchboard._visits
         async with attended(rig, deaf), aiohttp.ClientSession() as session:
             client = await session.ws_connect(
-                f"{rig.url}{POD}/exec?command=sleep&stdin=1&stdout=1", protocols=channels.PROTOCOLS
+                f"{rig.url}{POD}/exec?command=sleep&stdin=1&stdout=1", protocols=commands.PROTOCOLS
             )
             with pytest.raises(TimeoutError):
                 await _type_for_ever(client)
@@ -165,14 +165,14 @@ def test_a_page_of_another_site_runs_no_command(origin: str, is_own: bool) -> No
     headers = {
         "Upgrade": "websocket",
         "Host": "plane.example:6443",
-        "Sec-WebSocket-Protocol": channels.PROTOCOLS[0],
+        "Sec-WebSocket-Protocol": commands.PROTOCOLS[0],
         **({"Origin": origin} if origin else {}),
     }
     if is_own:
-        channels.demand_websocket(headers)
+        commands.demand_websocket(headers)
         return
     with pytest.raises(Forbidden, match="Origin"):
-        channels.demand_websocket(headers)
+        commands.demand_websocket(headers)
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_a_page_of_another_site_runs_no_command(origin: str, is_own: bool) -> No
 def test_only_input_and_sizes_go_to_a_command(
     frame: bytes, has_terminal: bool, goes_on: bool
 ) -> None:
-    assert channels.is_for_command(frame, has_terminal=has_terminal) is goes_on
+    assert commands.is_for_command(frame, has_terminal=has_terminal) is goes_on
 
 
 def test_how_a_command_ended_is_said_in_the_words_of_kubernetes() -> None:
-    assert json.loads(channels.ended(Closed(0))[1:])["status"] == "Success"
-    never = json.loads(channels.ended(Closed(None, "it cannot be run"))[1:])
+    assert json.loads(commands.ended(Closed(0))[1:])["status"] == "Success"
+    never = json.loads(commands.ended(Closed(None, "it cannot be run"))[1:])
     assert (never["status"], never["reason"]) == ("Failure", "InternalError")
     assert never["message"] == "it cannot be run"
 
@@ -209,4 +209,4 @@ def test_words_that_nobody_knows_are_refused() -> None:
         with pytest.raises(Unavailable):
             summons.summons(text)
     with pytest.raises(Rejected):
-        channels.demand_websocket({})
+        commands.demand_websocket({})

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.host.api.connections import Server, Site, let_last, received
+from holdfast.host.api.flow.connections import Server, Site, let_last, received
 from holdfast.host.api.status import of
-from holdfast.host.patience import Patience
+from holdfast.host.server.patience_options import Patience
 from holdfast.model.errors import Rejected
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

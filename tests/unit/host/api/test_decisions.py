@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from holdfast.host.api.app import Api
-from holdfast.host.decisions import Decisions
-from holdfast.host.metrics import Metrics
-from holdfast.propose.rounds import Case, Round
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.server.decision_archive import Decisions
+from holdfast.propose.decision_rounds import Case, Round
 from tests.unit.host.api.api_rig import GROUP, TABLE, ApiRig, play, store_of
 from tests.unit.host.test_archive import case
 from tests.unit.host.test_archive import decided as decided_at

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.host.api import discovery, openapi, openapi_v2, tables
-from holdfast.host.api.columns import COLUMNS
-from holdfast.model.identity import ADMINS, Identity
+from holdfast.host.api.objects import tables
+from holdfast.host.api.objects.table_columns import COLUMNS
+from holdfast.host.api.plane import discovery, openapi, openapi_v2
+from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import KINDS, kind_of_struct

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.classes import Flow, RequestClass
-from holdfast.commit.fair_queues import QueueBounds
-from holdfast.commit.gate import Seats
-from holdfast.commit.gates import Gates, GateSettings
-from holdfast.commit.overload import Refused, overloaded
-from holdfast.host.api.connections import Connection, Server
-from holdfast.host.api.doorkeeper import Doorkeeper, Pass, answer, is_whole
-from holdfast.host.patience import Patience
+from holdfast.commit.flow.fair_queues import QueueBounds
+from holdfast.commit.flow.flow_control import Seats
+from holdfast.commit.flow.overload import Refused, overloaded
+from holdfast.commit.flow.request_classes import Flow, RequestClass
+from holdfast.commit.flow.seats import Gates, GateSettings
+from holdfast.host.api.flow.connections import Connection, Server
+from holdfast.host.api.flow.load_shedder import Doorkeeper, Pass, answer, is_whole
+from holdfast.host.server.patience_options import Patience
 from tests.patience import PATIENCE_S
 
 ANN = Flow(RequestClass.TENANT, "acme", "ann")

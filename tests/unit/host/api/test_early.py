@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.commit.overload import Overloaded
-from holdfast.commit.rates import Rate
-from holdfast.host import admitting
-from holdfast.host.admitting import Admitting
-from holdfast.host.api import early
-from holdfast.host.api.early import Early
-from holdfast.host.join_words import JOIN_PATH, JoinRequest
+from holdfast.commit.flow.overload import Overloaded
+from holdfast.commit.flow.rates import Rate
+from holdfast.host.api.flow import anonymous_limits
+from holdfast.host.api.flow.anonymous_limits import Early
+from holdfast.host.pki import join_admission
+from holdfast.host.pki.join_admission import Admitting
+from holdfast.host.pki.join_protocol import JOIN_PATH, JoinRequest
+from holdfast.model.access.identity import ANONYMOUS, server
 from holdfast.model.errors import Forbidden
-from holdfast.model.identity import ANONYMOUS, server
 from holdfast.store.memory import MemoryStore
 from tests.unit.host.api.api_rig import ApiRig, play, with_tenant, workloads
 
@@ -107,7 +107,7 @@ def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
         looked_at.append(pem)
         raise AssertionError("a signature costs what anybody could ask for")
 
-    monkeypatch.setattr(admitting, "signed_key", counted)
+    monkeypatch.setattr(join_admission, "signed_key", counted)
 
     async def story() -> None:
         unused: Any = None
@@ -122,4 +122,4 @@ def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
 
 def test_the_defaults_let_a_rack_of_machines_join() -> None:
     """They must not be so few that a plane cannot grow. [B5]"""
-    assert early.PER_ADDRESS.per_s * early.PER_ADDRESS.burst_s >= 200
+    assert anonymous_limits.PER_ADDRESS.per_s * anonymous_limits.PER_ADDRESS.burst_s >= 200

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.commit.records import encode
 from holdfast.explain.answer import Explanation, Leg, Why
-from holdfast.host.decisions import Decisions
-from holdfast.host.metrics import Metrics
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.server.decision_archive import Decisions
 from holdfast.model import keys
 from holdfast.model.heartbeat import Doing, Note, Renew, Said
 from holdfast.model.kinds.replica import Pending

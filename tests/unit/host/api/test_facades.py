@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.host.api.facades import EVENT, OURS, POD, selected
+from holdfast.host.api.objects.core_names import EVENT, OURS, POD, selected
 
 
 @pytest.mark.parametrize(

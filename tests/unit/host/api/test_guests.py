@@ -8,12 +8,12 @@ import time
 import aiohttp
 import pytest
 
-from holdfast.host.api.guests import lasts
+from holdfast.host.api.objects.long_streams import lasts
 from holdfast.host.api.routes import table
-from holdfast.host.rights import TRUST_S
-from holdfast.host.streams import Stream
+from holdfast.host.process.served_streams import Stream
+from holdfast.host.server.rights import TRUST_S
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
-from holdfast.model.identity import Identity
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import (
     GROUP,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from holdfast.host.api import handshakes as module
-from holdfast.host.api.connections import Server, Site
-from holdfast.host.api.handshakes import Handshakes, Ticket
-from holdfast.host.certificates import Authority, Purpose
-from holdfast.host.patience import Patience
+from holdfast.host.api.flow import handshakes as module
+from holdfast.host.api.flow.connections import Server, Site
+from holdfast.host.api.flow.handshakes import Handshakes, Ticket
+from holdfast.host.pki.certificates import Authority, Purpose
+from holdfast.host.server.patience_options import Patience
 from tests.patience import PATIENCE_S
 
 

@@ -15,27 +15,26 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from holdfast.commit.renewals import Renewals
+from holdfast.commit.heartbeats import Renewals
 from holdfast.commit.server import Server
 from holdfast.host.api.app import CLIENT_WENT, Api
-from holdfast.host.api.presentation import Forms
-from holdfast.host.api.slices import SLICE
-from holdfast.host.forwarding import LINES_MAX, PATH, encoded
-from holdfast.host.forwards import handlers
-from holdfast.host.metrics import Metrics
-from holdfast.host.pulses import PulseBook
-from holdfast.host.settings import Settings, peer_host
-from holdfast.host.shell import Shell
-from holdfast.host.trust import establish
-from holdfast.model import identity as who
+from holdfast.host.api.objects.presentation import Forms
+from holdfast.host.api.objects.slices import SLICE
+from holdfast.host.pki.first_trust import establish
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.forwarding import LINES_MAX, PATH, encoded, handlers
+from holdfast.host.server.settings import Settings, peer_host
 from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.fence import FenceTiming
-from holdfast.model.identity import ADMINS, Identity
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Create, Forward
 from holdfast.model.transaction import Outcome, Put, Transaction
-from holdfast.observe.hub import Hub, Reach
+from holdfast.observe.watch_hub import Hub, Reach
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import GROUP

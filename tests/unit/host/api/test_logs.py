@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.host.runtime.log_reading import Wish
-from holdfast.host.summons import Opened, ReadLog, Summons
+from holdfast.host.runtime.logs.reading import Wish
+from holdfast.host.tunnel.protocol import Opened, ReadLog, Summons
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import GROUP, ApiRig
 from tests.unit.host.api.attended import POD, Socket, attended, replica, say, tell_log, with_replica

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.commit.records import encode
 from holdfast.model import keys
-from holdfast.model.field_selector import parse_field_selector
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import kind_of_struct
+from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.selection import Selection
 from holdfast.observe.watchers import WatchRequest

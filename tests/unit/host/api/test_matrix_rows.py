@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.host.api.routes import table
-from holdfast.model.identity import acts_as, controller
+from holdfast.model.access.identity import acts_as, controller
 from holdfast.model.lifecycle import Actor
 from tools.matrix_page import PAGE, names_of, page, places, resource_of, rows, verb_of
 from tools.matrix_rows import CONTROLLERS, GROUPS, IDENTITIES, TURNED_AWAY, UNKNOWN

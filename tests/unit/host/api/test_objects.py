@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.identity import Identity
+from holdfast.model.access.identity import Identity
 from holdfast.model.requests import AcquireLease
 from tests.unit.host.api.api_rig import (
     APPLY,

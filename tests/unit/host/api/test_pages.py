@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.api import loop_share, reads
-from holdfast.store import versions
+from holdfast.host.api.flow import loop_share
+from holdfast.host.api.objects import reads
+from holdfast.store import mvcc
 from tests.unit.host.api.api_rig import GROUP, MERGE, ApiRig, play, store_of
 
 ROUNDS = 20
@@ -58,7 +59,7 @@ def test_pages_are_of_one_moment(
     """Nothing is left out and nothing told twice, wherever pages and slices end."""
     monkeypatch.setattr(loop_share, "SLICE_S", 0.0)
     monkeypatch.setattr(reads, "LOOKED_AT_MAX", 3)
-    monkeypatch.setattr(versions, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(mvcc, "LOOKED_AT_MAX", 2)
 
     async def story() -> None:
         async with ApiRig(await store_of(store, tmp_path)) as rig:

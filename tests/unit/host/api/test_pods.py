@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.api import pods
+from holdfast.host.api.objects import core_names
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Stage, State
 from tests.unit.host.api.api_rig import ApiRig
@@ -32,7 +32,7 @@ def test_a_replica_in_any_state_is_a_pod(
     state: State, more: dict[str, Any], phase: str, part: str
 ) -> None:
     """[A5]"""
-    pod = pods.pod(replica(state, **more))
+    pod = core_names.pod(replica(state, **more))
     assert pod["status"]["phase"] == phase
     (container,) = pod["status"]["containerStatuses"]
     assert list(container["state"]) == [part]

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast.commit.records import EpochFloor, encode
-from holdfast.host.api.quarantine import _found
+from holdfast.host.api.plane.quarantine import _found
 from holdfast.model import keys
 from holdfast.model.lifecycle import State
 from holdfast.model.quarantine import Repair

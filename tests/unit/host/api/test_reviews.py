@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.api import reviews
+from holdfast.host.api.plane import access_reviews
 from holdfast.host.api.resources import RESOURCES
-from holdfast.host.rights import Rights
-from holdfast.model import identity as who
+from holdfast.host.server.rights import Rights
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import ADMINS, AUDITORS, MONITORS, Identity
 from holdfast.model.errors import Forbidden, Invalid
-from holdfast.model.identity import ADMINS, AUDITORS, MONITORS, Identity
-from holdfast.model.kinds.role import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.plane import Plane
@@ -59,7 +59,9 @@ def can(
     rights: Rights, identity: Identity, verb: str, resource: str, namespace: str = "", **more: str
 ) -> bool:
     body = json.dumps({"spec": asked(verb, resource, namespace, **more)}).encode()
-    return bool(json.loads(reviews.access(rights, identity, JSON, body))["status"]["allowed"])
+    return bool(
+        json.loads(access_reviews.access(rights, identity, JSON, body))["status"]["allowed"]
+    )
 
 
 def test_can_i_answers_what_the_rules_say(rights: Rights) -> None:
@@ -100,7 +102,7 @@ def test_nobody_is_told_that_he_may_do_what_only_components_do(rights: Rights) -
     assert can(rights, who.controller("workload"), "create", "replicas", "risk")
     assert not can(rights, who.controller("status"), "create", "replicas", "risk")
     body = json.dumps({"spec": asked("create", "replicas", "risk")}).encode()
-    status = json.loads(reviews.access(rights, ROOT, JSON, body))["status"]
+    status = json.loads(access_reviews.access(rights, ROOT, JSON, body))["status"]
     assert status["reason"] == "only controller:workload may ever create replicas"
 
 
@@ -108,7 +110,9 @@ def test_paths_are_judged_as_paths(rights: Rights) -> None:
     def may(identity: Identity, path: str, verb: str = "get") -> bool:
         about = {"nonResourceAttributes": {"path": path, "verb": verb}}
         body = json.dumps({"spec": about}).encode()
-        return bool(json.loads(reviews.access(rights, identity, JSON, body))["status"]["allowed"])
+        return bool(
+            json.loads(access_reviews.access(rights, identity, JSON, body))["status"]["allowed"]
+        )
 
     assert may(ADA, "/readyz")
     assert may(ADA, "/openapi/v2")
@@ -124,7 +128,7 @@ def test_the_list_of_rules_agrees_with_each_single_question(rights: Rights) -> N
     for identity in (ADA, BOB, EVE, Identity("none"), who.controller("garbage")):
         for namespace in ("risk", "billing"):
             body = json.dumps({"spec": {"namespace": namespace}}).encode()
-            status = json.loads(reviews.rules(rights, identity, JSON, body))["status"]
+            status = json.loads(access_reviews.rules(rights, identity, JSON, body))["status"]
             assert status["incomplete"] is False
             listed = {
                 (group, resource, verb)
@@ -149,7 +153,9 @@ def test_somebody_else_is_asked_about_by_those_who_may(rights: Rights) -> None:
         return json.dumps({"spec": spec}).encode()
 
     def may(body: bytes) -> bool:
-        return bool(json.loads(reviews.access_of(rights, EVE, JSON, body))["status"]["allowed"])
+        return bool(
+            json.loads(access_reviews.access_of(rights, EVE, JSON, body))["status"]["allowed"]
+        )
 
     assert may(about("ada", "tenant:risk"))
     assert not may(about("ada"))
@@ -157,7 +163,7 @@ def test_somebody_else_is_asked_about_by_those_who_may(rights: Rights) -> None:
     assert not may(about("system:anonymous", "system:masters"))
     for identity in (ADA, BOB, who.agent("n")):
         with pytest.raises(Forbidden):
-            reviews.access_of(rights, identity, JSON, about("ada"))
+            access_reviews.access_of(rights, identity, JSON, about("ada"))
     with pytest.raises(Invalid):
         may(about(""))
     with pytest.raises(Invalid):
@@ -175,10 +181,10 @@ def test_a_review_in_protobuf_is_read_too(rights: Rights) -> None:
     review = text(2, spec)
     unknown = text(1, text(1, b"authorization.k8s.io/v1")) + text(2, review)
     body = b"k8s\x00" + unknown
-    answer = json.loads(reviews.access(rights, ADA, reviews.PROTOBUF, body))
+    answer = json.loads(access_reviews.access(rights, ADA, access_reviews.PROTOBUF, body))
     assert answer["status"]["allowed"] is True
     assert answer["spec"]["resourceAttributes"]["resource"] == "workloads"
-    answer = json.loads(reviews.access_of(rights, EVE, reviews.PROTOBUF, body))
+    answer = json.loads(access_reviews.access_of(rights, EVE, access_reviews.PROTOBUF, body))
     assert answer["status"]["allowed"] is True
     assert answer["spec"]["groups"] == ["other", "tenant:risk"]
 
@@ -188,19 +194,19 @@ def test_a_review_in_protobuf_is_read_too(rights: Rights) -> None:
 )
 def test_a_broken_review_is_refused_or_empty(rights: Rights, body: bytes) -> None:
     try:
-        answer = json.loads(reviews.access(rights, ADA, reviews.PROTOBUF, body))
+        answer = json.loads(access_reviews.access(rights, ADA, access_reviews.PROTOBUF, body))
     except Invalid:
         return
     assert answer["status"]["allowed"] is False
 
 
 def test_whoami_says_name_and_groups() -> None:
-    info = json.loads(reviews.whoami(ADA))["status"]["userInfo"]
+    info = json.loads(access_reviews.whoami(ADA))["status"]["userInfo"]
     assert info == {"username": "ada", "groups": ["tenant:risk", "system:authenticated"]}
 
 
 def test_an_agents_list_says_that_it_is_not_the_whole_truth(rights: Rights) -> None:
     body = json.dumps({"spec": {"namespace": "risk"}}).encode()
-    status = json.loads(reviews.rules(rights, who.agent("n"), JSON, body))["status"]
+    status = json.loads(access_reviews.rules(rights, who.agent("n"), JSON, body))["status"]
     assert status["incomplete"] is True
     assert "its own node" in status["evaluationError"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.commit.records import encode as stored
-from holdfast.host.authorities import Authorities
-from holdfast.host.service_tokens import ServiceTokens, is_service_token
+from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.service_tokens import ServiceTokens, is_service_token
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import ServiceToken, Template

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.host import summons, switchboard
-from holdfast.host.summons import Opened, Refused, Summons
+from holdfast.host.tunnel import protocol, switchboard
+from holdfast.host.tunnel.protocol import Opened, Refused, Summons
 from tests.unit.host.api.api_rig import Answer, ApiRig
 from tests.unit.host.api.attended import POD, Socket, attended, say, tell_log, with_replica
 
@@ -96,7 +96,7 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
 
 @pytest.mark.parametrize(
     "reason, code",
-    [(summons.NOT_BEGUN, 400), (summons.GONE, 400), (summons.BUSY, 429), (summons.BROKEN, 502)],
+    [(protocol.NOT_BEGUN, 400), (protocol.GONE, 400), (protocol.BUSY, 429), (protocol.BROKEN, 502)],
 )
 def test_what_an_agent_refuses_is_passed_on_with_its_sentence(reason: str, code: int) -> None:
     async def refuse(asked: Summons, socket: Socket) -> None:
@@ -145,9 +145,9 @@ def test_only_the_nodes_own_agent_waits_and_visits() -> None:
 
     async def story(rig: ApiRig) -> None:
         for user in ("admin", "ada", "system:node:n2", "system:server:one"):
-            for path in (summons.summons_path("n1"), summons.visit_path("n1", "0" * 32)):
+            for path in (protocol.summons_path("n1"), protocol.visit_path("n1", "0" * 32)):
                 assert (await rig.send("GET", path, user=user)).code == 403
-        missing = await rig.send("GET", summons.visit_path("n1", "0" * 32), user="system:node:n1")
+        missing = await rig.send("GET", protocol.visit_path("n1", "0" * 32), user="system:node:n1")
         assert missing.code == 404
 
     with_replica(story)
@@ -159,7 +159,7 @@ def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for() -> 
     async def story(rig: ApiRig) -> None:
         async def steal(asked: Summons, socket: Socket) -> None:
             for node, code in (("n2", 404), ("n1", 404)):
-                path = summons.visit_path(node, asked.id)
+                path = protocol.visit_path(node, asked.id)
                 answer = await rig.send("GET", path, user=f"system:node:{node}")
                 assert answer.code == code
             await tell_log(asked, socket)

@@ -12,7 +12,7 @@ from holdfast.model import keys
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.hub import Reach
+from holdfast.observe.watch_hub import Reach
 from tests.unit.host.api.api_rig import GROUP, PATIENCE_S, ApiRig, play, store_of
 
 

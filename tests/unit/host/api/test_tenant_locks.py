@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast.commit.classes import Flow, RequestClass
-from holdfast.commit.overload import Overloaded
-from holdfast.host.api.tenant_locks import TenantLocks
+from holdfast.commit.flow.overload import Overloaded
+from holdfast.commit.flow.request_classes import Flow, RequestClass
+from holdfast.host.api.flow.loop_share import TenantLocks
 from tests.unit.host.api.api_rig import play
 
 

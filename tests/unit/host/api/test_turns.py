@@ -11,17 +11,15 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.commit.bytes_held import BytesHeld
-from holdfast.commit.caps import Cap, Caps
-from holdfast.commit.classes import Errand, RequestClass
-from holdfast.commit.fair_queues import QueueBounds
-from holdfast.commit.gate import Seats
-from holdfast.commit.gates import DEFAULT_GATES, Gates, GateSettings
-from holdfast.host.api import turns_counted
-from holdfast.host.api.extents import errand_of
+from holdfast.commit.flow.caps import BytesHeld, Cap, Caps
+from holdfast.commit.flow.fair_queues import QueueBounds
+from holdfast.commit.flow.flow_control import Seats
+from holdfast.commit.flow.request_classes import Errand, RequestClass
+from holdfast.commit.flow.seats import DEFAULT_GATES, Gates, GateSettings
+from holdfast.host.api.flow import flow_metrics
+from holdfast.host.api.flow.admission import Turns, errand_of
 from holdfast.host.api.routes import table
-from holdfast.host.api.turns import Turns
-from holdfast.host.metrics import Metrics
+from holdfast.host.process.metrics import Metrics
 from holdfast.model.heartbeat import Renew
 from holdfast.model.requests import AcquireLease
 from holdfast.model.transaction import Outcome, Transaction
@@ -375,7 +373,7 @@ def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
     """Lists without a limit are background once they are long. [E6]"""
 
     async def story() -> None:
-        monkeypatch.setattr("holdfast.host.api.extents.SWEEP_OVER", 2)
+        monkeypatch.setattr("holdfast.host.api.flow.admission.SWEEP_OVER", 2)
         async with Crowded() as crowded:
             rig = crowded.rig
             for n in range(3):
@@ -417,7 +415,7 @@ def test_the_metrics_tell_who_waits_and_who_was_refused() -> None:
     async def story() -> None:
         async with Crowded() as crowded:
             metrics = Metrics()
-            turns_counted.count(crowded.turns, metrics)
+            flow_metrics.count(crowded.turns, metrics)
             crowded.store.goes_on.clear()
             begun = [crowded.begin(f"w{n}", "ada") for n in range(2)]
             await crowded.settle(executing=2)

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.creates import packed, travels, unpacked
+from holdfast.host.client.create_form import packed, travels, unpacked
+from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import AcquireLease, Create
-from holdfast.model.wire import decode_trusted
 from tests.unit.host.api.api_rig import GROUP, WEB, ApiRig
 from tests.unit.host.api.test_objects import Run, run
 

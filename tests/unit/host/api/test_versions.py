@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.model.versions import VERSION_MAX, object_version, parse_version
+from holdfast.model.encoding.resource_versions import VERSION_MAX, object_version, parse_version
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import (
     GROUP,
@@ -181,7 +181,7 @@ def test_a_read_is_not_older_than_any_version_that_was_seen(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What this server has not reached is said to be too large, in time and not for ever. [C8]"""
-    monkeypatch.setattr("holdfast.host.api.reads.AHEAD_S", 0.05)
+    monkeypatch.setattr("holdfast.host.api.objects.reads.AHEAD_S", 0.05)
 
     async def story(rig: ApiRig) -> None:
         made = (await rig.create(named("a"))).body

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.model.errors import Expired
 from holdfast.model.machine import Changed
-from holdfast.observe.hub import Reach
+from holdfast.observe.watch_hub import Reach
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import (
     GROUP,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from holdfast.commit.overload import Overloaded
+from holdfast.commit.flow.overload import Overloaded
 from holdfast.host.audit import accesses as module
 from holdfast.host.audit.accesses import (
     ASSURED_PER_USER,
@@ -25,7 +25,7 @@ from holdfast.host.audit.accesses import (
     Accesses,
 )
 from holdfast.model import keys
-from holdfast.model.audit import Mutation, Stamp
+from holdfast.model.audit.records import Mutation, Stamp
 from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Change, Outcome, Put, Transaction
 from holdfast.store.memory import MemoryStore

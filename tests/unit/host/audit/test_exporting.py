@@ -19,7 +19,7 @@ from holdfast.host.audit.exporting import (
     target_of,
 )
 from holdfast.host.audit.journal import Journal, Limits
-from holdfast.model.audit import Head, record_of
+from holdfast.model.audit.records import Head, record_of
 from holdfast.model.errors import Invalid, Unavailable
 from tests.audit_chains import chain, head_at, lines
 

@@ -9,9 +9,8 @@ import pytest
 
 from holdfast.host.audit import journal as journal_module
 from holdfast.host.audit.journal import Journal, Limits
-from holdfast.host.audit.reading import judged, records
-from holdfast.host.audit.segments import segments
-from holdfast.model.audit import Head
+from holdfast.host.audit.segments import judged, records, segments
+from holdfast.model.audit.records import Head
 from tests.audit_chains import chain, head_at, lines
 
 CHAIN = chain(20)

@@ -12,16 +12,16 @@ import pytest
 
 from holdfast.host.audit import keeping as keeping_module
 from holdfast.host.audit.keeping import Keeping
-from holdfast.host.audit.reading import judged, records
-from holdfast.host.metrics import Metrics
-from holdfast.host.settings import FORGET, REFUSE
-from holdfast.host.shell import Shell
-from holdfast.model import identity as who
+from holdfast.host.audit.segments import judged, records
+from holdfast.host.process.metrics import Metrics
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.settings import FORGET, REFUSE
 from holdfast.model import keys
-from holdfast.model.audit import Mutation, Stamp, encoded, record_of
+from holdfast.model.access import identity as who
+from holdfast.model.audit.records import Mutation, Stamp, encoded, record_of
 from holdfast.model.transaction import Change, Put, Transaction
 from holdfast.observe import history_bytes as history_module
-from holdfast.observe import scribe as scribe_module
+from holdfast.observe.audit_writer import writer as scribe_module
 from holdfast.observe.history_bytes import CHANGE_BYTES, HistoryBytes
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore

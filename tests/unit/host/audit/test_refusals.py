@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from holdfast.host.audit.refusals import BURST, EVERY_MS, Refusals
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Forbidden
-from holdfast.model.identity import Identity
 
 PATH = "/apis/holdfast.dev/v1/namespaces/a/workloads/w"
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.host.audit import serving
 from holdfast.host.audit.journal import Journal, Limits
 from holdfast.host.audit.serving import Shown, Wish, page
-from holdfast.model.audit import AuditRecord, Gap, Head, Mutation, encoded, line_of, written
+from holdfast.model.audit.records import AuditRecord, Gap, Head, Mutation, encoded, line_of, written
 
 LONG = Limits(segment_bytes=2_000, segment_age_ms=1 << 60)
 SAID = [

@@ -10,9 +10,8 @@ import pytest
 
 from holdfast.host.audit import thinning
 from holdfast.host.audit.journal import Journal, Limits
-from holdfast.host.audit.reading import judged, records
-from holdfast.host.audit.segments import segments
-from holdfast.model.audit import (
+from holdfast.host.audit.segments import judged, records, segments
+from holdfast.model.audit.records import (
     AuditRecord,
     Elided,
     Head,

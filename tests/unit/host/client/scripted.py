@@ -10,8 +10,8 @@ import msgspec
 from aiohttp import web
 
 from holdfast.host.client import Access, Client
-from holdfast.host.settings import Settings
-from holdfast.host.trust import establish
+from holdfast.host.pki.first_trust import establish
+from holdfast.host.server.settings import Settings
 from holdfast.observe.retry import RetryPolicy
 
 HASTY = RetryPolicy(tries_max=4, looks_max=4, deadline_ms=20_000, try_ms=5_000, pause_ms=1)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.client import Access, from_kubeconfig
-from holdfast.host.settings import Settings
-from holdfast.host.trust import establish, write_kubeconfig
+from holdfast.host.pki.first_trust import establish, write_kubeconfig
+from holdfast.host.server.settings import Settings
 from holdfast.model.errors import Invalid
 
 

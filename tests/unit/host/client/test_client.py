@@ -11,18 +11,11 @@ import msgspec
 import pytest
 
 from holdfast.host.client import Access, Client, Gone
-from holdfast.model.errors import (
-    Conflict,
-    Expired,
-    Forbidden,
-    Missing,
-    OutcomeUnknown,
-    Unavailable,
-)
+from holdfast.model.encoding.wire import decode_trusted
+from holdfast.model.errors import Conflict, Expired, Forbidden, Missing, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.requests import Accepted, RenewLease, ReportPending, Target, Term
-from holdfast.model.wire import decode_trusted
 from tests.unit.host.client.scripted import HASTY, Scripted, hangs_up, refuses, says
 
 PATH = "/apis/holdfast.dev/v1/namespaces/acme/workloads"

@@ -9,10 +9,10 @@ from typing import Any
 from aiohttp import web
 
 from holdfast.host.client import Departed, Listed, Present, Reached, follow
-from holdfast.host.client.following import Place
+from holdfast.host.client.list_watch import Place
+from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.versions import complete_version, object_version
 from tests.unit.host.client.scripted import Scripted, refuses, says
 
 EXPIRED = '{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}'

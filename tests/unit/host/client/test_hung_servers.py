@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 
 from holdfast.host.client import Listed, Present, follow
-from holdfast.host.client import reachable as reachable_module
-from holdfast.host.client.lines import Lines
-from holdfast.host.client.reachable import AVOID_MAX_S, AVOID_S, Reachable
+from holdfast.host.client import transport as reachable_module
+from holdfast.host.client.list_watch import Lines
+from holdfast.host.client.transport import AVOID_MAX_S, AVOID_S, Reachable
+from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.versions import complete_version
-from holdfast.observe.news import WITHIN
+from holdfast.observe.watch_events import WITHIN
 from tests.unit.host.client.scripted import Scripted
 from tests.unit.host.client.test_following import event, tenants
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.host.client.performing import Performer, Refused
+from holdfast.host.client.retrying import Performer, Refused
 from holdfast.model.errors import Unavailable
 from holdfast.observe.retry import Budget, Nature, RetryPolicy, Send
 from tests.patience import STORY_S

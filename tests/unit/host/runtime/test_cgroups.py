@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Attempt
-from holdfast.host.runtime import cgroups_files
-from holdfast.host.runtime.cgroups import Cgroups, Seat
-from holdfast.host.runtime.cgroups_found import find
-from holdfast.host.runtime.cgroups_mounted import Ceilings, Hierarchy, ceilings, mounted
-from holdfast.host.runtime.limits import Limits, Write
+from holdfast.agent.runtime_protocol import Attempt
+from holdfast.host.runtime.cgroups import groups as cgroups_files
+from holdfast.host.runtime.cgroups.detect import find
+from holdfast.host.runtime.cgroups.groups import (
+    Ceilings,
+    Cgroups,
+    Hierarchy,
+    Seat,
+    ceilings,
+    mounted,
+)
+from holdfast.host.runtime.cgroups.limits import Limits, Write
 from holdfast.model.errors import Invalid
 
 ONE = Attempt("u-1", 2)

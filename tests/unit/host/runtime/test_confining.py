@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.runtime import confining, shim_binary
+from holdfast.host.runtime import confinement as confining
+from holdfast.host.runtime import shim_binary
 from holdfast.host.runtime.attempts import Attempts
-from holdfast.host.runtime.confining import Rules, confinement, covers_of
+from holdfast.host.runtime.confinement import Rules, confinement, covers_of
 from holdfast.host.runtime.run_as import Range
 from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.model.errors import Invalid, Unavailable

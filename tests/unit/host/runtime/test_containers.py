@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Attempt, Launch
-from holdfast.host.runtime import containers
-from holdfast.host.runtime.containers_images import Image, local
-from holdfast.host.runtime.containers_network import Network
-from holdfast.host.runtime.containers_spec import Container, config
-from holdfast.host.runtime.image_stores import NODE_STORE
+from holdfast.agent.runtime_protocol import Attempt, Launch
+from holdfast.host.runtime.containers import containers
+from holdfast.host.runtime.containers.image_stores import NODE_STORE
+from holdfast.host.runtime.containers.images import Image, local
+from holdfast.host.runtime.containers.network import Network
+from holdfast.host.runtime.containers.oci_spec import Container, config
 from holdfast.host.runtime.surroundings import Surroundings, User, surroundings
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.kinds.template import EnvVar, Runtime, Template

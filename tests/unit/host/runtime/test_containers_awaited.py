@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Attempt, Launch, Sealed
-from holdfast.host.runtime import containers, containers_awaited, containers_images, image_stores
+from holdfast.agent.runtime_protocol import Attempt, Launch, Sealed
 from holdfast.host.runtime.attempts import Attempts, lock
-from holdfast.host.runtime.containers_awaited import Images
-from holdfast.host.runtime.containers_images import Image
-from holdfast.host.runtime.image_stores import FRESH_S, IDLE_S, STORES, USERS
+from holdfast.host.runtime.containers import containers, image_stores, image_waits, images
+from holdfast.host.runtime.containers.image_stores import FRESH_S, IDLE_S, STORES, USERS
+from holdfast.host.runtime.containers.image_waits import Images
+from holdfast.host.runtime.containers.images import Image
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import PULL_KEY, Runtime, Template
 from tests.workshop import eventually
@@ -160,7 +160,7 @@ def test_a_tenant_pulls_one_image_at_a_time_and_delays_no_other(rig: Rig) -> Non
     (rig.folder / "local" / "box").mkdir(parents=True)
 
     async def story() -> None:
-        count = 2 * containers_awaited.PULLS_MAX
+        count = 2 * image_waits.PULLS_MAX
         asked = [
             asyncio.ensure_future(rig.of("acme", f"r.example/slow:{number}"))
             for number in range(count)
@@ -197,7 +197,7 @@ def test_a_pull_ends_when_its_tenant_s_images_have_no_room(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it is under way; no other tenant notices, and what it needs no more makes room. [H1]"""
-    monkeypatch.setattr(containers_images, "PULL_LOOK_S", 0.05)
+    monkeypatch.setattr(images, "PULL_LOOK_S", 0.05)
 
     async def story() -> None:
         assert await rig.of("acme", "r.example/a:1") is not None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.runtime import containers_runc
-from holdfast.host.runtime.containers_runc import FLAWS, Installed, Version, check, has, warnings
+from holdfast.host.runtime.containers import runc
+from holdfast.host.runtime.containers.runc import FLAWS, Installed, Version, check, has, warnings
 from holdfast.model.errors import Unavailable
 
 RELEASED = 1_000_000
@@ -96,12 +96,12 @@ def test_what_debian_has_mended_is_told_by_the_changelog_of_its_package(
     changelog = tmp_path / "runc-doc" / "changelog.Debian.gz"
     text = "runc (1.1.5+ds1-1+deb12u9)\n\n  * CVE-2024-45310, CVE-2025-31133: backport\n"
     changelog.write_bytes(gzip.compress(text.encode() + b"  * CVE-2024-21626\n"))
-    monkeypatch.setattr(containers_runc, "DOCUMENTS", tmp_path)
-    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: str(program))
+    monkeypatch.setattr(runc, "DOCUMENTS", tmp_path)
+    monkeypatch.setattr(runc.shutil, "which", lambda name, path: str(program))
     packages = {"--search": "runc-doc: /usr/bin/runc\n", "--show": "1.1.5+ds1-1"}
     said = "runc version 1.1.5+ds1\nlibseccomp: 2.5.4\n"
-    monkeypatch.setattr(containers_runc, "_asked", lambda *words: packages.get(words[1], said))
-    found = containers_runc.installed()
+    monkeypatch.setattr(runc, "_asked", lambda *words: packages.get(words[1], said))
+    found = runc.installed()
     told = " ".join(warnings(found))
     assert "CVE-2024-45310" not in told
     assert "CVE-2025-31133" not in told
@@ -128,11 +128,9 @@ def test_what_runc_says_is_understood_and_an_open_flaw_refuses_all(
     said = {"text": "runc version 1.1.4-0ubuntu1\nlibseccomp: 2.5.4\n"}
     program = tmp_path / "runc"
     program.touch()
-    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: str(program))
+    monkeypatch.setattr(runc.shutil, "which", lambda name, path: str(program))
     packages = {"--search": "runc: /usr/bin/runc\n", "--show": "1.1.5+ds1-1+deb12u1"}
-    monkeypatch.setattr(
-        containers_runc, "_asked", lambda *words: packages.get(words[1], said["text"])
-    )
+    monkeypatch.setattr(runc, "_asked", lambda *words: packages.get(words[1], said["text"]))
     assert check().version == (1, 1, 4, RELEASED)
     packages["--show"] = "1.1.4-0ubuntu1"
     # What was found out of a program is believed until it is replaced.
@@ -159,15 +157,15 @@ def test_the_runtime_of_sandboxes_is_the_one_that_is_named_or_the_usual_one(
     broken.write_text("#!/bin/sh\nexit 1\n")
     for path in (program, broken):
         path.chmod(0o755)
-    assert containers_runc.sandbox(program) == str(program)
-    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: None)
+    assert runc.sandbox(program) == str(program)
+    monkeypatch.setattr(runc.shutil, "which", lambda name, path: None)
     with pytest.raises(Unavailable, match="no runsc is installed"):
-        containers_runc.sandbox(None)
-    monkeypatch.setattr(containers_runc.shutil, "which", lambda name, path: str(program))
-    assert containers_runc.sandbox(None) == str(program)
+        runc.sandbox(None)
+    monkeypatch.setattr(runc.shutil, "which", lambda name, path: str(program))
+    assert runc.sandbox(None) == str(program)
     with pytest.raises(Unavailable, match="cannot be asked for its version"):
-        containers_runc.sandbox(broken)
+        runc.sandbox(broken)
     program.chmod(0o644)
     for path in (program, tmp_path / "none", tmp_path):
         with pytest.raises(Unavailable, match="is not a program that can be run"):
-            containers_runc.sandbox(path)
+            runc.sandbox(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.runtime import disk
+from holdfast.host.runtime.cgroups import disk
 
 KIB = 1024
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Attempt
-from holdfast.host.runtime import ended_logs
+from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.attempts import Attempts
-from holdfast.host.runtime.ended_logs import EndedLogs
-from holdfast.host.runtime.log_reading import LogReader, Wish
+from holdfast.host.runtime.logs import ended
+from holdfast.host.runtime.logs.ended import EndedLogs
+from holdfast.host.runtime.logs.reading import LogReader, Wish
 
 LINE = b"2026-11-16T00:00:01.000000000Z stdout F said\n"
 
@@ -37,7 +37,7 @@ class House:
         self.attempts.clear(uid)
 
     def kept(self) -> list[str]:
-        return sorted(os.listdir(self.attempts.root / ended_logs.FOLDER))
+        return sorted(os.listdir(self.attempts.root / ended.FOLDER))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_logs_are_read_when_the_rest_is_gone(house: House) -> None:
         reader = LogReader(folder, Wish())
     assert reader.batch() == b"said\n"
     reader.close()
-    names = {path.name for path in (house.attempts.root / ended_logs.FOLDER).rglob("*")}
+    names = {path.name for path in (house.attempts.root / ended.FOLDER).rglob("*")}
     assert names == {"one", "0", "1", "stdout", "stderr.1"}
 
 
@@ -71,21 +71,21 @@ def test_keeping_again_after_a_crash_loses_nothing(house: House) -> None:
 
 def test_what_is_kept_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """By number, by size and by age, the oldest first. [H1]"""
-    monkeypatch.setattr(ended_logs, "KEPT_MAX", 3)
+    monkeypatch.setattr(ended, "KEPT_MAX", 3)
     earlier_s = time.time() - 3_600
     for number in range(5):
         house.work(f"r{number}")
         house.end(f"r{number}")
-        folder = house.attempts.root / ended_logs.FOLDER / f"r{number}"
+        folder = house.attempts.root / ended.FOLDER / f"r{number}"
         os.utime(folder, (0, earlier_s + number))
     assert house.kept() == ["r2", "r3", "r4"]
     # As the next agent finds them.
     house.logs = EndedLogs(house.attempts)
-    monkeypatch.setattr(ended_logs, "KEPT_BYTES_MAX", 3 * len(LINE))
+    monkeypatch.setattr(ended, "KEPT_BYTES_MAX", 3 * len(LINE))
     house.work("r5", size=2)
     house.end("r5")
     assert house.kept() == ["r4", "r5"]
-    monkeypatch.setattr(ended_logs, "KEPT_S", 60)
+    monkeypatch.setattr(ended, "KEPT_S", 60)
     house.work("r6")
     house.end("r6")
     assert house.kept() == ["r5", "r6"]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.host.runtime.limits import CPU, MEMORY, PIDS, Limits, share_write, wanted, writes
+from holdfast.host.runtime.cgroups.limits import (
+    CPU,
+    MEMORY,
+    PIDS,
+    Limits,
+    share_write,
+    wanted,
+    writes,
+)
 from holdfast.model.kinds.template import Resources, Template
 
 

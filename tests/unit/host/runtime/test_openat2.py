@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.runtime import openat2
+from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.attempts import Attempts
-from holdfast.host.runtime.log_reading import LogReader, Wish
+from holdfast.host.runtime.logs.reading import LogReader, Wish
 from holdfast.model.errors import Invalid
 
 SECRET = b"not yours\n"
@@ -51,13 +51,13 @@ def opened(folder: Path) -> Iterator[int]:
 
 
 def read(path: str, folder: Path) -> bytes:
-    with opened(folder) as at, open(openat2.regular(path, at), "rb") as file:
+    with opened(folder) as at, open(safe_paths.regular(path, at), "rb") as file:
         return file.read()
 
 
 def test_an_ordinary_file_beneath_is_read(tree: Tree) -> None:
     """[H1]"""
-    openat2.check()
+    safe_paths.check()
     assert read("file", tree.inside) == OURS
     assert read("sub/file", tree.inside) == OURS
     assert read("sub/../file", tree.inside) == OURS
@@ -251,7 +251,7 @@ def test_no_race_ends_outside(
             left -= 1
             others_saw.add(carelessly(tree.inside / path))
             try:
-                fd = openat2.regular(path, at)
+                fd = safe_paths.regular(path, at)
             except OSError:
                 seen.add(b"")
                 continue

@@ -7,7 +7,7 @@ import errno
 import msgspec
 import pytest
 
-from holdfast.agent.words import DEADLINE_PASSED
+from holdfast.agent.runtime_protocol import DEADLINE_PASSED
 from holdfast.host.runtime.records import (
     Exit,
     Identity,

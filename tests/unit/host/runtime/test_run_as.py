@@ -8,16 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host import files
+from holdfast.host.process import files
 from holdfast.host.runtime import run_as
-from holdfast.host.runtime.run_as import (
-    BLOCK,
-    DEFAULT,
-    Range,
-    RunAs,
-    default_range,
-    parse_range,
-)
+from holdfast.host.runtime.run_as import BLOCK, DEFAULT, Range, RunAs, default_range, parse_range
 from holdfast.model.errors import Invalid, Unavailable
 
 NUMBERS = Range(5_000, 5_009)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.words import Attempt
+from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import secret_files
 from holdfast.host.runtime.secret_files import SecretFiles
 from holdfast.model.errors import Unavailable

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.words import Attempt, Launch
-from holdfast.host.runtime import beneath, service_tokens
+from holdfast.agent.runtime_protocol import Attempt, Launch
+from holdfast.host.runtime import safe_paths, service_tokens
 from holdfast.host.runtime.attempts import Attempts, Choices
 from holdfast.host.runtime.held import Held
 from holdfast.host.runtime.service_tokens import Fetched, TokenFiles, put_in_place
@@ -153,7 +153,7 @@ def test_nothing_that_the_work_puts_there_leads_out_of_its_directory(
         folder.mkdir()
     (outside / "secret").write_text("kept")
     HOSTILE[name](work, outside)
-    with beneath.folder(work) as fd:
+    with safe_paths.folder(work) as fd:
         if name == "a directory":
             with pytest.raises(IsADirectoryError):
                 put_in_place("token", fd, b"t1", None)
@@ -171,7 +171,7 @@ def test_nothing_that_the_work_puts_there_leads_out_of_its_directory(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_the_file_belongs_to_the_work(tmp_path: Path) -> None:
     """[B5]"""
-    with beneath.folder(tmp_path) as fd:
+    with safe_paths.folder(tmp_path) as fd:
         put_in_place("token", fd, b"t1", (4_242, 4_343))
     found = (tmp_path / "token").stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4_242, 4_343, 0o600)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from holdfast.agent.words import Attempt, Launch
+from holdfast.agent.runtime_protocol import Attempt, Launch
 from holdfast.host.runtime.surroundings import surroundings, user
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.template import EnvVar, Template

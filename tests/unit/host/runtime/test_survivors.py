@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from holdfast.agent.words import Attempt
+from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.records import Identity, State
 from holdfast.host.runtime.survivors import end, kill, start_of
 

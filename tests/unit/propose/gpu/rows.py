@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.model.ledger import DeviceSlot
 from holdfast.propose.gpu import Columns, Demand, GpuNode
-from holdfast.propose.gpu.columns import WHOLE_MILLI
+from holdfast.propose.gpu.class_columns import WHOLE_MILLI
 
 MODELS = ("G2", "P100", "T4")
 # As the columns of a fleet number them: 0 is no device.

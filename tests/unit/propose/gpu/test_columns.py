@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.model.errors import InvariantBroken
 from holdfast.propose.gpu import Columns, Demand
-from holdfast.propose.gpu.columns import NOBODY
+from holdfast.propose.gpu.class_columns import NOBODY
 from tests.unit.propose.gpu.rows import columns_of, gpu_node, take
 
 SMALL = gpu_node(8_000, 32, 1, "T4")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from holdfast.propose.gpu import Demand, LearnedMix, typical_mix
-from holdfast.propose.gpu.mix import HALF_LIFE, KINDS_MAX, TYPICAL_MAX
+from holdfast.propose.gpu.demand_mix import HALF_LIFE, KINDS_MAX, TYPICAL_MAX
 
 A = Demand(1_000, 500, 1)
 B = Demand(2_000, 1_000, 1)

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.fit import demand_of
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.schedulerpolicy import (
     ExpectedDemand,
@@ -13,12 +12,13 @@ from holdfast.model.kinds.schedulerpolicy import (
 )
 from holdfast.model.kinds.template import DeviceRequest, Resources, Template
 from holdfast.model.meta import ObjectMeta
+from holdfast.model.placement.fit import demand_of
 from holdfast.observe.cache import Change
-from holdfast.propose.fleet import Fleet
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.gpu import Demand, Pool, Sparing
-from holdfast.propose.gpu.columns import DEVICES_MAX
+from holdfast.propose.gpu.class_columns import DEVICES_MAX
 from holdfast.propose.gpu.pools import CLASSES_MAX, demand_for
-from holdfast.propose.view import View
 from tests.unit.propose.test_decide import ACME, WEST, Things, fleet, node, placed, replica
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.commit.records import decode
-from holdfast.host.files import write_private
-from holdfast.model import encrypted
-from holdfast.model.encrypted import Header, framed, header_bytes, taken_apart
+from holdfast.host.process.files import write_private
+from holdfast.model.encoding import encrypted_records
+from holdfast.model.encoding.encrypted_records import Header, framed, header_bytes, taken_apart
 from holdfast.model.errors import Invalid, RecordUnreadable, Unavailable
 from holdfast.store.encryption import keyring
 from holdfast.store.encryption.key_file import Key, KeyFile, encoded, new_key, read
@@ -138,7 +138,9 @@ def test_without_encryption_records_stay_plain_and_old_ones_can_be_read() -> Non
     assert not off.is_current(value)
 
 
-@pytest.mark.parametrize("value", [b"", encrypted.MAGIC, encrypted.MAGIC + b"\xff\xff\x00"])
+@pytest.mark.parametrize(
+    "value", [b"", encrypted_records.MAGIC, encrypted_records.MAGIC + b"\xff\xff\x00"]
+)
 def test_a_damaged_envelope_is_left_as_it_is(value: bytes) -> None:
     assert opened(ring(), HERE, value) == value
 

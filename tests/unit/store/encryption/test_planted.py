@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.model import encrypted
+from holdfast.model.encoding import encrypted_records
 from holdfast.model.errors import Forbidden
 from holdfast.model.transaction import Put
 from holdfast.store.encryption import EncryptedStore
-from holdfast.store.encryption import store as stores
+from holdfast.store.encryption import encrypted_store as stores
+from holdfast.store.encryption.encrypted_store import _Watch
 from holdfast.store.encryption.keyring import Keyring
-from holdfast.store.encryption.store import _Watch
 from holdfast.store.sqlite import schema
 from tests.unit.store.encryption import test_envelope as envelopes
 from tests.unit.store.encryption import test_store as around
@@ -24,11 +24,11 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def place_is_not_bound(planting: pytest.MonkeyPatch) -> None:
-    planting.setattr(encrypted, "bound_to", lambda header, key: header)
+    planting.setattr(encrypted_records, "bound_to", lambda header, key: header)
 
 
 def header_is_not_bound(planting: pytest.MonkeyPatch) -> None:
-    planting.setattr(encrypted, "bound_to", lambda header, key: key.encode())
+    planting.setattr(encrypted_records, "bound_to", lambda header, key: key.encode())
 
 
 def secrets_stay_plain(planting: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,9 @@ def migration_compares_nothing(planting: pytest.MonkeyPatch) -> None:
 
 def old_keys_are_good_enough(planting: pytest.MonkeyPatch) -> None:
     planting.setattr(
-        Keyring, "is_current", lambda self, value: encrypted.is_encrypted(value) != self.plain
+        Keyring,
+        "is_current",
+        lambda self, value: encrypted_records.is_encrypted(value) != self.plain,
     )
 
 
@@ -66,7 +68,7 @@ def plain_ones_are_believed(planting: pytest.MonkeyPatch) -> None:
 
 
 def anybody_says_what_is_whole(planting: pytest.MonkeyPatch) -> None:
-    planting.setattr(stores.encrypted, "is_encrypted", lambda value: True)
+    planting.setattr(stores.encrypted_records, "is_encrypted", lambda value: True)
 
 
 def any_key_will_do(planting: pytest.MonkeyPatch) -> None:

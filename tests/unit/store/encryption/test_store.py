@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.files import write_private
-from holdfast.model import encrypted, keys
+from holdfast.host.process.files import write_private
+from holdfast.model import keys
+from holdfast.model.encoding import encrypted_records
 from holdfast.model.errors import Expired, Forbidden, Unavailable
 from holdfast.model.transaction import ABSENT, NEVER, Compare, Delete, Put, Refused, Transaction
 from holdfast.store.contract import Batch
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption import keyring as keyrings
+from holdfast.store.encryption.encrypted_store import Pass, demand_plain
 from holdfast.store.encryption.key_file import KeyFile, encoded, new_key, read
 from holdfast.store.encryption.keyring import Keyring
-from holdfast.store.encryption.store import Pass, demand_plain
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from tests.patience import PATIENCE_S
@@ -50,7 +51,7 @@ def test_only_secrets_are_encrypted_and_all_ways_out_are_plain() -> None:
     async def play(store: EncryptedStore, inner: MemoryStore, service: Service) -> None:
         watch = store.watch("objects/", after=0)
         await store.txn(Transaction((), (Put(HERE, PLAIN), Put(OTHER, PLAIN))))
-        assert encrypted.is_encrypted(await value_at(inner, HERE))
+        assert encrypted_records.is_encrypted(await value_at(inner, HERE))
         assert await value_at(inner, OTHER) == PLAIN
         assert await value_at(store, HERE) == PLAIN
         refused = await store.txn(Transaction((Compare(HERE, NEVER), Compare("x", 7)), ()))
@@ -128,7 +129,7 @@ def test_what_has_no_key_is_left_as_it_is_and_counted() -> None:
         service.name = "two"
         await store.ring.refresh()
         assert await store.reencrypt() == Pass(1, 1)
-        assert encrypted.is_encrypted(await value_at(store, THERE))
+        assert encrypted_records.is_encrypted(await value_at(store, THERE))
 
     played(play)
 
@@ -155,7 +156,7 @@ def test_a_plain_secret_is_unreadable_once_all_are_encrypted() -> None:
         for value in ways:
             assert value is not None
             assert value != PLAIN
-            assert "in plain text although" in encrypted.why_closed(value)
+            assert "in plain text although" in encrypted_records.why_closed(value)
         # A pass must not make it good, and what was encrypted is read as before.
         assert await store.reencrypt() == Pass(0, 1)
         assert await value_at(inner, THERE) == PLAIN
@@ -251,7 +252,7 @@ def test_a_key_service_that_is_away_holds_up_no_watch_and_is_caught_up_with() ->
         while OTHER not in seen:
             seen |= {it.key: it.value for it in (await anext(watch)).changes}
         assert seen[OTHER] == PLAIN
-        assert encrypted.is_encrypted(seen[HERE] or b"")
+        assert encrypted_records.is_encrypted(seen[HERE] or b"")
         with pytest.raises(Unavailable):
             await value_at(reader, HERE)
         service.away, now[0] = False, keyrings.RETRY_S

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Invalid
-from holdfast.model.transaction import (
-    Committed,
-    Compare,
-    Delete,
-    Put,
-    Record,
-    Refused,
-    Transaction,
-)
+from holdfast.model.transaction import Committed, Compare, Delete, Put, Record, Refused, Transaction
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.layout import Layout, after_prefix, is_bookmark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import Expired, Forbidden, Invalid, OutcomeUnknown, Unavailable
-from holdfast.store.etcd.faults import FAULTS, Kind, classify, error_for, is_members_fault
+from holdfast.store.etcd.error_meaning import FAULTS, Kind, classify, error_for, is_members_fault
 
 # Seen when members die, stop, pause or fill up under a transaction, or read in etcd's source as
 # coming after the proposal. All of these may have been applied.
@@ -58,7 +58,7 @@ def test_what_may_have_been_applied_is_an_unknown_outcome(code: str, text: str) 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.text)
 def test_only_the_exact_code_and_text_are_certain(fault: object) -> None:
     """Something that merely looks similar proves nothing."""
-    from holdfast.store.etcd.faults import Fault
+    from holdfast.store.etcd.error_meaning import Fault
 
     assert isinstance(fault, Fault)
     assert fault.kind is not Kind.DOUBT

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from holdfast.model.errors import Expired
 from holdfast.model.transaction import ABSENT, Change
 from holdfast.store.contract import Batch
-from holdfast.store.etcd import guard as guards
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.guard import Guard, StreamBroken
+from holdfast.store.etcd import watch_source as guards
 from holdfast.store.etcd.layout import Layout
+from holdfast.store.etcd.watch_source import Guard, StreamBroken
 
 LAYOUT = Layout("/x/")
 

@@ -12,7 +12,7 @@ from holdfast.store.etcd import cluster
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import PATIENCE_FACTOR, PATIENCE_MIN_S, Cluster, Patience
 from holdfast.store.etcd.config import EtcdConfig
-from holdfast.store.etcd.faults import Kind
+from holdfast.store.etcd.error_meaning import Kind
 from holdfast.store.etcd.member import CallFailed, Member
 
 

@@ -12,7 +12,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.reading import STALE_TRIES_MAX, Reader
+from holdfast.store.etcd.linearizable_reads import STALE_TRIES_MAX, Reader
 
 
 class ScriptedEtcd:

@@ -9,8 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.transaction import ABSENT
 from holdfast.store.contract import Applied, Forgotten, NotApplied
-from holdfast.store.etcd.ring import FATES_MAX, SLOTS_AT_ONCE, SLOTS_MAX, Ring, Token, parse
-from holdfast.store.etcd.slots import Slot
+from holdfast.store.etcd.slots import FATES_MAX, SLOTS_AT_ONCE, SLOTS_MAX, Ring, Slot, Token, parse
 
 CLIENT = "0123456789abcdef"
 

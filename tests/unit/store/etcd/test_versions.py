@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.store.etcd.versions import KNOWN_BUGS, RECOMMENDED, reads_are_fresh, warnings_for
+from holdfast.store.etcd.known_bugs import KNOWN_BUGS, RECOMMENDED, reads_are_fresh, warnings_for
 
 LOSES = "CAN LOSE ACKNOWLEDGED WRITES"
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast.model.errors import Expired, InvariantBroken
 from holdfast.model.transaction import Change
 from holdfast.store.contract import Batch
-from holdfast.store.etcd.watching import BUFFER_CHANGES_MAX, Buffer, Follow, Run, Watch
+from holdfast.store.etcd.watch_reader import BUFFER_CHANGES_MAX, Buffer, Follow, Run, Watch
 
 
 def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

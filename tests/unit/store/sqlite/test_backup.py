@@ -14,7 +14,7 @@ from holdfast.store.sqlite import SqliteStore, backup, restore, schema, verify
 from holdfast.store.sqlite.backup import REVISION_LEAP
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.files import draft_of_restore, wal_of
-from holdfast.store.sqlite.requests import Compact, Write
+from holdfast.store.sqlite.writes import Compact, Write
 
 
 def put(key: str, value: bytes = b"1") -> Write:

@@ -12,8 +12,8 @@ from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
 from holdfast.store.contract import KEY_END, Applied, Forgotten, NotApplied
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.requests import AskFate, Compact, Write
-from holdfast.store.sqlite.token_book import USABLE_S
+from holdfast.store.sqlite.operation_tokens import USABLE_S
+from holdfast.store.sqlite.writes import AskFate, Compact, Write
 from tests.crash_vfs import Sync
 from tests.crash_vfs import Write as DiskWrite
 from tests.faulty_disk import FaultyDisk

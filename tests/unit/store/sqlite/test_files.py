@@ -15,7 +15,7 @@ from holdfast.model.transaction import Put, Transaction
 from holdfast.store.sqlite import schema, verify
 from holdfast.store.sqlite.engine import Engine
 from holdfast.store.sqlite.files import wal_of
-from holdfast.store.sqlite.requests import Write
+from holdfast.store.sqlite.writes import Write
 
 
 def written(path: Path, count: int = 200) -> Path:

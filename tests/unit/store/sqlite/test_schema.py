@@ -11,7 +11,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.requests import Write
+from holdfast.store.sqlite.writes import Write
 
 
 def planted(path: Path) -> Path:

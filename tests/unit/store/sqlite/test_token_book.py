@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
-from holdfast.store.sqlite import token_book
-from holdfast.store.sqlite.token_book import TOKENS_MAX, USABLE_S, TokenBook
-from holdfast.store.tokens import Token
+from holdfast.store.contract import Token
+from holdfast.store.sqlite import operation_tokens
+from holdfast.store.sqlite.operation_tokens import TOKENS_MAX, USABLE_S, TokenBook
 
 
 class Clock:
@@ -60,11 +60,11 @@ def test_tokens_of_earlier_sessions_are_told_but_not_used() -> None:
 def test_a_flood_of_tokens_is_bounded() -> None:
     """Beyond the bound the oldest are forgotten early, in large steps."""
     book = TokenBook(1, Token(0, 0), Clock())
-    book._issued = TOKENS_MAX + token_book._STEP_TOKENS - 1
+    book._issued = TOKENS_MAX + operation_tokens._STEP_TOKENS - 1
     assert book.due() is None
     book._issued += 1
     line = book.due()
-    assert line == Token(1, token_book._STEP_TOKENS)
+    assert line == Token(1, operation_tokens._STEP_TOKENS)
     book.forgotten = line
     assert book.due() is None
     with pytest.raises(OutcomeUnknown):

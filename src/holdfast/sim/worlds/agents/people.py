@@ -23,11 +23,11 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Create, Update
 from holdfast.sim.plan import Act
 from holdfast.sim.randomness import between, pick
-from holdfast.sim.worlds.agents.manners import PROBES, Sort
-from holdfast.sim.worlds.agents.seals import ENV, FILES, NAME, secret
-from holdfast.sim.worlds.authority.looks import Look
+from holdfast.sim.worlds.agents.behaviours import PROBES, Sort
+from holdfast.sim.worlds.agents.secrets import ENV, FILES, NAME, secret
 from holdfast.sim.worlds.authority.people import TENANTS
-from holdfast.sim.worlds.slice.people import Customer
+from holdfast.sim.worlds.authority.scripted_clients import Look
+from holdfast.sim.worlds.end_to_end.people import Customer
 
 FAULTS_MS = 120_000
 WORKLOADS = 6

@@ -12,44 +12,131 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+from typing import Any
 
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.facts import Facts
+from holdfast.agent.node_facts import Facts
+from holdfast.agent.runtime_protocol import OPENING_MS
+from holdfast.agent.secret_values import SECRET_MISSING
 from holdfast.commit.context import Settings
-from holdfast.correct.registry import core_controllers
-from holdfast.correct.team import Team
+from holdfast.correct.all_controllers import core_controllers
+from holdfast.correct.controller_runner import Team
 from holdfast.model import fence, keys
 from holdfast.model.fence import FenceTiming
-from holdfast.observe.news import SERVERS
+from holdfast.model.kinds.replica import CRASH_LOOP
+from holdfast.model.lifecycle import State
+from holdfast.observe.watch_events import SERVERS
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
-from holdfast.sim.check import Settles
-from holdfast.sim.lateness import LATENESS, SELDOM_LATE
-from holdfast.sim.plan import Act, Hazard, calendar_steps
+from holdfast.sim.check import Checker, Commit, Settles
+from holdfast.sim.plan import LATENESS, SELDOM_LATE, Act, Hazard, calendar_steps
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.agents.census import Census
-from holdfast.sim.worlds.agents.ears import listened
+from holdfast.sim.worlds.agents.observers import Wellbeing, listened
 from holdfast.sim.worlds.agents.people import FAULTS_MS, Owner, script, stopping_script
-from holdfast.sim.worlds.agents.restarts import Backoff, Counted
-from holdfast.sim.worlds.agents.seals import secret
-from holdfast.sim.worlds.agents.stops import Ending, Graceful, Rightful
-from holdfast.sim.worlds.agents.table import Table
-from holdfast.sim.worlds.agents.told import Addressed, Sealing, Status
-from holdfast.sim.worlds.agents.wellbeing import Wellbeing
-from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.hands import Tell
+from holdfast.sim.worlds.agents.process_table import Opened, Ordered, Refused, Table
+from holdfast.sim.worlds.agents.report_checks import Addressed, Sealing, Status
+from holdfast.sim.worlds.agents.secrets import secret
+from holdfast.sim.worlds.agents.start_checks import Backoff, Counted
+from holdfast.sim.worlds.agents.stop_checks import Ending, Graceful, Rightful
+from holdfast.sim.worlds.authority.ledger_oracle import Books
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import admit, furnish
-from holdfast.sim.worlds.slice.checks import OneCopy, Proven
-from holdfast.sim.worlds.slice.processes import KILL_MS
-from holdfast.sim.worlds.slice.servers import SimServer
-from holdfast.sim.worlds.slice.verdicts import Reborn
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
+from holdfast.sim.worlds.end_to_end.node_verdicts import Reborn
+from holdfast.sim.worlds.end_to_end.process_table import (
+    KILL_MS,
+    Adopted,
+    ProcessEnded,
+    ProcessStarted,
+)
+from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.store.memory import Keyspace
+
+# Counts what really happened, so that a test can demand that everything did.
+
+DEMANDED = (
+    "started",
+    "started again",
+    "start refused",
+    "adopted",
+    "farewell",
+    "halted",
+    "ended: DeadlinePassed",
+    "ended: Exited",
+    "ended: Killed",
+    "ended: Rebooted",
+    "ended: ShimDied",
+    "ended: Stopped",
+    "told: Succeeded",
+    "told: Failed",
+    "told: LivenessProbeFailed",
+    "told: StartupProbeFailed",
+    "told: NotReady",
+    "told: CrashLoop",
+    "told: SecretMissing",
+    "told: out of memory",
+    "port opened",
+    "port opened late",
+    "new life",
+)
+
+
+class Census(Checker):
+    """Finds nothing; counts."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self.counts: dict[str, int] = {}
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        match fact:
+            case ProcessStarted(number=number):
+                self._count("started again" if number else "started")
+            case ProcessEnded(why=why):
+                self._count(f"ended: {why}")
+            case Ordered(is_farewell=is_farewell):
+                self._count("farewell" if is_farewell else "halted")
+            case Refused():
+                self._count("start refused")
+            case Opened(after_ms=after_ms):
+                self._count("port opened late" if after_ms > OPENING_MS else "port opened")
+            case Adopted():
+                self._count("adopted")
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self._books.changed("objects/nodes/"):
+            is_known = old is not None and new is not None
+            if is_known and new.status.incarnation > old.status.incarnation:
+                self._count("new life")
+        for _, old, new in self._books.changed("objects/replicas/"):
+            if new is None:
+                continue
+            if old is None or old.status.state is not new.status.state:
+                self._count(f"told: {new.status.state.value}")
+            if old is None or old.status.process != new.status.process:
+                self._told(new)
+
+    def _told(self, replica: Any) -> None:
+        process = replica.status.process
+        for word in ("LivenessProbeFailed", "StartupProbeFailed", "NotReady"):
+            if process.reason.startswith(word):
+                self._count(f"told: {word}")
+        if process.reason.startswith(CRASH_LOOP):
+            self._count("told: CrashLoop")
+        if process.reason.startswith(SECRET_MISSING):
+            self._count("told: SecretMissing")
+        if process.oom_killed and replica.status.state is not State.RELEASED:
+            self._count("told: out of memory")
+
 
 NODES = ("agent-0", "agent-1")
 SERVER_NAMES = ("server-1", "server-2")

@@ -9,14 +9,22 @@ from typing import Any
 
 from holdfast.commit.records import decode
 from holdfast.model import keys
-from holdfast.model.audit import Head, Mutation, Stamp, encoded, head_of, mutation_of, record_of
-from holdfast.model.audit_chain import Judge
+from holdfast.model.audit.chain import Judge
+from holdfast.model.audit.records import (
+    Head,
+    Mutation,
+    Stamp,
+    encoded,
+    head_of,
+    mutation_of,
+    record_of,
+)
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered, Started, Txn, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.scribe import Scribe
-from holdfast.observe.scribe_words import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
+from holdfast.observe.audit_writer.writer import Scribe
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import Hazard, calendar_steps

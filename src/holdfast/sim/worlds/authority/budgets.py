@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.model import keys
-from holdfast.model.disruption import BUDGETED, is_available
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.ledger import DisruptionLedger
 from holdfast.model.lifecycle import Stage, State
+from holdfast.model.placement.disruption import BUDGETED, is_available
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.authority.laws import same, steps_of
+from holdfast.sim.worlds.authority.invariants import same, steps_of
+from holdfast.sim.worlds.authority.ledger_oracle import Books
 
 _READY = (Stage.READY, Stage.SERVING)
 _CAUSES = tuple(sorted(cause.value for cause in BUDGETED))

@@ -21,9 +21,9 @@ from holdfast.model.transaction import Refused
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.authority.hands import Acknowledged, Tell
-from holdfast.sim.worlds.authority.laws import same, steps_of
+from holdfast.sim.worlds.authority.invariants import same, steps_of
+from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Tell
 from holdfast.store.contract import Applied, Forgotten, NotApplied
 
 # Short enough that garbage has something to forget within a run.

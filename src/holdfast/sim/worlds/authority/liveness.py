@@ -9,20 +9,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.commit.charges import budget_of
+from holdfast.commit.ledgers.charges import budget_of
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
-from holdfast.model.fit import claim, demand_of
 from holdfast.model.kinds.node import NodePhase
-from holdfast.model.kinds.quota import CapacityClass
 from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import State
-from holdfast.model.placing import isolation_refusal, neighbour_refusal
+from holdfast.model.placement.fit import claim, demand_of
+from holdfast.model.placement.placement_rules import isolation_refusal, neighbour_refusal
 from holdfast.model.refusal import Refusal
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import ACTIVE, Books
+from holdfast.sim.worlds.authority.ledger_oracle import ACTIVE, Books
 
 # What moves at all moves within this time once nothing disturbs it.
 STUCK_MS = 60_000

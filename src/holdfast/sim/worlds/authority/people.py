@@ -10,29 +10,19 @@ import msgspec
 
 from holdfast.model.kinds.node import Node, NodeDrain
 from holdfast.model.kinds.placement import Isolation, Placement, Taint, TaintEffect
-from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import DeviceRequest, OnDisconnect, Port, Resources, Template
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import Quota, Tenant
 from holdfast.model.kinds.workload import Disruption, Gang, Workload, WorkloadSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Refusal
-from holdfast.model.requests import (
-    Accepted,
-    Create,
-    Patch,
-    PatchType,
-    Propagation,
-    Remove,
-    Update,
-)
+from holdfast.model.requests import Accepted, Create, Patch, PatchType, Propagation, Remove, Update
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Act
 from holdfast.sim.randomness import between, pick
-from holdfast.sim.worlds.authority.hands import REST, Hand
-from holdfast.sim.worlds.authority.looks import Look
+from holdfast.sim.worlds.authority.scripted_clients import REST, Hand, Look
 
 TENANTS = ("ada", "bob")
 NODES = 5

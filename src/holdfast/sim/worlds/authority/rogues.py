@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.server import SCOPE
-from holdfast.model.identity import ADMINS, Identity
+from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node
-from holdfast.model.kinds.quota import Quota
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Intent, Reservation, ReservationOwner
+from holdfast.model.kinds.tenant import Quota
 from holdfast.model.kinds.workload import AutoscaleStatus, RolloutStatus, Workload
 from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import Object, ObjectMeta
@@ -42,8 +42,7 @@ from holdfast.model.requests import (
     Update,
 )
 from holdfast.model.time import Instant, timestamp
-from holdfast.sim.worlds.authority.hands import Hand, Tell, target
-from holdfast.sim.worlds.authority.looks import Look
+from holdfast.sim.worlds.authority.scripted_clients import Hand, Look, Tell, target
 
 # What every operation of theirs has in its id.
 MISCHIEF = "/mischief/"

@@ -8,46 +8,43 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.commit.authority import Authority
 from holdfast.model import keys
+from holdfast.model.access.identity import Identity
 from holdfast.model.errors import invariant
-from holdfast.model.identity import Identity
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Region, RegionSpec
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota, QuotaSpec, Tenant
 from holdfast.model.machine import Answer, Answered, Asked, Txn
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.requests import Accepted, Create
 from holdfast.model.time import Instant
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
-from holdfast.sim.lateness import LATENESS
-from holdfast.sim.plan import Hazard, calendar_steps
+from holdfast.sim.plan import CALENDAR_STEPS_MS, LATENESS, Hazard, calendar_steps
 from holdfast.sim.randomness import stream
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.agents import AgentHand
-from holdfast.sim.worlds.authority.books import Books, Held
 from holdfast.sim.worlds.authority.budgets import Budgets
 from holdfast.sim.worlds.authority.census import SETTINGS, Census, CountedServer
-from holdfast.sim.worlds.authority.claims import Claimed
-from holdfast.sim.worlds.authority.controllers import NodesHand, WorkloadHand
-from holdfast.sim.worlds.authority.evidence import Evidence
-from holdfast.sim.worlds.authority.fences import Marked
-from holdfast.sim.worlds.authority.hands import Hand, Tell
-from holdfast.sim.worlds.authority.laws import Lawful, Owned
+from holdfast.sim.worlds.authority.commit_checks import Claimed, Evidence, Marked, Remembered
+from holdfast.sim.worlds.authority.invariants import Lawful, Owned
+from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
 from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue, unsettled
-from holdfast.sim.worlds.authority.menders import (
+from holdfast.sim.worlds.authority.people import FAULTS_MS, NODES, TENANTS, Operator, script
+from holdfast.sim.worlds.authority.rogues import ADMIN, Rogue
+from holdfast.sim.worlds.authority.scripted_agents import AgentHand
+from holdfast.sim.worlds.authority.scripted_clients import Hand, Tell
+from holdfast.sim.worlds.authority.scripted_controllers import (
     DrainHand,
     EndpointsHand,
     GarbageHand,
+    NodesHand,
     RepairHand,
+    WorkloadHand,
 )
-from holdfast.sim.worlds.authority.people import FAULTS_MS, NODES, TENANTS, Operator, script
-from holdfast.sim.worlds.authority.remembered import Remembered
-from holdfast.sim.worlds.authority.rogues import ADMIN, Rogue
-from holdfast.sim.worlds.authority.schedulers import SchedulerHand
+from holdfast.sim.worlds.authority.scripted_schedulers import SchedulerHand
 from holdfast.sim.worlds.authority.witness import (
     FOLLOWER,
     Audited,
@@ -208,4 +205,34 @@ SCENARIO = Scenario(
     faults_ms=FAULTS_MS,
     settle_ms=SETTLE_MS,
     script=script,
+)
+
+
+# The world of the authority, where servers cannot reach each other and have wrong calendars.
+#
+# Whoever cannot reach the holder of the lease `authority` decides by itself, and stamps what it
+# accepts by its own calendar. One server holds the lease for long, and finds these stamps later.
+# Nothing that any of them remembers may be forgotten early for it.
+#
+# python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:ALONE --seeds 0-99
+
+LONE_HAZARDS = (
+    *LATENESS,
+    Hazard("partition", 300, for_ms=(5_000, 40_000), only="server", peers="server", share=1),
+    Hazard(
+        "clock_step",
+        200,
+        for_ms=(20_000, 90_000),
+        only="server",
+        share=1,
+        amounts=CALENDAR_STEPS_MS,
+        alone=True,
+    ),
+    Hazard("loss", 60, for_ms=(1_000, 40_000), amount=(50, 600)),
+    Hazard("duplicate", 90, for_ms=(1_000, 60_000), amount=(100, 800)),
+    Hazard("store_late", 90, for_ms=(1_000, 30_000), amount=(50, 600)),
+)
+
+ALONE = msgspec.structs.replace(
+    SCENARIO, name="holdfast.sim.worlds.authority.scenario:ALONE", hazards=LONE_HAZARDS
 )

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.recount import recount
+from holdfast.commit.ledgers.recount import recount
 from holdfast.model import keys
+from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
@@ -17,14 +18,13 @@ from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Bind
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Change, Record
-from holdfast.model.versions import object_revision
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books, accepted_in
 from holdfast.sim.worlds.authority.census import SETTINGS
-from holdfast.sim.worlds.authority.hands import Acknowledged, Denied, Tell
+from holdfast.sim.worlds.authority.ledger_oracle import Books, accepted_in
 from holdfast.sim.worlds.authority.rogues import MISCHIEF, Trespass
+from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Denied, Tell
 from holdfast.store.contract import Batch
 
 FOLLOWER = "follower"

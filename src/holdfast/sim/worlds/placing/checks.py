@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model.fit import demand_of
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
+from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Bind
-from holdfast.propose.share import Share, shard_of
+from holdfast.propose.queue.shard import Share, shard_of
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.scenarios.doors import Sent
+from holdfast.sim.scenarios.scheduler_taps import Sent
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.authority.laws import same
-from holdfast.sim.worlds.slice.checks import Desired
+from holdfast.sim.worlds.authority.invariants import same
+from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.end_to_end.checks import Desired
 
 # What waits is looked at once in a resync; twice is not a loop yet, and two may look.
 ASKS_PER_MINUTE = 8

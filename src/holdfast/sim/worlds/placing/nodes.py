@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.agent.facts import Facts, as_seen
+from holdfast.agent.node_facts import Facts, as_seen
 from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Process, Replica
@@ -17,9 +17,9 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage, Target
 from holdfast.model.time import Instant
-from holdfast.observe.asks import Asks
 from holdfast.observe.cache import Cache
-from holdfast.observe.news import Follow
+from holdfast.observe.inflight import Asks
+from holdfast.observe.watch_events import Follow
 
 ROUND_MS = 4_000
 # What is decided in one round at most.

@@ -12,47 +12,39 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.facts import Facts
+from holdfast.agent.node_facts import Facts
 from holdfast.commit.context import Settings
-from holdfast.correct.registry import core_controllers
-from holdfast.correct.team import Team
+from holdfast.correct.all_controllers import core_controllers
+from holdfast.correct.controller_runner import Team
 from holdfast.model import keys
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.placement import Isolation
-from holdfast.observe.news import SERVERS
+from holdfast.observe.watch_events import SERVERS
+from holdfast.propose.queue.shard import Share
 from holdfast.propose.scheduler import Scheduler
-from holdfast.propose.share import Share
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
-from holdfast.sim.lateness import LATENESS
-from holdfast.sim.plan import Act, Hazard, calendar_steps
+from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
-from holdfast.sim.scenarios.doors import doored
+from holdfast.sim.scenarios.scheduler_taps import doored
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books, Held
 from holdfast.sim.worlds.authority.budgets import Budgets
-from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.hands import Tell
-from holdfast.sim.worlds.authority.laws import Lawful, Owned
+from holdfast.sim.worlds.authority.invariants import Lawful, Owned
+from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
 from holdfast.sim.worlds.authority.liveness import Placeable, Quiet, overdue
 from holdfast.sim.worlds.authority.people import TENANTS
 from holdfast.sim.worlds.authority.rogues import ADMIN
 from holdfast.sim.worlds.authority.scenario import furnish
-from holdfast.sim.worlds.authority.witness import (
-    FOLLOWER,
-    Audited,
-    Follower,
-    Kept,
-    Once,
-    Ordered,
-)
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
+from holdfast.sim.worlds.end_to_end.census import Census
+from holdfast.sim.worlds.end_to_end.listeners import overheard
+from holdfast.sim.worlds.end_to_end.people import Customer
+from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.placing.checks import InTurn, Placed, Restful, Split
 from holdfast.sim.worlds.placing.nodes import HollowNode
-from holdfast.sim.worlds.slice.census import Census
-from holdfast.sim.worlds.slice.overheard import overheard
-from holdfast.sim.worlds.slice.people import Customer
-from holdfast.sim.worlds.slice.servers import SimServer
 from holdfast.store.memory import Keyspace
 
 NODES, MANY_NODES = 20, 200

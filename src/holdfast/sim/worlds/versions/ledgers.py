@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.rebuild import rebuilt
+from holdfast.commit.ledgers.ledger_sums import Contents
+from holdfast.commit.ledgers.rebuild import rebuilt
 from holdfast.commit.records import encode, readable
-from holdfast.commit.tally import Contents
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.ledger import Amounts, NodeLedger, QuotaLedger
@@ -29,17 +29,16 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Put, Record, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.fault_kinds import STORE, Kind
-from holdfast.sim.lateness import SELDOM_LATE
-from holdfast.sim.plan import Act, Fault, Hazard, Prompted, calendar_steps
+from holdfast.sim.faults import STORE, Kind
+from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.books import Books
-from holdfast.sim.worlds.authority.hands import SERVERS, Tell
+from holdfast.sim.worlds.authority.ledger_oracle import Books
 from holdfast.sim.worlds.authority.liveness import Placeable
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.slice.scenario import WELL_WITHIN_MS, build_with, service
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS, Tell
+from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
 
 NODES = 5
 FAULTS_MS = 180_000

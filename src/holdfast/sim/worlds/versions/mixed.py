@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.context import Settings
-from holdfast.commit.rebuild import rebuilt
+from holdfast.commit.ledgers.ledger_sums import Contents
+from holdfast.commit.ledgers.rebuild import rebuilt
 from holdfast.commit.records import encode
-from holdfast.commit.tally import Contents
 from holdfast.model import keys
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.unknown_fields import has_unknown
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
-from holdfast.model.identity import Identity
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
@@ -34,20 +35,18 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Create, Forward, Update, refuses_unknown
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Delete, Put, Transaction
-from holdfast.model.unknown_fields import has_unknown
-from holdfast.observe.news import Found, read_line
+from holdfast.observe.watch_events import Found, read_line
 from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.check import CRASHED, Checker, Commit
-from holdfast.sim.fault_kinds import STORE, Heal, Kind
-from holdfast.sim.lateness import SELDOM_LATE
-from holdfast.sim.plan import Act, Fault, Hazard, calendar_steps
+from holdfast.sim.faults import STORE, Heal, Kind
+from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, calendar_steps
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.hands import Acknowledged, Tell
+from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Tell
 from holdfast.sim.worlds.authority.witness import Audited
-from holdfast.sim.worlds.slice.scenario import WELL_WITHIN_MS, build_with, service
-from holdfast.sim.worlds.slice.servers import SimServer
+from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
+from holdfast.sim.worlds.end_to_end.servers import SimServer
 from holdfast.sim.worlds.versions.newer import (
     FIELD,
     GROWN,
@@ -228,7 +227,7 @@ def _met(asked: Asked, is_newer: bool) -> list[Tell]:
 
 
 def _answer(body: Any) -> Any:
-    """An answer as a component reads it: see `host/verdicts`."""
+    """An answer as a component reads it: see `host/client/verdicts`."""
     try:
         if isinstance(body, Accepted):
             return msgspec.structs.replace(body, objects=tuple(map(received, body.objects)))

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commit.objects.deletion import FINALIZERS
+from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.commit.records import DECODERS, encode
-from holdfast.commit.removal import FINALIZERS
-from holdfast.commit.writers import WRITERS
-from holdfast.model import keys, plane_format, wire
+from holdfast.model import keys, plane_format
+from holdfast.model.encoding import wire
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.workload import Workload, WorkloadSpec, WorkloadType
 from holdfast.model.ledger import NodeLedger

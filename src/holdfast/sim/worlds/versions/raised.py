@@ -22,7 +22,7 @@ from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Hazard
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.witness import Audited
-from holdfast.sim.worlds.slice.scenario import SERVER_NAMES, build_with
+from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, build_with
 from holdfast.sim.worlds.versions.mixed import (
     FAULTS_MS,
     INEXACT,

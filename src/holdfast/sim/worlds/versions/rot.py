@@ -18,11 +18,9 @@ import msgspec
 
 from holdfast.commit.records import readable
 from holdfast.model import keys
-from holdfast.model.kinds.priorityclass import PriorityClass, PriorityClassSpec
-from holdfast.model.kinds.quota import Quota, QuotaSpec
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.template import Template
-from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.machine import Answered, Ask
 from holdfast.model.meta import Object, ObjectMeta
@@ -32,16 +30,15 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Put, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
-from holdfast.sim.fault_kinds import STORE, Heal, Kind
-from holdfast.sim.lateness import SELDOM_LATE
-from holdfast.sim.plan import Act, Fault, Hazard, Prompted, calendar_steps
+from holdfast.sim.faults import STORE, Heal, Kind
+from holdfast.sim.plan import SELDOM_LATE, Act, Fault, Hazard, Prompted, calendar_steps
 from holdfast.sim.randomness import between, pick
 from holdfast.sim.run import Scenario
 from holdfast.sim.world import World
-from holdfast.sim.worlds.authority.hands import SERVERS as HANDS_SERVERS
-from holdfast.sim.worlds.authority.hands import Tell
 from holdfast.sim.worlds.authority.rogues import ADMIN
-from holdfast.sim.worlds.slice.scenario import WELL_WITHIN_MS, build_with, service
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with, service
 
 NODES = 5
 FAULTS_MS = 120_000

@@ -1,0 +1,180 @@
+"""Staying alive in the eyes of the servers: when to renew, and until when that lets work run.
+
+The agent sends what `due` returns and gives back the answer. A deadline follows from one thing
+only: a server acknowledged, for this very life, a renewal that was sent at a known moment. It is
+counted from that sending, never from the answer, which may have been on its way for an hour.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.fence import FenceTiming, limited
+from holdfast.model.heartbeat import Renew, Renewed, Said
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.machine import Rng
+from holdfast.model.refusal import Reason, Refusal
+
+# A plane whose timing is set to nothing must not make its agents spin.
+RENEW_EVERY_MIN_MS = 100
+# A renewal whose answer takes longer is worth little; a new one is on its way by then.
+RENEW_TIMEOUT_MS = 5_000
+RETRY_MIN_MS = 250
+# A renewal that nobody answered is repeated once, and the next repetition has to be earned by so
+# many renewals: a lost message or a server that is gone costs no more, and when everybody fails,
+# repetitions would only hold down a plane that is coming back. The next renewal is due anyhow.
+RENEWALS_PER_RETRY = 10
+# Renewals do not wait for each other: one that hangs must not cost the next one.
+RENEWALS_MAX = 3
+_DOUBLINGS_MAX = 8
+# Whoever starts work this close to its deadline starts it in vain.
+LAUNCH_MARGIN_PER_CENT = 10
+
+GONE = (NodePhase.FENCED, NodePhase.LOST)
+NOTHING = Said()
+
+
+class Life(msgspec.Struct, frozen=True, gc=False):
+    """Which node, in which of its lives."""
+
+    uid: str
+    incarnation: int
+
+
+class Echo(StrEnum):
+    """What an answer to a renewal means."""
+
+    ACKNOWLEDGED = "acknowledged"
+    # No answer, a mark, or an answer about a life that is not ours any more.
+    NOTHING = "nothing"
+    # The servers may know better than we who we are: look at the node.
+    DOUBT = "doubt"
+    # This life has ended: the node was fenced, or lives another life.
+    OVER = "over"
+
+
+class Renewing:
+    """See the module's docstring. Times are readings of the machine's monotonic clock."""
+
+    def __init__(self, node: str, rng: Rng) -> None:
+        self._node, self._rng = node, rng
+        self._life: Life | None = None
+        self._next_ms = 0
+        # When the last renewal was sent.
+        self._sent_ms = 0
+        self._on_way = 0
+        self._failures = 0
+        # How many renewals were sent since the last repetition, up to what one costs.
+        self._earned = RENEWALS_PER_RETRY
+        self.timing = FenceTiming()
+        # What the node's record allows, as far as we know it; what the plane wants instead, and
+        # since when it has wanted nothing else.
+        self.cap: FenceTiming | None = None
+        self.wanted: FenceTiming | None = None
+        self._wanted_ms = 0
+        # Until when work of this life may run; None until the first acknowledgement.
+        self.deadline_ms: int | None = None
+
+    @property
+    def next_ms(self) -> int | None:
+        """When `due` has something to send next."""
+        return self._next_ms if self._life is not None else None
+
+    def begin(self, life: Life, now_ms: int) -> None:
+        """From now on renew this life. What was acknowledged for another one counts no more."""
+        if life != self._life:
+            self.deadline_ms = None
+        self._life, self._next_ms, self._failures = life, now_ms, 0
+
+    def end(self) -> None:
+        """This life is over: nothing is renewed, and no late answer counts."""
+        self._life = self.deadline_ms = None
+
+    def may_launch(self, now_ms: int) -> bool:
+        """Whether work that is started now has time to run before anybody must stop it."""
+        if self.deadline_ms is None:
+            return False
+        margin_ms = self.timing.self_stop_after_ms * LAUNCH_MARGIN_PER_CENT // 100
+        return self.deadline_ms - now_ms > margin_ms
+
+    @property
+    def _every_ms(self) -> int:
+        return max(RENEW_EVERY_MIN_MS, self.timing.renew_every_ms)
+
+    @property
+    def timeout_ms(self) -> int:
+        return min(RENEW_TIMEOUT_MS, self._every_ms)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `due` has something to send now."""
+        return self._life is not None and now_ms >= self._next_ms
+
+    def due(self, now_ms: int, said: Said = NOTHING) -> Renew | None:
+        """The renewal to send now, if it is time, with what else there is to say."""
+        if self._life is None or now_ms < self._next_ms:
+            return None
+        self._sent_ms, self._next_ms = now_ms, now_ms + self._every_ms
+        self._earned = min(RENEWALS_PER_RETRY, self._earned + 1)
+        if self._on_way >= RENEWALS_MAX:
+            return None
+        self._on_way += 1
+        return Renew(self._node, self._life.uid, self._life.incarnation, said)
+
+    def answered(self, renew: Renew, answer: Any, sent_ms: int, now_ms: int) -> Echo:
+        """Take in the answer to a renewal that was sent at `sent_ms`."""
+        self._on_way -= 1
+        life = self._life
+        if life is None or (renew.uid, renew.incarnation) != (life.uid, life.incarnation):
+            return Echo.NOTHING
+        if isinstance(answer, Renewed) and answer.acknowledges(renew):
+            self._failures = 0
+            if answer.wanted != self.wanted:
+                self.wanted, self._wanted_ms = answer.wanted, now_ms
+            timing = limited(answer.timing, self.cap)
+            if timing != self.timing:
+                # The plane may want to be told more often than was assumed so far.
+                self.timing = timing
+                self._next_ms = min(self._next_ms, self._sent_ms + self._every_ms)
+            until_ms = sent_ms + self.timing.self_stop_after_ms
+            # Answers may overtake each other: the latest sending that was acknowledged counts.
+            if self.deadline_ms is None or until_ms > self.deadline_ms:
+                self.deadline_ms = until_ms
+            return Echo.ACKNOWLEDGED
+        if not isinstance(answer, HoldfastError) or self._may_repeat():
+            self._sooner(now_ms)
+        match answer:
+            case Renewed(uid=uid, incarnation=incarnation, phase=phase):
+                if uid != life.uid or incarnation > life.incarnation:
+                    return Echo.OVER
+                is_over = incarnation == life.incarnation and phase in GONE
+                return Echo.OVER if is_over else Echo.NOTHING
+            case Refusal(reason=Reason.NODE_MISSING | Reason.STALE_INCARNATION | Reason.MISSING):
+                return Echo.DOUBT
+        return Echo.NOTHING
+
+    def limit(self, cap: FenceTiming | None) -> None:
+        """From now on take no more than this of any acknowledgement, however late it arrives."""
+        self.cap, self.timing = cap, limited(self.timing, cap)
+
+    def wanted_for_ms(self, now_ms: int) -> int:
+        """For how long every acknowledgement has wanted the same."""
+        return now_ms - self._wanted_ms
+
+    def _may_repeat(self) -> bool:
+        """Whether a renewal without an answer may be repeated before the next one is due."""
+        if self._earned < RENEWALS_PER_RETRY:
+            return False
+        self._earned = self._failures = 0
+        return True
+
+    def _sooner(self, now_ms: int) -> None:
+        """Not acknowledged: try again sooner than usual, with jitter, for all lose a server at
+        once."""
+        most_ms = RETRY_MIN_MS << min(self._failures, _DOUBLINGS_MAX)
+        self._failures += 1
+        pause_ms = int(min(self._every_ms, most_ms) * (0.5 + self._rng.random() / 2))
+        self._next_ms = min(self._next_ms, now_ms + pause_ms)

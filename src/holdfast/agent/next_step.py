@@ -1,0 +1,349 @@
+"""What to do next about one piece of work: the whole life of a replica on a node, as one function.
+
+The agent calls `next_step` whenever something about a piece of work changed, performs the one step
+that comes back, and asks again when that has led to something. Nothing here remembers an event: the
+step follows from what is on the machine, what the servers last said, and where the node stands. So
+an answer that was lost leads to the very same request, under the very same operation id.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.agent.heartbeats import Life
+from holdfast.agent.probes import action_of, resolved
+from holdfast.agent.runtime_protocol import (
+    DEADLINE_PASSED,
+    Attempt,
+    Check,
+    Clear,
+    Halt,
+    Launch,
+    Probe,
+)
+from holdfast.agent.secret_values import lacking, secret_names, unsealed
+from holdfast.agent.status_reports import finished, move, published, released, restarted, staged
+from holdfast.agent.work import Phase, View, Work, alive, is_over, is_ready, outcome
+from holdfast.model.installations import adopts, keeps, proves_stop
+from holdfast.model.kinds.replica import Binding, Process, Replica
+from holdfast.model.kinds.template import RestartPolicy
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.requests import Move, ReportStage
+from holdfast.observe.watch_events import Get
+
+# How a piece of work is stopped: its farewell first, if it has one, then the signal, then the end.
+#
+# `tend` calls this for every stop that somebody asked for. Work that serves lingers at first, for
+# whoever read its address a moment ago may still come (docs/controllers.md says how far that goes).
+# The farewell (the template's preStop) begins at once. Both and the stop share one grace; the shim
+# kills when that is over, whatever the farewell does. A stop that the deadline brings about, or the
+# end of the node's life, has neither.
+
+# So much of a grace is left for the stop itself, however long the farewell takes: a quarter of a
+# short one, two seconds of a long one.
+STOP_KEEPS_MS = 2_000
+
+
+class Wait(msgspec.Struct, frozen=True, gc=False):
+    """Nothing to do before this moment, or before something changes."""
+
+    until_ms: int | None = None
+
+
+class Farewell(msgspec.Struct, frozen=True):
+    """Let the work do what it wants to do before it is stopped, or just serve on for a moment."""
+
+    probe: Probe | None
+    grace_ms: int
+
+
+def kept_ms(grace_ms: int) -> int:
+    """How much of a grace no farewell may use up."""
+    return min(STOP_KEEPS_MS, grace_ms // 4)
+
+
+def farewell(work: Work, replica: Replica) -> Probe | None:
+    """What the work wants to be told before it is stopped."""
+    pre_stop = replica.spec.template.pre_stop
+    action = action_of(pre_stop) if pre_stop is not None else None
+    action = resolved(action, work.process) if action is not None else None
+    if action is None:
+        return None
+    return Probe(Attempt(work.uid, work.attempt), Check.PRE_STOP, action, 0)
+
+
+def lingering_ms(replica: Replica) -> int:
+    """How long it goes on for clients that have yet to learn that it leaves."""
+    if replica.status.stage is not Stage.SERVING:
+        return 0
+    return replica.spec.template.drain_seconds * 1_000
+
+
+def stop(
+    work: Work, grace_ms: int, now_ms: int, first: Probe | None = None, linger_ms: int = 0
+) -> Wait | Farewell | Halt | None:
+    """Stop what runs; None once nothing does. Whoever asks again with a shorter grace is heard."""
+    attempt = Attempt(work.uid, work.attempt)
+    match work.phase:
+        case Phase.RUNNING if first is not None and grace_ms > 0:
+            timeout_ms = grace_ms - kept_ms(grace_ms)
+            return Farewell(msgspec.structs.replace(first, timeout_ms=timeout_ms), grace_ms)
+        case Phase.RUNNING if linger_ms > 0 and grace_ms > 0:
+            return Farewell(None, grace_ms)
+        case Phase.LAUNCHING | Phase.RUNNING:
+            return Halt(attempt, grace_ms)
+        case Phase.LEAVING:
+            until_ms = work.stop_by_ms - kept_ms(work.halt_grace_ms)
+            if first is None or work.has_left:
+                began_ms = work.stop_by_ms - work.halt_grace_ms
+                until_ms = min(until_ms, began_ms + linger_ms)
+            if now_ms < until_ms and grace_ms >= work.halt_grace_ms:
+                return Wait(until_ms)
+            return Halt(attempt, min(max(0, work.stop_by_ms - now_ms), grace_ms))
+        case Phase.HALTING:
+            return Halt(attempt, grace_ms) if grace_ms < work.halt_grace_ms else Wait()
+        case Phase.NONE | Phase.ENDED:
+            return None
+
+
+# A start that fails so often here may succeed elsewhere.
+START_TRIES_MAX = 5
+
+
+class Vanish(msgspec.Struct, frozen=True, gc=False):
+    """The servers know of a process that the machine knows nothing of: take it for ended."""
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """The servers know of a later life of this node than we do: look at the node."""
+
+
+class Lack(msgspec.Struct, frozen=True, gc=False):
+    """Something that the start needs is not there."""
+
+    what: str
+
+
+Step = Wait | Vanish | Look | Get | Launch | Farewell | Halt | Lack | Clear | Move | ReportStage
+
+WAIT = Wait()
+
+
+def next_step(work: Work, view: View) -> Step:
+    """The one thing to do now."""
+    if work.is_cleared:
+        return WAIT
+    if work.must_read:
+        return Get("replicas", work.name, work.namespace)
+    replica = work.replica
+    binding = replica.status.binding if replica is not None else None
+    if work.is_gone or replica is None or binding is None or binding.node != view.node:
+        return _leave(work, view.grace_max_ms, view)
+    here = Life(binding.node_uid, binding.node_incarnation)
+    if replica.status.state is State.RELEASED:
+        return _leave(work, _grace_ms(replica), view)
+    incarnation = view.life.incarnation if view.life is not None else None
+    is_same_node = view.life is not None and binding.node_uid == view.life.uid
+    if is_same_node and adopts(replica, incarnation, view.installation):
+        return _adopt(work, replica, view)
+    if view.life is None or here != view.life:
+        return _of_another_life(work, replica, binding, view)
+    match replica.status.state:
+        case State.BOUND:
+            return _begin(work, replica, view)
+        case State.RUNNING:
+            return _run(work, replica, view)
+        case State.UNKNOWN:
+            return _return(work, replica, view)
+        case State.STOPPING | State.FAILED | State.SUCCEEDED:
+            return _end(work, replica, view) or released(work, replica, view)
+    return WAIT
+
+
+def _leave(work: Work, grace_ms: int, view: View) -> Step:
+    """It does not belong here: what runs is stopped, what it left is removed."""
+    return stop(work, grace_ms, view.now_ms) or Clear(work.uid)
+
+
+def _end(work: Work, replica: Replica, view: View) -> Wait | Farewell | Halt | None:
+    """It was told to stop: with all that it may do before."""
+    first, linger_ms = farewell(work, replica), lingering_ms(replica)
+    return stop(work, _grace_ms(replica), view.now_ms, first, linger_ms)
+
+
+def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View) -> Step:
+    """Work of a life that is over stops, unless its owner wants it kept. It is not ours to report,
+    except that it has stopped, where we can know that."""
+    life = view.life
+    is_ours = life is not None and binding.node_uid == life.uid
+    if life is not None and is_ours and binding.node_incarnation > life.incarnation:
+        return Look()
+    if not work.is_kept:
+        step = stop(work, min(_grace_ms(replica), view.grace_max_ms), view.now_ms)
+        if step is not None:
+            return step
+    may_say = life is not None or view.has_lost_name
+    incarnation = life.incarnation if life is not None else None
+    if work.is_active or not may_say or not proves_stop(replica, incarnation, view.installation):
+        return WAIT
+    if replica.status.state in (State.STOPPING, State.FAILED, State.SUCCEEDED):
+        return released(work, replica, view)
+    if replica.status.state is State.UNKNOWN and view.has_lost_name:
+        # Here it cannot be started again, so that its place may be taken elsewhere.
+        return move(work, replica, view, State.FAILED, "NameLost", _ended(work))
+    return WAIT
+
+
+def _ended(work: Work) -> Process | None:
+    return work.process if work.phase is Phase.ENDED else None
+
+
+def _begin(work: Work, replica: Replica, view: View) -> Step:
+    """It was never reported to run, or is not known to: start it, or say what became of it."""
+    policy = replica.spec.template.restart
+    reason = "Started" if replica.status.state is State.BOUND else "Returned"
+    match work.phase:
+        case Phase.NONE:
+            return _launch(work, replica, view)
+        case Phase.RUNNING:
+            return move(work, replica, view, State.RUNNING, reason, work.process)
+        case Phase.ENDED if work.has_run:
+            ends = outcome(policy, work.process)
+            if ends is not None:
+                return finished(work, replica, view, ends)
+            # It ran, and its end is the next thing to say.
+            return move(work, replica, view, State.RUNNING, reason, alive(work.process))
+        case Phase.ENDED:
+            # Work that once ran here can run here: its failing starts are a crash loop.
+            is_new = not (replica.status.process.id or replica.status.process.restarts)
+            is_last = policy is RestartPolicy.NEVER or work.crashes >= START_TRIES_MAX
+            if is_new and is_last and work.process.reason != DEADLINE_PASSED:
+                return finished(work, replica, view, State.FAILED)
+            return _launch(work, replica, view)
+    return WAIT
+
+
+def _run(work: Work, replica: Replica, view: View) -> Step:
+    """It is known to run: say when it is ready, and start it again when it has ended."""
+    known, process = replica.status.process, work.process
+    match work.phase:
+        case Phase.NONE:
+            return Vanish()
+        case Phase.RUNNING | Phase.LEAVING:
+            return _look_after(work, replica, view)
+        case Phase.ENDED:
+            if not work.has_run and process.reason == DEADLINE_PASSED:
+                return _launch(work, replica, view)
+            is_said = bool(process.id) and known.id == process.id and is_over(known)
+            if is_said or work.said == work.attempt:
+                return _launch(work, replica, view)
+            ends = outcome(replica.spec.template.restart, process)
+            if ends is not None:
+                return finished(work, replica, view, ends)
+            return restarted(work, replica, view)
+    return WAIT
+
+
+def _look_after(work: Work, replica: Replica, view: View) -> Step:
+    """It runs: say how it is when that has changed, and end what is ill if it can be restarted."""
+    health = work.health
+    if health is None:
+        return WAIT
+    if work.phase is Phase.LEAVING or (
+        health.ill and view.is_clear and view.deadline_ms is not None
+    ):
+        grace_ms = replica.spec.template.grace_seconds * 1_000
+        return stop(work, grace_ms, view.now_ms, farewell(work, replica)) or WAIT
+    known = replica.status.process
+    is_same = known.id == work.process.id
+    is_known_ready = is_same and is_ready(replica)
+    opening = work.opening(view.now_ms) if health.is_ready and not is_known_ready else None
+    if health.is_ready and opening is None:
+        if is_known_ready and known.addresses == published(work, replica):
+            return WAIT
+        if is_same and not is_known_ready and view.now_ms < work.ready_ms:
+            # Work that flaps waits for this, longer each time.
+            return Wait(work.ready_ms)
+        return staged(work, replica, view, Stage.READY)
+    complaint = opening.complaint if opening is not None else health.complaint
+    is_told = not is_ready(replica) and (bool(known.reason) or not complaint)
+    if is_same and is_told:
+        return Wait(opening.until_ms) if opening is not None else WAIT
+    return staged(work, replica, view, Stage.STARTING, complaint)
+
+
+def _return(work: Work, replica: Replica, view: View) -> Step:
+    """The node was out of contact. Once its mark is cleared, say how its work fared.
+
+    What was told to stop goes on stopping, mark or no mark.
+    """
+    if replica.status.cause is not None:
+        step = _end(work, replica, view)
+        if isinstance(step, Halt | Farewell) or not view.is_clear:
+            return step or WAIT
+        return move(work, replica, view, State.STOPPING, "Returned", work.process)
+    if not view.is_clear:
+        return WAIT
+    if work.phase is Phase.NONE and replica.status.process.id:
+        return Vanish()
+    return _begin(work, replica, view)
+
+
+def _adopt(work: Work, replica: Replica, view: View) -> Step:
+    """It outlived the life that it was started in: take it into this one, or say how it ended.
+
+    What does not run is not started under a binding of an earlier life: what we know of the replica
+    may be old, and another one in its place.
+    """
+    is_here = work.is_active or (work.phase is Phase.ENDED and work.has_run)
+    has_vanished = work.phase is Phase.NONE and bool(replica.status.process.id)
+    if is_here or has_vanished or replica.status.cause is not None:
+        return _return(work, replica, view)
+    if not view.is_clear:
+        return WAIT
+    return move(work, replica, view, State.FAILED, "NotStarted", _ended(work))
+
+
+def _launch(work: Work, replica: Replica, view: View) -> Step:
+    """Start the next attempt, if its time has come and the servers let us run on."""
+    binding = replica.status.binding
+    if view.deadline_ms is None or not view.is_clear or binding is None:
+        return WAIT
+    if view.now_ms < work.resume_ms:
+        if work.lack and replica.status.process.reason != work.lack:
+            return staged(work, replica, view, Stage.STARTING, work.lack)
+        return Wait(work.resume_ms)
+    template = replica.spec.template
+    for name in secret_names(template):
+        if name not in work.secrets:
+            return Get("secrets", name, work.namespace)
+    what = lacking(template, work.secrets, work.namespace)
+    if what:
+        return Lack(what)
+    is_kept = keeps(replica)
+    grace_ms = template.grace_seconds * 1_000
+    # After a restart without an inventory the servers' count is the only one.
+    number = max(work.attempt + 1, replica.status.process.restarts)
+    return Launch(
+        Attempt(work.uid, number),
+        work.namespace,
+        work.name,
+        template,
+        binding.token,
+        None if is_kept else view.deadline_ms,
+        # The fence waits for no longer grace than the plane's own.
+        grace_ms if is_kept else min(grace_ms, view.grace_max_ms),
+        binding.devices,
+        unsealed(template, work.secrets),
+        replica.spec.ordinal,
+        # A server of before does not say what the tenant demands.
+        max(binding.isolation, template.isolation, key=lambda it: it.strength),
+        binding.tenant_uid,
+    )
+
+
+def _grace_ms(replica: Replica) -> int:
+    """How long it may take to stop: what its deletion said, or else its template."""
+    asked_s = replica.metadata.deletion_grace_period_seconds
+    template_s = replica.spec.template.grace_seconds
+    return (template_s if asked_s is None else asked_s) * 1_000

@@ -1,0 +1,389 @@
+"""All work of one node, and the one next step of each piece of it.
+
+The agent tells it what the machine and the servers say; `tend` brings each piece of work that is
+due one step on: starts and stops for the shims, reports for the servers. One request per piece of
+work is on its way at a time, so that what the agent says of a replica has an order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.agent.next_step import Farewell, Lack, Look, Vanish, Wait, next_step
+from holdfast.agent.probes import action_of, resolved, unknown_port
+from holdfast.agent.runtime_protocol import (
+    Attempt,
+    Check,
+    Clear,
+    Halt,
+    Inventory,
+    Launch,
+    Launched,
+    PortsOpened,
+    Probe,
+    Probed,
+)
+from holdfast.agent.work import VANISHED, Phase, View, Work, is_over
+from holdfast.model.heartbeat import NOTES_MAX, Note, Said
+from holdfast.model.installations import keeps
+from holdfast.model.kinds.replica import Process, Replica
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.machine import Rng
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted, Move, ReportStage
+from holdfast.observe.cache import Cache
+from holdfast.observe.inflight import Asks
+from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.work_queue import Queue
+
+# Asks a running piece of work how it is, whenever one of its probes is due.
+#
+# `crew` calls this before it decides the next step of the work; what comes back reaches the work's
+# `Health` as a `Probed`.
+
+
+def ask(work: Work, now_ms: int, rng: Rng, out: list[Any]) -> int | None:
+    """Put what is due to `out`. Returns when the next probe is."""
+    work.watch(rng)
+    health = work.health
+    if health is None or work.phase is not Phase.RUNNING:
+        return None
+    for kind, spec in health.due(now_ms):
+        action = action_of(spec)
+        where = resolved(action, work.process) if action is not None else None
+        if where is not None:
+            timeout_ms = spec.timeout_seconds * 1_000
+            out.append(Probe(Attempt(work.uid, work.attempt), kind, where, timeout_ms))
+        else:
+            what = unknown_port(action) if action is not None else "it asks nothing"
+            health.heard(kind, False, what, now_ms)
+    return health.next_ms
+
+
+# A few requests are kept for renewals and the node itself: work that has a lot to say must not cost
+# the life of all of it.
+ASKS_KEPT = 8
+LAUNCHES_MAX = 32
+# More replicas than any node can carry; those beyond wait until others are gone.
+WORKS_MAX = 4_096
+# What such a refusal is about is the node: look at that first.
+_NODE_REASONS = (Reason.STALE_INCARNATION, Reason.STALE_MARK, Reason.NODE_MISSING)
+
+
+class Crew:
+    """See the module's docstring. Times are readings of the machine's monotonic clock."""
+
+    def __init__(self, cache: Cache, asks: Asks[str], rng: Rng) -> None:
+        self._cache, self._asks, self._rng = cache, asks, rng
+        self._works: dict[str, Work] = {}
+        self._queue: Queue[str] = Queue(rng)
+        # Attempts whose start is under way, and replicas that wait for one of these to be done.
+        self._launching: dict[Attempt, None] = {}
+        self._waiting: dict[str, None] = {}
+        # Ends that were told before the inventory was.
+        self._early: dict[Attempt, Process] = {}
+        self.has_inventory = False
+        # Whether the last renewal was not answered either, and what waits until one is.
+        self.is_unheard = False
+        self._unanswered: dict[str, None] = {}
+        # Whether something that was said of the work is really about the node.
+        self.doubts_node = False
+
+    @property
+    def next_ms(self) -> int | None:
+        """When `tend` has something to do next. Without room for requests, their answers call."""
+        return self._queue.next_ms if self._asks.room > ASKS_KEPT else None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `tend` has something to do now."""
+        next_ms = self.next_ms
+        return next_ms is not None and next_ms <= now_ms
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The replicas of which something runs or may come to run."""
+        return tuple(work.uid for work in self._works.values() if work.is_active)
+
+    @property
+    def has_strays(self) -> bool:
+        """Whether something runs that must not outlive the life it was started in."""
+        return any(work.is_active and not work.is_kept for work in self._works.values())
+
+    def grace_held_ms(self, most_ms: int) -> int:
+        """The longest grace that a shim here grants when its deadline strikes; `most_ms` is the
+        longest that any may have been given."""
+        held = [0]
+        for work in self._works.values():
+            is_bounded = work.is_active and not (work.replica is not None and keeps(work.replica))
+            if is_bounded:
+                held.append(most_ms if work.shim_grace_ms is None else work.shim_grace_ms)
+        return max(held)
+
+    def unsaid(self) -> Said:
+        """How far work has come of which the servers have not acknowledged that."""
+        under_way = ((work.uid, work.unsaid) for work in self._works.values())
+        notes = [Note(uid, doing) for uid, doing in under_way if doing is not None]
+        return Said(tuple(notes[:NOTES_MAX]), max(0, len(notes) - NOTES_MAX))
+
+    # What the machine says -----------------------------------------------------------------------
+
+    def take_inventory(self, inventory: Inventory, now_ms: int) -> None:
+        """Adopt what is there. Comes once, before anything is started or judged."""
+        if self.has_inventory:
+            return
+        self.has_inventory = True
+        for item in inventory.items:
+            uid = item.attempt.uid
+            work = self._works.setdefault(uid, Work(uid, item.namespace, item.name))
+            work.found(item, now_ms)
+        for attempt, process in self._early.items():
+            self.ended(attempt, process, True, now_ms)
+        self._early.clear()
+
+    def launched(self, launched: Launched, now_ms: int) -> Halt | None:
+        """A start succeeded. Whoever made it may not have known that it is not wanted any more."""
+        attempt = launched.attempt
+        self._slot_freed(attempt, now_ms)
+        work = self._works.get(attempt.uid)
+        if work is None or work.attempt != attempt.number or not work.is_active:
+            return None
+        work.launched(launched.process, now_ms, launched.unopened)
+        self._queue.add(work.uid, now_ms)
+        return Halt(attempt, work.halt_grace_ms) if work.phase is Phase.HALTING else None
+
+    def ended(self, attempt: Attempt, process: Process, has_run: bool, now_ms: int) -> None:
+        """An attempt is over, or never began. What is said of any but the latest is old."""
+        self._slot_freed(attempt, now_ms)
+        if not self.has_inventory:
+            self._early[attempt] = process
+            return
+        work = self._works.get(attempt.uid)
+        if work is None or work.attempt != attempt.number or not work.is_active:
+            return
+        work.ended(process, has_run, now_ms, self._rng)
+        self._queue.add(work.uid, now_ms)
+
+    def opened(self, opened: PortsOpened, now_ms: int) -> None:
+        """It listens at more of its ports, which may be published now."""
+        work = self._works.get(opened.attempt.uid)
+        if work is not None and work.attempt == opened.attempt.number and work.is_active:
+            work.unopened = opened.unopened
+            self._queue.add(work.uid, now_ms)
+
+    def probed(self, probed: Probed, now_ms: int) -> None:
+        """What came of a question. What an earlier attempt says is old."""
+        work = self._works.get(probed.attempt.uid)
+        if work is None or work.attempt != probed.attempt.number or not work.is_active:
+            return
+        if probed.kind is Check.PRE_STOP:
+            work.has_left = True
+        elif work.health is not None:
+            work.health.heard(probed.kind, probed.ok, probed.message, now_ms)
+        self._queue.add(work.uid, now_ms)
+
+    def _slot_freed(self, attempt: Attempt, now_ms: int) -> None:
+        """A start is done: the replica that waited longest may go."""
+        if attempt not in self._launching:
+            return
+        del self._launching[attempt]
+        if self._waiting:
+            uid = next(iter(self._waiting))
+            del self._waiting[uid]
+            self._queue.add(uid, now_ms)
+
+    # What the servers say ------------------------------------------------------------------------
+
+    def heard_of(self, replica: Replica, now_ms: int) -> None:
+        """A replica that is bound here, as the cache has it now."""
+        uid = replica.metadata.uid
+        work = self._works.get(uid)
+        if work is None:
+            if replica.status.state is State.RELEASED or len(self._works) >= WORKS_MAX:
+                return
+            work = self._works[uid] = Work(uid, replica.namespace, replica.name)
+        if work.take(replica):
+            self._queue.add(uid, now_ms)
+        if work.is_cleared:
+            self._forget(work, now_ms)
+
+    def lost_sight_of(self, uid: str, now_ms: int) -> None:
+        """A replica is not listed any more. Only a read of itself says that it is gone."""
+        work = self._works.get(uid)
+        if work is not None:
+            work.must_read = True
+            self._queue.add(uid, now_ms)
+            if work.is_cleared:
+                self._forget(work, now_ms)
+
+    def read_strangers(self, now_ms: int) -> None:
+        """Whatever runs here and was not listed has to be asked for before it is judged."""
+        for work in self._works.values():
+            if work.replica is None and not (work.is_gone or work.must_read):
+                work.must_read = True
+                self._queue.add(work.uid, now_ms)
+
+    def answered(self, uid: str, request: Any, answer: Any, now_ms: int) -> None:
+        """What came of a request about a piece of work."""
+        work = self._works.get(uid)
+        if work is None:
+            return
+        work.is_asking = False
+        match answer:
+            case Found(object=found) if isinstance(request, Get) and request.plural == "secrets":
+                work.secrets[request.name] = found if isinstance(found, Secret) else None
+            case Found() if isinstance(request, Get):
+                self._read(work, answer.object)
+            case Accepted(objects=objects):
+                work.succeeded()
+                if isinstance(request, Move) and request.to is State.RUNNING:
+                    is_end = request.process is not None and is_over(request.process)
+                    work.said = work.attempt if is_end else work.said
+                # Accepted before, it brings no object: what came of it has to be read.
+                self._read(work, objects[0] if objects else None, is_sure=False)
+            case Refusal(reason=reason):
+                work.must_read = True
+                self.doubts_node = self.doubts_node or reason in _NODE_REASONS
+                work.failed(now_ms, self._rng)
+            case _:
+                # It may have happened. The same step follows, under the same operation id.
+                if self.is_unheard:
+                    work.waits_for_servers(now_ms, self._rng)
+                    self._unanswered[uid] = None
+                else:
+                    work.failed(now_ms, self._rng)
+        self._queue.add(uid, now_ms)
+
+    @staticmethod
+    def _read(work: Work, found: Any, *, is_sure: bool = True) -> None:
+        is_it = isinstance(found, Replica) and found.metadata.uid == work.uid
+        if is_it:
+            work.take(found)
+        elif is_sure:
+            work.is_gone = True
+        work.must_read = not (is_it or is_sure)
+
+    def servers_heard(self, now_ms: int) -> None:
+        """A renewal was acknowledged: whatever waits for that goes on."""
+        self.is_unheard = False
+        waiting, self._unanswered = self._unanswered, {}
+        for uid in waiting:
+            work = self._works.get(uid)
+            if work is not None:
+                work.retry_ms = min(work.retry_ms, now_ms)
+                self._queue.add(uid, now_ms)
+
+    # What to do next -----------------------------------------------------------------------------
+
+    def tend_all(self, now_ms: int) -> None:
+        """Where the node stands has changed, which may concern everything."""
+        for uid in self._works:
+            self._queue.add(uid, now_ms)
+
+    def halt_strays(self, view: View, out: list[Any]) -> None:
+        """Stop what belongs to an earlier life, before any deadline is moved for this one."""
+        for work in self._works.values():
+            step = next_step(work, view)
+            if isinstance(step, Halt):
+                self._halt(work, step, out)
+
+    def tend(self, view: View, out: list[Any]) -> None:
+        """Take one step with each piece of work that is due, as far as there is room."""
+        while self._asks.room > ASKS_KEPT:
+            uid = self._queue.take(view.now_ms)
+            if uid is None:
+                return
+            self._queue.done(uid)
+            work = self._works.get(uid)
+            if work is not None:
+                self._take_step(work, view, out)
+
+    def _take_step(self, work: Work, view: View, out: list[Any]) -> None:
+        at_ms = ask(work, view.now_ms, self._rng, out)
+        if at_ms is not None:
+            self._queue.add(work.uid, at_ms)
+        step = next_step(work, view)
+        match step:
+            case Wait(until_ms=until_ms):
+                if until_ms is not None:
+                    self._queue.add(work.uid, until_ms)
+            case Halt():
+                self._halt(work, step, out)
+            case Farewell():
+                self._say_farewell(work, step, view.now_ms, out)
+            case Look():
+                self.doubts_node = True
+            case _ if work.is_asking:
+                # What is on its way may change everything; its answer brings us back here.
+                return
+            case Launch():
+                self._launch(work, step, out)
+            case Vanish() | Lack():
+                self._missed(work, step, view.now_ms)
+            case Clear():
+                self._clear(work, step, view.now_ms, out)
+            case _ if view.now_ms < work.retry_ms:
+                self._queue.add(work.uid, work.retry_ms)
+            case _:
+                self._say(work, step, view.now_ms, out)
+
+    def _say(self, work: Work, step: Any, now_ms: int, out: list[Any]) -> None:
+        if isinstance(step, ReportStage) and step.stage is Stage.STARTING:
+            work.unready(now_ms)
+        work.is_asking = True
+        out.append(self._asks.ask(step, work.uid, now_ms))
+
+    def _say_farewell(self, work: Work, step: Farewell, now_ms: int, out: list[Any]) -> None:
+        work.phase, work.has_left = Phase.LEAVING, step.probe is None
+        work.halt_grace_ms, work.stop_by_ms = step.grace_ms, now_ms + step.grace_ms
+        if step.probe is not None:
+            out.append(step.probe)
+        # Whoever decided this says now until when to wait.
+        self._queue.add(work.uid, now_ms)
+
+    @staticmethod
+    def _halt(work: Work, halt: Halt, out: list[Any]) -> None:
+        work.phase, work.halt_grace_ms = Phase.HALTING, halt.grace_ms
+        out.append(halt)
+
+    def _launch(self, work: Work, launch: Launch, out: list[Any]) -> None:
+        if len(self._launching) >= LAUNCHES_MAX:
+            self._waiting[work.uid] = None
+            return
+        self._launching[launch.attempt] = None
+        work.launching(launch.attempt, launch.grace_ms)
+        out.append(launch)
+
+    def _missed(self, work: Work, step: Vanish | Lack, now_ms: int) -> None:
+        """Something that should be there is not: what the start needs, or the work itself."""
+        if isinstance(step, Lack):
+            work.lacked(step.what, now_ms, self._rng)
+            self._queue.add(work.uid, now_ms)
+            return
+        # Nothing says how it ended, only that it did: the inventory knew all that runs.
+        known = work.replica.status.process if work.replica is not None else Process()
+        work.attempt = max(work.attempt, known.restarts)
+        process = Process(id=known.id, started_at=known.started_at, reason=VANISHED)
+        work.ended(process, True, now_ms, self._rng)
+        self._queue.add(work.uid, now_ms)
+
+    def _clear(self, work: Work, clear: Clear, now_ms: int, out: list[Any]) -> None:
+        if work.attempt >= 0:
+            out.append(clear)
+        work.is_cleared = True
+        self._forget(work, now_ms)
+
+    def _forget(self, work: Work, now_ms: int) -> None:
+        """Let it go, once the cache cannot bring it back as it was before its end."""
+        known = self._cache.get("replicas", work.namespace, work.name)
+        is_same = known is not None and known.metadata.uid == work.uid
+        if is_same and known.status.state is not State.RELEASED:
+            return
+        was_full = len(self._works) >= WORKS_MAX
+        del self._works[work.uid]
+        self._queue.forget(work.uid)
+        self._waiting.pop(work.uid, None)
+        if was_full:
+            for replica in self._cache.all("replicas"):
+                if replica.metadata.uid not in self._works:
+                    self.heard_of(replica, now_ms)

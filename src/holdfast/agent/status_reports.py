@@ -1,0 +1,120 @@
+"""What the agent tells the servers of one replica: how far it has come, and how it ended.
+
+`tend` decides that something is to be said, and these say it. The same picture always makes the
+same request under the same operation id, so that an answer that was lost changes nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED
+from holdfast.agent.runtime_protocol import DISK_EXCEEDED, DISK_PRESSURE
+from holdfast.agent.work import CRASH_LOOP_AFTER, Phase, View, Work, describe, is_over
+from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.requests import Move, ReportStage, Target
+
+# The longest operation id that the authority takes, and the longest sentence that it keeps.
+OPERATION_ID_MAX = 253
+SENTENCE_MAX = 1_024
+# What a restart is told as when it was not the work's own doing.
+_TOLD = (STARTUP_FAILED, LIVENESS_FAILED, DISK_EXCEEDED, DISK_PRESSURE)
+
+
+def staged(work: Work, replica: Replica, view: View, stage: Stage, why: str = "") -> ReportStage:
+    """How far it has come. Each change of the replica makes it another intention: work may become
+    ready more than once in its life."""
+    process = _known(work, replica)
+    intent = f"{stage.value}-{work.attempt}-{replica.metadata.resource_version}"
+    return ReportStage(
+        _target(replica),
+        stage,
+        view.life.incarnation if view.life is not None else None,
+        _reported(work, replica, msgspec.structs.replace(process, reason=why)),
+        _operation(replica, view, intent),
+        replica.metadata.resource_version,
+    )
+
+
+def published(work: Work, replica: Replica) -> dict[str, str]:
+    """The addresses of which `staged` tells the servers."""
+    return _opened(work, _known(work, replica))
+
+
+def restarted(work: Work, replica: Replica, view: View) -> Move:
+    """It ended and is to be started again in place. The end is said before the next start."""
+    process, how = work.process, describe(work.process)
+    if work.crashes < CRASH_LOOP_AFTER:
+        word = process.reason.partition(":")[0]
+        reason = word if word in _TOLD else "Restarted"
+        return move(work, replica, view, State.RUNNING, reason, process)
+    text = f"{CRASH_LOOP}: {how}; next start after {work.pause_ms} ms"
+    process = msgspec.structs.replace(process, reason=text[:SENTENCE_MAX])
+    return move(work, replica, view, State.RUNNING, CRASH_LOOP, process)
+
+
+def finished(work: Work, replica: Replica, view: View, to: State) -> Move:
+    return move(work, replica, view, to, work.process.reason or "Exited", work.process)
+
+
+def released(work: Work, replica: Replica, view: View) -> Move:
+    """Nothing of it runs any more: the proof of stop."""
+    process = work.process if work.phase is Phase.ENDED else None
+    return move(work, replica, view, State.RELEASED, "Stopped", process)
+
+
+def move(
+    work: Work, replica: Replica, view: View, to: State, reason: str, process: Process | None
+) -> Move:
+    evidence = "nothing was ever started"
+    if work.attempt >= 0:
+        how = describe(work.process) if work.phase is Phase.ENDED else f"process {work.process.id}"
+        evidence = f"attempt {work.attempt}: {how}"
+    if process is not None and not process.id and not is_over(process):
+        # Nothing is known of it yet; what the servers know stays.
+        process = None
+    return Move(
+        _target(replica),
+        to,
+        reason[:SENTENCE_MAX],
+        evidence[:SENTENCE_MAX],
+        view.life.incarnation if view.life is not None else None,
+        process=_reported(work, replica, process) if process is not None else None,
+        operation=_operation(replica, view, to.value),
+        installation=view.installation,
+    )
+
+
+def _known(work: Work, replica: Replica) -> Process:
+    return work.process if work.process.id else replica.status.process
+
+
+def _opened(work: Work, process: Process) -> dict[str, str]:
+    """Without ports that other work may still take: no address leads to a listener of theirs."""
+    return {name: at for name, at in process.addresses.items() if name not in work.unopened}
+
+
+def _reported(work: Work, replica: Replica, process: Process) -> Process:
+    """The process with the addresses that may be published, and the restarts that the commit has
+    counted."""
+    return msgspec.structs.replace(
+        process,
+        addresses=_opened(work, process),
+        restarts=replica.status.process.restarts,
+        reason=process.reason[:SENTENCE_MAX],
+    )
+
+
+def _target(replica: Replica) -> Target:
+    return Target(
+        replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
+    )
+
+
+def _operation(replica: Replica, view: View, intent: str) -> str:
+    """The same for every try of the same intention. The longest node names leave no room for the
+    identity; the uid tells enough."""
+    what = f"{replica.metadata.uid}/{replica.status.transition_number}/{intent}"
+    whole = f"{view.identity}/{what}"
+    return whole if len(whole) <= OPERATION_ID_MAX else what

@@ -1,0 +1,146 @@
+"""`holdfast apply`: each document becomes one server-side apply, and is told by its place if not.
+
+A document goes out as it was written, for the server judges it: what it does not know is refused.
+Applying says what fields should be, so after a lost answer the object is asked whether it remembers
+the operation, and otherwise the same one is sent again.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from holdfast.cli.documents import Document, kind_named
+from holdfast.cli.exit_codes import Code, code_of, complain, sentence_of, warn
+from holdfast.host.client import Client, paths
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.paths import OPERATION_HEADER
+from holdfast.host.client.retrying import demand_good
+from holdfast.host.client.writing import new_operation, remembers
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.model.meta import API_VERSION
+from holdfast.model.registry import Kind
+from holdfast.model.requests import PatchType
+from holdfast.observe.retry import Nature, Send
+
+MANAGER = "holdfast"
+_WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """How documents are applied.
+
+    namespace: of those that do not say.
+    force: take fields over from others who set them.
+    dry: decide only.
+    """
+
+    namespace: str
+    manager: str = MANAGER
+    force: bool = False
+    dry: bool = False
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The object that a document is about."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return paths.one(self.kind, self.namespace, self.name)
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind.singular}.holdfast.dev/{self.name}"
+
+
+async def apply_all(client: Client, documents: list[Document], wish: Wish) -> Code:
+    """Apply each; what failed is told, and the others are applied all the same."""
+    worst = Code.DONE
+    for document in documents:
+        try:
+            await _apply(client, document, wish)
+        except HoldfastError as error:
+            worst = max(worst, complain(f"{document.title}: {sentence_of(error)}", code_of(error)))
+            if worst is Code.UNREACHABLE:
+                # The others would only wait for the same server, one after another.
+                return worst
+    return worst
+
+
+def target(document: Document, namespace: str) -> Target:
+    """What a document is about. Raises Invalid with the field that does not say so."""
+    tree = document.tree
+    version = tree.get("apiVersion")
+    if version != API_VERSION:
+        raise Invalid(f"apiVersion: {_shown(version)} must be {API_VERSION}")
+    kind = tree.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise Invalid(f"kind: {_shown(kind)} must be given, such as Workload")
+    try:
+        found = kind_named(kind)
+    except Invalid as error:
+        raise Invalid(f"kind: {error.message.removeprefix('KIND: ')}") from error
+    metadata = tree.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        raise Invalid(f"metadata.name: {_shown(name)} must be given: an apply needs a name")
+    own = metadata.get("namespace") if isinstance(metadata, dict) else None
+    if own is not None and not isinstance(own, str):
+        raise Invalid(f"metadata.namespace: {_shown(own)} must be a text")
+    return Target(found, (own or namespace) if found.namespaced else "", name)
+
+
+async def _apply(client: Client, document: Document, wish: Wish) -> None:
+    about = target(document, wish.namespace)
+    before = await client.find(about.kind.struct, about.name, about.namespace)
+    operation = new_operation()
+    body = msgspec.json.encode(document.tree)
+    query = {"fieldManager": wish.manager, "fieldValidation": "Strict"}
+    query |= {"force": "true"} if wish.force else {}
+    query |= {"dryRun": "All"} if wish.dry else {}
+    headers = {"Content-Type": PatchType.APPLY.value, OPERATION_HEADER: operation}
+
+    async def send(effect: Send) -> Answer:
+        answer = await client.transport.send(
+            "PATCH",
+            about.path,
+            query=query,
+            body=body,
+            headers=headers,
+            timeout_s=effect.timeout_ms / 1_000,
+        )
+        return demand_good(answer, is_write=True)
+
+    async def look(timeout_s: float) -> Answer | None:
+        found = await remembers(client, about.kind.struct, about.path, operation, timeout_s)
+        return None if found is None else Answer(200, msgspec.json.encode(found))
+
+    answer: Answer = await client.performer.perform(Nature.WRITE, send, look)
+    for text in _WARNING.findall(", ".join(answer.warnings)):
+        warn(f"Warning: {document.title}: {_ESCAPED.sub(lambda it: it[1], text)}")
+    outcome = "created" if before is None else "configured"
+    if before is not None and before.metadata.resource_version == _version(answer.body):
+        outcome = "unchanged"
+    print(f"{about.title} {outcome}{' (dry run)' if wish.dry else ''}", flush=True)
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+def _version(body: bytes) -> str:
+    return msgspec.json.decode(body, type=_Versioned).metadata.resource_version
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else repr(value)[:80]

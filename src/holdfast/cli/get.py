@@ -1,0 +1,312 @@
+"""`holdfast get`: lists and single objects, in the servers' own tables or whole.
+
+`watching` goes on from where a list here ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import yaml
+
+from holdfast.cli.exit_codes import Misused, plain, warn
+from holdfast.cli.tables import Printer, Table
+from holdfast.host.client import Client, paths
+from holdfast.host.client.answers import error_of, status_of
+from holdfast.host.client.list_watch import BOOKMARK_S, watched
+from holdfast.host.client.retrying import demand_good
+from holdfast.model.errors import Expired, Unavailable
+from holdfast.model.registry import Kind
+from holdfast.observe.retry import FOLLOW_POLICY, Nature, Send
+
+PAGE = 500
+LIST_TRIES_MAX = 3
+TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+TABLE, WIDE, JSON, YAML, NAME = "table", "wide", "json", "yaml", "name"
+_FIRST = ("apiVersion", "kind", "metadata")
+FORMS = (TABLE, WIDE, JSON, YAML, NAME)
+# `-o value=status.state` prints one field of each object, for scripts.
+VALUE = "value="
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for.
+
+    name: one object; all of the kind if empty.
+    namespace: empty means all.
+    """
+
+    kind: Kind
+    name: str = ""
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+    form: str = TABLE
+
+    @property
+    def is_table(self) -> bool:
+        return self.form in (TABLE, WIDE, NAME)
+
+    @property
+    def shows_namespaces(self) -> bool:
+        return self.kind.namespaced and not self.namespace
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Accept": TABLE_TYPE if self.is_table else "application/json"}
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What chooses the objects of a list."""
+        chosen = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {key: value for key, value in chosen.items() if value}
+
+    @property
+    def place(self) -> str:
+        """Where was looked, for a sentence."""
+        if not self.kind.namespaced:
+            return ""
+        return f" in namespace {self.namespace}" if self.namespace else " in any namespace"
+
+    def printer(self) -> Printer:
+        return Printer(wide=self.form == WIDE, namespaces=self.shows_namespaces)
+
+
+def form_of(text: str) -> str:
+    """The form that is meant by `-o`. Raises Misused."""
+    if text in FORMS or (text.startswith(VALUE) and all(text.removeprefix(VALUE).split("."))):
+        return text
+    raise Misused(
+        f"--output: {text[:40]!r} must be one of {', '.join(FORMS)}, or {VALUE}FIELD such as "
+        f"{VALUE}status.state"
+    )
+
+
+async def get(client: Client, question: Question) -> None:
+    """Print what was asked for."""
+    if question.is_table:
+        show_table(question, await tables(client, question), question.printer())
+    else:
+        show_document(await objects(client, question), question.form)
+
+
+def value(document: Any, path: str) -> str:
+    """What a field of an object holds; parts that are not there hold nothing."""
+    for step in path.split("."):
+        document = document.get(step) if isinstance(document, dict) else None
+    if document is None or isinstance(document, str):
+        return document or ""
+    return json.dumps(document, ensure_ascii=False)
+
+
+def show_table(question: Question, table: Table, printer: Printer) -> None:
+    """Print a table, or the names in it."""
+    if question.form == NAME:
+        for row in table.rows:
+            print(f"{question.kind.singular}.holdfast.dev/{plain(row.object.metadata.name)}")
+        return
+    lines = printer.lines(table)
+    if lines:
+        print("\n".join(lines), flush=True)
+    else:
+        warn(f"No {question.kind.plural}{question.place}.")
+
+
+def _rank(key: str) -> int:
+    return _FIRST.index(key) if key in _FIRST else len(_FIRST)
+
+
+def show_document(document: dict[str, Any], form: str) -> None:
+    """Print a whole object or list, with what it is first."""
+    if form.startswith(VALUE):
+        for one in document.get("items", [document]):
+            print(plain(value(one, form.removeprefix(VALUE))), flush=True)
+        return
+    document = {key: document[key] for key in sorted(document, key=_rank)}
+    if form == JSON:
+        print(json.dumps(document, indent=2, ensure_ascii=False), flush=True)
+    else:
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        print(text, end="", flush=True)
+
+
+async def tables(client: Client, question: Question) -> Table:
+    """The table of everything that was asked for, all as of one moment."""
+    found = [msgspec.convert(page, Table) for page in await _pages(client, question)]
+    every = [row for page in found for row in page.rows]
+    # Pages after the first leave the columns out as little as they change them.
+    return msgspec.structs.replace(found[0], rows=every)
+
+
+async def objects(client: Client, question: Question) -> dict[str, Any]:
+    """The object, or a list of all, as the server sends it."""
+    first, *others = await _pages(client, question)
+    if not question.name:
+        first["items"] = [item for page in (first, *others) for item in page.get("items") or ()]
+        first.get("metadata", {}).pop("continue", None)
+    return first
+
+
+async def _pages(client: Client, question: Question) -> list[dict[str, Any]]:
+    for _ in range(LIST_TRIES_MAX - 1):
+        try:
+            return await _pages_once(client, question)
+        except Expired:
+            # What the next page would have been read from is gone: it begins anew.
+            continue
+    return await _pages_once(client, question)
+
+
+async def _pages_once(client: Client, question: Question) -> list[dict[str, Any]]:
+    pages: list[dict[str, Any]] = []
+    if question.name:
+        path = paths.one(question.kind, question.namespace, question.name)
+        return [await _read(client, path, {}, question.headers)]
+    path = paths.collection(question.kind, question.namespace)
+    query = {**question.query, "limit": str(PAGE)}
+    while True:
+        page = await _read(client, path, query, question.headers)
+        pages.append(page)
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return pages
+        query["continue"] = str(token)
+
+
+async def _read(
+    client: Client, path: str, query: dict[str, str], headers: dict[str, str]
+) -> dict[str, Any]:
+    async def send(effect: Send) -> bytes:
+        timeout_s = effect.timeout_ms / 1_000
+        answer = await client.transport.send(
+            "GET", path, query=query, headers=headers, timeout_s=timeout_s
+        )
+        return demand_good(answer, is_write=False).body
+
+    body: bytes = await client.performer.perform(Nature.READ, send)
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"the server sent what cannot be read: {error}") from error
+
+
+# `holdfast get -w`: what changes, for as long as somebody looks.
+#
+# It goes on from the list that `getting` has printed. A server that goes away is named once and
+# waited for; when the history in between is lost, everything is printed again.
+
+GONE = "   (deleted)"
+_DELETED, _BOOKMARK, _ERROR = "DELETED", "BOOKMARK", "ERROR"
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: dict[str, Any]
+
+
+async def watch(client: Client, question: Question) -> None:
+    """Print what is there and then whatever changes, until it is interrupted."""
+    follower = _Follower(client, question)
+    failures, is_told, is_lost = 0, False, False
+    await follower.list()
+    while True:
+        try:
+            if is_lost:
+                await follower.list()
+                is_lost = False
+            async for _ in follower.changes():
+                failures, is_told = 0, False
+        except Expired:
+            is_lost = True
+        except Unavailable as error:
+            if not is_told:
+                warn(f"{error.message}; waiting for it to come back")
+            is_told = True
+        # Also after a stream that ended in peace, which a server that stops does to all at once.
+        failures += 1
+        rng = client.performer.rng
+        await asyncio.sleep(FOLLOW_POLICY.pause(failures, 0, rng) / 1_000)
+
+
+class _Follower:
+    """How far one watch was told, and in which columns."""
+
+    def __init__(self, client: Client, question: Question) -> None:
+        self._client, self._question = client, question
+        self._printer = question.printer()
+        self._version = ""
+
+    async def list(self) -> None:
+        """Print everything. The version of the list is where changes go on from."""
+        if not self._question.is_table:
+            # A watch from nowhere begins with what is there: one object after another, for a list
+            # would never be closed.
+            self._version = "0"
+            return
+        found = await tables(self._client, self._listed)
+        self._version = found.metadata.resource_version
+        show_table(self._question, found, self._printer)
+
+    @property
+    def _listed(self) -> Question:
+        """A watch is always on a list, so one object is chosen by its name."""
+        fields = self._question.fields
+        if self._question.name:
+            named = f"metadata.name={self._question.name}"
+            fields = f"{fields},{named}" if fields else named
+        return msgspec.structs.replace(self._question, name="", fields=fields)
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        """One watch until it ends: a turn for each event."""
+        asked = self._listed
+        query = {
+            **asked.query,
+            "watch": "true",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "bookmarkSeconds": str(BOOKMARK_S),
+        }
+        path = paths.collection(asked.kind, asked.namespace)
+        lines = watched(self._client, path, query, self._question.headers)
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                self._tell(line)
+                yield
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            event = msgspec.json.decode(line, type=_Event)
+            if event.type == _ERROR:
+                status = status_of(event.object)
+                raise error_of(status.code, status)
+            version = _version(event.object)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
+        if event.type != _BOOKMARK:
+            self._show(event)
+        self._version = version or self._version
+
+    def _show(self, event: _Event) -> None:
+        question = self._question
+        if not question.is_table:
+            if question.form == YAML:
+                print("---")
+            show_document(event.object, question.form)
+        elif question.form == NAME:
+            show_table(question, msgspec.convert(event.object, Table), self._printer)
+        else:
+            mark = GONE if event.type == _DELETED else ""
+            lines = self._printer.lines(msgspec.convert(event.object, Table))
+            print("\n".join(lines) + mark, flush=True)
+
+
+def _version(document: dict[str, Any]) -> str:
+    """Of an object, or of the object in the one row of a table."""
+    for row in document.get("rows") or ():
+        return _version(row.get("object") or {})
+    return str((document.get("metadata") or {}).get("resourceVersion", ""))

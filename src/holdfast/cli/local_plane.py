@@ -1,0 +1,236 @@
+"""All parts of a plane on one machine: which there are, how they are started and stopped.
+
+`up` is the command around it. A server comes first, for the others need its address; they are
+stopped before it, so that they can give back their leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from holdfast.agent.node_facts import Facts
+from holdfast.cli.plane_parts import AGENTS, REGION
+from holdfast.cli.supervised_process import Tell, Ward
+from holdfast.host.client import Client, from_kubeconfig
+from holdfast.host.client.access import Access
+from holdfast.host.component import machine_facts
+from holdfast.host.pki.ca_keys import BUNDLE
+from holdfast.host.pki.component_credentials import AGENT, identities, provide
+from holdfast.host.pki.node_join import NodeFiles, is_refused
+from holdfast.host.process.files import PRIVATE_FILE, private_directory
+from holdfast.host.server.settings import Listen
+from holdfast.model import quantity
+from holdfast.model.errors import Conflict, HoldfastError
+from holdfast.model.kinds.node import Node, NodePhase
+
+SERVER_START_S = 60.0
+PART_START_S = 60.0
+NODES_READY_S = 60.0
+LOOK_S = 0.2
+STOP_S = 6.0
+LOGS_LOOK_S = 5.0
+CERTIFICATES_LOOK_S = 3_600.0
+# When another authority signs, all certificates are renewed soon.
+BUNDLE_LOOK_S = 5.0
+COMPONENTS, NAME = "components", "main"
+SERVER_READY = "Holdfast is ready at "
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run.
+
+    server: arguments of the server, beside where it listens.
+    agents: how many nodes this machine is divided into.
+    """
+
+    data: Path
+    listen: str
+    pki: Path
+    server: tuple[str, ...]
+    agents: int
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.data / "kubeconfig"
+
+    def certificates(self, name: str) -> Path:
+        """Where a part has who it is to the server, and no key of the authority."""
+        if name in self.nodes:
+            return self.data / AGENTS / name / "pki"
+        return self.data / COMPONENTS / name
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(f"node-{number}" for number in range(1, self.agents + 1))
+
+
+@contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """Hold the data directory for this process. Raises Conflict when another one does."""
+    private_directory(data)
+    path = data / "up.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            raise Conflict(
+                f"another `holdfast up` (process {holder}) runs on {data}; stop it first, or give "
+                "another --data and --listen"
+            ) from None
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def share(agents: int, data: Path) -> tuple[str, ...]:
+    """The options that give one of so many agents its part of this machine and of this disk."""
+    whole = machine_facts.found(Facts(), data).capacity
+    parts = {name: quantity.capacity(name, amount) // agents for name, amount in whole.items()}
+    pairs = (f"{name}={quantity.render(name, units)}" for name, units in parts.items())
+    return tuple(word for pair in pairs for word in ("--capacity", pair))
+
+
+class Household:
+    """The parts. `start_server`, `start_others`, then `stop`."""
+
+    def __init__(self, plan: Plan, tell: Tell) -> None:
+        self.plan, self.url, self._tell = plan, "", tell
+        logs = private_directory(plan.logs)
+        self.server = Ward("server", SERVER_READY, logs, tell)
+        self.others = [
+            Ward(name, "The ", logs, tell) for name in ("scheduler", "controllers", *plan.nodes)
+        ]
+
+    @property
+    def all(self) -> list[Ward]:
+        return [self.server, *self.others]
+
+    async def start_server(self) -> None:
+        """Start it and wait until it is ready. Raises Unavailable with what it said."""
+        server = self.server
+        server.arguments = ("serve", "--listen", self.plan.listen, *self.plan.server)
+        await server.start()
+        line = await server.greeted(SERVER_START_S)
+        self.url = line.removeprefix(SERVER_READY).strip()
+        # Its port must stay what it is when it is started again, also if it was any free one.
+        host = Listen.parse(self.plan.listen).host
+        port = self.url.rpartition(":")[2]
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        server.arguments = ("serve", "--listen", where, *self.plan.server)
+
+    async def start_others(self) -> None:
+        """Start all others at once and wait until each works. Raises Unavailable."""
+        for ward in self.others:
+            ward.arguments = self.arguments_of(ward.name)
+            ward.prepare = partial(self.provide, ward.name)
+            await ward.start()
+        await asyncio.gather(*(ward.greeted(PART_START_S) for ward in self.others))
+
+    def arguments_of(self, name: str) -> tuple[str, ...]:
+        """What a part other than the server is started with."""
+        where = ("--server", self.url)
+        if name not in self.plan.nodes:
+            return (name, *where, "--pki", str(self.plan.certificates(name)), "--name", NAME)
+        number = self.plan.nodes.index(name) + 1
+        return (
+            "agent",
+            *where,
+            *("--node", name),
+            *("--data", str(self.plan.data / AGENTS / name)),
+            # The store, the authority and the administrator's kubeconfig are beside the agents.
+            *("--hide", str(self.plan.data)),
+            *("--region", REGION),
+            *("--zone", f"{REGION}-{number}"),
+            *share(self.plan.agents, self.plan.data),
+            # All have one network, in which a fixed port can be had once.
+            *("--port-share", f"{number}/{self.plan.agents}"),
+            # A GPU cannot be had by several; the first one offers it.
+            *(("--gpus", "none") if number > 1 else ()),
+        )
+
+    async def provide(self, name: str) -> None:
+        """Have a part's certificates where it looks for them. Raises OSError."""
+        plan, into = self.plan, self.plan.certificates(name)
+        private_directory(into.parent)
+        if name not in plan.nodes:
+            await asyncio.to_thread(provide, plan.pki, into, identities(name, NAME))
+            return
+        files, known = NodeFiles(into), identities(AGENT, name)
+        if files.certificate.exists() and await is_refused(_access(self.url, files)):
+            # Its node was deleted, or its certificate revoked. Whoever runs `up` means to have it
+            # back.
+            files.certificate.unlink()
+        # It renews this by itself, as every node does.
+        await asyncio.to_thread(provide, plan.pki, into, known, files.certificate.stem)
+
+    async def keep_certificates(self) -> None:
+        """Renew those of the scheduler and the controllers while they run, for ever."""
+        bundle, looks = self._bundle(), 0
+        while True:
+            await asyncio.sleep(BUNDLE_LOOK_S)
+            before, bundle, looks = bundle, self._bundle(), looks + 1
+            if bundle == before and looks < CERTIFICATES_LOOK_S / BUNDLE_LOOK_S:
+                continue
+            looks = 0
+            for ward in self.others:
+                if ward.name not in self.plan.nodes:
+                    try:
+                        await self.provide(ward.name)
+                    except (HoldfastError, OSError) as error:
+                        self._tell(f"certificates of the {ward.name} cannot be renewed: {error}")
+
+    def _bundle(self) -> int:
+        """Another number whenever the server has taken another trust bundle."""
+        path = self.plan.pki / BUNDLE
+        return path.stat().st_mtime_ns if path.exists() else 0
+
+    async def nodes_ready(self) -> int:
+        """How many of the nodes are ready, once all are or it has taken too long."""
+        count, deadline = 0, asyncio.get_running_loop().time() + NODES_READY_S
+        async with Client(from_kubeconfig(self.plan.kubeconfig)) as client:
+            while count < self.plan.agents and asyncio.get_running_loop().time() < deadline:
+                try:
+                    found = (await client.list(Node)).objects
+                except HoldfastError:
+                    found = ()
+                ready = {it.name for it in found if it.status.phase is NodePhase.READY}
+                count = len(ready & set(self.plan.nodes))
+                await asyncio.sleep(LOOK_S)
+        return count
+
+    async def bound_logs(self) -> None:
+        """Keep the logs within bounds, for ever."""
+        while True:
+            for ward in self.all:
+                await asyncio.to_thread(ward.log.bound)
+            await asyncio.sleep(LOGS_LOOK_S)
+
+    async def stop(self) -> None:
+        """Stop all in order: those who need the server before it."""
+        await asyncio.gather(*(ward.stop(STOP_S) for ward in self.others))
+        await self.server.stop(STOP_S)
+
+
+def _access(url: str, files: NodeFiles) -> Access:
+    return Access(
+        servers=(url,),
+        ca=files.authority.read_bytes(),
+        certificate=files.certificate.read_bytes(),
+        key=files.key.read_bytes(),
+    )

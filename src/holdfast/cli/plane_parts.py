@@ -1,0 +1,307 @@
+"""The commands that run one part of a plane: server, scheduler, controllers, agent.
+
+They take what `python -m holdfast.host` takes and do the same; `up` starts all of them at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.cli.connection import DATA, DATA_VARIABLE
+from holdfast.cli.exit_codes import judged_as_usage, run
+from holdfast.host import __main__ as host
+from holdfast.host.component import machine_facts, options
+from holdfast.host.runtime.cgroups.detect import PARENT as CGROUP
+from holdfast.host.runtime.cgroups.detect import PARENT_VARIABLE as CGROUP_VARIABLE
+from holdfast.host.runtime.cgroups.limits import PIDS_MAX
+from holdfast.host.runtime.containers.image_stores import BYTES_MAX, MIB
+from holdfast.host.server import fence_options, patience_options, work_options
+from holdfast.host.server.settings import QUIET, REFUSALS, REFUSE, WHEN_BEHIND, EtcdAccess
+
+# What a node is that nobody has said more about.
+REGION, ZONE = "local", "local"
+AGENTS = "agents"
+ETCD_ACCESS = ("ca-file", "cert-file", "key-file", "user", "password-file")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=DATA,
+    show_default=True,
+    envvar=DATA_VARIABLE,
+    help=f"Where everything is kept. Also ${DATA_VARIABLE}.",
+)
+servers_option = click.option(
+    "--server",
+    multiple=True,
+    required=True,
+    help="https://HOST:PORT of one server, as often as there are some.",
+)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def server_options(command: Command) -> Command:
+    """What a server is started with, for `server` and `up`."""
+    chosen = [
+        data_option,
+        click.option("--listen", default="127.0.0.1:6443", show_default=True, help="HOST:PORT"),
+        click.option(
+            "--store", default="", help="sqlite:PATH, memory:, or etcd://H:P,… [DATA/store.db]"
+        ),
+        click.option("--name", default="", help="The server's name among its peers."),
+        click.option("--pki", type=click.Path(path_type=Path), help="The authority. [DATA/pki]"),
+        click.option("--advertise", default="", help="https://HOST:PORT for others."),
+        click.option("--cert-name", multiple=True, help="A further name in the certificate."),
+        click.option(
+            "--certificate-life",
+            default=host.LIFE,
+            show_default=True,
+            help="Of what it issues to nodes; its own live for 7d at most.",
+        ),
+        click.option(
+            "--token-life-max",
+            default=host.TOKEN_LIFE,
+            show_default=True,
+            help="No bearer token counts for longer.",
+        ),
+        click.option(
+            "--audit-behind",
+            type=click.Choice(WHEN_BEHIND),
+            default=REFUSE,
+            show_default=True,
+            help="What gives way when the audit cannot be written for long.",
+        ),
+        click.option(
+            "--refusals",
+            type=click.Choice(REFUSALS),
+            default=QUIET,
+            show_default=True,
+            help="Whether changes that are refused to somebody are logged.",
+        ),
+        click.option(
+            "--audit-keep",
+            default=host.AUDIT_KEEP,
+            show_default=True,
+            help="How long audit files are kept.",
+        ),
+        click.option(
+            "--audit-keep-mib",
+            type=int,
+            default=host.AUDIT_KEEP_MIB,
+            show_default=True,
+            help="How much of them is kept.",
+        ),
+        click.option(
+            "--audit-export",
+            default="",
+            metavar="TARGET",
+            help="Send audit records there: file:DIR, syslog://H:P, syslog+tls://H:P, https://…",
+        ),
+        click.option(
+            "--audit-export-token-file",
+            type=click.Path(path_type=Path),
+            help="A bearer token for an https export.",
+        ),
+        click.option(
+            "--encryption-key-file",
+            type=click.Path(path_type=Path),
+            help="The keys that Secrets are encrypted with. [PKI/encryption.keys]",
+        ),
+        click.option(
+            "--encryption-kms",
+            default="",
+            metavar="COMMAND",
+            help="A command that wraps data keys, instead of a file.",
+        ),
+        click.option(
+            "--no-encryption", is_flag=True, help="Store Secrets in plain text from now on."
+        ),
+        click.option(
+            "--oidc",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The OpenID Connect issuers whose tokens are accepted.",
+        ),
+        click.option(
+            work_options.DEFAULT_OPTION,
+            default=work_options.DEFAULT,
+            show_default=True,
+            help=_sentence(work_options.DEFAULT_HELP),
+        ),
+        click.option(
+            work_options.MINIMUM_OPTION,
+            default=work_options.MINIMUM,
+            show_default=True,
+            help=_sentence(work_options.MINIMUM_HELP),
+        ),
+        click.option("--etcd-prefix", default=EtcdAccess().prefix, show_default=True),
+    ]
+    chosen += [click.option(f"--etcd-{it}") for it in ETCD_ACCESS]
+    chosen.append(
+        click.option(
+            "--etcd-quota-bytes",
+            type=click.IntRange(1),
+            default=EtcdAccess().quota_bytes,
+            show_default=True,
+            help="etcd's own --quota-backend-bytes, where its version does not tell it.",
+        )
+    )
+    chosen += [
+        click.option(f"--{it}", metavar="SECONDS", help=_sentence(meaning))
+        for it, (_, meaning) in (*fence_options.OPTIONS.items(), *patience_options.OPTIONS.items())
+    ]
+    chosen.append(
+        click.option(f"--{fence_options.DRIFT}", metavar="PPM", help="How wrong clocks may run.")
+    )
+    for option in reversed(chosen):
+        command = option(command)
+    return command
+
+
+def _origin_options(command: Command) -> Command:
+    for option in (
+        click.option("--name", default="main", show_default=True, help="Its name among its kind."),
+        click.option(
+            "--pki",
+            type=click.Path(path_type=Path),
+            required=True,
+            help="Its certificates, as `holdfast component certificate` issues them.",
+        ),
+        servers_option,
+    ):
+        command = option(command)
+    return command
+
+
+def _log() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s"
+    )
+
+
+@click.command(epilog="Example: holdfast server --listen 0.0.0.0:6443 --store etcd://db-1:2379")
+@server_options
+def server(**given: Any) -> int:
+    """Run one server."""
+
+    async def command() -> int:
+        with judged_as_usage():
+            settings = host.settings_of(argparse.Namespace(**given))
+            settings.check()
+        return await host.run_server(settings)
+
+    _log()
+    return run(command())
+
+
+@click.command(epilog="Example: holdfast scheduler --server https://plane:6443 --pki certificates")
+@_origin_options
+@click.option("--shard", default="", metavar="I/N", help="Only this part of all tenants. [all]")
+@click.option("--tenants", default="", metavar="A,B", help="Only these tenants. [all]")
+def scheduler(**given: Any) -> int:
+    """Run one scheduler. Of several with the same share one acts; others compete or split."""
+    _log()
+    return run(options.scheduler(argparse.Namespace(**given)))
+
+
+@click.command(
+    epilog="Example: holdfast controllers --server https://plane:6443 --pki certificates"
+)
+@_origin_options
+def controllers(**given: Any) -> int:
+    """Run all controllers. Of several such processes one acts for each controller."""
+    _log()
+    return run(options.controllers(argparse.Namespace(**given)))
+
+
+@click.command(epilog="Example: holdfast agent --server https://plane:6443 --token-file token")
+@servers_option
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="A file with a join token, for the first start only; - reads it from the input.",
+)
+@click.option("--name", "node", default="", help="The node's name. [this computer's]")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="What this agent keeps. [data/agents/NAME]"
+)
+@click.option(
+    "--pki", type=click.Path(path_type=Path), help="Its certificate, if it does not join."
+)
+@click.option("--region", default=REGION, show_default=True, help="Where it is, for ever.")
+@click.option("--zone", default=ZONE, show_default=True, help="Its failure domain, for ever.")
+@click.option("--pool", default="", help="The pool that it belongs to. [general]")
+@click.option("--address", default="", help="Where its work is reached. [127.0.0.1]")
+@click.option("--label", multiple=True, metavar="KEY=VALUE", help="May be given many times.")
+@click.option("--capacity", multiple=True, metavar="cpu=2,memory=4Gi", help="[all there is]")
+@click.option(
+    "--port-share", default="", metavar="NUMBER/COUNT", help=options.PORT_SHARE_HELP + " [all]"
+)
+@click.option("--facts", type=click.Path(path_type=Path), help="JSON with more about the machine.")
+@click.option("--isolation", default="", help="Of the work. [the strongest that can be had]")
+@click.option("--device", multiple=True, metavar=options.DEVICE_FORM, help="May be given often.")
+@click.option("--gpus", type=click.Choice(options.GPUS), default=options.GPUS[0], show_default=True)
+@click.option(
+    "--images",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Root file systems for containers. [DATA/images]",
+)
+@click.option(
+    "--cgroup",
+    default=CGROUP,
+    show_default=True,
+    envvar=CGROUP_VARIABLE,
+    help=f"Where limits are made. Also ${CGROUP_VARIABLE}.",
+)
+@click.option("--pids-max", type=int, default=PIDS_MAX, show_default=True)
+@click.option(
+    "--tenant-images-mib",
+    type=int,
+    default=BYTES_MAX // MIB,
+    show_default=True,
+    help="What the images that are pulled for one tenant may take.",
+)
+@click.option(
+    "--run-as-range",
+    default="",
+    metavar="FIRST-LAST",
+    help="The users that tenants get, one each. [/etc/subuid, or 2000000000-2147483647]",
+)
+@click.option("--single-tenant", is_flag=True, help="One tenant's work, as the agent's own user.")
+@click.option("--container-egress", is_flag=True, help="Forward what containers send elsewhere.")
+@click.option(
+    "--sandbox-runtime",
+    type=click.Path(path_type=Path),
+    help="Runs containers that are to be sandboxed. [runsc, where it is installed]",
+)
+@click.option(
+    "--hide", multiple=True, type=click.Path(path_type=Path), help="A directory to hide from work."
+)
+def agent(**given: Any) -> int:
+    """Run the agent of one node: this machine, or a part of it."""
+    given["node"] = given["node"] or machine_facts.host_name()
+    if given["data"] is None:
+        given["data"] = Path(DATA) / AGENTS / given["node"]
+    given["capacity"] = [one for text in given["capacity"] for one in text.split(",")]
+    _log()
+
+    async def command() -> int:
+        arguments = argparse.Namespace(**given)
+        with judged_as_usage():
+            settings = options.agent_settings(arguments)
+        return await options.run_agent(settings, arguments)
+
+    return run(command())

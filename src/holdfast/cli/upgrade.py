@@ -1,0 +1,107 @@
+"""`holdfast upgrade`: which part of the plane has which version, and the end of an upgrade."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.cli import tables
+from holdfast.cli.connection import Reaching, kubeconfig_option
+from holdfast.cli.exit_codes import Code, Misused, plain, run
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.questions import FORMAT_PATH, UPGRADE_PATH
+from holdfast.host.client.transport import Transport
+from holdfast.model.errors import HoldfastError
+from holdfast.model.plane_format import Raise, Upgrade, is_older
+
+TIMEOUT_S = 60.0
+_JSON = {"Content-Type": "application/json"}
+
+
+@click.group()
+def upgrade() -> None:
+    """The versions of the plane's parts, and the last step of an upgrade."""
+
+
+@upgrade.command(epilog="Example: holdfast upgrade status")
+@kubeconfig_option
+def status(kubeconfig: Path | None) -> int:
+    """Show the version of each part, and the format of the plane.
+
+    Ends with 1 while parts of an older version are there.
+    """
+
+    async def command() -> int:
+        async with Reaching(kubeconfig) as to:
+            found = await _read(to)
+        _tell(found)
+        return Code.FAILED if found.older() else Code.DONE
+
+    return run(command())
+
+
+@upgrade.command(epilog="Example: holdfast upgrade finish --reason 'all nodes run 0.2.0' --yes")
+@click.option("--reason", default="", help="Why, for the audit.")
+@click.option("--yes", is_flag=True, help="Do it. Without this it is only shown.")
+@kubeconfig_option
+def finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
+    """Raise the format of the plane to the newest one that its version knows.
+
+    From then on older versions cannot write to this plane: there is no way back but a backup.
+    """
+    return run(_finish(reason, yes, kubeconfig))
+
+
+async def _finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
+    if yes and not reason.strip():
+        raise Misused("--reason: say why; it is written to the audit")
+    async with Reaching(kubeconfig) as to:
+        found = await _read(to)
+        _tell(found)
+        refusal = found.refusal()
+        if refusal:
+            print(plain(f"\nNothing was changed: {refusal}.", keep=""))
+            return Code.FAILED
+        if not yes:
+            print("\nNothing was changed. Take a backup, then add --reason and --yes to do it.")
+            return Code.DONE
+        while found.format < found.newest:
+            found = await raised(to, Raise(found.format + 1, reason))
+    print(f"\nThe plane has format {found.format}; older versions cannot write to it any more.")
+    return Code.DONE
+
+
+def _tell(found: Upgrade) -> None:
+    rows = []
+    for it in found.parts:
+        age = "older" if is_older(it.version, found.version) else "-"
+        rows.append((it.part, it.name, it.version or "unknown", "gone" if it.is_gone else age))
+    for line in tables.rows(("PART", "NAME", "VERSION", "STATE"), rows):
+        print(plain(line, keep=""))
+    print(
+        f"\nThe plane has format {found.format}; version {found.version} of the server that was "
+        f"asked knows formats up to {found.newest}."
+    )
+
+
+async def _read(to: Transport) -> Upgrade:
+    answer = await to.send("GET", UPGRADE_PATH, timeout_s=TIMEOUT_S)
+    return _decoded(answer, is_write=False)
+
+
+async def raised(to: Transport, wanted: Raise) -> Upgrade:
+    """What the plane is after its format was raised. Raises what the server says against it."""
+    body = msgspec.json.encode(wanted)
+    answer = await to.send("POST", FORMAT_PATH, body=body, headers=_JSON, timeout_s=TIMEOUT_S)
+    return _decoded(answer, is_write=True)
+
+
+def _decoded(answer: Answer, *, is_write: bool) -> Upgrade:
+    if not answer.is_good:
+        raise answer.error(may_have_happened=is_write)
+    try:
+        return msgspec.json.decode(answer.body, type=Upgrade)
+    except msgspec.DecodeError as error:
+        raise HoldfastError(f"an answer that cannot be read: {error}") from None

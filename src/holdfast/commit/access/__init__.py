@@ -1,0 +1,1 @@
+"""Who may do what: permissions, what an identity may see, escalation, revocation."""

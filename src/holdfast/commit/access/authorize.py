@@ -1,0 +1,192 @@
+"""Whether an identity may do what it asks for at all. Default: no.
+
+Rules decide it (`model/access/rights`): those that are built in for components and groups, without
+reading anything, and for people also those that roles and bindings give them. These are read like
+any other record, from one ledger for the namespace and one for the whole cluster, so the
+transaction compares them: a right that is taken away while a request is under way does not count
+any more.
+
+What exactly they may change behind this door is said by `writers.py` and the lifecycle table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model import requests as ask
+from holdfast.model.access.identity import ANONYMOUS, Identity
+from holdfast.model.access.rights import (
+    NOTHING,
+    AccessLedger,
+    Deed,
+    Grant,
+    granted,
+    permitting,
+    subjects_of,
+)
+from holdfast.model.access.roles import PEOPLE, built_in_grants
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import Actor
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import SYSTEM_NAMESPACE, Kind
+
+# What each request of our own components does, in the words of roles: a verb and a resource.
+#
+# `authorise` asks for all of them before the request is looked at. A request that does several
+# things, or one thing to many, needs the right to each. What comes through the ordinary verbs is
+# not here: it names verb and resource itself.
+
+_REPLICAS = "replicas"
+
+
+def _replica(verb: str, part: str, target: ask.Target) -> Deed:
+    return Deed(verb, _REPLICAS, part, target.namespace, target.name)
+
+
+def _to_target(verb: str, part: str) -> Callable[[Any], tuple[Deed, ...]]:
+    def deeds(request: Any) -> tuple[Deed, ...]:
+        return (_replica(verb, part, request.target),)
+
+    return deeds
+
+
+def _always(deed: Deed) -> Callable[[Any], tuple[Deed, ...]]:
+    return lambda request: (deed,)
+
+
+def _bind_together(request: ask.BindTogether) -> tuple[Deed, ...]:
+    return tuple(_replica("create", "binding", it.target) for it in request.binds)
+
+
+def _stop_and_reserve(request: ask.StopAndReserve) -> tuple[Deed, ...]:
+    victims = (_replica("create", "eviction", victim) for victim in request.victims)
+    return (_replica("create", "reservation", request.target), *victims)
+
+
+def _reservation(verb: str) -> Callable[[Any], tuple[Deed, ...]]:
+    def deeds(request: Any) -> tuple[Deed, ...]:
+        name = getattr(request, "reservation", "")
+        return (Deed(verb, "reservations", namespace=request.namespace, name=name),)
+
+    return deeds
+
+
+DEEDS: dict[type[Any], Callable[[Any], tuple[Deed, ...]]] = {
+    ask.Bind: _to_target("create", "binding"),
+    ask.BindTogether: _bind_together,
+    ask.Reserve: _to_target("create", "reservation"),
+    ask.Unreserve: _to_target("delete", "reservation"),
+    ask.HoldCapacity: _reservation("create"),
+    ask.CommitGang: _reservation("update"),
+    ask.DropReservation: _reservation("delete"),
+    ask.Evict: _to_target("create", "eviction"),
+    ask.StopAndReserve: _stop_and_reserve,
+    ask.Move: _to_target("update", "state"),
+    ask.ReportStage: _to_target("update", "stage"),
+    ask.ReportPending: _to_target("update", "pending"),
+    ask.RegisterNode: lambda it: (Deed("create", "nodes", "registration", name=it.node.name),),
+    ask.JudgeNode: lambda it: (Deed("update", "nodes", "phase", name=it.node),),
+    ask.AcquireLease: _always(Deed("update", "leases")),
+    ask.RenewLease: _always(Deed("update", "leases")),
+    ask.ReleaseLease: _always(Deed("update", "leases")),
+    ask.RetireLease: _always(Deed("delete", "leases")),
+    ask.QuarantineRecord: _always(Deed("create", "quarantine")),
+    ask.RepairRecord: _always(Deed("update", "quarantine")),
+    ask.RaiseFormat: _always(Deed("update", "upgrade")),
+    ask.ForgetOperations: _always(Deed("delete", "operations")),
+}
+
+
+def deeds_of(request: object) -> tuple[Deed, ...]:
+    """All that a request does; nothing for one that names verb and resource itself."""
+    of = DEEDS.get(type(request))
+    return of(request) if of is not None else ()
+
+
+# What people may be allowed of that which components ask for.
+OF_PEOPLE = ("replicas/eviction", "replicas/state", "quarantine", "upgrade")
+
+
+def identity_refusal(context: Context) -> Refusal | None:
+    """Whether anybody in particular is asking."""
+    if context.identity.name in ("", ANONYMOUS) or not context.actors():
+        return Refusal(
+            Reason.UNAUTHENTICATED, f"{context.identity.name or 'nobody'} is not known here"
+        )
+    return None
+
+
+def request_refusal(draft: Draft, context: Context, request: object) -> Refusal | None:
+    """Whether the caller may ask for all that this request does.
+
+    What is asked through the ordinary verbs passes their own doors, which know more of the object.
+    """
+    for deed in deeds_of(request):
+        if not holds(draft, context.identity, deed):
+            is_a_persons = deed.what in OF_PEOPLE and context.is_actor(Actor.USER)
+            return _no(context, deed, Reason.NOT_ALLOWED if is_a_persons else Reason.NOT_OWNER)
+    return None
+
+
+def verb_refusal(
+    draft: Draft,
+    context: Context,
+    verb: str,
+    kind: Kind,
+    namespace: str,
+    subresource: str = "",
+    name: str = "",
+) -> Refusal | None:
+    """Whether the caller may use this verb on this kind here."""
+    where = namespace if kind.namespaced else ""
+    deed = Deed(verb, kind.plural, subresource, where, name)
+    if holds(draft, context.identity, deed):
+        return None
+    # A controller is told that something is not its own: it was never a question of permission.
+    is_asked = context.is_actor(Actor.USER, Actor.AGENT) or not context.actors()
+    return _no(context, deed, Reason.NOT_ALLOWED if is_asked else Reason.NOT_OWNER)
+
+
+def holds(draft: Draft, identity: Identity, deed: Deed) -> bool:
+    """Whether somebody may do this."""
+    if permitting(built_in_grants(identity), deed) is not None:
+        return True
+    return permitting(given(draft, identity, deed.namespace), deed) is not None
+
+
+def given(draft: Draft, identity: Identity, namespace: str) -> list[Grant]:
+    """What bindings give an identity in a namespace, and in the whole cluster."""
+    if not subjects_of(identity):
+        return []
+    places = dict.fromkeys((SYSTEM_NAMESPACE, namespace or SYSTEM_NAMESPACE))
+    draft.load(*(keys.access_ledger(place) for place in places))
+    ledgers = {place: _ledger(draft, place) for place in places}
+    system = ledgers[SYSTEM_NAMESPACE]
+    return [
+        grant
+        for place, ledger in ledgers.items()
+        for grant in granted(identity, place, ledger, system, PEOPLE)
+    ]
+
+
+def _ledger(draft: Draft, namespace: str) -> AccessLedger:
+    return draft.ledger(AccessLedger, keys.access_ledger(namespace)) or NOTHING
+
+
+def may_give_up(draft: Draft, context: Context, replica: Replica) -> bool:
+    """Whether the caller's word counts that work out of contact is gone."""
+    deed = Deed("update", "replicas", "state", replica.namespace, replica.name)
+    return context.is_actor(Actor.OPERATOR) and holds(draft, context.identity, deed)
+
+
+def _no(context: Context, deed: Deed, reason: Reason) -> Refusal:
+    where = f" in namespace {deed.namespace}" if deed.namespace else ""
+    return Refusal(
+        reason,
+        f"{context.identity.name} may not {deed.verb} {deed.what}{where}",
+        {"verb": deed.verb, "resource": deed.what, "namespace": deed.namespace},
+    )

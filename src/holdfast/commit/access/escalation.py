@@ -1,0 +1,184 @@
+"""Nobody gives what he has not: who may write roles, bindings and tokens, and what they may say.
+
+Admission asks after it is known that the caller may write such an object at all. As in Kubernetes,
+a role may say only what its writer may do himself where it holds, unless he may `escalate` roles; a
+binding may give only such a role, unless its writer may `bind` it. A token of the system namespace
+speaks for anybody, so whoever makes one must be allowed to `impersonate` its user, its groups, or
+the node that it lets in. Tokens of a tenant's namespace speak for that tenant's own names alone,
+which validation sees to; whoever makes one may `impersonate` that service account and those groups
+in the namespace.
+
+All of it is decided on the records that the transaction compares, so nobody can use a right that is
+taken from him at the same moment.
+"""
+
+from __future__ import annotations
+
+from holdfast.commit.access.authorize import given, holds
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.access.rights import (
+    BIND,
+    BUILT_IN_LABEL,
+    ESCALATE,
+    EVERYWHERE,
+    IMPERSONATE,
+    NOTHING,
+    AccessLedger,
+    Deed,
+    reference,
+    rules_of,
+    uncovered,
+)
+from holdfast.model.access.roles import HELD_BY, PEOPLE, ROLES, built_in_grants
+from holdfast.model.errors import FieldError
+from holdfast.model.kinds.access import Role, RoleBinding, Rule, Token, TokenPurpose
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
+from holdfast.model.validation.access import GROUPS_MAX, foreign_groups
+
+
+def escalation_refusal(
+    draft: Draft, context: Context, old: Object | None, new: Object
+) -> Refusal | None:
+    """Whether a change would let somebody do more than the caller may."""
+    match new:
+        case Role():
+            same = isinstance(old, Role) and old.rules == new.rules
+            return built_in_refusal(context, new, old) or (
+                None if same else _role_refusal(draft, context, new)
+            )
+        case RoleBinding():
+            same = isinstance(old, RoleBinding) and old.subjects == new.subjects
+            return built_in_refusal(context, new, old) or (
+                None if same else _binding_refusal(draft, context, new)
+            )
+        case Token() if old is None:
+            return _token_refusal(draft, context, new)
+    return None
+
+
+# What is built in ---------------------------------------------------------------------------------
+
+
+def is_built_in(obj: Object) -> bool:
+    """Whether an object shows what is built in, or has the name of one that does."""
+    if not isinstance(obj, Role | RoleBinding):
+        return False
+    names = ROLES if isinstance(obj, Role) else HELD_BY
+    reserved = obj.namespace == SYSTEM_NAMESPACE and obj.name in names
+    return reserved or BUILT_IN_LABEL in obj.metadata.labels
+
+
+def built_in_refusal(context: Context, obj: Object, old: Object | None) -> Refusal | None:
+    """Whether the caller would touch what only servers write: the picture of what is built in."""
+    built_in = is_built_in(obj) or (old is not None and is_built_in(old))
+    if not built_in or context.is_actor(Actor.AUTHORITY):
+        return None
+    what = kind_of(obj).singular
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"{what} {obj.name}: is built in, with its name and the label {BUILT_IN_LABEL}; make one "
+        "of your own, in this namespace for the whole cluster or in a tenant's",
+        {"name": obj.name, "label": BUILT_IN_LABEL},
+    )
+
+
+# Roles and bindings -------------------------------------------------------------------------------
+
+
+def _where(namespace: str) -> str:
+    return EVERYWHERE if namespace == SYSTEM_NAMESPACE else namespace
+
+
+def _missing(draft: Draft, context: Context, rules: tuple[Rule, ...], namespace: str) -> str:
+    """The first thing that these rules allow in a namespace and the caller may not do there."""
+    held = (*built_in_grants(context.identity), *given(draft, context.identity, namespace))
+    return uncovered(held, rules, _where(namespace))
+
+
+def _role_refusal(draft: Draft, context: Context, role: Role) -> Refusal | None:
+    missing = _missing(draft, context, role.rules, role.namespace)
+    deed = Deed(ESCALATE, "roles", namespace=role.namespace, name=role.name)
+    if not missing or holds(draft, context.identity, deed):
+        return None
+    return _no(context, f"role {role.name}", missing, "escalate roles", role.namespace)
+
+
+def _binding_refusal(draft: Draft, context: Context, binding: RoleBinding) -> Refusal | None:
+    role = reference(binding.role_ref, binding.namespace)
+    place, _, name = role.partition("/")
+    if holds(draft, context.identity, Deed(BIND, "roles", namespace=binding.namespace, name=name)):
+        return None
+    own = draft.ledger(AccessLedger, keys.access_ledger(binding.namespace)) or NOTHING
+    system = draft.ledger(AccessLedger, keys.access_ledger(SYSTEM_NAMESPACE)) or NOTHING
+    rules = rules_of(role, own, system, PEOPLE)
+    if not rules and draft.object(Role, place, name) is None and name not in PEOPLE:
+        # Whoever makes it later would decide what this binding gives.
+        return Refusal(
+            Reason.MISSING,
+            f"roleRef.name: there is no role {name!r} in namespace {place}",
+            {"name": name, "field": "roleRef.name"},
+        )
+    missing = _missing(draft, context, rules, binding.namespace)
+    if not missing:
+        return None
+    return _no(context, f"rolebinding {binding.name}", missing, f"bind {name}", binding.namespace)
+
+
+def _no(context: Context, what: str, missing: str, instead: str, namespace: str) -> Refusal:
+    where = "in the whole cluster" if namespace == SYSTEM_NAMESPACE else f"in {namespace}"
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"{what}: would allow to {missing} {where}, which {context.identity.name} may not do "
+        f"himself; nor may he {instead}",
+        {"missing": missing, "namespace": namespace},
+    )
+
+
+# Tokens -------------------------------------------------------------------------------------------
+
+
+def _spoken_for(token: Token) -> list[Deed]:
+    """What whoever makes a token must be allowed to do, one deed for each name it would speak for.
+
+    What a tenant's own users and groups may do is said by the bindings of the tenant, now or later,
+    so the right to speak for them is one of that namespace. Validation refuses any other group in
+    such a token; this rule does not rest on it.
+    """
+    spec, place = token.spec, token.namespace
+    if place == SYSTEM_NAMESPACE and spec.purpose is TokenPurpose.JOIN:
+        return [Deed(IMPERSONATE, "nodes", name=spec.node)]
+    if place == SYSTEM_NAMESPACE:
+        wanted = [Deed(IMPERSONATE, "users", name=spec.user)]
+        return wanted + [Deed(IMPERSONATE, "groups", name=group) for group in spec.groups]
+    foreign = frozenset(foreign_groups(token))
+    wanted = [Deed(IMPERSONATE, "serviceaccounts", namespace=place, name=spec.user)]
+    for group in spec.groups:
+        where = EVERYWHERE if group in foreign else place
+        wanted.append(Deed(IMPERSONATE, "groups", namespace=where, name=group))
+    return wanted
+
+
+def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | None:
+    """Whether the caller may speak for everybody that the token would speak for."""
+    identity, count = context.identity, len(token.spec.groups)
+    if count > GROUPS_MAX:
+        # Each group costs a look at all rights of the caller, and validation comes later.
+        text = f"must have at most {GROUPS_MAX} items, has {count}"
+        error = FieldError("spec.groups", "", text)
+        return Refusal(Reason.INVALID, f"token {token.name}: {error}", causes=(error,))
+    for deed in _spoken_for(token):
+        if not holds(draft, identity, deed):
+            whom = f"{deed.resource} {deed.name}".strip()
+            where = f" in {deed.namespace}" if deed.namespace else ""
+            return Refusal(
+                Reason.NOT_ALLOWED,
+                f"token {token.name}: would speak for {whom}, which {identity.name} may not "
+                f"{IMPERSONATE}{where}",
+                {"missing": f"{IMPERSONATE} {whom}"},
+            )
+    return None

@@ -1,0 +1,269 @@
+"""What differs between two trees of an object, by fields.
+
+Two callers ask. Field ownership needs to know what a write touched and what it removed, by the
+kind's shape: items of lists by their keys, defaults equal to absence. The rules that say who may
+write which field, and which never change, need the paths of all that differs; they may ask with a
+shape or, as for fields that must not change at all, without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.commit.apply.field_sets import (
+    SELF,
+    Fields,
+    item_element,
+    member_element,
+    paths,
+    union,
+    wire_text,
+)
+from holdfast.commit.apply.shapes import (
+    FREE,
+    MOMENT,
+    WHOLE,
+    Free,
+    Keyed,
+    Members,
+    Record,
+    Shape,
+    Slot,
+    Table,
+)
+
+Tree = dict[str, Any]
+
+
+class Absent:
+    """Stands for a value that is not there; null is another matter."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = Absent()
+
+# Named once, because a union that is written out is built anew with every check.
+_OBJECTS = (Record, Table, Free)
+_LISTS = (Keyed, Members, Free)
+_PLAIN = (str, int)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a write did. A removed field stands for everything below it.
+
+    `moved` are lists whose items only changed places, which touches nobody's fields.
+    """
+
+    touched: Fields
+    removed: Fields
+    moved: Fields
+
+    def everything(self) -> Fields:
+        """All that differs, in one set."""
+        return union(union(self.touched, self.removed), self.moved)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two JSON values are equal. To Python True is 1; to JSON it is not."""
+    if a is b:
+        return True
+    # Values that are equal as JSON are always equal to Python, which decides most cases in C.
+    if a != b:
+        return False
+    if isinstance(a, dict):
+        return all(same(item, b[key]) for key, item in a.items())
+    if isinstance(a, list):
+        return all(map(same, a, b))
+    return isinstance(a, bool) is isinstance(b, bool)
+
+
+def alike(a: Any, b: Any, shape: Shape) -> bool:
+    """Whether two values mean the same. Objects keep moments in UTC, however they were sent."""
+    return same(a, b) or (shape is MOMENT and _moment(a) == _moment(b) is not None)
+
+
+def _moment(value: Any) -> datetime | None:
+    try:
+        return msgspec.convert(value, datetime) if isinstance(value, str) else None
+    except msgspec.ValidationError:
+        return None
+
+
+def compare(old: Tree | None, new: Tree, shape: Shape) -> Change:
+    """What changed from one tree to another. An object that was not there had no fields."""
+    change = Change({}, {}, {})
+    if old is None:
+        change.touched.update(_parts(new, shape))
+    elif old is not new:
+        _visit(old, new, shape, change)
+    return change
+
+
+def changed(old: Tree, new: Tree, shape: Shape = FREE) -> list[str]:
+    """The paths of all that differs, in the order of the trees."""
+    return [wire_text(path) for path in paths(compare(old, new, shape).everything())]
+
+
+def outside(old: Tree, new: Tree, allowed: Iterable[str] = (), shape: Shape = FREE) -> list[str]:
+    """The paths of all that differs and does not lie at or below an allowed path."""
+    permitted = tuple(allowed)
+    return [path for path in changed(old, new, shape) if not any(below(path, p) for p in permitted)]
+
+
+def below(path: str, above: str) -> bool:
+    """Whether a path lies at or below another, as `spec.pool` and `spec[a]` lie below `spec`."""
+    return path.startswith(above) and path[len(above) : len(above) + 1] in {"", ".", "["}
+
+
+def settled(value: Any, slot: Slot) -> Any:
+    """What a field holds, whether it says so or leaves it to the default.
+
+    A default that is nothing in particular (0, "", false, empty) counts as absence, for that is how
+    objects carry it; any other stands for the value that it is.
+    """
+    if value is ABSENT or value is None:
+        return slot.default if slot.standing or slot.default else ABSENT
+    if not value and not (slot.required or slot.standing) and same(value, slot.default):
+        return ABSENT
+    return value
+
+
+def elements(items: list[Any], shape: Keyed | Members) -> dict[str, Any] | None:
+    """The items of a list by what tells them apart; None if two are not told apart."""
+    if isinstance(shape, Members):
+        found = {member_element(item): item for item in items}
+    else:
+        found = {element_of(item, shape): item for item in items}
+    return found if len(found) == len(items) else None
+
+
+def element_of(item: Any, shape: Keyed) -> str:
+    """What tells an item from the others. A key that is left out has its default."""
+    if not isinstance(item, dict):
+        return member_element(item)
+    return item_element(tuple((name, item.get(name, default)) for name, default in shape.keys))
+
+
+def added(value: Any, shape: Shape) -> Fields:
+    """The field itself and all fields below it, for a value that was not there before."""
+    parts = _parts(value, shape) if isinstance(value, dict | list) else {}
+    return {SELF: {}, **parts} if parts else {}
+
+
+def _parts(value: Any, shape: Shape) -> Fields:
+    """The fields below a container. A value that is not of the shape's type has none."""
+    if isinstance(shape, Record) and isinstance(value, dict):
+        return _record_parts(value, shape)
+    if isinstance(shape, Table | Free) and isinstance(value, dict):
+        below_each = shape.value if isinstance(shape, Table) else FREE
+        return {f"f:{key}": added(item, below_each) for key, item in value.items()}
+    if isinstance(shape, Keyed | Members) and isinstance(value, list):
+        item_shape = shape.item if isinstance(shape, Keyed) else WHOLE
+        items = elements(value, shape) or {}
+        return {element: added(item, item_shape) for element, item in items.items()}
+    return {}
+
+
+def _record_parts(value: Tree, shape: Record) -> Fields:
+    parts: Fields = {}
+    for name, item in value.items():
+        slot = shape.slots.get(name)
+        if slot is None or (item := settled(item, slot)) is ABSENT:
+            continue
+        if not slot.standing:
+            parts[slot.element] = added(item, slot.shape)
+        elif inner := _parts(item, slot.shape):
+            # What is always there is nobody's; only its parts are.
+            parts[slot.element] = inner
+    return parts
+
+
+def _visit(old: Tree, new: Tree, shape: Shape, change: Change) -> None:
+    """Compare the parts of two objects."""
+    if isinstance(shape, Record):
+        _visit_record(old, new, shape, change)
+        return
+    value = shape.value if isinstance(shape, Table) else FREE
+    for key, a in old.items():
+        b = new.get(key, ABSENT)
+        if a is not b:
+            _field(f"f:{key}", a, b, value, change)
+    for key, b in new.items():
+        if key not in old:
+            _field(f"f:{key}", ABSENT, b, value, change)
+
+
+def _visit_record(old: Tree, new: Tree, shape: Record, change: Change) -> None:
+    slots = shape.slots
+    for name, a in old.items():
+        b = new.get(name, ABSENT)
+        # Most fields are equal and plain; this sees it without a call.
+        if a is b or (a.__class__ in _PLAIN and a.__class__ is b.__class__ and a == b):
+            continue
+        slot = slots.get(name)
+        if slot is not None:
+            _field(slot.element, settled(a, slot), settled(b, slot), slot.shape, change)
+    for name, b in new.items():
+        if name not in old and (slot := slots.get(name)) is not None:
+            _field(slot.element, settled(ABSENT, slot), settled(b, slot), slot.shape, change)
+
+
+def _field(element: str, a: Any, b: Any, shape: Shape, change: Change) -> None:
+    """Compare what stands under one element before and after."""
+    if b is ABSENT:
+        if a is not ABSENT:
+            change.removed[element] = {}
+    elif a is ABSENT:
+        change.touched[element] = added(b, shape)
+    elif isinstance(a, dict) and isinstance(b, dict) and isinstance(shape, _OBJECTS):
+        inner = Change({}, {}, {})
+        _visit(a, b, shape, inner)
+        _keep(element, inner, change)
+    elif isinstance(a, list) and isinstance(b, list) and isinstance(shape, _LISTS):
+        _list(element, a, b, shape, change)
+    elif not alike(a, b, shape):
+        change.touched[element] = {}
+
+
+def _keep(element: str, inner: Change, change: Change) -> None:
+    if inner.touched:
+        change.touched[element] = inner.touched
+    if inner.removed:
+        change.removed[element] = inner.removed
+    if inner.moved:
+        change.moved[element] = inner.moved
+
+
+def _list(
+    element: str, a: list[Any], b: list[Any], shape: Keyed | Members | Free, change: Change
+) -> None:
+    if same(a, b):
+        return
+    if isinstance(shape, Free):
+        before: dict[str, Any] | None = {f"i:{i}": item for i, item in enumerate(a)}
+        after: dict[str, Any] | None = {f"i:{i}": item for i, item in enumerate(b)}
+        item_shape: Shape = FREE
+        whole = len(a) != len(b)
+    else:
+        before, after = elements(a, shape), elements(b, shape)
+        item_shape = shape.item if isinstance(shape, Keyed) else WHOLE
+        whole = False
+    if before is None or after is None or whole:
+        # Items that cannot be told apart cannot be owned apart either.
+        change.touched[element] = {}
+        return
+    inner = Change({}, {}, {})
+    for key, item in before.items():
+        _field(key, item, after.get(key, ABSENT), item_shape, inner)
+    for key, item in after.items():
+        if key not in before:
+            _field(key, ABSENT, item, item_shape, inner)
+    _keep(element, inner, change)
+    if [key for key in before if key in after] != [key for key in after if key in before]:
+        change.moved[element] = {}

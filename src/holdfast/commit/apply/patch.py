@@ -1,0 +1,353 @@
+"""Merge patches (RFC 7386) and JSON patches (RFC 6902) on plain trees.
+
+The server decodes a patch with the guards of every document, applies it here to the tree of the
+live object, and holds the result against the kind's structs; field ownership then follows from the
+difference. Nothing that is handed in is changed.
+
+A patch within all limits can still ask for a lot: ten `copy` operations make a thousand of one
+value. So nodes, depth, bytes and work are counted with every operation, and the patch is refused
+when one of them passes its bound. No error shows a value, for the object may be a Secret.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.commit.apply.diff import same
+from holdfast.model.encoding.json_guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
+from holdfast.model.encoding.problems import escaped
+from holdfast.model.errors import Conflict, FieldError, Invalid
+
+# How large a tree may become that the server makes itself: by a patch or by an apply.
+#
+# What a client sends is measured as bytes before it is parsed. What grows out of it here is
+# measured as a tree, by the same limits, so that the result can always be sent and read again.
+
+CODE_PATCH_INVALID = "PatchInvalid"
+_BOUNDED_CONTAINERS = (dict, list)
+
+
+class Size(msgspec.Struct, gc=False):
+    """What trees take up. `characters` is never more than their encodings have bytes."""
+
+    nodes: int = 0
+    characters: int = 0
+
+    def check(self) -> None:
+        """Refuse what is certainly too large."""
+        if self.nodes > NODES_MAX:
+            raise impossible(f"the result must have at most {NODES_MAX} values")
+        if self.characters > BODY_BYTES_MAX:
+            raise impossible(f"the result must be at most {BODY_BYTES_MAX} bytes")
+
+
+def measure(value: Any, depth: int, size: Size) -> None:
+    """Add a value that stands at a depth, counted from 1. What is too deep ends the count."""
+    # Without recursion and with counts of its own: patches have tens of thousands of values counted
+    # before they are refused, while all other requests wait.
+    nodes, characters = 0, 0
+    level: list[Any] = [value]
+    while level:
+        below: list[Any] = []
+        nodes += len(level)
+        for item in level:
+            if isinstance(item, str):
+                characters += len(item) + 2
+            elif isinstance(item, dict):
+                characters += sum(map(len, item)) + 3 * len(item) + 2
+                below += item.values()
+            elif isinstance(item, list):
+                characters += 2
+                below += item
+            else:
+                characters += 1
+        if depth > DEPTH_MAX and any(map(_is_container, level)):
+            raise impossible(f"the result must not be nested deeper than {DEPTH_MAX} levels")
+        level, depth = below, depth + 1
+    size.nodes += nodes
+    size.characters += characters
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, _BOUNDED_CONTAINERS)
+
+
+def check_tree(tree: Any) -> None:
+    """Refuse a whole document that is too large or too deep."""
+    size = Size()
+    measure(tree, 1, size)
+    check_measured(tree, size)
+
+
+def check_measured(tree: Any, size: Size) -> None:
+    """The same for one that has been measured already."""
+    size.check()
+    # Escapes and other alphabets make an encoding up to six times as long as the characters that
+    # were counted; what is small enough even then need not be encoded to know it.
+    if size.characters > BODY_BYTES_MAX // 8 and len(msgspec.json.encode(tree)) > BODY_BYTES_MAX:
+        raise impossible(f"the result must be at most {BODY_BYTES_MAX} bytes")
+
+
+def impossible(rule: str, path: str = "") -> Invalid:
+    """What was asked for cannot be done to this object."""
+    return Invalid(rule, (FieldError(path=path, value="", rule=rule),), code=CODE_PATCH_INVALID)
+
+
+OPERATIONS_MAX = 1_000
+# The longest path of any kind has some 60 characters; keys of labels and annotations add 317.
+POINTER_CHARACTERS_MAX = 1_024
+# How many nodes may be visited by all operations together. Moving a large part to and fro makes
+# nothing grow and would otherwise cost seconds.
+WORK_NODES_MAX = 3 * NODES_MAX
+
+# A stale picture of the object, unlike an impossible patch, is cured by reading again.
+CODE_TEST_FAILED = "PatchTestFailed"
+
+# The members that each operation needs besides `op` and `path`.
+_NEEDS = {
+    "add": "value",
+    "replace": "value",
+    "test": "value",
+    "remove": "",
+    "move": "from",
+    "copy": "from",
+}
+_INDEX = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
+_BAD_ESCAPE = re.compile(r"~(?![01])")
+_SHOWN_MAX = 120
+_CONTAINERS = (dict, list)
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """The target with a merge patch applied: objects are merged, null removes, the rest replaces.
+
+    The result is bounded like any document. It shares unchanged parts with what was handed in.
+    """
+    result = _merged(target, patch, 1)
+    check_tree(result)
+    return result
+
+
+def _merged(target: Any, patch: Any, depth: int) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    if depth > DEPTH_MAX:
+        raise impossible(f"the patch must not be nested deeper than {DEPTH_MAX} levels")
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value, depth + 1)
+    return result
+
+
+def json_patch(target: Any, operations: Any) -> Any:
+    """The target with all operations applied in order, or an error that names the first to fail.
+
+    A `test` that does not hold is a Conflict: the caller's picture of the object is old. Everything
+    else is Invalid.
+    """
+    if not isinstance(operations, list):
+        raise impossible("a JSON patch must be a list of operations")
+    if len(operations) > OPERATIONS_MAX:
+        raise impossible(
+            f"a JSON patch must have at most {OPERATIONS_MAX} operations; it has {len(operations)}"
+        )
+    patching = _Patching(target)
+    for index, operation in enumerate(operations):
+        patching.perform(index, operation)
+    check_measured(patching.tree, patching.size)
+    return patching.tree
+
+
+def _copied(value: Any) -> Any:
+    """A copy that shares no container with the value, whose depth was measured before."""
+    if isinstance(value, dict):
+        return {
+            key: _copied(item) if isinstance(item, _CONTAINERS) else item
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_copied(item) if isinstance(item, _CONTAINERS) else item for item in value]
+    return value
+
+
+class _Patching:
+    """One run of a JSON patch over a copy of the target that only this run can see."""
+
+    def __init__(self, target: Any) -> None:
+        self.size = Size()
+        measure(target, 1, self.size)
+        self.size.check()
+        self.tree = _copied(target)
+        self._work = self.size.nodes
+        self._where = ""
+
+    def perform(self, index: int, operation: Any) -> None:
+        """Apply one operation, or say by its number and path why that cannot be."""
+        self._where = f"operation {index}"
+        if not isinstance(operation, dict):
+            self._refuse("must be an object")
+        name = operation.get("op")
+        if not isinstance(name, str) or name not in _NEEDS:
+            self._refuse(f"op must be one of {', '.join(_NEEDS)}")
+        path = self._pointer(operation, "path")
+        self._where = f"operation {index} ({name} {escaped(operation['path'], _SHOWN_MAX)})"
+        needed = _NEEDS[name]
+        if needed and needed not in operation:
+            self._refuse(f"needs {needed!r}")
+        match name:
+            case "add":
+                self._add(path, self._taken(operation["value"], len(path)))
+            case "remove":
+                self._drop(path)
+            case "replace":
+                self._find(path)
+                self._replace(path, self._taken(operation["value"], len(path)))
+            case "test":
+                self._test(path, operation["value"])
+            case "move":
+                self._move(self._pointer(operation, "from"), path)
+            case _:
+                source = self._find(self._pointer(operation, "from"))
+                self._add(path, self._taken(source, len(path)))
+        # Here and not before, for an operation may replace as much as it brings.
+        self.size.check()
+
+    def _refuse(self, rule: str) -> NoReturn:
+        raise impossible(f"{self._where}: {rule}")
+
+    def _pointer(self, operation: dict[str, Any], member: str) -> list[str]:
+        """The steps of a JSON pointer."""
+        text = operation.get(member)
+        if not isinstance(text, str):
+            self._refuse(f"{member} must be a JSON pointer")
+        if len(text) > POINTER_CHARACTERS_MAX:
+            self._refuse(f"{member} must have at most {POINTER_CHARACTERS_MAX} characters")
+        if text and not text.startswith("/"):
+            self._refuse(f"{member} must be empty or begin with a slash")
+        if _BAD_ESCAPE.search(text):
+            self._refuse(f"{member} may contain ~ only as ~0 or ~1")
+        steps = text.split("/")[1:]
+        if len(steps) > DEPTH_MAX:
+            self._refuse(f"{member} must have at most {DEPTH_MAX} steps")
+        # In this order, so that ~01 becomes ~1 and not a slash.
+        return [step.replace("~1", "/").replace("~0", "~") for step in steps]
+
+    def _taken(self, value: Any, depth: int) -> Any:
+        """A copy of a value that is about to be put below so many steps, and counted."""
+        size = Size()
+        measure(value, depth + 1, size)
+        self._grow(size)
+        return _copied(value)
+
+    def _grow(self, size: Size) -> None:
+        self._spend(size.nodes)
+        self.size.nodes += size.nodes
+        self.size.characters += size.characters
+
+    def _shrink(self, value: Any) -> None:
+        size = Size()
+        measure(value, 1, size)
+        self._spend(size.nodes)
+        self.size.nodes -= size.nodes
+        self.size.characters -= size.characters
+
+    def _spend(self, nodes: int) -> None:
+        self._work += nodes
+        if self._work > WORK_NODES_MAX:
+            self._refuse(f"the patch must not copy or move more than {WORK_NODES_MAX} values")
+
+    def _find(self, path: list[str]) -> Any:
+        value = self.tree
+        for step in path:
+            value = self._child(value, step)
+        return value
+
+    def _child(self, parent: Any, step: str) -> Any:
+        if isinstance(parent, dict):
+            if step not in parent:
+                self._refuse(f"there is no {escaped(step, _SHOWN_MAX)!r}")
+            return parent[step]
+        if not isinstance(parent, list):
+            self._refuse("there is nothing below a plain value")
+        return parent[self._index(step, len(parent))]
+
+    def _index(self, step: str, length: int) -> int:
+        """The index that a step means in a list, which must be less than a length."""
+        if not _INDEX.fullmatch(step):
+            self._refuse(f"{escaped(step, _SHOWN_MAX)!r} is not an index of a list")
+        index = int(step)
+        if index >= length:
+            self._refuse(f"index {index} is beyond the end of the list")
+        return index
+
+    def _add(self, path: list[str], value: Any) -> None:
+        if not path:
+            self._shrink(self.tree)
+            self.tree = value
+            return
+        parent, step = self._find(path[:-1]), path[-1]
+        if isinstance(parent, dict):
+            if step in parent:
+                self._shrink(parent[step])
+            else:
+                self.size.characters += len(step) + 3
+            parent[step] = value
+        elif isinstance(parent, list):
+            # One past the end is allowed here, and has a name of its own.
+            at = len(parent) if step == "-" else self._index(step, len(parent) + 1)
+            parent.insert(at, value)
+        else:
+            self._refuse("there is nothing below a plain value")
+
+    def _replace(self, path: list[str], value: Any) -> None:
+        """Put a value in the place of one that is known to be there."""
+        if not path:
+            self._shrink(self.tree)
+            self.tree = value
+            return
+        parent: Any = self._find(path[:-1])
+        at = path[-1] if isinstance(parent, dict) else int(path[-1])
+        self._shrink(parent[at])
+        parent[at] = value
+
+    def _drop(self, path: list[str]) -> Any:
+        """Take a value out and return it."""
+        if not path:
+            self._refuse("the whole document cannot be removed")
+        parent, step = self._find(path[:-1]), path[-1]
+        value = self._child(parent, step)
+        self._shrink(value)
+        if isinstance(parent, dict):
+            self.size.characters -= len(step) + 3
+            del parent[step]
+        else:
+            del parent[int(step)]
+        return value
+
+    def _move(self, source: list[str], path: list[str]) -> None:
+        if path[: len(source)] == source:
+            if len(path) == len(source):
+                self._find(source)
+                return
+            self._refuse("a value cannot be moved into itself")
+        value = self._drop(source)
+        size = Size()
+        measure(value, len(path) + 1, size)
+        self._grow(size)
+        self._add(path, value)
+
+    def _test(self, path: list[str], value: Any) -> None:
+        try:
+            found = self._find(path)
+        except Invalid as missing:
+            raise Conflict(missing.message, code=CODE_TEST_FAILED) from None
+        if not same(found, value):
+            raise Conflict(
+                f"{self._where}: the value there is not the expected one", code=CODE_TEST_FAILED
+            )

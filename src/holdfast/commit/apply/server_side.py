@@ -1,0 +1,336 @@
+"""Server-side apply, and what any other write does to the ownership of fields.
+
+An applier sends only the fields it has an opinion on, and owns them from then on. Who wants to
+change a field that another one owns gets a conflict that names the owner, unless the values are
+equal, then both own it, or it is forced, then only the new one does. Who leaves out a field that it
+owned gives it up. Any other write, PUT or patch, owns what it changed and takes it from all others.
+
+All of this is about consent between clients; it authorises nothing. Which identity may write which
+field is decided elsewhere, and `force` has no say in it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.apply.diff import ABSENT, Change, Tree, compare, element_of
+from holdfast.commit.apply.field_sets import (
+    SELF,
+    Fields,
+    Path,
+    member_element,
+    minus,
+    union,
+    without,
+)
+from holdfast.commit.apply.managed_fields import (
+    APPLY,
+    UPDATE,
+    Conflicts,
+    Entries,
+    FieldConflict,
+    Owner,
+    arranged,
+    check_count,
+    check_manager,
+    conflicts_with,
+    with_fields,
+)
+from holdfast.commit.apply.merge import claimed, merged, put
+from holdfast.commit.apply.patch import check_tree
+from holdfast.commit.apply.shapes import Keyed, Members, Record, Shape, Table
+from holdfast.model.encoding.json_guard import parse
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.meta import ManagedFields
+
+# Moving from `kubectl apply` to `kubectl apply --server-side` without a conflict with oneself.
+#
+# Client-side apply keeps the last configuration in an annotation and writes as an ordinary updater,
+# so its fields belong to `kubectl-client-side-apply`. When the same person turns to server-side
+# apply as `kubectl`, the annotation proves which of those fields are theirs. The server honours it,
+# and keeps it up to date so that the way back works as well. Newer kubectls rewrite managedFields
+# themselves; for them nothing is left to do here.
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+KUBECTL = "kubectl"
+# All annotations together must not be larger than this in Kubernetes.
+_ANNOTATION_BYTES_MAX = 256 * 1024
+
+
+def settled_by_last_applied(
+    found: tuple[FieldConflict, ...], live: Tree, manager: str, shape: Record
+) -> tuple[FieldConflict, ...]:
+    """The conflicts that remain when kubectl's own last configuration is taken into account."""
+    text = _last_applied(live)
+    if manager != KUBECTL or not text:
+        return found
+    allowed = _still_theirs(text, live, shape)
+    return tuple(conflict for conflict in found if not _contains(allowed, conflict.path))
+
+
+def refreshed(tree: Tree, config: Tree, manager: str) -> Tree:
+    """The tree with the annotation brought up to date, if it has one and kubectl applied."""
+    text = _last_applied(tree)
+    if manager != KUBECTL or not text:
+        return tree
+    current = msgspec.json.encode(config, order="sorted").decode() + "\n"
+    if text == current:
+        return tree
+    metadata = dict(tree["metadata"])
+    metadata["annotations"] = dict(metadata["annotations"])
+    if len(current.encode()) > _ANNOTATION_BYTES_MAX:
+        del metadata["annotations"][LAST_APPLIED]
+    else:
+        metadata["annotations"][LAST_APPLIED] = current
+    return {**tree, "metadata": metadata}
+
+
+def _last_applied(tree: Tree) -> str:
+    metadata = tree.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    text = annotations.get(LAST_APPLIED, "") if isinstance(annotations, dict) else ""
+    return text if isinstance(text, str) else ""
+
+
+def _still_theirs(text: str, live: Tree, shape: Record) -> Fields:
+    """The fields of the last configuration that still have the value it gave them."""
+    try:
+        last: Any = parse(text.encode())
+        if not isinstance(last, dict):
+            return {}
+        fields = claimed(last, shape)
+    except (Invalid, UnicodeEncodeError):
+        # Whatever stands in an annotation was written by some client; it proves nothing then.
+        return {}
+    change = compare(last, live, shape)
+    return without(minus(fields, change.touched), change.removed)
+
+
+def _contains(fields: Fields, path: Path) -> bool:
+    node = fields
+    for element in path:
+        if element not in node:
+            return False
+        node = node[element]
+    return not node or "." in node
+
+
+# Taking out what its last owner no longer wants.
+#
+# An applier that leaves a field out of its configuration gives it up. If nobody else owns the
+# field, it goes. What others own stays, with as much around it as it needs to stand: an item of a
+# list keeps its keys as long as one of its fields has an owner.
+
+
+def pruned(tree: Tree, gone: Fields, kept: Fields, shape: Record) -> Tree:
+    """The tree without the fields in `gone`. `kept` are all fields that have an owner still."""
+    return _prune_record(tree, gone, kept, shape)
+
+
+def _prune_record(tree: Tree, gone: Fields, kept: Fields, shape: Record) -> Tree:
+    out = tree
+    for element, node in gone.items():
+        name = element[2:]
+        slot = shape.slots.get(name)
+        if slot is None or element == SELF or name not in tree:
+            continue
+        left = _prune(tree[name], node, kept.get(element), slot.shape)
+        out = put(out, tree, name, left)
+    return out
+
+
+def _prune_table(tree: Tree, gone: Fields, kept: Fields, shape: Table) -> Tree:
+    out = tree
+    for element, node in gone.items():
+        key = element[2:]
+        if element != SELF and key in tree:
+            left = _prune_entry(tree[key], node, kept.get(element), shape.value)
+            out = put(out, tree, key, left)
+    return out
+
+
+def _prune(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:
+    """What is left of a field. It goes as a whole once it is empty and nobody wants it so."""
+    if isinstance(value, dict) and isinstance(shape, Record):
+        left: Any = _prune_record(value, node, kept or {}, shape)
+    elif isinstance(value, dict) and isinstance(shape, Table):
+        left = _prune_table(value, node, kept or {}, shape)
+    elif isinstance(value, list) and isinstance(shape, Keyed | Members):
+        left = _prune_list(value, node, kept or {}, shape)
+    else:
+        return ABSENT if _itself(node) else value
+    # It may have been empty all along, when what was given up held only defaults.
+    return left if left or kept is not None else ABSENT
+
+
+def _prune_entry(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:
+    """What is left of an entry of a map.
+
+    Whoever put it there and takes it back takes all of it, unless somebody else owns some.
+    """
+    if _itself(node) and kept is None:
+        return ABSENT
+    if isinstance(value, dict) and isinstance(shape, Record):
+        return _prune_record(value, node, kept or {}, shape)
+    if isinstance(value, dict) and isinstance(shape, Table):
+        return _prune_table(value, node, kept or {}, shape)
+    return value
+
+
+def _prune_list(items: list[Any], gone: Fields, kept: Fields, shape: Keyed | Members) -> list[Any]:
+    out = []
+    for item in items:
+        element = element_of(item, shape) if isinstance(shape, Keyed) else member_element(item)
+        node = gone.get(element)
+        if node is None:
+            out.append(item)
+        elif _itself(node) and element not in kept:
+            continue
+        elif isinstance(shape, Keyed):
+            # Without its keys the item would be another one, or none.
+            keys = [f"f:{name}" for name, _ in shape.keys]
+            parts = {part: below for part, below in node.items() if part not in keys}
+            out.append(_prune_record(item, parts, kept.get(element, {}), shape.item))
+        else:
+            out.append(item)
+    unchanged = len(out) == len(items) and all(a is b for a, b in zip(out, items, strict=True))
+    return items if unchanged else out
+
+
+def _itself(node: Fields) -> bool:
+    return not node or SELF in node
+
+
+# Whoever wrote an object before anybody's fields were recorded.
+BEFORE_FIRST_APPLY = "before-first-apply"
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The object as it shall be. Both parts are the very live ones if nothing changes."""
+
+    tree: Tree
+    managed_fields: Entries
+
+
+def apply(
+    live: Tree | None,
+    managed_fields: Entries,
+    config: Tree,
+    *,
+    manager: str,
+    now: datetime,
+    shape: Record,
+    force: bool = False,
+    subresource: str = "",
+) -> Applied | Conflicts:
+    """The live object, if there is one, with a manager's configuration applied."""
+    check_manager(manager)
+    _refuse_managed_fields(config)
+    config = _in_reach(config, subresource)
+    owner = Owner(manager, APPLY, subresource)
+    claim = claimed(config, shape)
+    entries = managed_fields
+    if live is not None and not entries:
+        entries = _before_first_apply(live, shape, now)
+    others = tuple(entry for entry in entries if not owner.has(entry))
+    mine = next((entry for entry in entries if owner.has(entry)), None)
+
+    tree = merged(live, config, shape)
+    if mine is not None:
+        tree = _given_up(tree, mine.fields_v1, claim, others, shape)
+    change = compare(live, tree, shape)
+    found = conflicts_with(others, change)
+    if found and not force and live is not None:
+        found = settled_by_last_applied(found, live, manager, shape)
+        if found:
+            return Conflicts(found)
+    left = [_less(entry, change) for entry in others]
+    left.append(_own_entry(owner, mine, claim, now, tree is not live))
+    result = arranged(left, managed_fields)
+    if not result:
+        # The last owner let go, but an empty part may be left over from others before it. The next
+        # apply would record that, and so be a change without one.
+        result = _before_first_apply(tree, shape, now)
+    check_count(result)
+    tree = refreshed(tree, config, manager)
+    if tree is not live:
+        # Many small configurations can add up to an object that nobody could send in one piece.
+        check_tree(tree)
+    return Applied(tree, result)
+
+
+def updated(
+    old: Tree | None,
+    new: Tree,
+    managed_fields: Entries,
+    *,
+    manager: str,
+    now: datetime,
+    shape: Record,
+    operation: str = UPDATE,
+    subresource: str = "",
+) -> Entries:
+    """The entries after a write that is not an apply: the manager owns what it changed."""
+    change = compare(old, new, shape)
+    if not change.touched and not change.removed:
+        return managed_fields
+    owner = Owner(manager, operation, subresource)
+    left = [_less(entry, change) for entry in managed_fields if not owner.has(entry)]
+    mine = next((entry for entry in managed_fields if owner.has(entry)), None)
+    before = {} if mine is None else mine.fields_v1
+    fields = union(without(before, change.removed), change.touched)
+    # As in Kubernetes the time moves when the owner changes a value, even one that it owned before.
+    idle = mine is not None and not change.touched and fields is before
+    left.append(mine if mine is not None and idle else owner.entry(fields, now))
+    return arranged(left, managed_fields)
+
+
+def _refuse_managed_fields(config: Tree) -> None:
+    metadata = config.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields"):
+        rule = "metadata.managedFields must be nil"
+        errors = (FieldError(path="metadata.managedFields", value="", rule="must be nil"),)
+        raise Invalid(rule, errors)
+
+
+def _in_reach(config: Tree, subresource: str) -> Tree:
+    """The part of a configuration that this way of writing can change.
+
+    What it cannot change is ignored and not owned, as it would be in a PUT.
+    """
+    if subresource:
+        return {name: value for name, value in config.items() if name == subresource}
+    return {name: value for name, value in config.items() if name != "status"}
+
+
+def _before_first_apply(live: Tree, shape: Record, now: datetime) -> Entries:
+    fields = compare(None, live, shape).touched
+    return (Owner(BEFORE_FIRST_APPLY, UPDATE).entry(fields, now),) if fields else ()
+
+
+def _given_up(tree: Tree, last: Fields, claim: Fields, others: Entries, shape: Record) -> Tree:
+    """The tree without what the manager claimed last time, claims no more, and nobody else owns."""
+    gone = minus(last, claim)
+    if not gone:
+        return tree
+    kept = claim
+    for entry in others:
+        kept = union(kept, entry.fields_v1)
+    return pruned(tree, minus(gone, kept), kept, shape)
+
+
+def _less(entry: ManagedFields, change: Change) -> ManagedFields:
+    """Another's entry after a change: what was changed or removed is no longer theirs."""
+    fields = without(minus(entry.fields_v1, change.touched), change.removed)
+    return with_fields(entry, fields)
+
+
+def _own_entry(
+    owner: Owner, mine: ManagedFields | None, claim: Fields, now: datetime, changed: bool
+) -> ManagedFields:
+    if mine is not None and not changed and mine.fields_v1 == claim:
+        return mine
+    return owner.entry(claim, now)

@@ -1,0 +1,168 @@
+"""What the parts of an object are to those who merge and compare its tree.
+
+A tree alone does not say whether `env` is a list to be replaced or a map by name, nor that a
+missing `replicas` means 1. Shapes do; they are built once per kind from its structs and from the
+table of `model/encoding/list_maps.py`, which the schema and the validation read as well.
+
+Trees leave out fields that hold their default, as everything on the wire does. So "absent" and
+"default" are one to all who use shapes, and a client that spells a default out changes nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.model.encoding.list_maps import ATOMIC_STRUCTS, ListType, list_rule
+from holdfast.model.meta import Object, ObjectMeta
+
+# Of the metadata only these belong to whoever set them; the rest is the server's or never changes.
+TRACKED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+# What an object says of itself is not a field that anybody could own.
+_IDENTITY = frozenset({"apiVersion", "kind"})
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How a value is compared and merged. This one: as a whole."""
+
+
+class Moment(Shape, frozen=True):
+    """A point in time as text, of which there are several for the same one."""
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A field of a record.
+
+    `default` is what its absence means, as a tree; None stands for nothing. `standing` says that it
+    has parts and that its absence means it has none: labels are always there, if only empty, while
+    a drain that is there and empty is not the same as none.
+    """
+
+    element: str
+    shape: Shape
+    default: Any = None
+    required: bool = False
+    standing: bool = False
+
+
+class Record(Shape, frozen=True):
+    """A struct: each field by itself. `untracked` fields belong to nobody."""
+
+    slots: dict[str, Slot]
+    untracked: frozenset[str] = frozenset()
+
+
+class Table(Shape, frozen=True):
+    """A map with keys that its users choose, such as labels."""
+
+    value: Shape
+
+
+class Keyed(Shape, frozen=True):
+    """A list that is a map: its items are told apart by keys, each with the default it may have."""
+
+    keys: tuple[tuple[str, Any], ...]
+    item: Record
+
+
+class Members(Shape, frozen=True):
+    """A list of plain values whose order means nothing."""
+
+
+class Free(Shape, frozen=True):
+    """A value of which nothing is known: objects by their keys, lists by position."""
+
+
+WHOLE = Shape()
+MOMENT = Moment()
+FREE = Free()
+
+
+def has_parts(shape: Shape) -> bool:
+    """Whether such a value consists of fields that can be owned apart."""
+    return isinstance(shape, _WITH_PARTS)
+
+
+_WITH_PARTS = (Record, Table, Keyed, Members)
+
+
+@cache
+def shape_of(struct: type[Object]) -> Record:
+    """The shape of a kind's objects."""
+    record = _record(struct)
+    slots = {name: slot for name, slot in record.slots.items() if name not in _IDENTITY}
+    # Every object has metadata, so that having it is nobody's merit either.
+    slots["metadata"] = msgspec.structs.replace(slots["metadata"], default={}, standing=True)
+    return Record(slots, _IDENTITY)
+
+
+@cache
+def _record(struct: type[msgspec.Struct]) -> Record:
+    info = cast(inspect.StructType, inspect.type_info(struct))
+    slots = {field.encode_name: _slot(struct, field) for field in info.fields}
+    if struct is not ObjectMeta:
+        return Record(slots)
+    tracked = {name: slots[name] for name in TRACKED_METADATA}
+    return Record(tracked, frozenset(slots) - frozenset(tracked))
+
+
+def _slot(struct: type[msgspec.Struct], field: inspect.Field) -> Slot:
+    shape = _field_shape(struct, field)
+    default = _default(field)
+    return Slot(
+        element=f"f:{field.encode_name}",
+        shape=shape,
+        default=default,
+        required=field.required,
+        standing=has_parts(shape) and default is not None,
+    )
+
+
+def _default(field: inspect.Field) -> Any:
+    if field.default is not msgspec.NODEFAULT:
+        default = field.default
+    elif field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    else:
+        return None
+    # By way of JSON, so that it looks as it does in any other tree.
+    return msgspec.json.decode(msgspec.json.encode(default))
+
+
+def _field_shape(struct: type[msgspec.Struct], field: inspect.Field) -> Shape:
+    rule = list_rule(struct, field)
+    if rule is None:
+        return _shape(field.type)
+    match rule.type:
+        case ListType.SET:
+            return Members()
+        case ListType.MAP:
+            element = cast(inspect.StructType, cast(inspect.VarTupleType, field.type).item_type)
+            item = _record(element.cls)
+            return Keyed(tuple((key, item.slots[key].default) for key in sorted(rule.keys)), item)
+        case ListType.ATOMIC:
+            return WHOLE
+
+
+def _shape(info: inspect.Type) -> Shape:
+    match info:
+        case inspect.StructType():
+            return WHOLE if info.cls in ATOMIC_STRUCTS else _record(info.cls)
+        case inspect.DictType():
+            return Table(_shape(info.value_type))
+        case inspect.UnionType():
+            options = [o for o in info.types if not isinstance(o, inspect.NoneType)]
+            # A field that may hold different things has no parts that all of them share.
+            return _shape(options[0]) if len(options) == 1 else WHOLE
+        case inspect.DateTimeType():
+            return MOMENT
+        case _:
+            return WHOLE
+
+
+def tree_of(obj: msgspec.Struct) -> dict[str, Any]:
+    """An object as a plain tree, the form in which patches and applies work on it."""
+    return cast(dict[str, Any], msgspec.json.decode(msgspec.json.encode(obj)))

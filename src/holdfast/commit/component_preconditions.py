@@ -1,0 +1,121 @@
+"""What a component has to rest its request on, whatever the request is.
+
+A person may ask for something whatever the state of the plane is. A component acts on a picture
+that may be old, and its request may arrive much later than it was sent, or twice: a server was
+paused, an answer was lost. So every write of a component names something that its own success, or
+that of its successor, changes: the epoch of its lease, the version or the uid of the object that it
+saw, or an operation that is remembered for longer than a request is under way. The handlers ask
+this once they know that the caller may ask at all; what has a target or a term of its own is held
+to that by its own rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.leases import term_refusal
+from holdfast.commit.objects.preconditions import states_a_version
+from holdfast.model import requests as ask
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+
+# These need no term: people have no lease, an agent acts for its own node, and a server decides
+# under the compares of its own requests.
+_TERMLESS = frozenset({Actor.USER, Actor.OPERATOR, Actor.AGENT, Actor.AUTHORITY})
+_PEOPLE = frozenset({Actor.USER, Actor.OPERATOR})
+# All that both people and components ask for, and what has no other ground than the object's state.
+_TERMED = (ask.Create, ask.Update, ask.Patch, ask.Remove, ask.ReportStage, ask.ReportPending)
+_GROUNDED = (*_TERMED, ask.HoldCapacity)
+# A JSON patch that tests or replaces this has it compared.
+_OPERATION = "operation"
+_VERSION = "resourceVersion"
+_UID = "uid"
+# Which field a precondition is, and how a component comes by it.
+_PRECONDITIONS = {
+    _OPERATION: ("operation", "state an id of its own for this operation, the same for each retry"),
+    _VERSION: ("metadata.resourceVersion", "read the object and state the version that was read"),
+    _UID: ("preconditions.uid", "read the object and state its uid"),
+}
+_VERSION_PATH = "/metadata/resourceVersion"
+
+
+def grounds_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
+    """Whether a component's request rests on nothing, or on what is over."""
+    if not isinstance(request, _GROUNDED) or not _PEOPLE.isdisjoint(context.actors()):
+        return None
+    missing = _missing(request)
+    if missing == _OPERATION and context.is_actor(Actor.AUTHORITY):
+        # Servers make only what is built in, and nobody else deletes that.
+        missing = ""
+    if missing:
+        return _missing_refusal(context, missing)
+    if not isinstance(request, _TERMED) or not _TERMLESS.isdisjoint(context.actors()):
+        return None
+    if _is_status(request) and request.term is None:
+        # An operator that others wrote holds no lease of ours. It states the version that it saw,
+        # which its own success changes, and so does that of any other writer.
+        return None
+    return term_refusal(draft, context, request.term)
+
+
+def unversioned_refusal(context: Context, given: ObjectMeta) -> Refusal | None:
+    """Whether what a component's patch has come to states no version after all.
+
+    A JSON patch may name the version in order to remove it, or replace all of the metadata.
+    """
+    if not _PEOPLE.isdisjoint(context.actors()) or states_a_version(given):
+        return None
+    return _missing_refusal(context, _VERSION)
+
+
+def _missing_refusal(context: Context, missing: str) -> Refusal:
+    field, what_to_do = _PRECONDITIONS[missing]
+    return Refusal(
+        Reason.INVALID,
+        f"{field}: required in a request of {context.identity.name}, as of every component: "
+        f"{what_to_do}",
+        {"field": field},
+    )
+
+
+def _is_status(request: Any) -> bool:
+    return isinstance(request, ask.Update | ask.Patch) and request.subresource == "status"
+
+
+def _missing(request: Any) -> str:
+    """What a component leaves out that its request has to name."""
+    match request:
+        case ask.Update(object=obj) if not states_a_version(obj.metadata):
+            return _VERSION
+        case ask.Patch(body=body) if not states_version(body):
+            return _VERSION
+        case ask.Remove(uid=""):
+            return _UID
+        case ask.HoldCapacity(operation=""):
+            return _OPERATION
+        case ask.Create(object=obj, operation="") if not isinstance(obj, Replica):
+            return _OPERATION
+        case ask.ReportStage(version="") | ask.ReportPending(version=""):
+            return _VERSION
+    return ""
+
+
+def states_version(body: Any) -> bool:
+    """Whether a patch names the version of its object. "0" means any, as in Kubernetes."""
+    if isinstance(body, list):
+        return any(
+            isinstance(it, dict)
+            and it.get("path") == _VERSION_PATH
+            and _is_version(it.get("value"))
+            for it in body
+        )
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    return isinstance(metadata, dict) and _is_version(metadata.get("resourceVersion"))
+
+
+def _is_version(value: Any) -> bool:
+    return isinstance(value, str) and states_a_version(ObjectMeta(resource_version=value))

@@ -1,0 +1,175 @@
+"""One request, one decision: which function decides what, and what becomes of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.commit import leases, operations, quarantine_repair
+from holdfast.commit.access.authorize import request_refusal
+from holdfast.commit.access.visibility import sight_refusal
+from holdfast.commit.apply import patch_requests
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.lifecycle import (
+    bind,
+    evict,
+    node_requests,
+    progress_reports,
+    reserve,
+    transitions,
+)
+from holdfast.commit.objects import deletion, writes
+from holdfast.commit.objects.request_form import form_refusal
+from holdfast.commit.objects.writes import Written
+from holdfast.commit.operations import Replayed
+from holdfast.model import keys, plane_format
+from holdfast.model import requests as ask
+from holdfast.model.errors import Conflict, Invalid, Missing, Rejected
+from holdfast.model.meta import Object
+from holdfast.model.plane_format import PlaneFormat
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import RaiseFormat
+
+# Raising the format of the plane, as an operator says.
+#
+# `authority` compares the format in every transaction, so an older server that still runs writes
+# nothing from the moment on at which this commits. Whether an older part lives is found out before
+# by the server that was asked (`host/api/plane/upgrade`): no transaction could know that, and
+# nothing that is safe rests on it.
+
+
+def raise_format(draft: Draft, context: Context, request: RaiseFormat) -> Refusal | None:
+    """Let the records of the plane have the next format."""
+    if not request.word.strip():
+        return Refusal(Reason.INVALID, "word: say why, for the audit", {"field": "word"})
+    found: PlaneFormat | None = draft.read(keys.plane_format())
+    newest = plane_format.FORMAT
+    # A plane that nothing was written to gets the newest format with its first record.
+    current = found.format if found is not None else newest
+    if request.to > newest:
+        return Refusal(
+            Reason.INVALID,
+            f"to: format {request.to}: this version of holdfast knows formats up to {newest}",
+            {"field": "to"},
+        )
+    if request.to != current + 1:
+        return Refusal(
+            Reason.STALE_OBJECT,
+            f"the plane has format {current}, which {request.to} does not follow; look again",
+            {"format": str(current)},
+        )
+    draft.write(keys.plane_format(), PlaneFormat(request.to))
+    return None
+
+
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """A yes, before it is committed.
+
+    `revisions` say since when each object is as it is; UNCOMMITTED means by this very commit.
+    """
+
+    objects: tuple[Object, ...] = ()
+    revisions: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+    replayed: bool = False
+    created: bool = False
+
+
+Handler = Callable[[Draft, Context, Any], Any]
+
+HANDLERS: dict[type[Any], Handler] = {
+    ask.Bind: bind.bind,
+    ask.BindTogether: bind.bind_together,
+    ask.Reserve: reserve.reserve,
+    ask.Unreserve: reserve.unreserve,
+    ask.HoldCapacity: reserve.hold,
+    ask.CommitGang: reserve.commit_gang,
+    ask.DropReservation: reserve.drop,
+    ask.Evict: evict.evict,
+    ask.StopAndReserve: evict.stop_and_reserve,
+    ask.Move: transitions.move,
+    ask.ReportStage: progress_reports.report_stage,
+    ask.ReportPending: progress_reports.report_pending,
+    ask.RegisterNode: node_requests.register,
+    ask.JudgeNode: node_requests.judge,
+    ask.AcquireLease: leases.acquire,
+    ask.RenewLease: leases.renew,
+    ask.ReleaseLease: leases.release,
+    ask.RetireLease: leases.retire,
+    ask.Create: writes.create,
+    ask.Update: writes.update,
+    ask.Patch: patch_requests.patch,
+    ask.Remove: deletion.remove,
+    ask.ForgetOperations: operations.forget,
+    ask.QuarantineRecord: quarantine_repair.put,
+    ask.RepairRecord: quarantine_repair.repair,
+    ask.RaiseFormat: raise_format,
+}
+
+
+def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
+    """Decide one request on what its draft reads.
+
+    Raises NotLoaded when something must be read first.
+    """
+    handler = HANDLERS.get(type(request))
+    if handler is None:
+        return Refusal(Reason.INVALID, f"{type(request).__name__} is no request")
+    refusal = (
+        form_refusal(context.identity, request)
+        or sight_refusal(draft, context, request)
+        or request_refusal(draft, context, request)
+    )
+    if refusal is not None:
+        return refusal
+    try:
+        outcome = handler(draft, context, request)
+    except Rejected as error:
+        return _refusal_of(error)
+    if isinstance(outcome, Refusal):
+        return outcome
+    # A dry run leaves the objects at the revisions they have.
+    since = draft.base if getattr(request, "dry_run", False) else draft.revision
+    return _decided(request, outcome, since)
+
+
+def _refusal_of(error: Rejected) -> Refusal:
+    """What a rule below raised, as the refusal that it is: no request may stop the authority."""
+    match error:
+        case Invalid():
+            return Refusal(Reason.INVALID, error.message, causes=error.errors)
+        case Missing():
+            return Refusal(Reason.MISSING, error.message)
+        case Conflict():
+            return Refusal(Reason.STALE_OBJECT, error.message, {"code": error.code})
+        case _:
+            return Refusal(Reason.NOT_ALLOWED, error.message, {"code": error.code})
+
+
+def _decided(request: Any, outcome: Any, since: Callable[[str], int]) -> Decided:
+    objects, warnings = _result(outcome)
+    revisions = tuple(since(keys.key_of(obj)) for obj in objects)
+    replayed = isinstance(outcome, Replayed)
+    return Decided(objects, revisions, warnings, replayed, _has_created(request, outcome))
+
+
+def _has_created(request: Any, outcome: Any) -> bool:
+    """Whether the object was made by this request, or by its earlier try."""
+    if isinstance(outcome, Replayed):
+        return isinstance(request, ask.Create) or outcome.operation.result == operations.CREATED
+    return isinstance(outcome, Written) and outcome.created
+
+
+def _result(outcome: Any) -> tuple[tuple[Object, ...], tuple[str, ...]]:
+    match outcome:
+        case Object():
+            return (outcome,), ()
+        case Written():
+            return (outcome.object,), outcome.warnings
+        case tuple():
+            return outcome, ()
+        case _:
+            return (), ()

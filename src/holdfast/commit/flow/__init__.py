@@ -1,0 +1,1 @@
+"""Flow control: request classes, fair queues, seats, rates and caps."""

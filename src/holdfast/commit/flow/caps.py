@@ -1,0 +1,127 @@
+"""How many watches or connections may be open: of one user, of one tenant, and of all people.
+
+`host/api` has one for each of the two. What is counted here lasts, so that it is bounded by number
+and not by turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.commit.flow.request_classes import Flow, RequestClass
+from holdfast.model.errors import invariant
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Cap(msgspec.Struct, frozen=True, gc=False):
+    """How many one user, and one tenant, may have open."""
+
+    user_max: int
+    tenant_max: int
+
+
+_ANY = 100_000
+# A component opens a handful for each kind; an agent's pool is bounded by its client.
+COMPONENTS = Cap(1_000, _ANY)
+OPERATORS = Cap(4_000, 8_000)
+TENANTS = Cap(1_000, 2_000)
+NOBODY = Cap(200, 200)
+DEFAULT_CAPS: Mapping[RequestClass, Cap] = {
+    RequestClass.LIFELINE: COMPONENTS,
+    RequestClass.SYSTEM: COMPONENTS,
+    RequestClass.OPERATOR: OPERATORS,
+    RequestClass.TENANT: TENANTS,
+    RequestClass.BACKGROUND: NOBODY,
+}
+
+
+class Caps:
+    """See the module's docstring."""
+
+    def __init__(self, caps: Mapping[RequestClass, Cap] = DEFAULT_CAPS, all_max: int = 20_000):
+        self._caps, self._all_max = caps, all_max
+        self._users: dict[tuple[str, str], int] = {}
+        self._tenants: dict[str, int] = {}
+        self._all = 0
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return self._all
+
+    @property
+    def tenants(self) -> Mapping[str, int]:
+        """How many each tenant has open."""
+        return self._tenants
+
+    def take(self, flow: Flow) -> bool:
+        """Open one more; whether that is allowed."""
+        cap, user = self._caps[flow.request_class], (flow.tenant, flow.user)
+        of_user, of_tenant = self._users.get(user, 0), self._tenants.get(flow.tenant, 0)
+        # However many people come, components are let in: work lives by them.
+        is_full = self._all >= self._all_max and flow.request_class > RequestClass.SYSTEM
+        if is_full or of_user >= cap.user_max or of_tenant >= cap.tenant_max:
+            self.refused += 1
+            return False
+        self._users[user] = of_user + 1
+        self._tenants[flow.tenant] = of_tenant + 1
+        self._all += 1
+        return True
+
+    def give_back(self, flow: Flow) -> None:
+        """One that was taken is closed."""
+        invariant(self._all > 0, f"{flow.user} gives back what it never took")
+        self._all -= 1
+        _less(self._users, (flow.tenant, flow.user))
+        _less(self._tenants, flow.tenant)
+
+
+def _less(counts: dict[K, int], key: K) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
+# How many bytes of requests that are still arriving may be held: of a tenant, and of all people.
+#
+# `host/api/flow/admission` asks here before it reads a body that does not come in one piece. Bodies
+# are read before a request has its turn, so that whoever sends slowly keeps nobody from theirs;
+# what is read must not fill the memory.
+
+ALL_MAX = 256 << 20
+TENANT_MAX = 64 << 20
+
+
+class BytesHeld:
+    """See the module's docstring."""
+
+    def __init__(self, all_max: int = ALL_MAX, tenant_max: int = TENANT_MAX) -> None:
+        self._all_max, self._tenant_max = all_max, tenant_max
+        self._tenants: dict[str, int] = {}
+        self.all = 0
+        self.refused = 0
+
+    def take(self, flow: Flow, size: int) -> bool:
+        """Hold so many more; whether there is room."""
+        of_tenant = self._tenants.get(flow.tenant, 0) + size
+        # What people send never takes the room of a renewal.
+        is_full = self.all + size > self._all_max and flow.request_class > RequestClass.SYSTEM
+        if is_full or of_tenant > self._tenant_max:
+            self.refused += 1
+            return False
+        self._tenants[flow.tenant] = of_tenant
+        self.all += size
+        return True
+
+    def give_back(self, flow: Flow, size: int) -> None:
+        """What was taken is not held any more."""
+        left = self._tenants.get(flow.tenant, 0) - size
+        invariant(left >= 0, f"{flow.tenant} gives back more than it took")
+        self.all -= size
+        if left:
+            self._tenants[flow.tenant] = left
+        else:
+            del self._tenants[flow.tenant]

@@ -1,0 +1,448 @@
+"""The gate before the work: who begins at once, who waits his turn, and who is sent away in time.
+
+A pure machine without effects of its own: `host/api/flow/admission` runs two on each server, one
+before writes and one before reads, and `commit/flow/guarded_server` puts them before a whole server
+in the simulator. The owner says who came (`enter`) and who is done (`leave`), and asks in between
+what was decided (`turn`). `docs/overload.md` explains the figures.
+
+- Each request class has seats. Some are its own at all times, so that no class starves; beyond them
+  it takes what is free below its ceiling, and higher classes have higher ceilings. A seat that
+  somebody may take is never left empty while he waits.
+- Free seats go to the classes in their order, and inside a class to whoever has had least
+  (`commit/flow/fair_queues`).
+- The seats of a gate follow what is measured (`commit/flow/concurrency_limit`), those of lifelines
+excepted: the
+  table says what each class has at first, and what it has in proportion to the others ever after.
+- Waiting is bounded in number and in time. While nobody of a class was refused lately its patience
+  is longer, so that a moment's pause of the server sends nobody away; once somebody was, whoever
+  comes waits in vain more likely than not, and hears so soon. How long that is follows what is
+  measured, too: nobody is refused before a seat can have become free. Whoever waited too long is
+  refused, and whose caller has given up (`withdraw`) is not begun. A refusal says when to come
+  back, with jitter, and later when nothing moves or much is refused. Who is next when seats are
+  given away is begun also if he is late: then it was the owner who looked late, for a server at its
+  end may take longer for one turn than anybody waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.flow.concurrency_limit import CALM_FACTOR, ConcurrencyLimit
+from holdfast.commit.flow.fair_queues import Coming, FairQueue, QueueBounds, Waiting
+from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX, Standing, Tally
+from holdfast.commit.flow.overload import Overloaded, Refused, overloaded
+from holdfast.commit.flow.request_classes import Flow, RequestClass
+from holdfast.model.errors import unreachable
+from holdfast.model.machine import Rng
+
+# Beyond this it is too late for anybody, whoever it was that looked late.
+OWNER_LATE_MAX_MS = 1_000
+# So long after the last refusal of a class it is calm again.
+CALM_AFTER_MS = 5_000
+# A refused request is worth coming back from one second on; so many more are left to chance.
+RETRY_SPREAD_S = 4
+# When nothing of a class was finished lately, or more than one is refused for each so many that are
+# begun, those who are refused stay away for longer, up to this: refusing costs as well, and of a
+# slow server a crowd that comes back every few seconds would take most.
+RETRY_SPREAD_MAX_S = 16
+REFUSED_ONE_IN = 4
+# Both are counted over about so long.
+_LATELY_MS = 2_000
+# So many whose turn has come, and one for each that waits, are remembered among those who wait.
+_DECIDED_MAX = 256
+
+
+class Seats(msgspec.Struct, frozen=True, gc=False):
+    """What one class may have at one gate.
+
+    reserved: seats that are its own, whatever the others do.
+    most: seats that it may have at once, its own included.
+    ceiling: beyond its own it begins nothing while so many of all classes but lifelines are under
+        way.
+    patience_ms: how long somebody may wait at least, if nothing that is measured asks for more.
+    calm_ms: the same while nobody was refused lately; 0 if that makes no difference to the class,
+        and then its patience follows no measurement either.
+    patient_ms: the same for what lasts once it has begun, such as a watch: whoever comes for hours
+        does not mind a second, and those who lost a server come back all at once.
+    newcomers: so many seats more for tenants of whom nothing is under way: who asks for little does
+        not wait until a crowd that holds all seats is done, however long that takes.
+    """
+
+    reserved: int
+    most: int
+    ceiling: int
+    queue: QueueBounds
+    patience_ms: int
+    calm_ms: int = 0
+    patient_ms: int = 2_000
+    newcomers: int = 0
+
+
+class State(Enum):
+    """Where an entry stands."""
+
+    WAITING = "waiting"
+    BEGUN = "begun"
+    REFUSED = "refused"
+    OVER = "over"
+
+
+class Entry(Waiting):
+    """One request at a gate. `about` is whatever its owner wants to find in it again."""
+
+    __slots__ = ("about", "began_ms", "error", "flow", "since_ms", "state", "until_ms")
+
+    def __init__(self, flow: Flow, cost: int, now_ms: int, about: Any) -> None:
+        # Every request makes one, so that each call on the way is felt.
+        self.tenant, self.user, self.cost, self.is_in_line = flow.tenant, flow.user, cost, False
+        self.flow, self.about = flow, about
+        self.since_ms = self.until_ms = self.began_ms = now_ms
+        self.state = State.BEGUN
+        self.error: Overloaded | None = None
+
+
+class _Lane:
+    """One class at one gate."""
+
+    __slots__ = (
+        "busy",
+        "calm",
+        "ceiling",
+        "executing",
+        "hasty",
+        "hasty_until_ms",
+        "lately_begun",
+        "lately_ms",
+        "lately_refused",
+        "most",
+        "moved_ms",
+        "newcomers",
+        "patient",
+        "queue",
+        "refused",
+        "reserved",
+        "seats",
+        "tally",
+        "tenants",
+    )
+
+    def __init__(self, seats: Seats) -> None:
+        self.seats = seats
+        self.reserved, self.most = seats.reserved, seats.most
+        self.ceiling, self.newcomers = seats.ceiling, seats.newcomers
+        self.executing = 0
+        # How many of each tenant are under way, of whom any are; for the seats of newcomers.
+        self.busy: dict[str, int] = {}
+        self.queue: FairQueue[Entry] = FairQueue(seats.queue)
+        # All that wait by when they came, in a line for each sort of patience.
+        self.hasty: deque[Entry] = deque()
+        self.calm: deque[Entry] = deque()
+        self.patient: deque[Entry] = deque()
+        # Until when whoever comes has the shorter patience.
+        self.hasty_until_ms = 0
+        # When a seat last became free, or was first taken.
+        self.moved_ms = 0
+        # How many were begun and refused lately; what was long ago counts less and less.
+        self.lately_begun = self.lately_refused = self.lately_ms = 0
+        self.tally = Tally()
+        self.tenants: dict[str, Tally] = {}
+        self.refused: dict[Refused, int] = {}
+
+    @property
+    def lines(self) -> tuple[deque[Entry], ...]:
+        return self.hasty, self.calm, self.patient
+
+    def resize(self, scale: float) -> None:
+        """Have so many times the seats that the table says, and at least one of each sort."""
+        seats = self.seats
+        self.reserved = max(min(1, seats.reserved), int(seats.reserved * scale))
+        self.most = max(1, int(seats.most * scale))
+        self.ceiling = max(1, int(seats.ceiling * scale))
+        self.newcomers = max(min(1, seats.newcomers), int(seats.newcomers * scale))
+
+    def stand(self, entry: Entry, now_ms: int, wait_ms: int, *, is_patient: bool) -> None:
+        """Somebody who comes now stands in line, and how long he may."""
+        seats = self.seats
+        if is_patient:
+            line, patience_ms = self.patient, seats.patient_ms
+        elif not seats.calm_ms:
+            line, patience_ms = self.hasty, seats.patience_ms
+        elif now_ms < self.hasty_until_ms:
+            line, patience_ms = self.hasty, max(seats.patience_ms, wait_ms)
+        else:
+            line, patience_ms = self.calm, max(seats.calm_ms, CALM_FACTOR * wait_ms)
+        # Whoever came before is not refused later, also if the patience has become shorter since.
+        entry.until_ms = max(now_ms + patience_ms, line[-1].until_ms if line else 0)
+        line.append(entry)
+        if len(line) > 2 * len(self.queue) + _DECIDED_MAX:
+            kept = [it for it in line if it.state is State.WAITING]
+            line.clear()
+            line.extend(kept)
+
+    def crowding(self, now_ms: int) -> float:
+        """How many times more was refused lately than may be; at least 1."""
+        while now_ms - self.lately_ms >= _LATELY_MS and (self.lately_begun or self.lately_refused):
+            self.lately_ms += _LATELY_MS
+            self.lately_begun //= 2
+            self.lately_refused //= 2
+        if not self.lately_begun and not self.lately_refused:
+            self.lately_ms = now_ms
+        return max(1.0, REFUSED_ONE_IN * self.lately_refused / max(1, self.lately_begun))
+
+    def count(self, tenant: str) -> Tally:
+        """The tally of a tenant; those beyond a number are counted together."""
+        found = self.tenants.get(tenant)
+        if found is None:
+            if len(self.tenants) >= TENANTS_COUNTED_MAX:
+                tenant = OTHERS
+            found = self.tenants.setdefault(tenant, Tally())
+        return found
+
+
+class Gate:
+    """See the module's docstring. Times are readings of the owner's monotonic clock."""
+
+    def __init__(
+        self,
+        seats: Mapping[RequestClass, Seats],
+        rng: Rng,
+        name: str = "",
+        limit: ConcurrencyLimit | None = None,
+    ) -> None:
+        """Without a limit the seats are what the table says, whatever happens."""
+        self.name = name
+        self._rng = rng
+        self.limit, self._scale = limit, 1.0
+        self._lanes = [_Lane(seats[it]) for it in RequestClass]
+        # Of all classes but lifelines, which no other has to make room for.
+        self._executing = 0
+        # Of all classes together.
+        self.waiting = 0
+        # Those who had to give up their place; `turn` tells their owner.
+        self._evicted: list[Entry] = []
+        self._resize()
+
+    # Coming and going ----------------------------------------------------------------------------
+
+    def enter(
+        self,
+        flow: Flow,
+        now_ms: int,
+        *,
+        cost: int = 1,
+        is_patient: bool = False,
+        about: Any = None,
+    ) -> Entry:
+        """Somebody came: begun at once, waiting, or refused."""
+        lane = self._lanes[flow.request_class]
+        entry = Entry(flow, cost, now_ms, about)
+        if (not self.waiting or not lane.queue) and self._has_seat(lane):
+            self._begin(lane, entry, now_ms)
+            return entry
+        if self._is_newcomer(lane, entry.tenant) and not lane.queue.waiting_of(entry.tenant):
+            self._begin(lane, entry, now_ms)
+            return entry
+        entry.state = State.WAITING
+        wait_ms = 0
+        if self.limit is not None:
+            self.limit.is_short, wait_ms = True, self.limit.wait_ms
+        has_room, evicted = lane.queue.push(entry)
+        if evicted is not None:
+            self.waiting -= 1
+            self._refuse(lane, evicted, Refused.QUEUE_FULL, now_ms)
+            self._evicted.append(evicted)
+        if not has_room:
+            self._refuse(lane, entry, Refused.QUEUE_FULL, now_ms)
+            return entry
+        self.waiting += 1
+        lane.stand(entry, now_ms, wait_ms, is_patient=is_patient)
+        return entry
+
+    def leave(self, entry: Entry, now_ms: int) -> None:
+        """Somebody is done since then, well or not. `turn` says who takes the seat."""
+        if entry.state is not State.BEGUN:
+            unreachable(f"{entry.user} leaves and has not begun")
+        entry.state = State.OVER
+        lane = self._lanes[entry.flow.request_class]
+        lane.executing -= 1
+        if lane.newcomers:
+            left = lane.busy[entry.tenant] - 1
+            if left:
+                lane.busy[entry.tenant] = left
+            else:
+                del lane.busy[entry.tenant]
+        lane.moved_ms = now_ms
+        if entry.flow.request_class is RequestClass.LIFELINE:
+            return
+        if self.limit is not None:
+            self.limit.ended(entry.began_ms, now_ms, self._executing)
+        self._executing -= 1
+        if self.limit is not None:
+            self._resize()
+
+    def turned(self, took_ms: int, most_ms: int) -> None:
+        """The owner's event loop has gone round once; how long it took, and may have taken."""
+        if self.limit is not None:
+            self.limit.turned(took_ms, most_ms)
+            self._resize()
+
+    def _resize(self) -> None:
+        if self.limit is not None and self.limit.scale != self._scale:
+            self._scale = self.limit.scale
+            for it in RequestClass:
+                if it is not RequestClass.LIFELINE:
+                    self._lanes[it].resize(self._scale)
+
+    def withdraw(self, entry: Entry) -> bool:
+        """Whoever waited has given up and is not to be begun. False if it was decided before."""
+        if entry.state is not State.WAITING:
+            return False
+        entry.state = State.OVER
+        self.waiting -= 1
+        self._lanes[entry.flow.request_class].queue.remove(entry)
+        return True
+
+    def is_crowded(self, flow: Flow, coming: Coming) -> bool:
+        """Whether as many wait as can be under way, and of him no less than a fair share: one more
+        would wait in vain, and no seat stays empty without him.
+        """
+        lane = self._lanes[flow.request_class]
+        return lane.queue.is_crowded(flow.tenant, flow.user, lane.most, coming)
+
+    @property
+    def patience_ms(self) -> int:
+        """How long people may wait while others are refused."""
+        least_ms = self._lanes[RequestClass.TENANT].seats.patience_ms
+        return max(least_ms, self.limit.wait_ms if self.limit is not None else 0)
+
+    def turn_away(self, flow: Flow, now_ms: int) -> int:
+        """Refuse somebody who has not even come in; after how many seconds he may come back."""
+        lane = self._lanes[flow.request_class]
+        self._count_refusal(lane, flow, Refused.QUEUE_FULL)
+        return self._retry_after_s(lane, now_ms)
+
+    def count_retry(self, flow: Flow) -> None:
+        """What comes was sent before, says its client. It counts, and decides nothing."""
+        self._lanes[flow.request_class].count(flow.tenant).retried += 1
+
+    def charge(self, flow: Flow, cost: int) -> None:
+        """Something that was begun has turned out to cost so much more than was known."""
+        self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)
+
+    def turn(self, now_ms: int) -> list[Entry]:
+        """Those that are begun or refused now, the first in order first."""
+        decided, self._evicted = self._evicted, []
+        self._expire(now_ms, decided, is_turn_over=False)
+        for lane in self._lanes:
+            while lane.queue and lane.executing < lane.reserved:
+                self._next(lane, now_ms, decided)
+        for lane in self._lanes:
+            while lane.queue and (
+                self._has_seat(lane) or self._is_newcomer(lane, lane.queue.next_tenant)
+            ):
+                self._next(lane, now_ms, decided)
+        self._expire(now_ms, decided, is_turn_over=True)
+        return decided
+
+    @property
+    def next_ms(self) -> int | None:
+        """When `turn` has somebody to send away, if nobody leaves before; None if nobody waits."""
+        if self._evicted:
+            return self._evicted[0].since_ms
+        firsts = [line[0].until_ms for lane in self._lanes for line in lane.lines if line]
+        return min(firsts) if firsts else None
+
+    def _has_seat(self, lane: _Lane) -> bool:
+        if lane.executing < lane.reserved:
+            return True
+        return lane.executing < lane.most and self._executing < lane.ceiling
+
+    def _is_newcomer(self, lane: _Lane, tenant: str) -> bool:
+        """Whether there is a seat for a tenant of whom nothing is under way."""
+        if not lane.newcomers or tenant in lane.busy:
+            return False
+        return lane.executing < lane.most + lane.newcomers
+
+    def _next(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
+        entry = lane.queue.pop()
+        self.waiting -= 1
+        lane.tally.waited += 1
+        self._begin(lane, entry, now_ms)
+        decided.append(entry)
+
+    def _begin(self, lane: _Lane, entry: Entry, now_ms: int) -> None:
+        entry.state, entry.began_ms = State.BEGUN, now_ms
+        if not lane.executing:
+            lane.moved_ms = now_ms
+        lane.executing += 1
+        if lane.newcomers:
+            lane.busy[entry.tenant] = lane.busy.get(entry.tenant, 0) + 1
+        if entry.flow.request_class is not RequestClass.LIFELINE:
+            self._executing += 1
+        lane.tally.begun += 1
+        lane.lately_begun += 1
+        tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)
+        tally.begun += 1
+
+    def _expire(self, now_ms: int, decided: list[Entry], *, is_turn_over: bool) -> None:
+        """Refuse whoever waited too long; before seats are given away, only who is far too late."""
+        late_ms = now_ms if is_turn_over else now_ms - OWNER_LATE_MAX_MS
+        for lane in self._lanes:
+            for line in lane.lines:
+                while line and (line[0].state is not State.WAITING or line[0].until_ms <= late_ms):
+                    entry = line.popleft()
+                    if entry.state is State.WAITING:
+                        lane.queue.remove(entry)
+                        self.waiting -= 1
+                        self._refuse(lane, entry, Refused.WAITED_TOO_LONG, now_ms)
+                        decided.append(entry)
+
+    def _refuse(self, lane: _Lane, entry: Entry, why: Refused, now_ms: int) -> None:
+        entry.state = State.REFUSED
+        lane.hasty_until_ms = now_ms + CALM_AFTER_MS
+        self._count_refusal(lane, entry.flow, why)
+        entry.error = overloaded(entry.flow, why, self._retry_after_s(lane, now_ms))
+
+    def _count_refusal(self, lane: _Lane, flow: Flow, why: Refused) -> None:
+        lane.tally.refused += 1
+        lane.lately_refused += 1
+        lane.count(flow.tenant).refused += 1
+        lane.refused[why] = lane.refused.get(why, 0) + 1
+
+    def _retry_after_s(self, lane: _Lane, now_ms: int) -> int:
+        stalled_s = (now_ms - lane.moved_ms) // 1_000 if lane.executing else 0
+        spread_s = RETRY_SPREAD_S * lane.crowding(now_ms) + stalled_s
+        return 1 + int(self._rng.random() * min(RETRY_SPREAD_MAX_S, spread_s))
+
+    # What is counted -----------------------------------------------------------------------------
+
+    def standing(self, now_ms: int) -> dict[RequestClass, Standing]:
+        """Where each class stands, for whoever watches."""
+        return {it: self._standing(self._lanes[it], now_ms) for it in RequestClass}
+
+    def _standing(self, lane: _Lane, now_ms: int) -> Standing:
+        oldest_ms = now_ms
+        for line in lane.lines:
+            first = next((it for it in line if it.state is State.WAITING), None)
+            oldest_ms = min(oldest_ms, first.since_ms) if first is not None else oldest_ms
+        return Standing(
+            lane.executing,
+            len(lane.queue),
+            now_ms - oldest_ms,
+            lane.tally,
+            lane.refused,
+        )
+
+    @property
+    def tenants(self) -> dict[tuple[RequestClass, str], Tally]:
+        """What became of the requests of each tenant, by class."""
+        return {
+            (it, tenant): tally
+            for it in RequestClass
+            for tenant, tally in self._lanes[it].tenants.items()
+        }

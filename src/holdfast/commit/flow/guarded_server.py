@@ -1,0 +1,107 @@
+"""A server machine behind its gates, as one machine: what the simulator runs.
+
+Requests (`Asked`) wait at the gates of `commit/flow/seats`; whatever else happens goes straight
+through. A request is under way from when the inner machine is given it until its `Answer`. What is
+refused is answered with `Overloaded`, which is Unavailable: it did not happen. On a real server
+`host/api/flow/admission` does the same before a body is even read, and in the same order: seats
+come back with a later turn of the event loop. Here that is a wake-up that is due at once, which a
+busy machine finds behind all that has arrived before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.commit.flow.flow_control import Entry, Gate, State
+from holdfast.commit.flow.request_classes import Errand, classify, errand_of
+from holdfast.commit.flow.seats import LEFT_MAX, Gates
+from holdfast.model.access.identity import Identity
+from holdfast.model.machine import Answer, Asked, Machine, Wake, Woken
+from holdfast.model.time import Instant
+
+# Somebody has waited too long; and the event loop has gone round.
+WAKE, TURN = "gates", "gates/turn"
+
+
+class Guarded:
+    """See the module's docstring. `errand` says what a request does; `machine` stays reachable."""
+
+    def __init__(
+        self, machine: Machine, gates: Gates, errand: Callable[[Any], Errand] = errand_of
+    ) -> None:
+        self.machine, self.gates = machine, gates
+        self._errand = errand
+        # What was given to the inner machine and is not answered yet, by its number.
+        self._begun: dict[int, tuple[Gate, Entry]] = {}
+        # What was answered and has its seat still, and when it was.
+        self._left: list[tuple[Gate, Entry, int]] = []
+        self._wake_ms: int | None = None
+        # Since when the next turn is awaited.
+        self._turning_ms: int | None = None
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        effects: list[Any] = []
+        if isinstance(stimulus, Asked):
+            self._asked(stimulus, now, effects)
+        elif isinstance(stimulus, Woken) and stimulus.name == WAKE:
+            self._wake_ms = None
+            self._turn(now, effects)
+        elif isinstance(stimulus, Woken) and stimulus.name == TURN:
+            if self._turning_ms is not None:
+                self.gates.turned(now.monotonic_ms - self._turning_ms)
+                self._turning_ms = None
+            self._turn(now, effects)
+        else:
+            self._through(stimulus, now, effects)
+        self._plan(now, effects)
+        return effects
+
+    def _asked(self, asked: Asked, now: Instant, effects: list[Any]) -> None:
+        sender = asked.sender
+        identity = sender if isinstance(sender, Identity) else Identity(name=sender)
+        errand = self._errand(asked.body)
+        gate = self.gates.of(errand)
+        entry = gate.enter(classify(identity, errand), now.monotonic_ms, about=asked)
+        if entry.state is State.BEGUN:
+            self._begin(gate, entry, now, effects)
+        elif entry.state is State.REFUSED:
+            effects.append(Answer(asked.call, entry.error))
+
+    def _begin(self, gate: Gate, entry: Entry, now: Instant, effects: list[Any]) -> None:
+        self._begun[entry.about.call] = (gate, entry)
+        self._through(entry.about, now, effects)
+
+    def _through(self, stimulus: Any, now: Instant, effects: list[Any]) -> None:
+        """Hand a stimulus to the inner machine; whom it answers is done."""
+        for effect in self.machine.step(stimulus, now):
+            effects.append(effect)
+            if type(effect) is Answer:
+                begun = self._begun.pop(effect.call, None)
+                if begun is not None:
+                    self._left.append((*begun, now.monotonic_ms))
+
+    def _turn(self, now: Instant, effects: list[Any]) -> None:
+        """Give the seats back that became free, and then away."""
+        left, self._left = self._left, []
+        for gate, entry, at_ms in left:
+            gate.leave(entry, at_ms)
+        for gate in self.gates.all:
+            for entry in gate.turn(now.monotonic_ms):
+                if entry.state is State.BEGUN:
+                    self._begin(gate, entry, now, effects)
+                else:
+                    effects.append(Answer(entry.about.call, entry.error))
+
+    def _plan(self, now: Instant, effects: list[Any]) -> None:
+        """Have itself woken for the next turn, and for whoever will have waited too long."""
+        waiting = sum(gate.waiting for gate in self.gates.all)
+        is_due = len(self._left) >= LEFT_MAX or (waiting and self._left)
+        if is_due and self._turning_ms is None:
+            self._turning_ms = now.monotonic_ms
+            effects.append(Wake(TURN, now.monotonic_ms))
+        firsts = [gate.next_ms for gate in self.gates.all]
+        at_ms = min((it for it in firsts if it is not None), default=None)
+        if at_ms is not None and (self._wake_ms is None or at_ms < self._wake_ms):
+            self._wake_ms = at_ms
+            effects.append(Wake(WAKE, max(at_ms, now.monotonic_ms + 1)))

@@ -1,0 +1,53 @@
+"""The no of a server that has too much to do: why, and when to come back.
+
+Gates, rates and caps say it. To a caller it is Unavailable: it did not happen, and may be tried
+again, not before `retry_after_s`. `host/api/status` makes it a 429.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from holdfast.commit.flow.request_classes import Flow
+from holdfast.model.errors import Unavailable
+
+
+class Refused(StrEnum):
+    """Why somebody was sent away. The codes are for metrics and clients, and never change."""
+
+    QUEUE_FULL = "QueueFull"
+    WAITED_TOO_LONG = "WaitedTooLong"
+    RATE_EXCEEDED = "RateExceeded"
+    TOO_MANY_WATCHES = "TooManyWatches"
+    TOO_MANY_CONNECTIONS = "TooManyConnections"
+    TOO_MANY_BYTES = "TooManyBytes"
+    WRITES_TOO_MUCH = "WritesTooMuch"
+
+
+_SENTENCES = {
+    Refused.QUEUE_FULL: "as many wait already as may",
+    Refused.WAITED_TOO_LONG: "its turn did not come in time",
+    Refused.RATE_EXCEEDED: "it asks more often than it may",
+    Refused.TOO_MANY_WATCHES: "it has as many watches as it may",
+    Refused.TOO_MANY_CONNECTIONS: "it has as many connections as it may",
+    Refused.TOO_MANY_BYTES: "it sends as much at once as it may",
+    Refused.WRITES_TOO_MUCH: "it writes more bytes a second than it may",
+}
+
+
+class Overloaded(Unavailable):
+    """It was not begun, since there is too much to do: come back after `retry_after_s`."""
+
+    code = "TooManyRequests"
+
+    def __init__(self, message: str, why: Refused, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.why, self.retry_after_s = why, retry_after_s
+
+
+def overloaded(flow: Flow, why: Refused, retry_after_s: int) -> Overloaded:
+    """The no that is said for this reason."""
+    whose = f"{flow.request_class.label} requests of {flow.tenant}"
+    return Overloaded(
+        f"{whose}: {_SENTENCES[why]}; retry after {retry_after_s} s", why, retry_after_s
+    )

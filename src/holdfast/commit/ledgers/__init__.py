@@ -1,0 +1,1 @@
+"""Ledgers of nodes, quotas and cohorts: charges, derived records, recounts."""

@@ -1,0 +1,341 @@
+"""What a write of one object changes elsewhere in the same transaction.
+
+A node's ledger mirrors the node, a cohort's ledger the quotas of its tenants, the pools ledger the
+regions, a namespace's access ledger its roles and bindings, and a tenant's objects ledger counts
+its objects. A node that goes takes its certificates along, and a lease its epoch. All of it happens
+here, for create, update and delete alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.commit.access.revocation import revoke_node
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.ledgers.charges import QUOTA_NAME, alone, quarantine_refusal
+from holdfast.commit.lifecycle.replica_birth import leave_place
+from holdfast.commit.records import Epoch, EpochFloor, encode
+from holdfast.model import keys
+from holdfast.model.access.rights import AccessLedger, says_something, with_binding, with_role
+from holdfast.model.kinds.access import Role, RoleBinding
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import ObjectCaps, Quota, Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import (
+    DisruptionLedger,
+    NodeLedger,
+    ObjectsLedger,
+    PoolsLedger,
+    QuotaLedger,
+    TenantLimits,
+    TenantUse,
+    limits_of,
+    mirrored,
+)
+from holdfast.model.meta import Object
+from holdfast.model.placement.disruption import allowed_missing, count_change, desired_of, standing
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of
+from holdfast.model.weights import replicas_wanted, weighs_the_same, weight
+
+# Objects that tell what happened have their own retention and do not count towards a tenant's caps.
+UNCOUNTED = ("events", "decisions")
+# What all roles and bindings of a namespace may take together: they are one record, and a store
+# takes a megabyte and a half at once.
+ACCESS_BYTES_MAX = 256 * 1024
+
+
+def reflect(
+    draft: Draft, context: Context, old: Object | None, new: Object | None
+) -> Refusal | None:
+    """Write all that depends on this object, after the object changed from `old` to `new`."""
+    some = new if new is not None else old
+    match some:
+        case Node():
+            refusal = _node(draft, some, gone=new is None)
+            if refusal is None and new is None:
+                revoke_node(draft, context, some)
+            return refusal
+        case Quota() if some.name == QUOTA_NAME:
+            refusal = _quota(draft, some.namespace, old, new)
+            if refusal is not None:
+                return refusal
+        case Region():
+            _region(draft, some.name, new)
+        case Tenant() if new is None:
+            _tenant_gone(draft, some.name)
+        case Workload():
+            _workload(draft, some, gone=new is None)
+        case Replica():
+            _replica(draft, some, gone=new is None)
+        case Role() | RoleBinding():
+            refusal = _access(draft, some, gone=new is None)
+            if refusal is not None:
+                return refusal
+    if some is None or (old is not None and new is not None and weighs_the_same(old, new)):
+        return None
+    return _count(draft, context, some, old, new)
+
+
+def forget_epoch(draft: Draft, scope: str) -> None:
+    """Forget the epoch of a scope whose lease goes. The floor rises with every epoch that is
+    forgotten, so that none ever comes again."""
+    current: Epoch | None = draft.read(keys.epoch(scope))
+    if current is None:
+        return
+    floor: EpochFloor | None = draft.read(keys.epoch_floor())
+    if floor is None or floor.epoch < current.epoch:
+        draft.write(keys.epoch_floor(), EpochFloor(current.epoch))
+    draft.delete(keys.epoch(scope))
+
+
+def _node(draft: Draft, node: Node, *, gone: bool) -> Refusal | None:
+    key = keys.node_ledger(node.name)
+    ledger = draft.ledger(NodeLedger, key)
+    if not gone:
+        after = mirrored(node, ledger)
+        if after != ledger:
+            draft.write(key, after)
+        return None
+    busy = ledger is not None and (
+        ledger.used
+        or ledger.ports
+        or ledger.promised
+        or any(s.owners for s in ledger.devices.values())
+    )
+    if busy:
+        return Refusal(
+            Reason.NOT_ALLOWED,
+            f"node {node.name} still has work or reservations: drain it first",
+            {"node": node.name},
+        )
+    if ledger is not None:
+        draft.delete(key)
+    return None
+
+
+def _cohort(quota: Object | None, tenant: str) -> str:
+    return (isinstance(quota, Quota) and quota.spec.cohort) or alone(tenant)
+
+
+def _quota(draft: Draft, tenant: str, old: Object | None, new: Object | None) -> Refusal | None:
+    """Mirror the limits, and take the tenant's sums along when it changes its cohort.
+
+    Sums that are in doubt stay where they are: a recount of the ledger that is in quarantine would
+    not find them any more, and the other one would trust them.
+    """
+    before, after = _cohort(old, tenant), _cohort(new, tenant)
+    limits = limits_of(new) if isinstance(new, Quota) else TenantLimits()
+    source = draft.ledger(QuotaLedger, keys.quota_ledger(before)) or QuotaLedger()
+    use = source.used.get(tenant, TenantUse())
+    if before != after:
+        refusal = quarantine_refusal(source, tenant, before)
+        if refusal is not None:
+            return refusal
+        rest = QuotaLedger(
+            limits={who: value for who, value in source.limits.items() if who != tenant},
+            used={who: value for who, value in source.used.items() if who != tenant},
+        )
+        draft.write(keys.quota_ledger(before), rest)
+        source = draft.ledger(QuotaLedger, keys.quota_ledger(after)) or QuotaLedger()
+    changed = msgspec.structs.replace(
+        source,
+        limits={**source.limits, tenant: limits},
+        used={**source.used, tenant: use},
+    )
+    if changed != source:
+        draft.write(keys.quota_ledger(after), changed)
+    return None
+
+
+def _region(draft: Draft, name: str, new: Object | None) -> None:
+    pools = draft.ledger(PoolsLedger, keys.pools_ledger()) or PoolsLedger()
+    mine = {
+        pool.name: pool.protected_for
+        for pool in (new.spec.pools if isinstance(new, Region) else ())
+        if pool.protected_for is not None
+    }
+    rest = {region: table for region, table in pools.protected.items() if region != name}
+    after = PoolsLedger(protected={**rest, name: mine} if mine else rest)
+    if after != pools:
+        draft.write(keys.pools_ledger(), after)
+
+
+def _tenant_gone(draft: Draft, tenant: str) -> None:
+    """Leave no empty ledgers behind. One that still has sums in it would be evidence of a leak."""
+    counted, charged = keys.objects_ledger(tenant), keys.quota_ledger(alone(tenant))
+    objects = draft.ledger(ObjectsLedger, counted)
+    if objects is not None and not objects.counts:
+        draft.delete(counted)
+    quota = draft.ledger(QuotaLedger, charged)
+    if quota is not None and all(use == TenantUse() for use in quota.used.values()):
+        draft.delete(charged)
+
+
+def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:
+    """The budget follows the spec; what is counted does not depend on it."""
+    key = keys.disruption_ledger(workload.namespace, workload.name)
+    ledger = draft.ledger(DisruptionLedger, key)
+    if gone:
+        if ledger is not None:
+            draft.delete(key)
+            for page in ledger.pages:
+                draft.delete(keys.places_ledger(workload.namespace, workload.name, page))
+        return
+    before = ledger if ledger is not None else DisruptionLedger()
+    after = msgspec.structs.replace(
+        before,
+        allowed=allowed_missing(workload.spec.disruption, workload.spec.replicas),
+        desired=desired_of(workload),
+        type=workload.spec.type,
+    )
+    if after != before:
+        draft.write(key, after)
+
+
+def write_replica(draft: Draft, replica: Replica) -> None:
+    """Write a replica that is there already, and let the ledger of its workload count what it is
+    now: whoever writes one past this function breaks the sum.
+    """
+    _replica(draft, replica, gone=False)
+    draft.write(keys.key_of(replica), replica)
+
+
+def _replica(draft: Draft, replica: Replica, *, gone: bool) -> None:
+    """Count a workload's replicas, and those of them that are healthy.
+
+    What the ledger has counted so far is what this draft has of the replica. One that goes leaves
+    behind which incarnation it was.
+    """
+    before: Replica | None = draft.read(keys.key_of(replica))
+    after = None if gone else replica
+    if standing(before) == standing(after):
+        return
+    key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
+    ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
+    ledger = count_change(ledger, before, after)
+    if gone:
+        ledger = leave_place(draft, replica, ledger)
+    draft.write(key, ledger)
+
+
+def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | None:
+    """What roles and bindings come to, for whoever decides what somebody may do."""
+    key = keys.access_ledger(some.namespace)
+    before = draft.ledger(AccessLedger, key) or AccessLedger()
+    counts = not gone and says_something(some)
+    if isinstance(some, Role):
+        after = with_role(before, some.name, some.rules if counts else None)
+    else:
+        after = with_binding(before, some.namespace, some.name, some if counts else None)
+    if after == before:
+        return None
+    if after == AccessLedger():
+        draft.delete(key)
+        return None
+    size = len(encode(after))
+    if not gone and size > ACCESS_BYTES_MAX:
+        return Refusal(
+            Reason.OBJECT_CAP,
+            f"the roles and bindings of namespace {some.namespace} would take {size} bytes "
+            f"together; at most {ACCESS_BYTES_MAX}",
+            {"tenant": some.namespace, "resource": "roles", "limit": str(ACCESS_BYTES_MAX)},
+        )
+    draft.write(key, after)
+    return None
+
+
+def erase(draft: Draft, context: Context, obj: Object) -> Refusal | None:
+    """Delete an object and all that mirrors it."""
+    refusal = reflect(draft, context, obj, None)
+    if refusal is None:
+        draft.delete(keys.key_of(obj))
+        if isinstance(obj, Lease):
+            forget_epoch(draft, obj.spec.scope)
+    return refusal
+
+
+def _count(
+    draft: Draft, context: Context, some: Object, old: Object | None, new: Object | None
+) -> Refusal | None:
+    kind = kind_of(some)
+    if not kind.namespaced or kind.plural in UNCOUNTED:
+        return None
+    key = keys.objects_ledger(some.namespace)
+    ledger = draft.ledger(ObjectsLedger, key) or ObjectsLedger()
+    count = ledger.counts.get(kind.plural, 0) + (new is not None) - (old is not None)
+    more, wanted = _growth(old, new, weight), _growth(old, new, replicas_wanted)
+    after = ObjectsLedger(
+        counts={p: n for p, n in {**ledger.counts, kind.plural: count}.items() if n > 0},
+        # A ledger that an older version kept does not know what it does not count.
+        bytes=max(0, ledger.bytes + more),
+        wanted=max(0, ledger.wanted + wanted),
+    )
+    if old is None or more > 0 or wanted > 0:
+        refusal = _cap_refusal(draft, context, some.namespace, kind.plural, ledger, after)
+        if refusal is not None:
+            return refusal
+    draft.write(key, after)
+    return None
+
+
+def _cap_refusal(
+    draft: Draft,
+    context: Context,
+    tenant: str,
+    plural: str,
+    before: ObjectsLedger,
+    after: ObjectsLedger,
+) -> Refusal | None:
+    """Whether something grows beyond a cap. What does not grow may be beyond it already."""
+    quota = draft.object(Quota, tenant, QUOTA_NAME)
+    stated = quota.spec.objects if quota is not None else ObjectCaps()
+    settings = context.settings
+    most = settings.objects_per_tenant_max
+    own = {"workloads": stated.workloads, "replicas": stated.replicas}.get(plural)
+    default = settings.workloads_per_tenant_max if plural == "workloads" else most
+    for what, had, have, cap in (
+        (plural, before.counts.get(plural, 0), after.counts.get(plural, 0), _first(own, default)),
+        (
+            "objects",
+            sum(before.counts.values()),
+            sum(after.counts.values()),
+            _first(stated.objects, most),
+        ),
+        ("bytes", before.bytes, after.bytes, _first(stated.bytes, settings.bytes_per_tenant_max)),
+        # Before any of them is born: births that a cap will refuse would delay everybody else's.
+        ("replicas", before.wanted, after.wanted, _first(stated.replicas, most)),
+    ):
+        if had < have > cap:
+            return _over(tenant, what, cap)
+    return None
+
+
+def _growth(old: Object | None, new: Object | None, of: Callable[[Object], int]) -> int:
+    return (of(new) if new is not None else 0) - (of(old) if old is not None else 0)
+
+
+def _first(stated: int | None, default: int) -> int:
+    return default if stated is None else stated
+
+
+def _over(tenant: str, what: str, cap: int) -> Refusal:
+    return Refusal(
+        Reason.OBJECT_CAP,
+        f"tenant {tenant} has reached its cap of {cap} {what}: delete objects, or ask an operator "
+        f"to raise spec.objects.{what} of its Quota",
+        {
+            "tenant": tenant,
+            "resource": what,
+            "limit": str(cap),
+            "field": "metadata.namespace",
+            "policy": "object-cap",
+            "scope": f"Tenant {tenant}",
+        },
+    )

@@ -1,0 +1,1 @@
+"""Transitions of replicas, reservations and nodes, and who may make each."""

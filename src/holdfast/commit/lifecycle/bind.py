@@ -1,0 +1,373 @@
+"""The bind: one transaction that makes a place true.
+
+It reads, and therefore compares, the replica, the node's ledger with its gate, the tenant, its
+quota and cohort ledger, the region's law, the priority class, the policy revision and the
+proposer's epoch. It writes the replica, the node's ledger and the quota ledger together. Nothing
+is checked first and written later.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.authority_table import age_refusal
+from holdfast.commit.context import Context
+from holdfast.commit.draft import UNCOMMITTED, Draft, NotLoaded, for_each
+from holdfast.commit.leases import for_former_holder, term_refusal
+from holdfast.commit.ledgers.charges import (
+    PRIORITY_NAME,
+    QUOTA_NAME,
+    budget_of,
+    capacity_class,
+    charge_tenant,
+    cohort_of,
+    take_node,
+)
+from holdfast.commit.lifecycle.reservations import (
+    ACTIVE,
+    claim_for,
+    consumed,
+    drop_claims,
+    give_back,
+    held_for,
+    is_promise,
+    overdue_refusal,
+    save,
+)
+from holdfast.commit.lifecycle.transitions import actor_for, current, find, moved
+from holdfast.commit.operations import Replayed, digest
+from holdfast.model import keys
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
+from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
+from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.placement import placement_rules
+from holdfast.model.placement.fit import Held, claim, demand_of, unpromised
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import Bind, BindTogether, Target
+
+
+def load_for_place(draft: Draft, target: Target, node: str, scope: str) -> None:
+    """Ask for all records of a placement at once,
+    as far as they are known before the first is read.
+    """
+    tenant = target.namespace
+    draft.load(
+        keys.object_key(kind_of_struct(Replica), tenant, target.name),
+        keys.node_ledger(node),
+        keys.object_key(kind_of_struct(Tenant), "", tenant),
+        keys.object_key(kind_of_struct(Quota), tenant, QUOTA_NAME),
+        keys.object_key(kind_of_struct(PriorityClass), "", PRIORITY_NAME),
+        keys.grant_ledger(tenant),
+        keys.epoch(scope),
+    )
+    draft.load(keys.quota_ledger(cohort_of(draft, tenant)))
+
+
+def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
+    """The ledger of the very node that was proposed."""
+    ledger = draft.ledger(NodeLedger, keys.node_ledger(node))
+    if ledger is None:
+        return Refusal(Reason.NODE_MISSING, f"node {node} is not registered", {"node": node})
+    if ledger.gate.uid != uid:
+        return Refusal(Reason.NODE_CHANGED, f"node {node} is another one by now", {"node": node})
+    if ledger.quarantined:
+        return Refusal(
+            Reason.NODE_QUARANTINED,
+            f"the ledger of node {node} is in quarantine; see `holdfast repair list`",
+            {"node": node},
+        )
+    return ledger
+
+
+def place_refusal(
+    draft: Draft, work: Replica | Workload, node: str, ledger: NodeLedger
+) -> Refusal | None:
+    """Whether a rule of place forbids it. The same rules as the proposal's filters."""
+    gate = ledger.gate
+    tenant = draft.object(Tenant, "", work.namespace)
+    region = draft.object(Region, "", gate.region) if gate.region else None
+    refusal = placement_rules.place_refusal(
+        gate, work.spec.template, work.namespace, tenant, region
+    ) or placement_rules.neighbour_refusal(gate, ledger.tenants, work.namespace)
+    if refusal is None or refusal.reason is Reason.TENANT_SUSPENDED:
+        return refusal
+    return msgspec.structs.replace(
+        refusal,
+        message=f"node {node}: {refusal.message}",
+        details={**refusal.details, "node": node},
+    )
+
+
+def fit_on(
+    node: str,
+    ledger: NodeLedger,
+    replica: Replica,
+    devices: tuple[DeviceShare, ...] | None,
+    holder: str = "",
+) -> Held | Refusal:
+    """What the replica would take of the node, or why it does not fit."""
+    held = claim(ledger, demand_of(replica.spec.template), devices, holder)
+    if isinstance(held, Refusal):
+        return msgspec.structs.replace(
+            held, message=f"node {node}: {held.message}", details={**held.details, "node": node}
+        )
+    return held
+
+
+def policy_refusal(draft: Draft, policy: str) -> Refusal | None:
+    """Whether the policy revision that the proposal followed is still in force."""
+    if not policy:
+        return None
+    found = draft.object(SchedulerPolicy, "", policy)
+    if found is None or found.spec.stage in (PolicyStage.INACTIVE, PolicyStage.SHADOW):
+        stage = found.spec.stage.value if found is not None else "missing"
+        return Refusal(
+            Reason.POLICY_CHANGED,
+            f"policy {policy} is {stage}",
+            {"policy": policy, "stage": stage},
+        )
+    return None
+
+
+def _with_seen(draft: Draft, request: Bind, refusal: Refusal) -> Refusal:
+    """Say on which revision the proposal rested and which is current,
+    so that the proposer learns.
+    """
+    now = draft.revision(keys.node_ledger(request.node))
+    return msgspec.structs.replace(
+        refusal,
+        details={
+            **refusal.details,
+            "snapshotRevision": str(request.snapshot_revision),
+            "nodeRevision": "uncommitted" if now == UNCOMMITTED else str(now),
+        },
+    )
+
+
+def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
+    """Pending or Reserved to Bound."""
+    try:
+        return _bind(draft, context, request)
+    except NotLoaded:
+        # Rare, so only now is it worth naming all that a bind reads. Nothing was written yet.
+        load_for_place(draft, request.target, request.node, request.term.scope)
+        raise
+
+
+def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if isinstance(replica, Refusal):
+        return for_former_holder(draft, context, request.term, replica)
+    if not isinstance(replica, Replica):
+        return replica
+    actor = actor_for(context, replica, State.BOUND)
+    if isinstance(actor, Refusal):
+        return actor
+    refusal = (
+        term_refusal(draft, context, request.term)
+        or age_refusal(request, request.snapshot_age_ms)
+        or life_refusal(draft, replica)
+        or policy_refusal(draft, request.policy)
+    )
+    if refusal is not None:
+        return refusal
+    ledger = node_for(draft, request.node, request.node_uid)
+    if isinstance(ledger, Refusal):
+        return ledger
+    refusal = place_refusal(draft, replica, request.node, ledger)
+    if refusal is not None:
+        return _with_seen(draft, request, refusal)
+    taken = _take(draft, context, request, replica, ledger)
+    if isinstance(taken, Refusal):
+        return _with_seen(draft, request, taken)
+    binding = _binding(draft, context, request, replica, ledger, taken)
+    return moved(
+        draft,
+        context,
+        replica,
+        State.BOUND,
+        reason="Bound",
+        evidence=f"node {request.node} as of revision {request.snapshot_revision}, "
+        f"{request.snapshot_age_ms} ms old, epoch {request.term.epoch}",
+        operation=request.operation,
+        mark=mark,
+        binding=binding,
+        reservation="",
+        stage=Stage.BOUND,
+        pending=None,
+    )
+
+
+def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether a place is still wanted for this replica at all."""
+    if replica.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.TERMINATING, f"replica {replica.name} is being deleted")
+    found: Replica | None = draft.found(keys.key_of(replica))
+    if found is None or found.metadata.uid != replica.metadata.uid:
+        return Refusal(Reason.STALE_REPLICA, f"replica {replica.name} is not committed itself yet")
+    return None
+
+
+class _Taken(msgspec.Struct, frozen=True, gc=False):
+    """What a bind takes, and of whose quota."""
+
+    held: Held
+    cohort: str
+    of: CapacityClass
+    budget: str
+
+
+def _take(
+    draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger
+) -> _Taken | Refusal:
+    """Charge node and tenant,
+    out of a reservation where the replica has one or the request names one.
+    """
+    name = request.reservation or replica.status.reservation
+    if name:
+        return _take_reserved(draft, context, request, replica, ledger, name)
+    held = fit_on(request.node, ledger, replica, request.devices)
+    if isinstance(held, Refusal):
+        return held
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    budget = budget_of(replica.spec.template.priority_class)
+    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge, budget)
+    if isinstance(cohort, Refusal):
+        return cohort
+    take_node(draft, request.node, ledger, held, replica)
+    return _Taken(held, cohort, of, budget)
+
+
+def _take_reserved(
+    draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger, name: str
+) -> _Taken | Refusal:
+    """Turn a claim into a binding: give the claim back and take the same,
+    within this transaction.
+    """
+    reservation = draft.object(Reservation, replica.namespace, name)
+    if reservation is None or reservation.status.phase not in ACTIVE:
+        return Refusal(
+            Reason.RESERVATION_MISSING, f"reservation {name} is not active", {"reservation": name}
+        )
+    refusal = overdue_refusal(context, reservation) or _owner_refusal(reservation, replica)
+    if refusal is not None:
+        return refusal
+    index = claim_for(reservation, replica, request.node)
+    if index is None:
+        return Refusal(
+            Reason.RESERVATION_MISSING,
+            f"reservation {name} holds no open claim for {replica.name} on {request.node}",
+            {"reservation": name},
+        )
+    mine = reservation.status.claims[index]
+    uid = reservation.metadata.uid
+    other = replica.status.reservation
+    if other and other != name:
+        # It needs only one place, so the one that was reserved before is free again.
+        drop_claims(draft, context, replica.namespace, other, replica, f"bound by {name}")
+        ledger = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
+    give_back(draft, reservation, mine)
+    free = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
+    if is_promise(reservation):
+        # The promise is kept only when the victims' share is really free by now.
+        held = fit_on(request.node, ledger, replica, mine.devices, uid)
+        free = unpromised(ledger, uid)
+    else:
+        held = fit_on(request.node, free, replica, mine.devices)
+    if isinstance(held, Refusal):
+        return held
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    budget = budget_of(replica.spec.template.priority_class)
+    cohort = charge_tenant(draft, context, replica.namespace, of, held.charge, budget)
+    if isinstance(cohort, Refusal):
+        return cohort
+    take_node(draft, request.node, free, held, replica)
+    save(draft, consumed(reservation, index))
+    return _Taken(held, cohort, of, budget)
+
+
+def _owner_refusal(reservation: Reservation, replica: Replica) -> Refusal | None:
+    """Only its owner consumes a reservation: the replica itself,
+    or a replica of the owning workload.
+    """
+    owner = reservation.spec.owner
+    if not held_for(reservation, replica):
+        return Refusal(
+            Reason.PROTECTED_CAPACITY,
+            f"reservation {reservation.name} is held for {owner.kind} {owner.name}",
+            {"reservation": reservation.name},
+        )
+    gang = reservation.spec.intent is Intent.GANG
+    if gang and reservation.status.phase is not ReservationPhase.COMMITTED:
+        return Refusal(
+            Reason.GANG_INCOMPLETE,
+            f"gang {reservation.name} is not complete yet",
+            {"reservation": reservation.name},
+        )
+    return None
+
+
+def _binding(
+    draft: Draft,
+    context: Context,
+    request: Bind,
+    replica: Replica,
+    ledger: NodeLedger,
+    taken: _Taken,
+) -> Binding:
+    held = taken.held
+    tenant = draft.object(Tenant, "", replica.namespace)
+    return Binding(
+        node=request.node,
+        node_uid=ledger.gate.uid,
+        node_incarnation=ledger.gate.incarnation,
+        at=context.at,
+        by=context.identity.name,
+        scope=request.term.scope,
+        epoch=request.term.epoch,
+        policy=request.policy,
+        snapshot_revision=request.snapshot_revision,
+        snapshot_age_ms=request.snapshot_age_ms,
+        charge=held.charge,
+        devices=held.devices,
+        ports=held.ports,
+        cohort=taken.cohort,
+        capacity_class=taken.of.value,
+        priority_class=taken.budget,
+        reservation=request.reservation or replica.status.reservation,
+        # Whoever replaces this replica is created after this bind, so that its token is larger. The
+        # revision of the creation would not do: a name that is deleted and given again within one
+        # transaction keeps it.
+        token=draft.base(keys.key_of(replica)),
+        deadline=request.deadline,
+        installation=ledger.gate.installation,
+        address=ledger.gate.address,
+        tenant_uid=tenant.metadata.uid if tenant is not None else "",
+        isolation=placement_rules.isolation_wanted(replica.spec.template, tenant),
+    )
+
+
+def bind_together(
+    draft: Draft, context: Context, request: BindTogether
+) -> tuple[Replica, ...] | Refusal:
+    """All or none. A member that was bound before by this very operation counts as bound."""
+    bound: list[Replica] = []
+    outcomes = for_each(request.binds, lambda part: bind(draft, context, part))
+    for part, outcome in zip(request.binds, outcomes, strict=True):
+        if isinstance(outcome, Refusal):
+            who = f"{part.target.namespace}/{part.target.name}"
+            return msgspec.structs.replace(outcome, message=f"{who}: {outcome.message}")
+        if isinstance(outcome, Replayed):
+            replica = find(draft, part.target)
+            if isinstance(replica, Refusal):
+                return replica
+            outcome = replica
+        bound.append(outcome)
+    return tuple(bound)

@@ -1,0 +1,358 @@
+"""Nodes: registration by their agents, and the words that controller:nodes says of them.
+
+Whatever changes a node's gate (phase, mark, incarnation, cordon, taints, capacity) writes the
+node's ledger in the same transaction. So a bind that compares the ledger can never slip in between
+a cordon and its effect.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.leases import term_refusal
+from holdfast.commit.objects.admission import invalid
+from holdfast.commit.objects.preconditions import (
+    absence_refusal,
+    states_a_version,
+    version_refusal,
+    visible_version,
+)
+from holdfast.commit.objects.request_form import clipped
+from holdfast.commit.operations import (
+    Replayed,
+    digest,
+    recall,
+    recall_past,
+    remember_past,
+    remembered,
+)
+from holdfast.model import keys
+from holdfast.model.fence import (
+    TIMING_PENDING,
+    exceeds,
+    fence_wait_ms,
+    greatest,
+    limited,
+    recorded,
+    timing_of,
+)
+from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeStatus
+from holdfast.model.ledger import NodeLedger, mirrored
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition, with_condition
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of
+from holdfast.model.requests import JudgeNode, NodeWord, RegisterNode
+from holdfast.model.validation import validate
+
+# The record of the greatest timing that work on a node may hold, as registrations change it.
+#
+# Called by `nodes.register`. The record only grows, but for two cases: a new life, which begins
+# when nothing of the old one runs, and an agent that says on the record which it knows that its
+# work holds less. Not under a mark, whose countdown began when more was held. The window of answers
+# falls with a new life only.
+
+
+def timed(
+    context: Context, request: RegisterNode, before: NodeStatus | None, after: NodeStatus
+) -> NodeStatus:
+    """The status with its record; `before` is None at the first registration."""
+    plane, holds = context.settings.fence, request.holds
+    record = before.timing if before is not None else None
+    held = timing_of(record)
+    is_new_life = before is None or before.incarnation != after.incarnation
+    is_known = holds is not None and record is not None and holds.number == record.number
+    may_fall = is_new_life or (is_known and after.mark is None)
+    most = greatest(plane) if held is None else greatest(held, plane)
+    timing = greatest(plane) if may_fall else most
+    if not is_new_life:
+        # A server may still answer from a read that it sent under the longer window, also after
+        # the record has fallen: within one life the fence goes on waiting for that.
+        timing = greatest(msgspec.structs.replace(timing, ack_window_ms=most.ack_window_ms))
+    if holds is not None:
+        given = msgspec.structs.replace(
+            plane, self_stop_after_ms=holds.self_stop_after_ms, grace_ms=holds.grace_ms
+        )
+        # Nothing was ever given beyond the record. An agent that claims more would put off the
+        # fence of its node for as long as it likes, and with it every replacement.
+        timing = greatest(timing, limited(given, most))
+    number = record.number if record is not None else 0
+    # A process that has just started ends the claims of those before it, which may still arrive.
+    is_news = timing != held or (holds is not None and not holds.number)
+    made = recorded(timing, number + is_news)
+    is_pending = exceeds(timing, greatest(plane))
+    return msgspec.structs.replace(
+        after,
+        timing=made,
+        conditions=_conditions(context, after, is_pending, timing.fence_after_ms),
+    )
+
+
+def _conditions(
+    context: Context, status: NodeStatus, is_pending: bool, wait_ms: int
+) -> tuple[Condition, ...]:
+    """Say that a lowered setting waits for work that holds more, or that it does not any more."""
+    if not is_pending and condition(status.conditions, TIMING_PENDING) is None:
+        return status.conditions
+    news = Condition(
+        TIMING_PENDING,
+        ConditionStatus.TRUE if is_pending else ConditionStatus.FALSE,
+        reason="WorkHoldsMore" if is_pending else "InForce",
+        message=f"work on this node was started under longer times than the servers' present "
+        f"settings: it is fenced {wait_ms} ms after its mark until that work has ended"
+        if is_pending
+        else "the servers' present settings are in force",
+    )
+    return with_condition(status.conditions, news, context.at)
+
+
+_GONE = (NodePhase.FENCED, NodePhase.LOST)
+
+# What an agent says of its own machine; everything else in the spec belongs to the operator.
+AGENT_SPEC = ("capacity", "reserved", "devices", "port_share")
+AGENT_STATUS = (
+    *("agent_version", "address", "boot_id", "installation", "images"),
+    *("isolation", "isolation_notes"),
+)
+# Only set at the first registration: a machine does not move, and its operator may re-label it
+# later.
+FIRST_SPEC = ("region", "zone", "pool", "cost_per_hour")
+
+
+def mirror(draft: Draft, node: Node) -> None:
+    """Write a node and the ledger that mirrors it."""
+    key = keys.node_ledger(node.name)
+    before = draft.ledger(NodeLedger, key)
+    after = mirrored(node, before)
+    if after != before:
+        draft.write(key, after)
+    draft.write(keys.key_of(node), node)
+
+
+def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Replayed | Refusal:
+    """An agent presents itself. After a fence it begins a new life, with the mark cleared.
+
+    Its inventory is what makes that safe: the work of the old life has stopped, and `keep` work
+    that still runs is charged until its own proof of stop, because its replica is not released
+    before.
+    """
+    name = request.node.name
+    if context.identity.node != name:
+        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not register node {name}")
+    mark = digest(request)
+    old = draft.object(Node, "", name)
+    if old is None:
+        return (
+            recall_past(draft, context, request.operation, mark)
+            or absence_refusal(kind_of(request.node), name, request.node.metadata)
+            or _first(draft, context, request, mark)
+        )
+    past = recall(old.metadata, request.operation, mark)
+    if past is not None:
+        return past
+    refusal = _unseen_refusal(draft, old, request.node.metadata)
+    if refusal is not None:
+        return refusal
+    if _is_anothers(old.status, request.node.status):
+        return Refusal(
+            Reason.NOT_OWNER,
+            f"node {name} is run by another agent, which keeps another directory; this one may "
+            "have the name once that one is gone and its node fenced",
+        )
+    if old.status.phase in _GONE and request.holds is not None and request.holds.number:
+        # It speaks for a life that is over, and has not stopped what it ran.
+        return Refusal(Reason.STALE_INCARNATION, f"node {name} was fenced meanwhile: look at it")
+    spec = msgspec.structs.replace(
+        old.spec, **{field: getattr(request.node.spec, field) for field in AGENT_SPEC}
+    )
+    status = timed(context, request, old.status, _returned(old, request.node.status))
+    if (spec, status) == (old.spec, old.status):
+        return old
+    metadata = old.metadata
+    if spec != old.spec:
+        metadata = msgspec.structs.replace(metadata, generation=metadata.generation + 1)
+    node = msgspec.structs.replace(old, metadata=metadata, spec=spec, status=status)
+    return _mirrored(draft, remembered(draft, context, node, request.operation, mark))
+
+
+def _unseen_refusal(draft: Draft, old: Node, given: ObjectMeta) -> Refusal | None:
+    """Whether the agent has not seen the node as it is.
+
+    A registration that comes late would take newer facts back; and one that was sent before a fence
+    would begin a new life while work of the old one may still run.
+    """
+    if given.uid and states_a_version(given):
+        return version_refusal(draft, old, given)
+    return Refusal(
+        Reason.STALE_OBJECT,
+        f"node {old.name} is registered: read it, and state its uid and resourceVersion",
+        {"field": "metadata.resourceVersion"},
+    )
+
+
+def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
+    """Whether this life belongs to another agent under the same name.
+
+    One that does not know what the other has started would start it once more.
+    """
+    is_other = bool(now.installation) and now.installation != given.installation
+    return is_other and now.phase not in _GONE
+
+
+def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> Node | Refusal:
+    given = request.node
+    fields = (*AGENT_SPEC, *FIRST_SPEC)
+    spec = msgspec.structs.replace(
+        Node(ObjectMeta()).spec, **{field: getattr(given.spec, field) for field in fields}
+    )
+    status = NodeStatus(
+        incarnation=1, **{field: getattr(given.status, field) for field in AGENT_STATUS}
+    )
+    metadata = ObjectMeta(
+        name=given.name,
+        uid=context.new_uid(),
+        generation=1,
+        creation_timestamp=context.at,
+        labels=given.metadata.labels,
+    )
+    node = Node(metadata, spec=spec, status=timed(context, request, None, status))
+    node = remembered(draft, context, node, request.operation, mark)
+    # Also apart from it: if it is deleted soon, a copy of this request must not bring it back.
+    remember_past(draft, context, node, request.operation, mark)
+    return _mirrored(draft, node)
+
+
+def _mirrored(draft: Draft, node: Node) -> Node | Refusal:
+    """Write the node, if it is one that admission would let in as well."""
+    errors = validate(node)
+    if errors:
+        return invalid(node, errors)
+    mirror(draft, node)
+    return node
+
+
+def _returned(old: Node, given: NodeStatus) -> NodeStatus:
+    """The status after a registration: a fenced node starts a new life,
+    any other keeps the one it has.
+    """
+    status = msgspec.structs.replace(
+        old.status, **{field: getattr(given, field) for field in AGENT_STATUS}
+    )
+    if old.status.phase not in _GONE:
+        return status
+    return msgspec.structs.replace(
+        status, phase=NodePhase.READY, mark=None, incarnation=old.status.incarnation + 1
+    )
+
+
+def judge(draft: Draft, context: Context, request: JudgeNode) -> Node | Replayed | Refusal:
+    """Move a node's phase, by controller:nodes alone and under its epoch."""
+    mark = digest(request)
+    if not context.is_actor(Actor.NODES):
+        return Refusal(Reason.NOT_OWNER, "only controller:nodes judges nodes")
+    node = draft.object(Node, "", request.node)
+    if node is None or node.metadata.uid != request.uid:
+        return Refusal(Reason.NODE_MISSING, f"node {request.node} is not there any more")
+    past = recall(node.metadata, request.operation, mark)
+    if past is not None:
+        return past
+    refusal = term_refusal(draft, context, request.term)
+    if refusal is not None:
+        return refusal
+    refusal = _outdated_refusal(draft, node, request)
+    if refusal is not None:
+        return refusal
+    status = _judged(context, node, request)
+    if isinstance(status, Refusal):
+        return status
+    if status == node.status:
+        return node
+    after = msgspec.structs.replace(node, status=status)
+    after = remembered(draft, context, after, request.operation, mark)
+    mirror(draft, after)
+    return after
+
+
+def _outdated_refusal(draft: Draft, node: Node, request: JudgeNode) -> Refusal | None:
+    """Whether something was said of the node since it was judged."""
+    now = visible_version(draft, keys.key_of(node))
+    if request.version == now:
+        return None
+    return Refusal(
+        Reason.STALE_OBJECT,
+        f"node {node.name} has changed since resourceVersion {request.version[:40]!r}; judge it as "
+        "it is now",
+        {"resourceVersion": now or "uncommitted"},
+    )
+
+
+# From which phases each word may be said.
+_FROM = {
+    NodeWord.SUSPECT: (NodePhase.READY, NodePhase.SUSPECT),
+    NodeWord.TRUST: (NodePhase.SUSPECT, NodePhase.READY),
+    NodeWord.MARK: (NodePhase.READY, NodePhase.SUSPECT),
+    NodeWord.CLEAR: (NodePhase.UNKNOWN,),
+    NodeWord.FENCE: (NodePhase.UNKNOWN,),
+    NodeWord.LOSE: (NodePhase.FENCED,),
+}
+_TO = {
+    NodeWord.SUSPECT: NodePhase.SUSPECT,
+    NodeWord.TRUST: NodePhase.READY,
+    NodeWord.MARK: NodePhase.UNKNOWN,
+    NodeWord.CLEAR: NodePhase.READY,
+    NodeWord.FENCE: NodePhase.FENCED,
+    NodeWord.LOSE: NodePhase.LOST,
+}
+
+
+def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Refusal:
+    status, word = node.status, request.word
+    if status.phase not in _FROM[word]:
+        return Refusal(
+            Reason.WRONG_STATE,
+            f"node {node.name} is {status.phase.value}; {word.value} does not apply",
+            {"phase": status.phase.value},
+        )
+    if word in (NodeWord.CLEAR, NodeWord.FENCE):
+        have = status.mark.number if status.mark is not None else 0
+        if have != request.mark:
+            return Refusal(
+                Reason.STALE_MARK,
+                f"node {node.name} has mark {have}, the request is about mark {request.mark}",
+                {"mark": str(have)},
+            )
+    refusal = _wait_refusal(context, node, request) if word is NodeWord.FENCE else None
+    if refusal is not None:
+        return refusal
+    after = msgspec.structs.replace(status, phase=_TO[word])
+    if word is NodeWord.MARK:
+        number = status.marks + 1
+        made = Mark(
+            number=number,
+            at=context.at,
+            by=context.identity.name,
+            epoch=request.term.epoch,
+            reason=clipped(request.reason),
+        )
+        return msgspec.structs.replace(after, mark=made, marks=number)
+    if word is NodeWord.CLEAR:
+        return msgspec.structs.replace(after, mark=None)
+    return after
+
+
+def _wait_refusal(context: Context, node: Node, request: JudgeNode) -> Refusal | None:
+    """A fence waits for the greatest timing that work on the node may hold, whatever the settings
+    of the servers are by now."""
+    plane = context.settings.fence
+    waited_ms = plane.fence_after_ms if request.waited_ms is None else request.waited_ms
+    wait_ms = fence_wait_ms(node.status.timing, plane)
+    if waited_ms >= wait_ms:
+        return None
+    return Refusal(
+        Reason.NOT_FENCED,
+        f"work on node {node.name} may run for {wait_ms} ms after its mark; only {waited_ms} ms "
+        "have passed",
+        {"node": node.name, "waitMs": str(wait_ms)},
+    )

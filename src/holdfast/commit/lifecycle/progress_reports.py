@@ -1,0 +1,145 @@
+"""Progress without a change of ownership: how far a replica has come, and why it waits."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.component_preconditions import grounds_refusal
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.ledgers.derived_records import write_replica
+from holdfast.commit.lifecycle.transitions import agent_refusal, current
+from holdfast.commit.objects.preconditions import visible_version
+from holdfast.commit.operations import Replayed, digest, remembered
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import STAGES, Actor, Stage, State
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import ReportPending, ReportStage
+
+# Who reports which progress. The commit itself sets Bound, a transition to Running sets Starting.
+STAGE_OWNER = {
+    Stage.QUEUED: Actor.SCHEDULER,
+    Stage.SCHEDULED: Actor.SCHEDULER,
+    Stage.STARTING: Actor.AGENT,
+    Stage.READY: Actor.AGENT,
+    Stage.SERVING: Actor.ENDPOINTS,
+}
+# In which states a stage can be reported at all.
+_STAGE_STATES = {
+    Actor.SCHEDULER: (State.PENDING, State.RESERVED),
+    Actor.AGENT: (State.RUNNING,),
+    Actor.ENDPOINTS: (State.RUNNING,),
+}
+# An agent that cannot start work yet, for want of a Secret, says so before anything runs.
+_STARTING_STATES = (State.BOUND, State.RUNNING)
+
+
+def report_stage(
+    draft: Draft, context: Context, request: ReportStage
+) -> Replica | Replayed | Refusal:
+    """Progress without a change of ownership;
+    also how an agent publishes addresses and probe results.
+    """
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    owner = STAGE_OWNER.get(request.stage)
+    if owner is None or not context.is_actor(owner):
+        return Refusal(
+            Reason.NOT_OWNER, f"{context.identity.name} does not report stage {request.stage.value}"
+        )
+    refusal = grounds_refusal(draft, context, request) or _unseen_refusal(draft, replica, request)
+    if refusal is not None:
+        return refusal
+    states = _STARTING_STATES if request.stage is Stage.STARTING else _STAGE_STATES[owner]
+    if replica.status.state not in states:
+        return Refusal(
+            Reason.WRONG_STATE,
+            f"replica {replica.name} is {replica.status.state.value}; "
+            f"stage {request.stage.value} cannot be reported",
+        )
+    if owner is Actor.AGENT:
+        refusal = agent_refusal(context, replica, State.RUNNING, request.incarnation)
+        if refusal is not None:
+            return refusal
+    elif request.process is not None:
+        return Refusal(
+            Reason.NOT_OWNER,
+            f"only its agent speaks of {replica.name}'s process",
+            {"field": "process"},
+        )
+    if owner is Actor.ENDPOINTS and STAGES.index(replica.status.stage) < STAGES.index(Stage.READY):
+        return Refusal(Reason.WRONG_STATE, f"replica {replica.name} is not ready")
+    stage = request.stage
+    if stage is Stage.READY and replica.status.stage is Stage.SERVING:
+        # Its agent does not know who publishes it. What serves is ready, and goes on serving; that
+        # its address is another one now is news of its process alone.
+        stage = Stage.SERVING
+    process = replica.status.process
+    if request.process is not None:
+        # Restarts are counted by the moves that are restarts, and by nobody's word.
+        process = msgspec.structs.replace(request.process, restarts=process.restarts)
+    is_news = stage is Stage.READY and replica.status.stage is not Stage.READY
+    status = msgspec.structs.replace(
+        replica.status,
+        stage=stage,
+        # By this clock and not the agent's: rollouts compare it with other moments of the plane.
+        ready_since=context.at if is_news else replica.status.ready_since,
+        process=process,
+    )
+    return _updated(draft, context, replica, status, request.operation, mark)
+
+
+def report_pending(
+    draft: Draft, context: Context, request: ReportPending
+) -> Replica | Replayed | Refusal:
+    """Why a replica waits."""
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    if not context.is_actor(Actor.SCHEDULER):
+        return Refusal(Reason.NOT_OWNER, "only a scheduler says why a replica waits")
+    refusal = grounds_refusal(draft, context, request) or _unseen_refusal(draft, replica, request)
+    if refusal is not None:
+        return refusal
+    if replica.status.state not in (State.PENDING, State.RESERVED):
+        return Refusal(
+            Reason.WRONG_STATE, f"replica {replica.name} is {replica.status.state.value}"
+        )
+    status = msgspec.structs.replace(replica.status, pending=request.pending, stage=Stage.QUEUED)
+    return _updated(draft, context, replica, status, request.operation, mark)
+
+
+def _unseen_refusal(
+    draft: Draft, replica: Replica, request: ReportStage | ReportPending
+) -> Refusal | None:
+    """Whether the replica is not at the very version that the report rests on.
+
+    Its transition number does not move with its progress, which goes back and forth.
+    """
+    now = visible_version(draft, keys.key_of(replica))
+    if request.version == now:
+        return None
+    return Refusal(
+        Reason.STALE_REPLICA,
+        f"replica {replica.name} has changed since resourceVersion {request.version[:40]!r}; "
+        "report on what it is now",
+        {"resourceVersion": now or "uncommitted"},
+    )
+
+
+def _updated(
+    draft: Draft, context: Context, replica: Replica, status: object, operation: str, mark: str
+) -> Replica:
+    """Write a status that differs; an unchanged one is not written,
+    so the version does not move.
+    """
+    if status == replica.status:
+        return replica
+    after = msgspec.structs.replace(replica, status=status)
+    after = remembered(draft, context, after, operation, mark)
+    write_replica(draft, after)
+    return after

@@ -1,0 +1,292 @@
+"""The birth of a replica: what it takes to become Pending.
+
+Its workload is read, and so compared: a replica can never be born for a workload that is gone or
+going. Its name follows from workload, place and incarnation, and each incarnation follows the one
+before it: that one is there and has left the place, or it is the last that the places ledger knows
+to be gone. So one place has one replica, and none is born twice, however late a request comes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, cohort_of
+from holdfast.model import keys
+from holdfast.model.indexes import parse
+from holdfast.model.jobs import completions, finished
+from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, TransitionRecord
+from holdfast.model.kinds.tenant import PriorityClass, Quota
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.ledger import (
+    DisruptionLedger,
+    ObjectsLedger,
+    PlacesLedger,
+    QuotaLedger,
+    TenantUse,
+    places_page,
+)
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, OwnerReference
+from holdfast.model.placement.vacancy import first_place, home_of, next_place, vacates
+from holdfast.model.quantity import Resource
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of
+from holdfast.model.rollouts import is_misplaced, target_of
+from holdfast.model.validation.replica import replica_name
+
+# So many places in a row are looked at for one node; more than a few that collide are never met.
+HOMES_MAX = 64
+
+
+def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether this replica may come into being."""
+    spec = replica.spec
+    workload = draft.object(Workload, replica.namespace, spec.workload)
+    if workload is None or workload.metadata.uid != spec.workload_uid:
+        return Refusal(
+            Reason.MISSING,
+            f"workload {replica.namespace}/{spec.workload} of uid {spec.workload_uid} is gone",
+        )
+    if workload.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.TERMINATING, f"workload {workload.name} is being deleted")
+    return (
+        _done_refusal(workload, spec.ordinal)
+        or _revision_refusal(workload, replica)
+        or _place_refusal(draft, replica)
+        or _home_refusal(draft, workload, replica)
+        or _pending_refusal(draft, replica)
+    )
+
+
+def places_key(replica: Replica) -> str:
+    """The page of its workload's places ledger that its place is on."""
+    return _page_key(replica, replica.spec.ordinal)
+
+
+def _page_key(replica: Replica, place: int) -> str:
+    return keys.places_ledger(replica.namespace, replica.spec.workload, places_page(place))
+
+
+def predecessor(spec: ReplicaSpec) -> str:
+    """The name of the incarnation before this one."""
+    return replica_name(spec.workload, spec.ordinal, spec.incarnation - 1)
+
+
+def _place_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """Whether this is not the incarnation that comes next at its place, or comes too early.
+
+    `reached` in the details is the last incarnation that is gone, for whoever does not know it.
+    """
+    spec = replica.spec
+    page = draft.ledger(PlacesLedger, places_key(replica)) or PlacesLedger()
+    gone, before = page.at(spec.ordinal), spec.incarnation - 1
+    place = f"place {spec.ordinal} of workload {spec.workload}"
+    details = {"workload": spec.workload, "place": str(spec.ordinal), "reached": str(gone)}
+    if spec.incarnation <= gone:
+        had = f"{place} had incarnation {gone} already; {spec.incarnation} does not come again"
+        return Refusal(Reason.STALE_PLACE, had, details)
+    if before == gone:
+        return None
+    last = draft.object(Replica, replica.namespace, predecessor(spec))
+    if last is None or last.spec.workload_uid != spec.workload_uid:
+        never = f"{place} never had incarnation {before}, which {spec.incarnation} would follow"
+        return Refusal(Reason.STALE_PLACE, never, details)
+    if not vacates(last):
+        taken = f"{place} is taken: replica {last.name} is {last.status.state.value}"
+        return Refusal(Reason.STALE_PLACE, taken, {"replica": last.name})
+    return None
+
+
+def _home_refusal(draft: Draft, workload: Workload, replica: Replica) -> Refusal | None:
+    """Whether the node that this is for has a replica at another of its places, or this is none."""
+    spec, home = replica.spec, home_of(replica)
+    if workload.spec.type is not WorkloadType.PER_NODE or not home:
+        return None
+    place, is_reached = first_place(home), False
+    for _ in range(HOMES_MAX):
+        is_own = place == spec.ordinal
+        is_reached = is_reached or is_own
+        last = None if is_own else _last_at(draft, replica, place)
+        if last is not None and home_of(last) == home and not vacates(last):
+            return Refusal(
+                Reason.STALE_PLACE,
+                f"node {home} has replica {last.name} of workload {spec.workload} already",
+                {"replica": last.name},
+            )
+        page = draft.ledger(PlacesLedger, _page_key(replica, place)) or PlacesLedger()
+        is_used = spec.incarnation > 0 if is_own else last is not None
+        if not is_used and page.at(place) < 0:
+            break
+        place = next_place(place)
+    if is_reached:
+        return None
+    return Refusal(
+        Reason.STALE_PLACE,
+        f"place {spec.ordinal} of workload {spec.workload} is not one of node {home}: the next one "
+        f"is {place}",
+        {"workload": spec.workload, "place": str(spec.ordinal), "next": str(place)},
+    )
+
+
+def _last_at(draft: Draft, replica: Replica, place: int) -> Replica | None:
+    """The latest replica at another place of the same workload, if any is there."""
+    spec, key = replica.spec, _page_key(replica, place)
+    draft.suppose_absent(key)
+    incarnation = (draft.ledger(PlacesLedger, key) or PlacesLedger()).at(place)
+    last: Replica | None = None
+    while True:
+        incarnation += 1
+        name = replica_name(spec.workload, place, incarnation)
+        draft.suppose_absent(keys.object_key(kind_of(replica), replica.namespace, name))
+        found = draft.object(Replica, replica.namespace, name)
+        if found is None:
+            return last
+        last = found
+
+
+def leave_place(draft: Draft, replica: Replica, ledger: DisruptionLedger) -> DisruptionLedger:
+    """Note the incarnation of a replica whose object goes, unless no birth could follow it."""
+    spec = replica.spec
+    workload = draft.object(Workload, replica.namespace, spec.workload)
+    if workload is None or workload.metadata.uid != spec.workload_uid:
+        return ledger
+    if workload.metadata.deletion_timestamp is not None:
+        return ledger
+    is_complete = spec.ordinal in parse(workload.status.job.completed_indexes)
+    if workload.spec.type is WorkloadType.JOB and (is_complete or finished(workload) is not None):
+        return ledger
+    key = places_key(replica)
+    page = draft.ledger(PlacesLedger, key) or PlacesLedger()
+    if spec.incarnation <= page.at(spec.ordinal):
+        return ledger
+    draft.write(key, PlacesLedger(reached={**page.reached, spec.ordinal: spec.incarnation}))
+    number = places_page(spec.ordinal)
+    if number in ledger.pages:
+        return ledger
+    return msgspec.structs.replace(ledger, pages=(*ledger.pages, number))
+
+
+def _revision_refusal(workload: Workload, replica: Replica) -> Refusal | None:
+    """Whether its place takes another revision, or none while a rollout holds births back.
+
+    The targets are on the workload, which this birth compares: a controller that is behind puts
+    nothing where a canary has not come yet, nor where a rollout has turned back.
+    """
+    what = ""
+    if workload.status.rollout.held:
+        what = "nothing of it is born before its last revision is gone"
+    elif is_misplaced(workload, replica):
+        target = target_of(workload, replica.spec.ordinal)
+        what = f"place {replica.spec.ordinal} takes revision {target}"
+    if not what:
+        return None
+    return Refusal(Reason.WRONG_STATE, f"workload {workload.name}: {what}")
+
+
+def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:
+    """Whether there is nothing left to do at this place.
+
+    What is complete never runs again, whoever still believes that it has to: the account is on the
+    workload, which this birth compares.
+    """
+    if workload.spec.type is WorkloadType.CRON:
+        return Refusal(
+            Reason.NOT_ALLOWED, f"cron job {workload.name} has runs, and no replicas of its own"
+        )
+    if workload.spec.type is not WorkloadType.JOB:
+        return None
+    over = finished(workload)
+    what = ""
+    if over is not None:
+        what = f"job {workload.name} has ended: {over.type}"
+    elif ordinal >= completions(workload.spec):
+        what = f"job {workload.name} has no index {ordinal}"
+    elif ordinal in parse(workload.status.job.completed_indexes):
+        what = f"index {ordinal} of job {workload.name} is complete"
+    return Refusal(Reason.WRONG_STATE, what, {"index": str(ordinal)}) if what else None
+
+
+def uncounted(draft: Draft, replica: Replica) -> bool:
+    """Whether a replica's success is known by the replica alone, so that it must not go yet.
+
+    Without it, and before the account of its job says so, its index would be run again.
+    """
+    steps, spec = replica.status.transitions, replica.spec
+    if not any(step.to is State.SUCCEEDED for step in steps):
+        return False
+    job = draft.object(Workload, replica.namespace, spec.workload)
+    if job is None or job.metadata.uid != spec.workload_uid:
+        return False
+    is_open = job.metadata.deletion_timestamp is None and finished(job) is None
+    is_job = job.spec.type is WorkloadType.JOB
+    return is_job and is_open and spec.ordinal not in parse(job.status.job.completed_indexes)
+
+
+def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
+    """The cap on waiting replicas of a tenant; the rest of them waits in the workloads themselves.
+
+    Who has a place is charged one replica, so those that wait are the others. One that is released
+    counts as waiting until its object is gone, which is soon.
+    """
+    tenant = replica.namespace
+    quota = draft.object(Quota, tenant, QUOTA_NAME)
+    cap = quota.spec.objects.pending if quota is not None else None
+    if cap is None:
+        return None
+    objects = draft.ledger(ObjectsLedger, keys.objects_ledger(tenant)) or ObjectsLedger()
+    ledger = draft.ledger(QuotaLedger, keys.quota_ledger(cohort_of(draft, tenant))) or QuotaLedger()
+    use = ledger.used.get(tenant, TenantUse())
+    placed = sum(sums.get(Resource.REPLICAS, 0) for sums in (use.hard, use.reclaimable))
+    if objects.counts.get(kind_of(replica).plural, 0) - placed < cap:
+        return None
+    return Refusal(
+        Reason.OBJECT_CAP,
+        f"tenant {tenant} has reached its cap of {cap} replicas in waiting",
+        {
+            "tenant": tenant,
+            "resource": "pending",
+            "limit": str(cap),
+            "field": "metadata.namespace",
+            "policy": "object-cap",
+            "scope": f"Tenant {tenant}",
+        },
+    )
+
+
+def born(draft: Draft, context: Context, replica: Replica) -> Replica:
+    """The replica as it comes into being: Pending, owned by its workload,
+    with its priority resolved.
+    """
+    spec = _prioritised(draft, replica.spec)
+    owner = OwnerReference(
+        api_version=API_VERSION,
+        kind="Workload",
+        name=spec.workload,
+        uid=spec.workload_uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    labels = {
+        **spec.template.metadata.labels,
+        **replica.metadata.labels,
+        WORKLOAD_LABEL: spec.workload,
+    }
+    metadata = msgspec.structs.replace(replica.metadata, owner_references=(owner,), labels=labels)
+    record = TransitionRecord(
+        to=State.PENDING,
+        by=context.identity.name,
+        at=context.at,
+        reason="Created",
+        evidence=f"workload {spec.workload}, revision {spec.revision or '(none)'}",
+    )
+    return msgspec.structs.replace(
+        replica, metadata=metadata, spec=spec, status=ReplicaStatus(transitions=(record,))
+    )
+
+
+def _prioritised(draft: Draft, spec: ReplicaSpec) -> ReplicaSpec:
+    found = draft.object(PriorityClass, "", spec.template.priority_class or PRIORITY_NAME)
+    value = found.spec.value if found is not None else 0
+    return spec if spec.priority == value else msgspec.structs.replace(spec, priority=value)

@@ -1,0 +1,278 @@
+"""Reservations as records: making one, taking a claim out of it, and letting it go.
+
+A reservation's claims are charged to node and tenant the moment it is made, owned by the
+reservation's uid. A bind turns a claim into a binding; whatever is left when it ends is given back
+here. A claim of a preemption is different: its place is only promised, since its victims still
+hold it, and charges nothing until it is bound.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.ledgers.charges import charge_tenant, refund_tenant, return_node, take_node
+from holdfast.commit.ledgers.derived_records import reflect
+from holdfast.commit.objects.request_form import clipped
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+    ReservationSpec,
+    ReservationStatus,
+)
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
+from holdfast.model.placement.fit import Held, unpromised
+from holdfast.model.refusal import Reason, Refusal
+
+ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+
+
+def reservation_name(owner: str, intent: Intent) -> str:
+    """One name per owner and intent,
+    so that a second reservation for the same is the same object.
+    """
+    return f"{owner}-{intent.value}"
+
+
+def replica_owner(replica: Replica) -> ReservationOwner:
+    """A replica as the owner of a reservation."""
+    return ReservationOwner(
+        kind="Replica",
+        name=replica.name,
+        uid=replica.metadata.uid,
+        generation=replica.metadata.generation,
+    )
+
+
+def held_of(claim: Claim) -> Held:
+    """What a claim holds."""
+    return Held(charge=claim.charge, devices=claim.devices, ports=claim.ports)
+
+
+def is_promise(reservation: Reservation) -> bool:
+    """Whether its place is still held by others and only promised."""
+    return reservation.spec.intent is Intent.PREEMPTION
+
+
+def overdue_refusal(context: Context, reservation: Reservation) -> Refusal | None:
+    """A holder stops a skew before the deadline,
+    since the reclaimer's clock may be that much ahead.
+    """
+    deadline = reservation.spec.deadline
+    left_ms = (deadline - context.at).total_seconds() * 1000
+    if left_ms > context.settings.skew_ms:
+        return None
+    return Refusal(
+        Reason.RESERVATION_EXPIRED,
+        f"reservation {reservation.name} ended at {deadline.isoformat()}",
+        {"reservation": reservation.name, "deadline": deadline.isoformat()},
+    )
+
+
+def past(context: Context, deadline: datetime) -> bool:
+    """Whether a reclaimer may act: a skew after the deadline,
+    since the holder's clock may be behind.
+    """
+    return (context.at - deadline).total_seconds() * 1000 >= context.settings.skew_ms
+
+
+def is_over(context: Context, reservation: Reservation) -> bool:
+    """Whether its deadline has passed, or the time that it was made for, wherever the calendar that
+    the deadline was set by stood.
+    """
+    deadline, made = reservation.spec.deadline, reservation.metadata.creation_timestamp
+    if made is None or past(context, deadline):
+        return past(context, deadline)
+    for_ms = (deadline - made).total_seconds() * 1000
+    return context.age_ms(made) >= for_ms + context.settings.skew_ms
+
+
+def distant_refusal(context: Context, deadline: datetime) -> Refusal | None:
+    """Whether a deadline lies further ahead than anything is ever held for: whoever set it has
+    another calendar, and what is held would be held until that day.
+    """
+    left_ms = (deadline - context.at).total_seconds() * 1000
+    if left_ms <= context.settings.reservation_max_ms:
+        return None
+    most_s = context.settings.reservation_max_ms // 1000
+    return Refusal(
+        Reason.INVALID,
+        f"spec.deadline: {deadline.isoformat()}: is more than {most_s} s ahead of the servers' "
+        f"calendar, {context.at.isoformat()}; set the clock of {context.identity.name} right",
+        {"field": "spec.deadline"},
+    )
+
+
+def open_reservation(
+    draft: Draft, context: Context, namespace: str, name: str, spec: ReservationSpec, epoch: int
+) -> Reservation | Refusal:
+    """A new, empty reservation.
+
+    One that is still active under this name is refused, not doubled.
+    """
+    old = draft.object(Reservation, namespace, name)
+    if old is not None and old.status.phase in ACTIVE:
+        return Refusal(
+            Reason.RESERVATION_EXISTS,
+            f"{spec.owner.name} already holds reservation {name} for {spec.intent.value}",
+            {"reservation": name, "uid": old.metadata.uid},
+        )
+    owner = spec.owner
+    made = Reservation(
+        ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=context.new_uid(),
+            generation=1,
+            creation_timestamp=context.at,
+            owner_references=(
+                OwnerReference(
+                    api_version=API_VERSION,
+                    kind=owner.kind,
+                    name=owner.name,
+                    uid=owner.uid,
+                    controller=True,
+                ),
+            ),
+        ),
+        spec=spec,
+        status=ReservationStatus(by=context.identity.name, epoch=epoch),
+    )
+    if old is not None:
+        # Its successor remembers what the one that has ended remembered, or a late repetition of
+        # that would be taken for a new wish.
+        metadata = msgspec.structs.replace(made.metadata, operations=old.metadata.operations)
+        made = msgspec.structs.replace(made, metadata=metadata)
+    refusal = overdue_refusal(context, made) or distant_refusal(context, spec.deadline)
+    if refusal is None and old is None:
+        # One that has ended is replaced; any other is a new object of its tenant.
+        refusal = reflect(draft, context, None, made)
+    return refusal if refusal is not None else made
+
+
+def add_claim(
+    draft: Draft,
+    context: Context,
+    reservation: Reservation,
+    claim: Claim,
+    ledger: NodeLedger | None,
+) -> Reservation | Refusal:
+    """Charge a claim and add it. `ledger` is the node's, already judged; None for quota alone."""
+    cohort = reservation.status.cohort
+    if reservation.spec.quota:
+        spec = reservation.spec
+        charge = charge_tenant(
+            draft,
+            context,
+            reservation.namespace,
+            spec.capacity_class,
+            claim.charge,
+            spec.priority_class,
+        )
+        if isinstance(charge, Refusal):
+            return charge
+        cohort = charge
+    if ledger is not None:
+        take_node(draft, claim.node, ledger, held_of(claim), reservation)
+    status = msgspec.structs.replace(
+        reservation.status, claims=(*reservation.status.claims, claim), cohort=cohort
+    )
+    return msgspec.structs.replace(reservation, status=status)
+
+
+def held_for(reservation: Reservation, replica: Replica) -> bool:
+    """Whether it is held for this very replica or its workload, and not for one of that name."""
+    return reservation.spec.owner.uid in (replica.metadata.uid, replica.spec.workload_uid)
+
+
+def save(draft: Draft, reservation: Reservation) -> None:
+    draft.write(keys.key_of(reservation), reservation)
+
+
+def claim_for(reservation: Reservation, replica: Replica, node: str) -> int | None:
+    """Which open claim this replica may consume on this node: its own,
+    or one for any of the owner's.
+    """
+    for index, claim in enumerate(reservation.status.claims):
+        if claim.node == node and not claim.consumed and claim.replica in ("", replica.name):
+            return index
+    return None
+
+
+def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
+    """Return one open claim to its node and tenant."""
+    if is_promise(reservation):
+        ledger = draft.ledger(NodeLedger, keys.node_ledger(claim.node))
+        if ledger is not None:
+            after = unpromised(ledger, reservation.metadata.uid)
+            draft.write(keys.node_ledger(claim.node), after)
+        return
+    if claim.node:
+        return_node(draft, claim.node, held_of(claim), reservation)
+    spec = reservation.spec
+    if spec.quota:
+        refund_tenant(
+            draft, reservation.namespace, spec.capacity_class, claim.charge, spec.priority_class
+        )
+
+
+def consumed(reservation: Reservation, index: int) -> Reservation:
+    """The reservation after one claim became a binding;
+    with the last one it has served its purpose.
+    """
+    claims = list(reservation.status.claims)
+    claims[index] = msgspec.structs.replace(claims[index], consumed=True)
+    done = all(claim.consumed for claim in claims)
+    status = msgspec.structs.replace(
+        reservation.status,
+        claims=tuple(claims),
+        phase=ReservationPhase.CONSUMED if done else reservation.status.phase,
+    )
+    return msgspec.structs.replace(reservation, status=status)
+
+
+def drop_claims(
+    draft: Draft,
+    context: Context,
+    namespace: str,
+    name: str,
+    replica: Replica | None,
+    reason: str,
+) -> Reservation | None:
+    """Give back what a reservation still holds, all of it or only what it holds for one replica.
+
+    A reservation that is gone or has ended holds nothing, so there is nothing to do and nothing to
+    refuse.
+    """
+    reservation = draft.object(Reservation, namespace, name)
+    if reservation is None or reservation.status.phase not in ACTIVE:
+        return None
+    if replica is not None and not held_for(reservation, replica):
+        return None
+    draft.load(*(keys.node_ledger(c.node) for c in reservation.status.claims if c.node))
+    rest = []
+    for claim in reservation.status.claims:
+        mine = replica is None or claim.replica == replica.name
+        if claim.consumed or not mine:
+            rest.append(claim)
+        else:
+            give_back(draft, reservation, claim)
+    still_open = any(not claim.consumed for claim in rest)
+    status = msgspec.structs.replace(
+        reservation.status,
+        claims=tuple(rest),
+        phase=reservation.status.phase if still_open else ReservationPhase.RELEASED,
+        reason=clipped(reason),
+    )
+    after = msgspec.structs.replace(reservation, status=status)
+    save(draft, after)
+    return after

@@ -1,0 +1,450 @@
+"""Holding capacity ahead of a bind: for one replica, for a gang, for recovery.
+
+There is at most one active reservation per owner and intent; a scheduler that crashed after
+reserving finds its own again by that name and never makes a second one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.authority_table import age_refusal
+from holdfast.commit.component_preconditions import grounds_refusal
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft, for_each
+from holdfast.commit.leases import for_former_holder, term_refusal
+from holdfast.commit.ledgers.charges import budget_of, capacity_class
+from holdfast.commit.lifecycle.bind import (
+    fit_on,
+    life_refusal,
+    load_for_place,
+    node_for,
+    place_refusal,
+)
+from holdfast.commit.lifecycle.reservations import (
+    ACTIVE,
+    add_claim,
+    distant_refusal,
+    drop_claims,
+    give_back,
+    held_for,
+    is_over,
+    open_reservation,
+    overdue_refusal,
+    replica_owner,
+    reservation_name,
+    save,
+)
+from holdfast.commit.lifecycle.transitions import actor_for, current, moved
+from holdfast.commit.objects.admission import invalid
+from holdfast.commit.operations import (
+    Replayed,
+    digest,
+    past_key,
+    recall,
+    recall_past,
+    remember_past,
+    remembered,
+)
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import (
+    Claim,
+    Intent,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+    ReservationSpec,
+)
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import Actor, State
+from holdfast.model.placement.fit import Held, judge_held
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_named, kind_of_struct
+from holdfast.model.requests import CommitGang, DropReservation, HoldCapacity, Reserve, Unreserve
+from holdfast.model.validation import validate
+
+
+def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Replayed | Refusal:
+    """Pending to Reserved: the place is charged at once and given back at the deadline."""
+    load_for_place(draft, request.target, request.node, request.term.scope)
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if isinstance(replica, Refusal):
+        return for_former_holder(draft, context, request.term, replica)
+    if not isinstance(replica, Replica):
+        return replica
+    actor = actor_for(context, replica, State.RESERVED)
+    if isinstance(actor, Refusal):
+        return actor
+    ledger = node_for(draft, request.node, request.node_uid)
+    if isinstance(ledger, Refusal):
+        return ledger
+    refusal = (
+        term_refusal(draft, context, request.term)
+        or age_refusal(request, request.snapshot_age_ms)
+        or _intent_refusal(request.intent)
+        or life_refusal(draft, replica)
+        or place_refusal(draft, replica, request.node, ledger)
+    )
+    if refusal is not None:
+        return refusal
+    held = fit_on(request.node, ledger, replica, request.devices)
+    if isinstance(held, Refusal):
+        return held
+    reservation = _reservation_for(draft, context, request, replica)
+    if isinstance(reservation, Refusal):
+        return reservation
+    grown = add_claim(draft, context, reservation, _claim(request.node, replica, held), ledger)
+    if isinstance(grown, Refusal):
+        return grown
+    save(draft, grown)
+    return moved(
+        draft,
+        context,
+        replica,
+        State.RESERVED,
+        reason="Reserved",
+        evidence=f"reservation {grown.name} on {request.node}, its ledger as of revision "
+        f"{draft.base(keys.node_ledger(request.node))}",
+        operation=request.operation,
+        mark=mark,
+        reservation=grown.name,
+    )
+
+
+def _claim(node: str, replica: Replica, held: Held) -> Claim:
+    return Claim(
+        node=node, replica=replica.name, charge=held.charge, devices=held.devices, ports=held.ports
+    )
+
+
+def _reservation_for(
+    draft: Draft, context: Context, request: Reserve, replica: Replica
+) -> Reservation | Refusal:
+    """The gang's open reservation to add to, or a new one for this replica alone."""
+    of = capacity_class(draft, replica.spec.template.priority_class)
+    if not request.gang:
+        spec = ReservationSpec(
+            owner=replica_owner(replica),
+            intent=request.intent,
+            deadline=request.deadline,
+            capacity_class=of,
+            priority_class=budget_of(replica.spec.template.priority_class),
+        )
+        name = reservation_name(replica.name, request.intent)
+        return open_reservation(draft, context, replica.namespace, name, spec, request.term.epoch)
+    gang = draft.object(Reservation, replica.namespace, request.gang)
+    if gang is None or gang.status.phase is not ReservationPhase.HELD:
+        return Refusal(Reason.RESERVATION_MISSING, f"gang reservation {request.gang} is not open")
+    if gang.spec.owner.uid != replica.spec.workload_uid:
+        return Refusal(
+            Reason.PROTECTED_CAPACITY, f"gang {gang.name} belongs to {gang.spec.owner.name}"
+        )
+    return overdue_refusal(context, gang) or gang
+
+
+def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | Replayed | Refusal:
+    """Reserved to Pending: after a conflict by the scheduler, past the deadline by repair."""
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    actor = actor_for(context, replica, State.PENDING)
+    if isinstance(actor, Refusal):
+        return actor
+    refusal = term_refusal(draft, context, request.term)
+    if refusal is not None:
+        return refusal
+    name = replica.status.reservation
+    if actor is Actor.REPAIR:
+        held = draft.object(Reservation, replica.namespace, name)
+        if held is not None and not is_over(context, held):
+            return Refusal(Reason.NOT_ALLOWED, f"reservation {name} has not reached its deadline")
+    drop_claims(draft, context, replica.namespace, name, replica, request.reason)
+    return moved(
+        draft,
+        context,
+        replica,
+        State.PENDING,
+        reason=request.reason,
+        evidence=f"reservation {name} given back",
+        operation=request.operation,
+        mark=mark,
+        reservation="",
+    )
+
+
+def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation | Replayed | Refusal:
+    """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
+    if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD, Actor.RESERVES):
+        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
+    refusal = (
+        term_refusal(draft, context, request.term)
+        or grounds_refusal(draft, context, request)
+        or _intent_refusal(request.intent)
+    )
+    if refusal is not None:
+        return refusal
+    mark = digest(request)
+    name = reservation_name(request.owner.name, request.intent)
+    kind = kind_of_struct(Reservation)
+    draft.load(keys.object_key(kind, request.namespace, name), past_key(context, request.operation))
+    old = draft.object(Reservation, request.namespace, name)
+    done = recall(old.metadata, request.operation, mark) if old is not None else None
+    done = done or recall_past(draft, context, request.operation, mark)
+    if done is not None:
+        return done
+    owner = _owner(draft, request.namespace, request.owner)
+    if isinstance(owner, Refusal):
+        return owner
+    spec = ReservationSpec(
+        owner=request.owner,
+        intent=request.intent,
+        deadline=request.deadline,
+        capacity_class=capacity_class(draft, owner.spec.template.priority_class),
+        priority_class=budget_of(owner.spec.template.priority_class),
+        min_available=request.min_available,
+    )
+    claims = request.claims
+    made: Reservation | Refusal
+    if old is not None and _is_own_recovery(context, old, spec):
+        distant = distant_refusal(context, spec.deadline)
+        if distant is not None:
+            return distant
+        made, claims = _kept(draft, old, spec, claims)
+    else:
+        made = open_reservation(draft, context, request.namespace, name, spec, request.term.epoch)
+    draft.load(*(keys.node_ledger(claim.node) for claim in claims if claim.node))
+    for claim in claims:
+        if isinstance(made, Refusal):
+            return made
+        made = _held_on(draft, context, made, claim, owner)
+    if isinstance(made, Refusal):
+        return made
+    errors = validate(made)
+    if errors:
+        return invalid(made, errors)
+    made = remembered(draft, context, made, request.operation, mark)
+    # Also apart from it: what was dropped since then must not be held once more.
+    remember_past(draft, context, made, request.operation, mark)
+    save(draft, made)
+    return made
+
+
+def _is_own_recovery(context: Context, old: Reservation, spec: ReservationSpec) -> bool:
+    """Whether this is a recovery lane that the caller holds for the same owner already."""
+    return (
+        context.is_actor(Actor.RESERVES)
+        and spec.intent is Intent.RECOVERY
+        and old.status.phase in ACTIVE
+        and old.status.by == context.identity.name
+        and old.spec.owner.uid == spec.owner.uid
+    )
+
+
+def _kept(
+    draft: Draft, old: Reservation, spec: ReservationSpec, claims: tuple[Claim, ...]
+) -> tuple[Reservation, tuple[Claim, ...]]:
+    """What stays of a recovery lane, and what has yet to be held. The rest is given back.
+
+    All in one transaction: a place that is moved is never without a lane in between, and a deadline
+    that passed meanwhile has not been acted on.
+    """
+    wanted, kept = list(claims), []
+    # What counts elsewhere from now on is charged anew.
+    paid, pays = ((it.capacity_class, it.priority_class) for it in (old.spec, spec))
+    same = paid == pays
+    draft.load(*(keys.node_ledger(it.node) for it in old.status.claims if it.node))
+    for claim in old.status.claims:
+        if claim.consumed:
+            continue
+        if claim in wanted and same:
+            wanted.remove(claim)
+            kept.append(claim)
+        else:
+            give_back(draft, old, claim)
+    spec = msgspec.structs.replace(spec, deadline=max(spec.deadline, old.spec.deadline))
+    moved_on = spec != old.spec
+    metadata = msgspec.structs.replace(
+        old.metadata, generation=old.metadata.generation + int(moved_on)
+    )
+    status = msgspec.structs.replace(old.status, claims=tuple(kept))
+    return msgspec.structs.replace(old, metadata=metadata, spec=spec, status=status), tuple(wanted)
+
+
+def _owner(draft: Draft, namespace: str, owner: ReservationOwner) -> Workload | Replica | Refusal:
+    """The very owner, which is read and so compared: nothing is held for one that is gone."""
+    found: Workload | Replica | None
+    if owner.kind == "Workload":
+        found = draft.object(Workload, namespace, owner.name)
+    elif owner.kind == "Replica":
+        found = draft.object(Replica, namespace, owner.name)
+    else:
+        return Refusal(Reason.INVALID, f"owner.kind: {owner.kind}: must be Workload or Replica")
+    if found is None or found.metadata.uid != owner.uid:
+        return Refusal(Reason.MISSING, f"{owner.kind} {owner.name} of uid {owner.uid} is gone")
+    if found.metadata.deletion_timestamp is not None:
+        return Refusal(Reason.TERMINATING, f"{owner.kind} {owner.name} is being deleted")
+    return found
+
+
+def _held_on(
+    draft: Draft,
+    context: Context,
+    reservation: Reservation,
+    claim: Claim,
+    owner: Workload | Replica,
+) -> Reservation | Refusal:
+    """Add one claim that names its charge and devices itself,
+    judged by the same rules as a bind.
+    """
+    refusal = _stated_refusal(claim)
+    if refusal is not None:
+        return refusal
+    if not claim.node:
+        return add_claim(draft, context, reservation, claim, None)
+    ledger = draft.ledger(NodeLedger, keys.node_ledger(claim.node))
+    if ledger is None:
+        return Refusal(Reason.NODE_MISSING, f"node {claim.node} is not registered")
+    held = Held(charge=claim.charge, devices=claim.devices, ports=claim.ports)
+    refusal = place_refusal(draft, owner, claim.node, ledger) or judge_held(ledger, held)
+    if refusal is not None:
+        return refusal
+    return add_claim(draft, context, reservation, claim, ledger)
+
+
+def _stated_refusal(claim: Claim) -> Refusal | None:
+    """Whether a claim can be given back as it is stated: otherwise it would leak, or mint."""
+    if claim.consumed or any(units < 0 for units in claim.charge.values()):
+        why = "a claim states what it takes: nothing negative, and nothing consumed"
+        return Refusal(Reason.INVALID, why)
+    if not claim.node and (claim.devices or claim.ports):
+        return Refusal(Reason.INVALID, "devices and ports are held on a node")
+    return None
+
+
+def _intent_refusal(intent: Intent) -> Refusal | None:
+    """A preemption only promises a place that others hold; what is charged here is held."""
+    if intent is not Intent.PREEMPTION:
+        return None
+    return Refusal(Reason.INVALID, "a preemption stops its victims, by a request of its own")
+
+
+def commit_gang(
+    draft: Draft, context: Context, request: CommitGang
+) -> Reservation | Replayed | Refusal:
+    """One write lets all members be bound. Before it none of them can be."""
+    mark = digest(request)
+    gang = _named(draft, request.namespace, request.reservation, request.uid)
+    if isinstance(gang, Refusal):
+        return gang
+    done = recall(gang.metadata, request.operation, mark)
+    if done is not None:
+        return done
+    if not context.is_actor(Actor.SCHEDULER):
+        return Refusal(Reason.NOT_OWNER, "only a scheduler commits a gang")
+    refusal = term_refusal(draft, context, request.term) or overdue_refusal(context, gang)
+    if refusal is not None:
+        return refusal
+    if gang.spec.intent is not Intent.GANG or gang.status.phase is not ReservationPhase.HELD:
+        return Refusal(Reason.WRONG_STATE, f"{gang.name} is not a gang that waits to be committed")
+    if len(gang.status.claims) < gang.spec.min_available:
+        return Refusal(
+            Reason.GANG_INCOMPLETE,
+            f"{len(gang.status.claims)} of {gang.spec.min_available} members have a place",
+        )
+    status = msgspec.structs.replace(gang.status, phase=ReservationPhase.COMMITTED)
+    after = msgspec.structs.replace(gang, status=status)
+    after = remembered(draft, context, after, request.operation, mark)
+    save(draft, after)
+    return after
+
+
+def drop(
+    draft: Draft, context: Context, request: DropReservation
+) -> Reservation | Replayed | Refusal:
+    """Release a reservation: by whoever made it,
+    or by repair past its deadline or without its owner.
+    """
+    mark = digest(request)
+    found = _named(draft, request.namespace, request.reservation, request.uid)
+    if isinstance(found, Refusal):
+        return found
+    done = recall(found.metadata, request.operation, mark)
+    if done is not None:
+        return done
+    refusal = term_refusal(draft, context, request.term) or drop_refusal(draft, context, found)
+    if refusal is not None:
+        return refusal
+    after = dropped(draft, context, found, request.reason)
+    if after is None:
+        return Refusal(Reason.RESERVATION_MISSING, f"reservation {found.name} has ended already")
+    if isinstance(after, Refusal):
+        return after
+    after = remembered(draft, context, after, request.operation, mark)
+    save(draft, after)
+    return after
+
+
+def dropped(
+    draft: Draft, context: Context, found: Reservation, reason: str
+) -> Reservation | Refusal | None:
+    """Give back all that a reservation still holds.
+
+    Whoever is Reserved by it is Pending again, by the same transaction: otherwise it would wait
+    for a place that nobody holds for it.
+    """
+    if found.status.phase not in ACTIVE:
+        return None
+    names = [claim.replica for claim in found.status.claims if claim.replica and not claim.consumed]
+    for replica in for_each(names, lambda name: draft.object(Replica, found.namespace, name)):
+        if replica is None or replica.status.reservation != found.name:
+            continue
+        if replica.status.state is not State.RESERVED or not held_for(found, replica):
+            continue
+        actor = actor_for(context, replica, State.PENDING)
+        if isinstance(actor, Refusal):
+            return actor
+        evidence = f"reservation {found.name} given back"
+        moved(
+            draft,
+            context,
+            replica,
+            State.PENDING,
+            reason=reason,
+            evidence=evidence,
+            reservation="",
+        )
+    return drop_claims(draft, context, found.namespace, found.name, None, reason)
+
+
+def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal | None:
+    """Whether what a reservation holds may be taken from it now, by this caller."""
+    if context.identity.name == found.status.by:
+        return None
+    if not context.is_actor(Actor.REPAIR, Actor.GARBAGE):
+        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} did not make {found.name}")
+    if is_over(context, found) or _ownerless(draft, found):
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED, f"reservation {found.name} has an owner and time left: it is no leak"
+    )
+
+
+def _ownerless(draft: Draft, found: Reservation) -> bool:
+    """Whether the owner is gone, which is read here and so compared: a leak is proven,
+    not guessed.
+    """
+    owner = found.spec.owner
+    key = keys.object_key(kind_named(owner.kind), found.namespace, owner.name)
+    obj = draft.read(key)
+    return obj is None or obj.metadata.uid != owner.uid
+
+
+def _named(draft: Draft, namespace: str, name: str, uid: str) -> Reservation | Refusal:
+    found = draft.object(Reservation, namespace, name)
+    if found is None or found.metadata.uid != uid:
+        return Refusal(Reason.RESERVATION_MISSING, f"reservation {name} is not there any more")
+    return found

@@ -1,0 +1,304 @@
+"""Moving a replica along its lifecycle: the law, the record, and what each move has to prove.
+
+Every transition of every replica passes `guard` (is it the replica that was seen, may this
+identity make this move) and `moved` (write down who, when, on which revision and on what
+evidence).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.access.visibility import missing_replica
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.commit.ledgers.charges import release_binding
+from holdfast.commit.ledgers.derived_records import erase, write_replica
+from holdfast.commit.lifecycle.replica_birth import uncounted
+from holdfast.commit.lifecycle.reservations import drop_claims, reservation_name
+from holdfast.commit.lifecycle.transition_proofs import is_out_of_reach, proof_refusal
+from holdfast.commit.objects.request_form import COUNT_MAX, clipped
+from holdfast.commit.operations import Replayed, digest, recall, remembered
+from holdfast.model import keys
+from holdfast.model.installations import adopts, keeps, proves_stop, ran_on, traced
+from holdfast.model.kinds.replica import Replica, TransitionRecord
+from holdfast.model.kinds.reservation import Intent
+from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Move, Target
+
+# Released with its deletion asked for, the object itself goes too; this finalizer holds it until
+# then.
+RELEASE_FINALIZER = "holdfast.dev/release"
+
+
+def find(draft: Draft, target: Target) -> Replica | Refusal:
+    """The very replica that is meant, whatever its state is now."""
+    replica = draft.object(Replica, target.namespace, target.name)
+    if replica is None:
+        return missing_replica(target)
+    if replica.metadata.uid != target.uid:
+        return Refusal(
+            Reason.STALE_REPLICA,
+            f"replica {target.namespace}/{target.name} is another one by now",
+            {"uid": replica.metadata.uid},
+        )
+    return replica
+
+
+def as_seen(target: Target, replica: Replica) -> Refusal | None:
+    """Whether the replica still stands where the caller saw it."""
+    if replica.status.transition_number == target.number:
+        return None
+    return Refusal(
+        Reason.STALE_REPLICA,
+        f"replica {target.namespace}/{target.name} is {replica.status.state.value} at transition "
+        f"{replica.status.transition_number}, the request rests on {target.number}",
+        {
+            "state": replica.status.state.value,
+            "number": str(replica.status.transition_number),
+            "expected": str(target.number),
+        },
+    )
+
+
+def current(
+    draft: Draft, target: Target, operation: str, mark: str
+) -> Replica | Replayed | Refusal:
+    """The replica as the caller saw it, or the word that this was done before, or a refusal."""
+    replica = find(draft, target)
+    if isinstance(replica, Refusal):
+        return replica
+    return recall(replica.metadata, operation, mark) or as_seen(target, replica) or replica
+
+
+def actor_for(
+    context: Context,
+    replica: Replica,
+    to: State,
+    incarnation: int | None = None,
+    installation: str = "",
+) -> Actor | Refusal:
+    """As whom the caller may make this move, or the refusal that names who may."""
+    source = replica.status.state
+    for actor in context.actors():
+        if transition(source, to, actor) is None:
+            continue
+        if actor is Actor.AGENT:
+            refusal = agent_refusal(context, replica, to, incarnation, installation)
+            if refusal is not None:
+                return refusal
+        return actor
+    allowed = owners(source, to)
+    if not allowed:
+        return Refusal(
+            Reason.WRONG_STATE,
+            f"replica {replica.name} is {source.value}; it cannot become {to.value}",
+            {"state": source.value, "to": to.value},
+        )
+    return Refusal(
+        Reason.NOT_OWNER,
+        f"{context.identity.name} may not move {replica.name} from {source.value} to {to.value}; "
+        f"only {', '.join(allowed)} may",
+        {"owners": ",".join(allowed)},
+    )
+
+
+def agent_refusal(
+    context: Context,
+    replica: Replica,
+    to: State,
+    incarnation: int | None,
+    installation: str = "",
+) -> Refusal | None:
+    """An agent speaks for replicas bound to its own node, in the life they were bound in.
+
+    Afterwards it may still prove that such work has stopped, as far as it can know that.
+    """
+    binding = replica.status.binding
+    if binding is None or context.identity.node != binding.node:
+        return Refusal(
+            Reason.NOT_OWNER, f"{context.identity.name} is not the agent of {replica.name}'s node"
+        )
+    if to is State.RELEASED:
+        return _stop_refusal(replica, incarnation, installation)
+    if adopts(replica, incarnation, installation):
+        return None
+    ended = to is State.FAILED and keeps(replica) and bool(installation)
+    if ended and ran_on(binding, installation):
+        return None
+    if incarnation != binding.node_incarnation:
+        return Refusal(
+            Reason.STALE_INCARNATION,
+            f"replica {replica.name} belongs to incarnation {binding.node_incarnation} of "
+            f"{binding.node}, the agent speaks as {incarnation}",
+            {"incarnation": str(binding.node_incarnation)},
+        )
+    return None
+
+
+def _stop_refusal(replica: Replica, incarnation: int | None, installation: str) -> Refusal | None:
+    """Whether this agent can know that nothing of the replica runs any more."""
+    binding = replica.status.binding
+    if binding is None or proves_stop(replica, incarnation, installation):
+        return None
+    if keeps(replica) and not ran_on(binding, installation):
+        return Refusal(
+            Reason.NOT_OWNER,
+            f"replica {replica.name} runs on when it is cut off, and was bound to installation "
+            f"{binding.installation or 'unknown'} of node {binding.node}: only that one, or an "
+            "operator's word, proves that it has stopped",
+            {"installation": binding.installation},
+        )
+    return Refusal(
+        Reason.STALE_INCARNATION,
+        f"replica {replica.name} belongs to incarnation {binding.node_incarnation} of "
+        f"{binding.node}, the agent speaks as {incarnation}",
+        {"incarnation": str(binding.node_incarnation)},
+    )
+
+
+def moved(
+    draft: Draft,
+    context: Context,
+    replica: Replica,
+    to: State,
+    *,
+    reason: str,
+    evidence: str,
+    operation: str = "",
+    mark: str = "",
+    **changes: object,
+) -> Replica:
+    """Write the replica in its new state, with the record of this step.
+
+    `changes` are other status fields.
+    """
+    status = replica.status
+    record = TransitionRecord(
+        from_state=status.state,
+        to=to,
+        by=context.identity.name,
+        at=context.at,
+        revision=draft.base(keys.key_of(replica)),
+        reason=clipped(reason),
+        evidence=clipped(evidence),
+    )
+    by_agent = context.identity.node is not None
+    new_status = msgspec.structs.replace(
+        status,
+        conditions=traced(replica, to, status.conditions, context.at, by_agent=by_agent),
+        state=to,
+        transition_number=status.transition_number + 1,
+        transitions=(*status.transitions, record)[-context.settings.transitions_kept :],
+        **changes,
+    )
+    moved = msgspec.structs.replace(replica, status=new_status)
+    after = remembered(draft, context, moved, operation, mark)
+    metadata = after.metadata
+    is_dying = metadata.deletion_timestamp is not None
+    if to is State.RELEASED and is_dying and not uncounted(draft, replica):
+        # Its deletion was asked for and nothing holds it any more.
+        rest = tuple(f for f in metadata.finalizers if f != RELEASE_FINALIZER)
+        if not rest:
+            erase(draft, context, after)
+            return after
+        after = msgspec.structs.replace(
+            after, metadata=msgspec.structs.replace(metadata, finalizers=rest)
+        )
+    write_replica(draft, after)
+    return after
+
+
+def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | Refusal:
+    """Any transition that has no request of its own."""
+    mark = digest(request)
+    replica = current(draft, request.target, request.operation, mark)
+    if not isinstance(replica, Replica):
+        return replica
+    if request.to in _OWN_REQUEST:
+        return Refusal(Reason.NOT_ALLOWED, f"a move to {request.to.value} has a request of its own")
+    actor = actor_for(context, replica, request.to, request.incarnation, request.installation)
+    if isinstance(actor, Refusal):
+        return actor
+    refusal = proof_refusal(draft, context, replica, request, actor)
+    if refusal is not None:
+        return refusal
+    changes = _changes(replica, request)
+    binding = replica.status.binding
+    if binding is not None and adopts(replica, request.incarnation, request.installation):
+        # From here on it belongs to the life that found it.
+        later = msgspec.structs.replace(binding, node_incarnation=request.incarnation)
+        changes["binding"] = later
+    if request.to is State.RELEASED:
+        _give_back(draft, context, replica, request.reason)
+    return moved(
+        draft,
+        context,
+        replica,
+        request.to,
+        reason=request.reason or request.to.value,
+        evidence=f"{request.word.strip()} (an operator's word)"
+        if actor is Actor.OPERATOR
+        else request.evidence,
+        operation=request.operation,
+        mark=mark,
+        **changes,
+    )
+
+
+def given_up(
+    draft: Draft, context: Context, replica: Replica, operation: str, mark: str
+) -> Replica | None:
+    """The replica after an operator's word that it is gone, if that word counts in its state.
+
+    Work that ends when it is cut off is released by the fence; only of work that runs on nobody
+    else can ever say that it has stopped when its machine is destroyed.
+    """
+    word = {"reason": "OperatorsWord", "evidence": f"forced by {context.identity.name}"}
+    is_final = keeps(replica) and is_out_of_reach(draft, replica)
+    if replica.status.state is State.UNKNOWN:
+        if not is_final:
+            return moved(
+                draft, context, replica, State.FAILED, operation=operation, mark=mark, **word
+            )
+        replica = moved(draft, context, replica, State.FAILED, **word)
+    if not is_final or transition(replica.status.state, State.RELEASED, Actor.OPERATOR) is None:
+        return None
+    _give_back(draft, context, replica, word["reason"])
+    return moved(draft, context, replica, State.RELEASED, operation=operation, mark=mark, **word)
+
+
+def _give_back(draft: Draft, context: Context, replica: Replica, reason: str) -> None:
+    """A released replica holds nothing any more:
+    neither its binding's share nor a reserved place.
+    """
+    binding = replica.status.binding
+    if binding is not None:
+        release_binding(draft, replica, binding)
+        return
+    promise = reservation_name(replica.name, Intent.PREEMPTION)
+    for name in (replica.status.reservation, promise):
+        if name:
+            drop_claims(draft, context, replica.namespace, name, replica, reason)
+
+
+# These take or give back more than the replica itself, so they have requests of their own.
+_OWN_REQUEST = (State.RESERVED, State.BOUND, State.PENDING)
+
+
+def _changes(replica: Replica, request: Move) -> dict[str, object]:
+    changes: dict[str, object] = {}
+    process, before = request.process, replica.status.process
+    # The count is the commit's, so that no agent can lose or forge one.
+    if request.to is State.RUNNING and replica.status.state is State.RUNNING:
+        # A restart in place.
+        restarts = min(before.restarts + 1, COUNT_MAX)
+        changes["process"] = msgspec.structs.replace(process or before, restarts=restarts)
+    elif process is not None:
+        changes["process"] = msgspec.structs.replace(process, restarts=before.restarts)
+    if request.to is State.RUNNING:
+        changes["stage"] = Stage.STARTING
+    if request.to is not State.PENDING and replica.status.pending is not None:
+        changes["pending"] = None
+    return changes

@@ -1,0 +1,1 @@
+"""Ordinary verbs on objects: admission, defaults, preconditions, writes, deletion."""

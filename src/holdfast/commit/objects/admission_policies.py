@@ -1,0 +1,108 @@
+"""Asks operators' own policies of what people write in a tenant, inside the transaction.
+
+`admission` asks after the policies that are built in. Both policies, that of the tenant and that of
+all tenants, are records that the transaction compares: whoever changes one at the same moment makes
+the write be judged again. The same for all servers, and no service has to be reached for it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft, for_each
+from holdfast.model import keys
+from holdfast.model.access.admission_rules import RESOURCES, Finding, findings
+from holdfast.model.access.identity import acts_as
+from holdfast.model.encoding.wire import encode
+from holdfast.model.kinds.admissionpolicy import (
+    AdmissionPolicy,
+    FailureMode,
+    PolicyAction,
+    PolicyOperation,
+)
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of, kind_of_struct
+
+FINDINGS_MAX = 64
+
+
+def policy_keys(obj: Object) -> tuple[str, ...]:
+    """The records that a write of this object asks, so that they are loaded with all others."""
+    if kind_of(obj).plural not in RESOURCES or obj.namespace in ("", SYSTEM_NAMESPACE):
+        return ()
+    kind = kind_of_struct(AdmissionPolicy)
+    return tuple(keys.object_key(kind, "", name) for name in (SYSTEM_NAMESPACE, obj.namespace))
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What is worth knowing of an object that is let in: for its writer, and for the record."""
+
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def judge(
+    draft: Draft, context: Context, obj: Object, old: Object | None, *, is_new: bool = True
+) -> Judged | Refusal:
+    """The first rule that denies it, or what the others say.
+
+    A change that asks for nothing new may leave as they are the fields of a rule that the object
+    breaks already; it may break no other rule.
+    """
+    resource = kind_of(obj).plural
+    is_theirs = obj.namespace not in ("", SYSTEM_NAMESPACE) and resource in RESOURCES
+    if not is_theirs or Actor.USER not in acts_as(context.identity):
+        return Judged()
+    operation = PolicyOperation.CREATE if old is None else PolicyOperation.UPDATE
+    warnings, notes = list[str](), list[str]()
+    document = before = None
+    names = (SYSTEM_NAMESPACE, obj.namespace)
+    policies = for_each(names, lambda name: draft.object(AdmissionPolicy, "", name))
+    for name, policy in zip(names, policies, strict=True):
+        if policy is None or not policy.spec.rules:
+            continue
+        document = document or msgspec.json.decode(encode(obj))
+        if old is not None and not is_new:
+            before = before or msgspec.json.decode(encode(old))
+        for finding in findings(policy, resource, operation, document, before):
+            if _denies(finding, policy.spec.failure):
+                return _refusal(finding, name)
+            said = warnings if _warns(finding) else notes
+            if len(said) < FINDINGS_MAX:
+                said.append(_sentence(finding, name))
+    return Judged(tuple(warnings), tuple(notes))
+
+
+def _denies(finding: Finding, failure: FailureMode) -> bool:
+    if not finding.is_judged:
+        return failure is FailureMode.CLOSED
+    return finding.rule.action is PolicyAction.DENY
+
+
+def _warns(finding: Finding) -> bool:
+    return finding.is_judged and finding.rule.action is PolicyAction.WARN
+
+
+def _scope(policy: str) -> str:
+    return "cluster" if policy == SYSTEM_NAMESPACE else f"Tenant {policy}"
+
+
+def _sentence(finding: Finding, policy: str) -> str:
+    at = ": ".join(it for it in (finding.field, finding.value, finding.why) if it)
+    more = f"; {finding.rule.message}" if finding.rule.message else ""
+    return f"{at}{more} (rule {finding.rule.name} of AdmissionPolicy {policy})"
+
+
+def _refusal(finding: Finding, policy: str) -> Refusal:
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        _sentence(finding, policy),
+        {
+            "field": finding.field,
+            "policy": f"{policy}/{finding.rule.name}",
+            "scope": _scope(policy),
+        },
+    )

@@ -1,0 +1,259 @@
+"""What an accepted request did, for the audit: who, what, which fields, why.
+
+`authority.py` asks for it when a draft is accepted and writes the answers of a whole group under
+one key, in the group's own transaction (`model/audit/records.py`). So nothing is ever accepted
+without being written down, and nothing is written down that was not accepted. The key is
+overwritten by the next group: the store's history holds each, until the scribe has read it.
+
+No value of an object gets into it, so no secret can: only names of fields, and what the request
+says of its own reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.dispatch import Decided
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.access.identity import SYSTEM_PREFIX, Identity
+from holdfast.model.audit.records import Mutation
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.replica import Replica, ReplicaStatus
+from holdfast.model.meta import Object
+from holdfast.model.requests import Bind, ForgetOperations, RenewLease
+
+# Of one object so many changed fields are named, and so many others that were changed with it.
+FIELDS_MAX = 24
+OTHERS_RECORDED_MAX = 32
+# Of the groups of the author, those of the system stand first: they give the widest rights, and
+# no list of other groups pushes them out of the record.
+GROUPS_RECORDED_MAX = 32
+# So many characters of names are in one list of a record.
+LIST_CHARS_MAX = 4_000
+FIELD_DEPTH_MAX = 3
+# A reason is for people to read. It is longer on the object itself, where there is one.
+REASON_MAX = 256
+# What the commit counts and remembers by itself with every change says nothing about the change.
+_BOOKKEEPING = frozenset(
+    {
+        "metadata.operations",
+        "metadata.managedFields",
+        "metadata.generation",
+        "status.transitions",
+        "status.transitionNumber",
+    }
+)
+# A bind writes the replica, and the ledgers of its node and its tenant.
+_BIND_WRITES = 3
+_BIND_FIELDS = ("status.state", "status.stage", "status.binding")
+# Where requests say why.
+_REASONS = ("cause", "word", "reason", "evidence")
+
+
+class _Form(msgspec.Struct, frozen=True):
+    """What requests of one type have to say of themselves, found out once for each type."""
+
+    verb: str
+    reasons: tuple[str, ...]
+    is_about_replica: bool
+    has_operation: bool
+    has_subresource: bool
+    has_force: bool
+
+
+@cache
+def _form(request: type[msgspec.Struct]) -> _Form:
+    fields = request.__struct_fields__
+    return _Form(
+        verb=request.__name__,
+        reasons=tuple(field for field in _REASONS if field in fields),
+        is_about_replica="target" in fields,
+        has_operation="operation" in fields,
+        has_subresource="subresource" in fields,
+        has_force="force" in fields,
+    )
+
+
+def mutation(draft: Draft, identity: Identity, request: Any, decided: Decided) -> Mutation | None:
+    """What to write down of an accepted request; nothing if it changed nothing.
+
+    A renewal is not written down: it says that a holder is still there, many times a minute and
+    for each controller. The record of the takeover says how many there were.
+    """
+    writes = draft.writes
+    if not writes or type(request) is RenewLease or _only_remembers(request, writes):
+        return None
+    if type(request) is Bind and len(writes) <= _BIND_WRITES:
+        return _bound(identity, request)
+    sort: type[msgspec.Struct] = type(request)
+    form = _form(sort)
+    main, others = _told_apart(writes, decided)
+    old, new = draft.before(main), writes[main]
+    if form.is_about_replica and type(new) is Replica:
+        # Most requests are of this sort, and change the status alone.
+        fields = _changed_status(old, new)
+    else:
+        fields = changed_fields(old, new)
+    known = new if new is not None else old
+    plural, namespace, name, uid = _named(main, known)
+    return Mutation(
+        who=identity.name,
+        groups=named_groups(identity),
+        verb=form.verb,
+        kind=plural,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        change="created" if old is None else "deleted" if new is None else "",
+        subresource=request.subresource if form.has_subresource else "",
+        fields=fields,
+        more=others,
+        reason=_reason(request, form.reasons) if form.reasons else "",
+        forced=form.has_force and request.force,
+        renewals=old.spec.renewals if type(old) is Lease else 0,
+        operation=request.operation if form.has_operation else "",
+    )
+
+
+def _only_remembers(request: Any, writes: dict[str, Any]) -> bool:
+    """Whether all that was written is that this operation was accepted."""
+    if len(writes) > 1 or type(request) is ForgetOperations:
+        return False
+    return next(iter(writes)).startswith(keys.OPERATIONS)
+
+
+def _bound(identity: Identity, request: Bind) -> Mutation:
+    """What every bind without a reservation does; thousands of them come in a second."""
+    target = request.target
+    return Mutation(
+        who=identity.name,
+        groups=named_groups(identity),
+        verb="Bind",
+        kind="replicas",
+        namespace=target.namespace,
+        name=target.name,
+        uid=target.uid,
+        fields=_BIND_FIELDS,
+        operation=request.operation,
+    )
+
+
+def named_groups(identity: Identity) -> tuple[str, ...]:
+    """The groups that the record names."""
+    groups = identity.groups
+    if len(groups) > GROUPS_RECORDED_MAX or sum(map(len, groups)) > LIST_CHARS_MAX:
+        groups = tuple(sorted(groups, key=lambda it: not it.startswith(SYSTEM_PREFIX)))
+        return _bounded(groups, GROUPS_RECORDED_MAX)
+    return groups
+
+
+def _told_apart(writes: dict[str, Any], decided: Decided) -> tuple[str, tuple[str, ...]]:
+    """The key that the request is about, and the other objects that it changed.
+
+    It is about its answer, or about the first object that it wrote.
+    """
+    answer = decided.objects[0] if decided.objects else writes
+    main, others = "", []
+    for key, value in writes.items():
+        if value is answer:
+            main = key
+        elif key.startswith(keys.OBJECTS):
+            others.append(key)
+    if not main:
+        gone = keys.key_of(decided.objects[0]) if decided.objects else ""
+        main = gone if gone in others else others[0] if others else next(iter(writes))
+        others = [key for key in others if key != main]
+    if not others:
+        return main, ()
+    return main, _bounded([key[len(keys.OBJECTS) :] for key in others], OTHERS_RECORDED_MAX)
+
+
+def _bounded(names: Sequence[str], most: int) -> tuple[str, ...]:
+    """The first names, few enough and short enough together: a record must not grow with what its
+    author makes up.
+    """
+    kept, chars = 0, 0
+    for name in names[:most]:
+        chars += len(name)
+        if chars > LIST_CHARS_MAX:
+            break
+        kept += 1
+    return tuple(names[:kept])
+
+
+def _named(key: str, value: Any) -> tuple[str, str, str, str]:
+    """Plural, namespace, name and uid."""
+    if isinstance(value, Object):
+        metadata = value.metadata
+        plural = key[len(keys.OBJECTS) : key.index("/", len(keys.OBJECTS))]
+        return plural, metadata.namespace, metadata.name, metadata.uid
+    # A ledger, or operations that are forgotten.
+    sort, _, rest = key.partition("/")
+    return sort, "", rest, ""
+
+
+def _reason(request: Any, fields: tuple[str, ...]) -> str:
+    said = [getattr(request, field) for field in fields]
+    text = ": ".join([str(part) for part in said if part])
+    return text if len(text) <= REASON_MAX else f"{text[: REASON_MAX - 3]}..."
+
+
+# Which fields are others now --------------------------------------------------------------------
+
+
+def changed_fields(old: Any, new: Any) -> tuple[str, ...]:
+    """The paths of the fields that differ. Of what is new or gone it goes without saying."""
+    if type(old) is not type(new) or not isinstance(new, msgspec.Struct):
+        return ()
+    found: list[str] = []
+    _differ(old, new, "", FIELD_DEPTH_MAX, found)
+    if len(found) > FIELDS_MAX:
+        found[FIELDS_MAX - 1 :] = [f"and {len(found) - FIELDS_MAX + 1} more"]
+    return tuple(found)
+
+
+def _differ(
+    old: msgspec.Struct, new: msgspec.Struct, path: str, depth: int, found: list[str]
+) -> None:
+    # Most fields are the very same objects before and after, which is quickly seen.
+    pairs = zip(msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True)
+    for name, (before, after) in zip(_names(type(new)), pairs, strict=True):
+        if before is after or before == after:
+            continue
+        where = f"{path}{name}"
+        same_sort = type(before) is type(after) and isinstance(after, msgspec.Struct)
+        if depth > 1 and same_sort:
+            _differ(before, after, f"{where}.", depth - 1, found)
+        elif where not in _BOOKKEEPING:
+            found.append(where)
+
+
+def _changed_status(old: Any, new: Replica) -> tuple[str, ...]:
+    """The same for what changes nothing but the status of a replica."""
+    if type(old) is not Replica:
+        return ()
+    before, after = msgspec.structs.astuple(old.status), msgspec.structs.astuple(new.status)
+    return tuple(
+        [
+            where
+            for place, where in _STATUS
+            if before[place] is not after[place] and before[place] != after[place]
+        ]
+    )
+
+
+@cache
+def _names(struct: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(struct))
+
+
+_STATUS = tuple(
+    (place, f"status.{name}")
+    for place, name in enumerate(_names(ReplicaStatus))
+    if f"status.{name}" not in _BOOKKEEPING
+)

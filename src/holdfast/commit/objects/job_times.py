@@ -1,0 +1,144 @@
+"""The birth of a run of a cron job, the one workload that a controller makes.
+
+The cron job is read, and so compared, and the moment that the run is for is written to its status
+by the same transaction. So there is one run for each moment at most: however many controllers
+believe that it is theirs to start, whatever became of the first run since, and wherever clocks
+have been set meanwhile, as far back as moments are remembered. A run for a moment that is still to
+come was started by a calendar that was ahead; it keeps no other run from being started.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model import keys
+from holdfast.model.jobs import (
+    DEADLINE_EXCEEDED,
+    cron_of,
+    finished,
+    last_run,
+    remember_run,
+    run_spec,
+    scheduled_at,
+)
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import Actor
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+
+
+def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:
+    """Whether this run may be born. If so, its cron job says from now on that it was."""
+    if not isinstance(run, Workload):
+        return _no(run, Reason.NOT_OWNER, "only runs of cron jobs are made so")
+    owner = cron_of(run)
+    cron = draft.object(Workload, run.namespace, owner.name) if owner is not None else None
+    if owner is None or cron is None or cron.metadata.uid != owner.uid:
+        return _no(run, Reason.MISSING, "its cron job is gone")
+    if cron.spec.type is not WorkloadType.CRON or cron.spec.cron is None:
+        return _no(run, Reason.NOT_OWNER, f"{cron.name} is no cron job")
+    if cron.metadata.deletion_timestamp is not None:
+        return _no(run, Reason.TERMINATING, f"cron job {cron.name} is being deleted")
+    if cron.spec.cron.suspend:
+        return _no(run, Reason.WRONG_STATE, f"cron job {cron.name} is suspended")
+    if run.spec != run_spec(cron.spec):
+        return _no(run, Reason.STALE_OBJECT, f"cron job {cron.name} wants something else by now")
+    scheduled = scheduled_at(cron.name, run.name)
+    if scheduled is None:
+        return _no(run, Reason.NOT_ALLOWED, "its name must be <cron job>-<minutes since 1970>")
+    refusal = _time_refusal(context, cron, run, scheduled)
+    if refusal is None:
+        recent = remember_run(cron.status.cron, scheduled)
+        status = msgspec.structs.replace(
+            cron.status.cron, last_schedule=scheduled, recent_schedules=recent
+        )
+        whole = msgspec.structs.replace(cron.status, cron=status)
+        draft.write(keys.key_of(cron), msgspec.structs.replace(cron, status=whole))
+    return refusal
+
+
+def _time_refusal(
+    context: Context, cron: Workload, run: Workload, scheduled: datetime
+) -> Refusal | None:
+    now = context.at + timedelta(milliseconds=context.settings.skew_ms)
+    # A controller whose clock is ahead would start runs before their time.
+    if scheduled > now:
+        return _no(run, Reason.WRONG_STATE, f"it is not {scheduled.isoformat()} yet")
+    last = last_run(cron.status.cron, now)
+    if (last is not None and scheduled <= last) or scheduled in cron.status.cron.recent_schedules:
+        text = f"cron job {cron.name} has already started its run for {scheduled.isoformat()}"
+        return _no(run, Reason.EXISTS, text)
+    made = cron.metadata.creation_timestamp
+    if made is not None and scheduled < made - timedelta(minutes=1) and made <= now:
+        text = f"cron job {cron.name} was not there at {scheduled.isoformat()} yet"
+        return _no(run, Reason.WRONG_STATE, text)
+    return None
+
+
+def _no(run: Object, reason: Reason, why: str) -> Refusal:
+    return Refusal(reason, f"{type(run).__name__} {run.name}: {why}", {"name": run.name})
+
+
+# The times of a job: its deadline and its time to live, by the authority's clock.
+#
+# controller:workload says when a job has ended, and removes one that is over for long enough. Its
+# calendar is its own and may be wrong; what rests on time is therefore judged again here, and the
+# end of a job carries the authority's stamp.
+
+
+def end_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
+    """Whether a job is said to have missed a deadline that has not come yet."""
+    if not isinstance(old, Workload) or not isinstance(new, Workload):
+        return None
+    ends = finished(new) if finished(old) is None else None
+    begun, within_s = old.metadata.creation_timestamp, old.spec.job.deadline_seconds
+    if ends is None or ends.reason != DEADLINE_EXCEEDED or begun is None:
+        return None
+    if within_s is not None and context.age_ms(begun) >= within_s * 1_000:
+        return None
+    return Refusal(
+        Reason.WRONG_STATE,
+        f"job {old.name} has time left: spec.job.deadlineSeconds counts from its creation, by the "
+        "clock of the servers",
+        {"name": old.name},
+    )
+
+
+def ended(context: Context, old: Object, new: Object) -> Object:
+    """The job with the authority's stamp on its end, if it ends with this change."""
+    if not isinstance(old, Workload) or not isinstance(new, Workload):
+        return new
+    ends = finished(new) if finished(old) is None else None
+    if ends is None:
+        return new
+    stamped = msgspec.structs.replace(ends, last_transition_time=context.at)
+    status = msgspec.structs.replace(
+        new.status,
+        conditions=tuple(stamped if it is ends else it for it in new.status.conditions),
+        job=msgspec.structs.replace(new.status.job, completion_time=context.at),
+    )
+    return msgspec.structs.replace(new, status=status)
+
+
+def life_refusal(context: Context, obj: Object) -> Refusal | None:
+    """Whether controller:workload would remove a job that people may still want to look at.
+
+    Runs of a cron job are its own; of all others only the time to live ends one.
+    """
+    if not isinstance(obj, Workload) or not context.is_actor(Actor.WORKLOAD):
+        return None
+    if cron_of(obj) is not None:
+        return None
+    over, ttl_s = finished(obj), obj.spec.job.ttl_seconds_after_finished
+    since = over.last_transition_time if over is not None else None
+    if since is not None and ttl_s is not None and context.age_ms(since) >= ttl_s * 1_000:
+        return None
+    return Refusal(
+        Reason.NOT_ALLOWED,
+        f"workload {obj.name} is not over for as long as spec.job.ttlSecondsAfterFinished says",
+        {"name": obj.name},
+    )

@@ -1,0 +1,147 @@
+"""What admission gives an object unasked: who asked for it and when, when it ends, what is set
+aside for work that does not state it, and how urgent recovery is.
+
+`admission` asks for the first two before it validates and for the third afterwards, `policy` for
+the last before it judges; each change is recorded on the object.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.commit.access.revocation import completed
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft
+from holdfast.model.access.credential_life import latest_end
+from holdfast.model.kinds.access import Revocation, Token, TokenPurpose
+from holdfast.model.kinds.override import Override
+from holdfast.model.kinds.template import Resources
+from holdfast.model.kinds.tenant import PriorityClass, Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.meta import Object, Quantity
+from holdfast.model.quantity import Resource, demand
+
+# Work that must come back when a region is lost is of this class unless it names another.
+CRITICAL = "critical"
+
+
+class Shaped(msgspec.Struct, frozen=True):
+    """The object after policy, with what was changed and what is worth knowing."""
+
+    object: Object
+    changes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def signed(context: Context, obj: Object, old: Object | None) -> Shaped:
+    """The object with who asked for it and when, where that is part of it.
+
+    Who asked for an override is who was authenticated then, whatever the file says or leaves out.
+    This comes before validation, which lets nobody change that name.
+    """
+    if isinstance(obj, Revocation):
+        return Shaped(*completed(context, obj))
+    if isinstance(obj, Token):
+        return _ending(context, obj, old)
+    if not isinstance(obj, Override):
+        return Shaped(obj)
+    asked = old.spec.requester if isinstance(old, Override) else context.identity.name
+    if obj.spec.requester == asked:
+        return Shaped(obj)
+    spec = msgspec.structs.replace(obj.spec, requester=asked)
+    return Shaped(msgspec.structs.replace(obj, spec=spec), (f"spec.requester set to {asked}",))
+
+
+def _ending(context: Context, obj: Token, old: Object | None) -> Shaped:
+    """The token with an end that the plane allows.
+
+    A token that has an end keeps it, also when it is written again from a file that names none;
+    validation lets nobody put it off. A join token without one is refused there: whoever makes it
+    must say for how long it is needed.
+    """
+    expires = obj.spec.expires
+    if isinstance(old, Token) and old.spec.expires is not None:
+        return Shaped(_with_end(obj, old.spec.expires) if expires is None else obj)
+    if expires is None and obj.spec.purpose is TokenPurpose.JOIN:
+        return Shaped(obj)
+    created = old.metadata.creation_timestamp if old is not None else None
+    latest = latest_end(obj, created or context.at, context.settings.token_life_ms)
+    if expires is not None and expires <= latest:
+        return Shaped(obj)
+    said = f"spec.expires set to {latest.isoformat()}, the longest life that this plane allows"
+    return Shaped(_with_end(obj, latest), (said,), (said,))
+
+
+def _with_end(obj: Token, expires: datetime) -> Token:
+    return msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, expires=expires))
+
+
+def minimum_of(context: Context, tenant: Tenant, resource: Resource) -> tuple[Quantity, str]:
+    """What must be set aside for each replica at least, and who says so."""
+    own, plane = tenant.spec.minimum, context.settings.minimum_resources
+    return _ruled(own, plane, tenant, resource)
+
+
+def _ruled(
+    own: Resources, plane: Resources, tenant: Tenant, resource: Resource
+) -> tuple[Quantity, str]:
+    amount: Quantity = getattr(own, resource.value)
+    if demand(resource, amount):
+        return amount, f"Tenant {tenant.name}"
+    return getattr(plane, resource.value), "the plane"
+
+
+def set_aside(draft: Draft, context: Context, obj: Workload) -> tuple[Workload, tuple[str, ...]]:
+    """Work that does not state what it needs gets its tenant's defaults, or else the plane's.
+
+    Without them it would be charged nothing, so that any number of replicas fits on any node.
+    """
+    tenant = draft.object(Tenant, "", obj.namespace)
+    if tenant is None:
+        return obj, ()
+    template, given, changes = obj.spec.template, {}, []
+    for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
+        if demand(resource, getattr(template.resources, resource.value)):
+            continue
+        amount, whose = _default_of(context, tenant, resource)
+        limit: Quantity = getattr(template.limits, resource.value)
+        if 0 < demand(resource, limit) < demand(resource, amount):
+            amount, whose = limit, f"spec.template.limits.{resource.value}"
+        if demand(resource, amount):
+            given[resource.value] = amount
+            changes.append(
+                f"spec.template.resources.{resource.value} set to {amount} by {whose}, because "
+                "the work does not state it"
+            )
+    if not given:
+        return obj, ()
+    resources = msgspec.structs.replace(template.resources, **given)
+    template = msgspec.structs.replace(template, resources=resources)
+    spec = msgspec.structs.replace(obj.spec, template=template)
+    return msgspec.structs.replace(obj, spec=spec), tuple(changes)
+
+
+def _default_of(context: Context, tenant: Tenant, resource: Resource) -> tuple[Quantity, str]:
+    """What work gets that states nothing: never less than it would have to state."""
+    plane = context.settings.default_resources
+    default = _ruled(tenant.spec.defaults, plane, tenant, resource)
+    minimum = minimum_of(context, tenant, resource)
+    return max(minimum, default, key=lambda it: demand(resource, it[0]))
+
+
+def critical(draft: Draft, obj: Workload) -> tuple[Workload, tuple[str, ...], tuple[str, ...]]:
+    """Recovery work is critical. Returns it with what was changed, or why nothing was."""
+    template = obj.spec.template
+    if obj.spec.recovery is None or not obj.spec.recovery.eligible or template.priority_class:
+        return obj, (), ()
+    if draft.object(PriorityClass, "", CRITICAL) is None:
+        hint = f"spec.recovery: there is no priority class {CRITICAL!r} to recover with"
+        return obj, (), (hint,)
+    template = msgspec.structs.replace(template, priority_class=CRITICAL)
+    spec = msgspec.structs.replace(obj.spec, template=template)
+    change = (
+        f"spec.template.priorityClass set to {CRITICAL}, because spec.recovery asks for recovery"
+    )
+    return msgspec.structs.replace(obj, spec=spec), (change,), ()

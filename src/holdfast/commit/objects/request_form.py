@@ -1,0 +1,158 @@
+"""The form of a request: whether its parts can become keys and records at all.
+
+`decide` asks this before anything is read. Objects are validated later, by admission; here it is
+about what a request itself carries: names that become keys, numbers and moments that are written
+down. A name with a slash would be the key of another object, and a number out of range would be a
+record that nobody can read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from holdfast.model.access.identity import Identity
+from holdfast.model.kinds.reservation import Claim, ReservationOwner
+from holdfast.model.meta import INT_MAX, Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Bind, Target, Term
+
+# The longest name there is, that of a node or an event.
+NAME_MAX = 253
+OPERATION_ID_MAX = 253
+COUNT_MAX = 1_000_000
+# More field managers than an object can ever have.
+MANAGERS_MAX = 128
+SECONDS_MAX = 315_360_000
+# What is written down as reason or evidence is for people; the last transitions stay on an object
+# for good, so none of them may be a novel.
+SENTENCE_MAX = 1_024
+
+Rule = Callable[[Any], str]
+
+
+def clipped(text: str) -> str:
+    """A sentence as it is written down: what is too long ends in dots."""
+    return text if len(text) <= SENTENCE_MAX else f"{text[: SENTENCE_MAX - 3]}..."
+
+
+def _name(text: str) -> str:
+    if len(text) <= NAME_MAX and "/" not in text and text.isprintable():
+        return ""
+    return f"must be a name: printable, without a slash, at most {NAME_MAX} characters"
+
+
+def _operation(text: str) -> str:
+    if len(text) <= OPERATION_ID_MAX and text.isprintable():
+        return ""
+    return f"must be printable, at most {OPERATION_ID_MAX} characters"
+
+
+def _operations(names: tuple[str, ...]) -> str:
+    """Each with its caller in front of it."""
+    return "" if all(name.isprintable() for name in names) else "must be printable"
+
+
+def _within(most: int) -> Rule:
+    def rule(number: int | None) -> str:
+        if number is None or 0 <= number <= most:
+            return ""
+        return f"must be from 0 to {most}"
+
+    return rule
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None or at.tzinfo is not None else "must have a time zone"
+
+
+def _target(target: Target) -> str:
+    return _name(target.namespace) or _name(target.name)
+
+
+def _targets(targets: tuple[Target, ...]) -> str:
+    return next((rule for rule in map(_target, targets) if rule), "")
+
+
+def _term(term: Term | None) -> str:
+    return "" if term is None else _operation(term.scope)
+
+
+def _object(obj: Object) -> str:
+    # The server keeps these itself; what a client sends of them is looked at and mostly dropped.
+    if len(obj.metadata.managed_fields) > MANAGERS_MAX:
+        return f"metadata.managedFields must have at most {MANAGERS_MAX} entries"
+    return _name(obj.namespace) or _name(obj.name)
+
+
+def _owner(owner: ReservationOwner) -> str:
+    return _name(owner.name)
+
+
+def _claims(claims: tuple[Claim, ...]) -> str:
+    return next((rule for claim in claims if (rule := _name(claim.node))), "")
+
+
+def _binds(binds: tuple[Bind, ...]) -> str:
+    return next((rule for bind in binds if (rule := broken_rule(bind))), "")
+
+
+def _node(node: str | Object) -> str:
+    return _object(node) if isinstance(node, Object) else _name(node)
+
+
+# By the name of the field, which has the same meaning in every request.
+RULES: dict[str, Rule] = {
+    "target": _target,
+    "victims": _targets,
+    "term": _term,
+    "scope": _operation,
+    "object": _object,
+    "owner": _owner,
+    "claims": _claims,
+    "binds": _binds,
+    "node": _node,
+    "namespace": _name,
+    "name": _name,
+    "reservation": _name,
+    "gang": _name,
+    "policy": _name,
+    "operation": _operation,
+    "operations": _operations,
+    "deadline": _moment,
+    "snapshot_revision": _within(INT_MAX),
+    "snapshot_age_ms": _within(INT_MAX),
+    "duration_ms": _within(INT_MAX),
+    "waited_ms": _within(INT_MAX),
+    "min_available": _within(COUNT_MAX),
+    "grace_seconds": _within(SECONDS_MAX),
+}
+
+
+@cache
+def _rules_of(struct: type[msgspec.Struct]) -> tuple[tuple[str, Rule], ...]:
+    """The rules that concern requests of this type, in the order of its fields."""
+    return tuple((field, RULES[field]) for field in struct.__struct_fields__ if field in RULES)
+
+
+def broken_rule(request: msgspec.Struct) -> str:
+    """The first rule of form that the request breaks, with its field, or nothing."""
+    for field, rule in _rules_of(type(request)):
+        broken = rule(getattr(request, field))
+        if broken:
+            return f"{field}: {broken}"
+    return ""
+
+
+def form_refusal(identity: Identity, request: Any) -> Refusal | None:
+    """Whether the request can be looked at at all."""
+    if _operation(identity.name):
+        return Refusal(Reason.UNAUTHENTICATED, "nobody has such a name")
+    broken = broken_rule(request)
+    if not broken:
+        return None
+    return Refusal(Reason.INVALID, broken, {"field": broken.partition(":")[0]})

@@ -1,0 +1,407 @@
+"""Objects through the ordinary verbs: create, update, patch.
+
+These run admission, keep what belongs to the server in the metadata, count generations, remember
+operations and write what mirrors the object. A write that changes nothing is not written, so its
+version does not move. Deleting is in `removal.py`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.access.authorize import identity_refusal, verb_refusal
+from holdfast.commit.access.visibility import known
+from holdfast.commit.apply.server_side import updated
+from holdfast.commit.apply.shapes import shape_of, tree_of
+from holdfast.commit.component_preconditions import grounds_refusal
+from holdfast.commit.context import Context
+from holdfast.commit.draft import Draft, NotLoaded
+from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME
+from holdfast.commit.ledgers.derived_records import reflect
+from holdfast.commit.ledgers.leaks import only_disowns
+from holdfast.commit.lifecycle.replica_birth import birth_refusal, born, places_key, predecessor
+from holdfast.commit.objects.admission import Admission, admit, invalid
+from holdfast.commit.objects.admission_policies import policy_keys
+from holdfast.commit.objects.deletion import (
+    FINALIZERS,
+    finalizers_refusal,
+    finish,
+    letting_go_refusal,
+    only_lets_go,
+    still_held,
+)
+from holdfast.commit.objects.field_writers import (
+    claim_refusal,
+    is_maker,
+    shared_with_people,
+    status_refusal,
+)
+from holdfast.commit.objects.job_times import end_refusal, ended, run_refusal
+from holdfast.commit.objects.preconditions import (
+    states_a_version,
+    version_refusal,
+    versioned_refusal,
+)
+from holdfast.commit.operations import (
+    Replayed,
+    digest,
+    past_key,
+    recall,
+    recall_past,
+    recall_unversioned,
+    remember_past,
+    remember_unversioned,
+    remembered,
+)
+from holdfast.model import keys
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.meta import ManagedFields, Object, ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import Kind, kind_of, kind_of_struct
+from holdfast.model.requests import Create, Update
+from holdfast.model.validation import validate_status, validate_update
+
+STATUS = "status"
+SCALE = "scale"
+# A generated name gets so many random characters, as in Kubernetes.
+SUFFIX_LENGTH = 5
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Written(msgspec.Struct, frozen=True):
+    """An object as it will be, with what is worth knowing about it."""
+
+    object: Object
+    warnings: tuple[str, ...] = ()
+    created: bool = False
+
+
+Outcome = Written | Replayed | Refusal
+
+
+def create(draft: Draft, context: Context, request: Create) -> Outcome:
+    """A new object."""
+    kind = kind_of(request.object)
+    refusal = door(draft, context, "create", kind, request.object.namespace)
+    refusal = (
+        refusal or grounds_refusal(draft, context, request) or versioned_refusal(request.object)
+    )
+    if refusal is not None:
+        return refusal
+    mark = digest(request)
+    named = _named(context, request.object)
+    _suppose_absent(draft, context, named, request.operation)
+    try:
+        return _create(draft, context, named, request, mark)
+    except NotLoaded:
+        # Rare, so only now is it worth naming all that a birth reads. This draft is dropped.
+        _load_for_birth(draft, named)
+        raise
+
+
+def _create(draft: Draft, context: Context, named: Object, request: Create, mark: str) -> Outcome:
+    if not isinstance(named, Replica):
+        past = recall_past(draft, context, request.operation, mark)
+        if past is not None:
+            return past
+    there: Object | None = draft.read(keys.key_of(named))
+    if there is not None:
+        return recall(there.metadata, request.operation, mark) or _exists(there)
+    return create_named(draft, context, named, request, mark)
+
+
+def _suppose_absent(draft: Draft, context: Context, obj: Object, operation: str) -> None:
+    """Of what a new object brings into being nothing is there yet; that need not be read."""
+    draft.suppose_absent(keys.key_of(obj))
+    if operation and not isinstance(obj, Replica):
+        draft.suppose_absent(past_key(context, operation))
+    if isinstance(obj, Workload):
+        draft.suppose_absent(keys.disruption_ledger(obj.namespace, obj.name))
+    if isinstance(obj, Replica):
+        draft.suppose_absent(places_key(obj))
+
+
+def _load_for_birth(draft: Draft, obj: Object) -> None:
+    """Ask at once for what admission and the ledgers will read.
+
+    A decision that is interrupted for each record in turn is made, and validated, once for each.
+    """
+    kind, tenant = kind_of(obj), obj.namespace
+    wanted = [keys.key_of(obj)]
+    if kind.namespaced:
+        wanted += [
+            keys.object_key(kind_of_struct(Tenant), "", tenant),
+            keys.object_key(kind_of_struct(Quota), tenant, QUOTA_NAME),
+            keys.objects_ledger(tenant),
+            *policy_keys(obj),
+        ]
+    if isinstance(obj, Workload | Replica):
+        workload = obj.spec.workload if isinstance(obj, Replica) else obj.name
+        priority = obj.spec.template.priority_class or PRIORITY_NAME
+        wanted += [
+            keys.object_key(kind_of_struct(Workload), tenant, workload),
+            keys.disruption_ledger(tenant, workload),
+            keys.object_key(kind_of_struct(PriorityClass), "", priority),
+        ]
+    if isinstance(obj, Replica) and obj.spec.incarnation > 0:
+        wanted += [keys.object_key(kind, tenant, predecessor(obj.spec))]
+    draft.load(*wanted)
+
+
+def door(
+    draft: Draft,
+    context: Context,
+    verb: str,
+    kind: Kind,
+    namespace: str,
+    subresource: str = "",
+    name: str = "",
+) -> Refusal | None:
+    """Who may not even ask learns nothing: not that an object exists, nor what is in it."""
+    refusal = identity_refusal(context) or verb_refusal(
+        draft, context, verb, kind, namespace, subresource, name
+    )
+    if refusal is not None:
+        return refusal
+    has = {"": True, STATUS: kind.status, SCALE: kind.scale}
+    if has.get(subresource):
+        return None
+    what = f"{kind.plural}/{subresource}"
+    return Refusal(Reason.MISSING, f"there is no resource {what}", {"resource": what})
+
+
+def _exists(there: Object) -> Refusal:
+    kind = kind_of(there)
+    return Refusal(
+        Reason.EXISTS,
+        f"{kind.plural} {there.name!r} already exists",
+        {"name": there.name, "uid": there.metadata.uid},
+    )
+
+
+def _named(context: Context, obj: Object) -> Object:
+    """The object with its final name, in the namespace or without, as its kind has it."""
+    metadata = obj.metadata
+    if metadata.name or not metadata.generate_name:
+        return obj
+    letters = [
+        _SUFFIX_LETTERS[int(context.rng.random() * len(_SUFFIX_LETTERS))]
+        for _ in range(SUFFIX_LENGTH)
+    ]
+    name = metadata.generate_name[: 63 - SUFFIX_LENGTH] + "".join(letters)
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, name=name))
+
+
+def create_named(
+    draft: Draft, context: Context, obj: Object, request: Create, mark: str, result: str = ""
+) -> Outcome:
+    """A new object whose name is known to be free. `result` is remembered with the operation."""
+    admission = Admission(object=_bare(obj))
+    refusal = admit(draft, context, admission) or finalizers_refusal(None, admission.object)
+    if refusal is not None:
+        return refusal
+    fresh = _fresh(context, admission.object)
+    if is_maker(context, fresh):
+        refusal = run_refusal(draft, context, fresh)
+        if refusal is not None:
+            return refusal
+    if isinstance(fresh, Replica):
+        refusal = birth_refusal(draft, fresh)
+        if refusal is not None:
+            return refusal
+        fresh = born(draft, context, fresh)
+    fresh = _managed(context, None, fresh, request.manager, "")
+    if not isinstance(fresh, Replica):
+        # The object remembers it as well, but not for longer than it lives: one that is deleted
+        # must not come back by a copy of the request that made it. Of replicas the places say it.
+        remember_past(draft, context, fresh, request.operation, mark, result)
+    fresh = remembered(draft, context, fresh, request.operation, mark, result)
+    refusal = reflect(draft, context, None, fresh)
+    if refusal is not None:
+        return refusal
+    draft.write(keys.key_of(fresh), fresh)
+    return Written(fresh, tuple(admission.warnings), created=True)
+
+
+def _bare(obj: Object) -> Object:
+    """The object without what only the server sets; a client's word on these is ignored."""
+    metadata = obj.metadata
+    kept = ObjectMeta(
+        name=metadata.name,
+        generate_name=metadata.generate_name,
+        namespace=metadata.namespace if kind_of(obj).namespaced else "",
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+        owner_references=metadata.owner_references,
+        finalizers=metadata.finalizers,
+    )
+    bare = msgspec.structs.replace(obj, metadata=kept)
+    if hasattr(bare, STATUS):
+        bare = msgspec.structs.replace(bare, status=type(obj.status)())  # type: ignore[attr-defined]
+    return bare
+
+
+def _fresh(context: Context, obj: Object) -> Object:
+    own = FINALIZERS.get(type(obj), ())
+    metadata = msgspec.structs.replace(
+        obj.metadata,
+        uid=context.new_uid(),
+        generation=1,
+        creation_timestamp=context.at,
+        finalizers=tuple(dict.fromkeys((*own, *obj.metadata.finalizers))),
+    )
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+def update(draft: Draft, context: Context, request: Update) -> Outcome:
+    """Replace an object's spec and metadata, or its status alone."""
+    given, part = request.object, request.subresource
+    refusal = door(draft, context, "update", kind_of(given), given.namespace, part, given.name)
+    refusal = refusal or grounds_refusal(draft, context, request)
+    if refusal is not None:
+        return refusal
+    mark = digest(request)
+    old: Object | None = known(context, draft.read(keys.key_of(given)))
+    if old is None:
+        return missing(kind_of(given), given.namespace, given.name)
+    is_versioned = states_a_version(given.metadata)
+    past = recall_change(draft, context, old, request.operation, mark, is_versioned=is_versioned)
+    if past is not None:
+        return past
+    refusal = version_refusal(draft, old, given.metadata)
+    if refusal is not None:
+        return refusal
+    wanted = still_held(context, old, merged(old, given, part))
+    written = rewrite(draft, context, old, wanted, request.manager, part, request.operation, mark)
+    if isinstance(written, Written) and not is_versioned:
+        remember_unversioned(draft, context, old, request.operation, mark)
+    return written
+
+
+def recall_change(
+    draft: Draft, context: Context, old: Object, operation: str, mark: str, *, is_versioned: bool
+) -> Replayed | Refusal | None:
+    """Whether this change was accepted before: of this object, or of one that had its name."""
+    past = recall(old.metadata, operation, mark)
+    if past is not None or is_versioned:
+        return past
+    return recall_unversioned(draft, context, keys.key_of(old), operation, mark)
+
+
+def missing(kind: Kind, namespace: str, name: str) -> Refusal:
+    where = f"{namespace}/{name}" if namespace else name
+    return Refusal(Reason.MISSING, f"{kind.plural} {where!r} not found", {"name": name})
+
+
+def merged(old: Object, given: Object, subresource: str) -> Object:
+    """What the caller may mean to change: the status or the number alone, or all but the status."""
+    if subresource == STATUS:
+        return msgspec.structs.replace(old, status=given.status)  # type: ignore[attr-defined]
+    if subresource == SCALE and isinstance(old, Workload) and isinstance(given, Workload):
+        spec = msgspec.structs.replace(old.spec, replicas=given.spec.replicas)
+        return msgspec.structs.replace(old, spec=spec)
+    metadata = msgspec.structs.replace(
+        old.metadata,
+        labels=given.metadata.labels,
+        annotations=given.metadata.annotations,
+        owner_references=given.metadata.owner_references,
+        finalizers=given.metadata.finalizers,
+    )
+    merged = msgspec.structs.replace(given, metadata=metadata)
+    if hasattr(old, STATUS):
+        merged = msgspec.structs.replace(merged, status=old.status)  # type: ignore[attr-defined]
+    return merged
+
+
+def rewrite(
+    draft: Draft,
+    context: Context,
+    old: Object,
+    new: Object,
+    manager: str,
+    subresource: str,
+    operation: str,
+    mark: str,
+    fields: tuple[ManagedFields, ...] | None = None,
+) -> Outcome:
+    """Admit a changed object and write it, unless nothing changed after all."""
+    admission = Admission(object=new, old=old)
+    if subresource == STATUS:
+        admission = Admission(object=ended(context, old, new), old=old)
+        refusal = (
+            status_refusal(context, old, new)
+            or _status_invalid(old, new)
+            or end_refusal(context, old, new)
+        )
+    else:
+        refusal = (
+            letting_go_refusal(draft, context, old, new)
+            or finalizers_refusal(old, new)
+            or _admit_change(draft, context, admission)
+        )
+    if refusal is None and fields is not None and fields != old.metadata.managed_fields:
+        refusal = claim_refusal(context, old, status=subresource == STATUS)
+    if refusal is not None:
+        return refusal
+    after = _counted(old, admission.object)
+    if fields is None:
+        after = _managed(context, old, after, manager, subresource)
+    else:
+        metadata = msgspec.structs.replace(after.metadata, managed_fields=fields)
+        after = msgspec.structs.replace(after, metadata=metadata)
+    if after == old:
+        return Written(old, tuple(admission.warnings))
+    after = remembered(draft, context, after, operation, mark)
+    refusal = finish(draft, context, old, after)
+    if refusal is not None:
+        return refusal
+    return Written(after, tuple(admission.warnings))
+
+
+def _status_invalid(old: Object, new: Object) -> Refusal | None:
+    errors = (*validate_status(new), *validate_update(old, new))
+    return invalid(new, errors) if errors else None
+
+
+def _admit_change(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
+    """A change runs admission. One that changes nothing, or only lets go, has nothing to admit."""
+    old, new = admission.old, admission.object
+    if old is None or new == old or only_lets_go(context, old, new):
+        return None
+    if only_disowns(draft, context, old, new):
+        return None
+    return admit(draft, context, admission)
+
+
+def _counted(old: Object, new: Object) -> Object:
+    """The generation counts changes of what is wanted, not of metadata or status."""
+    fields = [f for f in type(new).__struct_fields__ if f not in ("metadata", STATUS)]
+    if all(getattr(old, field) == getattr(new, field) for field in fields):
+        return new
+    metadata = msgspec.structs.replace(new.metadata, generation=old.metadata.generation + 1)
+    return msgspec.structs.replace(new, metadata=metadata)
+
+
+def _managed(
+    context: Context, old: Object | None, new: Object, manager: str, subresource: str
+) -> Object:
+    """The object with its record of who set which fields brought up to date.
+
+    What only components write is not shared between managers: `writers.py` says who owns each of
+    its fields, so a record on each of thousands of replicas would say nothing.
+    """
+    if not shared_with_people(type(new)):
+        return new
+    fields = updated(
+        tree_of(old) if old is not None else None,
+        tree_of(new),
+        old.metadata.managed_fields if old is not None else (),
+        manager=manager or context.identity.name,
+        now=context.at,
+        shape=shape_of(type(new)),
+        subresource=subresource,
+    )
+    metadata = msgspec.structs.replace(new.metadata, managed_fields=fields)
+    return msgspec.structs.replace(new, metadata=metadata)

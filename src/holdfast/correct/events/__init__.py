@@ -1,0 +1,1 @@
+"""controller:events, and what it records."""

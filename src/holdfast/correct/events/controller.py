@@ -1,0 +1,213 @@
+"""controller:events: what happens, told to people in the shape that kubectl reads.
+
+It owns the events that bear its name. It reads what objects say of themselves (`happenings.py`),
+so that it can be away for a while and still tell; what is alike is one event with a count, and the
+event itself remembers how far it was told, so that nothing is counted twice, by nobody's memory.
+Once a minute it also scans for what should have ended by now (`repair_scans.py`).
+
+It comes last: at most a few events a second, of which warnings get the most; what is older than
+ten minutes is not told any more, and a tenant that has a thousand gets no new one.
+`controller:garbage` forgets events after an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import BY_NODE, Controller, Index, Plan, View
+from holdfast.correct.events.event_recorder import (
+    TOLD_ANNOTATION,
+    event_name,
+    event_of,
+    namespace_of,
+    sentence,
+)
+from holdfast.correct.events.event_sources import (
+    PHASES,
+    Happening,
+    of_node,
+    of_replica,
+    of_workload,
+    step_reason,
+)
+from holdfast.correct.events.overdue import GONE, Scans, is_overdue_soon
+from holdfast.correct.garbage.event_retention import EVENTS_PER_TENANT_MAX, TELL_WITHIN_MS, last_ms
+from holdfast.correct.pacing import Pace
+from holdfast.model.kinds.event import Event, EventType
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.meta import Object
+from holdfast.model.registry import kind_of
+from holdfast.model.requests import Create, Term, Update
+from holdfast.model.time import Instant, timestamp
+from holdfast.observe.cache import Change, Key
+
+TELLER = "controller:events"
+EVENTS_PER_S, EVENTS_BURST = 10, 60
+# So many of a burst are kept for warnings.
+WARNINGS_BURST = 30
+PACED_PAUSE_MS = 1_000
+COUNT_MAX = 1_000_000
+
+
+def _uid_of(event: Event) -> Iterable[str]:
+    return (event.involved_object.uid,)
+
+
+BY_UID = Index("events", "uid", _uid_of)
+
+
+class EventsController(Controller):
+    """See the module's docstring."""
+
+    name = "events"
+    follows = ("replicas", "workloads", "nodes", "events")
+    indexes = (BY_UID, BY_NODE)
+
+    def __init__(self) -> None:
+        self._pace = Pace(EVENTS_PER_S, EVENTS_BURST)
+        # How many events each namespace has, as of the last listing and the news since.
+        self._counts: dict[str, int] = {}
+        # What each node was last said to be, by uid: its event may be forgotten by now.
+        self._phases: dict[str, str] = {}
+        self._scans = Scans()
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """Only what brings something to tell: most news of an object do not."""
+        obj: Any = change.object
+        if isinstance(obj, Event):
+            return self._counted(obj, change)
+        before: Any = change.before
+        if change.after is None:
+            self._phases.pop(obj.metadata.uid, None)
+            return ()
+        if not _has_news(before, obj):
+            return ()
+        # On a node that is given up, some work waits for somebody's word.
+        is_given_up = isinstance(obj, Node) and obj.status.phase in GONE
+        work = view.found(BY_NODE, obj.name) if is_given_up else ()
+        return [_key(it) for it in (obj, *work)]
+
+    def _counted(self, event: Event, change: Change) -> Iterable[Key]:
+        more = int(change.before is None) - int(change.after is None)
+        self._counts[event.namespace] = self._counts.get(event.namespace, 0) + more
+        if event.source.component != TELLER or change.after is None:
+            return ()
+        about = event.involved_object
+        return ((about.namespace, f"{about.kind.lower()}s/{about.name}"),)
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        """All that has a warning to tell, or may be overdue. The rest is told when it happens."""
+        self._counts.clear()
+        for event in view.all("events"):
+            self._counts[event.namespace] = self._counts.get(event.namespace, 0) + 1
+        replicas = (it for it in view.all("replicas") if _warns(it) or is_overdue_soon(it))
+        nodes = (it for it in view.all("nodes") if it.status.phase is not NodePhase.READY)
+        return [_key(it) for them in (replicas, view.all("workloads"), nodes) for it in them]
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        plural, _, name = key[1].partition("/")
+        obj: Any = view.get(plural, key[0], name)
+        if obj is None:
+            return Plan()
+        if self._is_not_worth_it(obj, now):
+            return Plan()
+        since = timestamp(now.wall_ms - TELL_WITHIN_MS)
+        match obj:
+            case Replica():
+                happened = of_replica(obj, since)
+            case Workload():
+                happened = of_workload(obj, since)
+            case Node():
+                happened = self._phase(view, obj)
+        requests: list[Any] = []
+        for it in (*happened, *self._scans.of(view, obj, now)):
+            event: Event | None = view.get(
+                "events", namespace_of(obj), event_name(obj, TELLER, it.reason)
+            )
+            fresh = it.since(event.metadata.annotations.get(TOLD_ANNOTATION, "") if event else "")
+            if not fresh or not self._has_room(obj, event):
+                continue
+            if not self._pace.takes(now, 0 if it.warns else WARNINGS_BURST):
+                # Somebody may still need a warning; what went well is not worth a wait.
+                return Plan(tuple(requests), wake_after_ms=PACED_PAUSE_MS if it.warns else None)
+            requests.append(_written(obj, event, it, fresh, now))
+        return Plan(tuple(requests))
+
+    def _is_not_worth_it(self, obj: Object, now: Instant) -> bool:
+        """Whether only what went well could be told, and there is no room for that now.
+
+        Thousands of replicas may start within a second.
+        """
+        if not isinstance(obj, Replica) or _warns(obj) or is_overdue_soon(obj):
+            return False
+        return not self._pace.has(now, WARNINGS_BURST)
+
+    def _has_room(self, obj: Object, event: Event | None) -> bool:
+        """Whether its tenant may have one more event, if it takes one more."""
+        return event is not None or self._counts.get(namespace_of(obj), 0) < EVENTS_PER_TENANT_MAX
+
+    def _phase(self, view: View, node: Node) -> Iterable[Happening]:
+        """What a node is, if that is not what was said of it last. A first Ready is no news."""
+        uid, told = node.metadata.uid, tuple(PHASES.values())
+        said = [it for it in view.found(BY_UID, uid) if it.reason in told]
+        at_ms = 0
+        if said:
+            newest = max(said, key=last_ms)
+            self._phases[uid], at_ms = newest.reason, last_ms(newest)
+        happening = of_node(node)
+        if happening.reason == self._phases.get(uid, PHASES[NodePhase.READY]):
+            return ()
+        # It is said anew each time that something else was said before.
+        return (msgspec.structs.replace(happening, stamp=f"{happening.stamp}-after-{at_ms}"),)
+
+
+def _key(obj: Object) -> Key:
+    return obj.namespace, f"{kind_of(obj).plural}/{obj.name}"
+
+
+def _has_news(before: Any, after: Any) -> bool:
+    if isinstance(after, Replica):
+        if before is None:
+            return after.status.transition_number > 0 or after.status.pending is not None
+        was, now = before.status, after.status
+        same = (was.transition_number, was.pending) == (now.transition_number, now.pending)
+        return not same
+    if isinstance(after, Node):
+        return before is None or before.status.phase is not after.status.phase
+    return before is None or bool(before.status.conditions != after.status.conditions)
+
+
+def _warns(replica: Replica) -> bool:
+    status = replica.status
+    return status.pending is not None or (
+        bool(status.transitions) and step_reason(status.transitions[-1])[1]
+    )
+
+
+def _written(
+    obj: Object, event: Event | None, it: Happening, fresh: int, now: Instant
+) -> Create | Update:
+    """The event that tells it, or counts up. Its name, or its version, is used up by that."""
+    at = it.at if it.at is not None else timestamp(now.wall_ms)
+    if event is None:
+        return Create(
+            event_of(
+                obj, TELLER, it.reason, it.message, at, warns=it.warns, count=fresh, told=it.told
+            )
+        )
+    annotations = {**event.metadata.annotations, TOLD_ANNOTATION: it.told}
+    return Update(
+        msgspec.structs.replace(
+            event,
+            metadata=msgspec.structs.replace(event.metadata, annotations=annotations),
+            type=EventType.WARNING if it.warns else EventType.NORMAL,
+            message=sentence(it.message),
+            last_timestamp=max(at, event.first_timestamp or at),
+            count=min(event.count + fresh, COUNT_MAX),
+        )
+    )

@@ -1,0 +1,113 @@
+"""What should have ended by now and has not, told to whoever can end it.
+
+Part of controller:events. These are the scans for what no controller may mend by itself: the word
+of somebody else is missing. What can be mended is: ownerless children, expired reservations and
+tokens by controller:garbage; bindings on dead nodes and places held for too long by
+controller:repair; leases that nobody renews by the servers (`host/server/housekeeping.py`).
+
+    deletion waits for finalizers            StillHeld       whoever put them there
+    work that runs on, on a lost machine     WaitsForWord    an operator, by a forced deletion
+    status or conditions of an old spec      StatusBehind    whoever writes them
+    rollout past its deadline                its condition Progressing, by controller:rollout
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.correct.controller import View
+from holdfast.correct.events.event_sources import Happening
+from holdfast.model.jobs import finished
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import Object
+from holdfast.model.time import Instant, rfc3339, wall_ms
+
+# Work may take minutes to stop, and people's own finalizers longer.
+HELD_AFTER_MS = 600_000
+BEHIND_AFTER_MS = 300_000
+# So many workloads are remembered to be behind.
+BEHIND_MAX = 10_000
+
+_OUT = (State.UNKNOWN, State.FAILED, State.STOPPING, State.SUCCEEDED)
+GONE = (NodePhase.FENCED, NodePhase.LOST)
+# Whose word takes away which finalizer, for people who wonder.
+_HOLDERS = {
+    "holdfast.dev/replicas": "controller:workload, when all replicas are gone",
+    "holdfast.dev/release": "the agent of its node, or the fence",
+    "foregroundDeletion": "controller:garbage, when all dependents are gone",
+    "orphan": "controller:garbage, when all dependents are cut loose",
+}
+
+
+class Scans:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        # Since when a workload's status is behind its spec, by uid and generation.
+        self._behind_ms: dict[tuple[str, int], int] = {}
+
+    def of(self, view: View, obj: Object, now: Instant) -> Iterable[Happening]:
+        """What is overdue about an object."""
+        yield from _held(obj, now)
+        match obj:
+            case Replica():
+                yield from _waits_for_word(view, obj)
+            case Workload():
+                yield from self._behind(obj, now)
+
+    def _behind(self, workload: Workload, now: Instant) -> Iterable[Happening]:
+        metadata, status = workload.metadata, workload.status
+        key = metadata.uid, metadata.generation
+        # How a job ended stays as it was said, whatever is changed about the job afterwards.
+        over = finished(workload)
+        old = [
+            f"condition {it.type}"
+            for it in status.conditions
+            if 0 < it.observed_generation < metadata.generation and it is not over
+        ]
+        if status.observed_generation < metadata.generation:
+            old.insert(0, "status")
+        if not old or metadata.deletion_timestamp is not None:
+            self._behind_ms.pop(key, None)
+            return
+        if len(self._behind_ms) >= BEHIND_MAX:
+            self._behind_ms.clear()
+        since_ms = self._behind_ms.setdefault(key, now.monotonic_ms)
+        if now.monotonic_ms - since_ms < BEHIND_AFTER_MS:
+            return
+        said = f"{', '.join(old)} of an older spec than generation {metadata.generation}"
+        yield Happening("StatusBehind", said, True, stamp=f"generation-{metadata.generation}")
+
+
+def is_overdue_soon(obj: Object) -> bool:
+    """Whether an object has to be looked at again although nothing happens to it."""
+    return obj.metadata.deletion_timestamp is not None or isinstance(obj, Workload)
+
+
+def _held(obj: Object, now: Instant) -> Iterable[Happening]:
+    since = obj.metadata.deletion_timestamp
+    if since is None or now.wall_ms - wall_ms(since) < HELD_AFTER_MS:
+        return
+    held = [f"{it} ({_HOLDERS.get(it, 'whoever put it there')})" for it in obj.metadata.finalizers]
+    said = f"deletion was asked for at {rfc3339(wall_ms(since))} and waits for {', '.join(held)}"
+    yield Happening("StillHeld", said, True, stamp=since.isoformat())
+
+
+def _waits_for_word(view: View, replica: Replica) -> Iterable[Happening]:
+    """No fence proves the end of work that runs on; on a lost machine no agent does either."""
+    binding, state = replica.status.binding, replica.status.state
+    keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
+    if binding is None or not keeps or state not in _OUT:
+        return
+    node: Node | None = view.get("nodes", "", binding.node)
+    if node is None or node.status.phase not in GONE:
+        return
+    said = (
+        f"runs on when cut off, and node {node.name} is {node.status.phase.value}: once you know "
+        f"that it has stopped, kubectl delete replica {replica.name} --force --grace-period=0"
+    )
+    yield Happening("WaitsForWord", said, True, stamp=f"{node.status.phase.value}-{node.name}")

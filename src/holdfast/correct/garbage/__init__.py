@@ -1,0 +1,1 @@
+"""controller:garbage: owners that are gone, namespaces, old events."""

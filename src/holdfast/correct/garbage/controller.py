@@ -1,0 +1,263 @@
+"""controller:garbage: what is left over goes, and nothing that is of use to anybody.
+
+It owns nothing of what it takes away; `commit/ledgers/leaks.py` has it prove each leak in the
+transaction. What tells leaks from useful progress are owners, finalizers and deadlines, never age
+alone:
+
+    all owners gone               -> removed, also what belongs to a cron job that is gone
+    owner waits for its own       -> dependents removed, then its finalizer (foreground)
+    owner goes without its own    -> dependents cut loose, then its finalizer (orphan)
+    reservation past its deadline,
+    or without its owner          -> given back; what has ended goes after its deadline
+    token expired or used up      -> removed
+    tenant on its way out         -> emptied, workloads first; then its finalizer
+    events                        -> kept for an hour, and so many for a tenant
+
+Workloads stop and clear away their replicas by themselves; places of Reserved replicas are
+controller:repair's. Finalizers of others are theirs to take away, however long that takes.
+
+The keys are objects, `PLURAL/NAME` in their namespace; the events of a namespace are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, operation, sooner
+from holdfast.correct.events.event_recorder import Tellings, event_of
+from holdfast.correct.garbage.event_retention import EVENTS, EventsByAge
+from holdfast.correct.garbage.ownership import (
+    FOLLOWED,
+    OWNED,
+    Emptying,
+    blocks,
+    has_replicas,
+    is_dying,
+    is_there,
+    owned_by,
+    owners_of,
+)
+from holdfast.correct.pacing import Pace, Waits, held_left_ms
+from holdfast.model.kinds.access import Token
+from holdfast.model.kinds.event import Event
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import Object
+from holdfast.model.registry import kind_of
+from holdfast.model.requests import Accepted, DropReservation, Remove, Term, Update
+from holdfast.model.time import Instant, timestamp, wall_ms
+from holdfast.observe.cache import Change, Key
+
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+
+# Deadlines are the authority's wall clock, which acts two seconds late itself. controller:repair
+# comes before us, since it can also say of whom it takes a place.
+LATE_MS = 6_000
+USED_TOKEN_KEPT_MS = 3_600_000
+UNTOLD_PAUSE_MS = 1_000
+PACED_PAUSE_MS = 1_000
+DEPENDENTS_PER_PLAN_MAX = 64
+ACTS_PER_S, ACTS_BURST = 20, 50
+
+TELLER = "controller:garbage"
+TOLD: Key = ("", "told")
+# What goes by its age.
+_TIMED = ("events", "reservations", "tokens")
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+
+
+def key_for(obj: Object) -> Key:
+    """The key of an object of any kind."""
+    return obj.namespace, f"{kind_of(obj).plural}/{obj.name}"
+
+
+class GarbageController(Controller):
+    """See the module's docstring."""
+
+    name = "garbage"
+    follows = FOLLOWED
+    indexes = (BY_WORKLOAD, *OWNED, *EventsByAge.indexes)
+
+    def __init__(self) -> None:
+        self._pace = Pace(ACTS_PER_S, ACTS_BURST)
+        self._waits = Waits()
+        self._events = EventsByAge(self._waits)
+        self._emptying = Emptying(self.identity)
+        self._tellings = Tellings(self.identity)
+        # What we asked to be taken away, by uid, and what to tell of it once it is so: an answer
+        # need not show what is gone.
+        self._asked: dict[str, tuple[Object, str, str]] = {}
+
+    # Keys ----------------------------------------------------------------------------------------
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """Whoever goes concerns those it owned and those who wait for it; others, themselves."""
+        obj: Any = change.object
+        if isinstance(obj, Replica) and change.after is not None:
+            return ()
+        tenant: Tenant | None = view.get("tenants", "", obj.namespace) if obj.namespace else None
+        keys = [key_for(tenant)] if tenant is not None and is_dying(tenant) else []
+        if isinstance(obj, Event):
+            return [*keys, (obj.namespace, EVENTS)] if _comes_or_goes(change) else ()
+        if change.after is None:
+            keys += [key_for(it) for it in owned_by(view, obj)]
+        # Also an owner from whom it was just cut loose.
+        owned: Any = change.before if change.before is not None else obj
+        keys += [key_for(it) for it in owners_of(view, owned) if is_dying(it)]
+        return [*keys, key_for(obj)] if _may_concern(obj) or change.after is None else keys
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        """All that may be a leak. That a replica's workload is gone would be one of ours."""
+        self._asked.clear()
+        there = (it for plural in _TIMED for it in view.all(plural))
+        self._waits.forget_all_but({it.metadata.uid for it in there})
+        keys = [TOLD] if self._tellings.is_left else []
+        for plural in self.follows:
+            for obj in view.all(plural):
+                if isinstance(obj, Event):
+                    keys.append((obj.namespace, EVENTS))
+                elif isinstance(obj, Replica):
+                    if view.get("workloads", obj.namespace, obj.spec.workload) is None:
+                        keys.append(key_for(obj))
+                elif _may_concern(obj):
+                    keys.append(key_for(obj))
+        return dict.fromkeys(keys)
+
+    def answered(
+        self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
+    ) -> Iterable[Key]:
+        """Tell of what was taken away, once it is so."""
+        self._tellings.answered(request, answer)
+        if not isinstance(request, Remove | DropReservation):
+            return ()
+        asked = self._asked.pop(request.uid, None)
+        if asked is None or not isinstance(answer, Accepted):
+            return ()
+        obj, reason, message = asked
+        at = timestamp(now.wall_ms)
+        self._tellings.add(event_of(obj, TELLER, reason, message, at, warns=False))
+        return (TOLD,)
+
+    # Decisions -----------------------------------------------------------------------------------
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        namespace, rest = key
+        if key == TOLD:
+            return Plan(tuple(self._tellings.requests()))
+        if rest == EVENTS:
+            return self._events.aged(view, namespace, now)
+        plural, _, name = rest.partition("/")
+        obj: Any = view.get(plural, namespace, name)
+        if obj is None:
+            return Plan()
+        if isinstance(obj, Tenant):
+            return self._emptying.emptied(view, obj)
+        if is_dying(obj):
+            return self._let_go(view, obj)
+        if not view.knows_all_of(obj):
+            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+        owners = obj.metadata.owner_references
+        is_ownerless = bool(owners) and not any(is_there(view, obj, it) for it in owners)
+        wait_ms = 0 if is_ownerless else _over_in_ms(obj, self._waits, now)
+        if wait_ms is None or wait_ms > 0:
+            return Plan(wake_after_ms=wait_ms)
+        if (
+            isinstance(obj, Reservation)
+            and obj.status.phase in _ACTIVE
+            and _is_waited_for(view, obj)
+        ):
+            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+        if not self._pace.takes(now):
+            return Plan(wake_after_ms=PACED_PAUSE_MS)
+        return Plan((self._collected(obj, is_ownerless, term),))
+
+    def _collected(self, obj: Object, is_ownerless: bool, term: Term) -> Any:
+        """Take it away. Where a reservation has ended, or a token, there is nothing to tell."""
+        uid = obj.metadata.uid
+        if isinstance(obj, Reservation) and obj.status.phase in _ACTIVE:
+            reason = "Ownerless" if is_ownerless else "Expired"
+            owner = f"{obj.spec.owner.kind} {obj.spec.owner.name}"
+            self._asked[uid] = obj, reason, f"held for {owner} ({obj.spec.intent}) until given back"
+            done = operation(self.identity, uid, "drop", reason)
+            return DropReservation(obj.namespace, obj.name, uid, reason, term, done)
+        if is_ownerless:
+            owners = ", ".join(f"{it.kind} {it.name}" for it in obj.metadata.owner_references)
+            self._asked[uid] = obj, "Collected", f"its owner is gone: {owners}"
+        return _removal(obj)
+
+    def _let_go(self, view: View, obj: Object) -> Plan:
+        """See to those whom an object that goes waits for, and then let it go."""
+        finalizers = obj.metadata.finalizers
+        if FOREGROUND_FINALIZER in finalizers:
+            own = list(owned_by(view, obj))
+            left = [it for it in own if not is_dying(it)][:DEPENDENTS_PER_PLAN_MAX]
+            waits = any(blocks(it, obj) for it in own) or has_replicas(view, obj)
+            done = () if waits else (self._without(obj, FOREGROUND_FINALIZER),)
+            return Plan((*(_removal(it) for it in left), *done))
+        if ORPHAN_FINALIZER in finalizers:
+            own = list(owned_by(view, obj))
+            cut = tuple(self._cut_loose(it, obj) for it in own[:DEPENDENTS_PER_PLAN_MAX])
+            return Plan(cut or (self._without(obj, ORPHAN_FINALIZER),))
+        return Plan()
+
+    def _without(self, obj: Object, finalizer: str) -> Update:
+        rest = tuple(it for it in obj.metadata.finalizers if it != finalizer)
+        return self._changed(obj, "let-go", finalizers=rest)
+
+    def _cut_loose(self, obj: Object, owner: Object) -> Update:
+        uid = owner.metadata.uid
+        rest = tuple(it for it in obj.metadata.owner_references if it.uid != uid)
+        return self._changed(obj, f"disown-{uid}", owner_references=rest)
+
+    def _changed(self, obj: Object, intent: str, **changes: Any) -> Update:
+        metadata = obj.metadata
+        done = operation(self.identity, metadata.uid, metadata.resource_version, intent)
+        after = msgspec.structs.replace(metadata, **changes)
+        return Update(msgspec.structs.replace(obj, metadata=after), operation=done)
+
+
+def _removal(obj: Object) -> Remove:
+    """What takes away this very object. A second one finds nothing, so it needs no name."""
+    return Remove(kind_of(obj).plural, obj.namespace, obj.name, obj.metadata.uid)
+
+
+def _comes_or_goes(change: Change) -> bool:
+    return change.before is None or change.after is None
+
+
+def _may_concern(obj: Object) -> bool:
+    """Whether an object as it is may ever have to be taken away by us."""
+    if isinstance(obj, Reservation | Token) or obj.metadata.owner_references:
+        return True
+    return is_dying(obj)
+
+
+def _is_waited_for(view: View, held: Reservation) -> bool:
+    """Whether a replica is Reserved by it: then controller:repair gives its place back."""
+    named = (view.get("replicas", held.namespace, it.replica) for it in held.status.claims)
+    return any(
+        it is not None and it.status.state is State.RESERVED and it.status.reservation == held.name
+        for it in named
+    )
+
+
+def _over_in_ms(obj: Object, waits: Waits, now: Instant) -> int | None:
+    """In how long an object is over by its own deadline, if it has one."""
+    match obj:
+        case Reservation():
+            return held_left_ms(obj, waits, LATE_MS, now)
+        case Token():
+            expires, used = obj.spec.expires, obj.status.used_at
+            left_ms = wall_ms(expires) + LATE_MS - now.wall_ms if expires is not None else None
+            if obj.spec.single_use and used is not None:
+                kept_ms, uid = USED_TOKEN_KEPT_MS + LATE_MS, obj.metadata.uid
+                used_ms = waits.left_ms(uid, "used", used, kept_ms, now, credit=True)
+                left_ms = sooner(left_ms, used_ms)
+            return max(0, left_ms) if left_ms is not None else None
+    return None

@@ -1,0 +1,1 @@
+"""Jobs and cron jobs: which runs there are, and their accounts."""

@@ -1,0 +1,186 @@
+"""Jobs: every index runs until it has succeeded once, a few at a time.
+
+Part of controller:workload, which calls `run` for the replicas of a job; `accounts.py` writes down
+what is complete, and the end. An index is a place as those of services are.
+
+    index neither complete nor taken  -> Create, lowest first, while fewer than parallelism run
+    failed by itself                  -> the next incarnation after a pause; it uses up a retry
+    stopped on purpose, lost          -> the next incarnation at once, for free
+    too many for parallelism          -> Released or evicted, what has come least far first
+    the job has ended                 -> what is left is stopped
+
+What is left is stopped once the picture shows the end: the replica that a decision rested on may be
+gone by then. Some released replicas are kept for whoever wants to look at them, as many as do no
+harm; of what is not in the account yet, all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Plan, View, sooner
+from holdfast.correct.jobs.account import FAILURES_ANNOTATION, Tally, replicas_of, tally, verdict
+from holdfast.correct.pacing import Rests
+from holdfast.correct.workload.endings import ENDINGS_ANNOTATION, endings
+from holdfast.correct.workload.replica_creation import FURTHER, Births, removal, stop, worth
+from holdfast.model.indexes import parse
+from holdfast.model.jobs import DEADLINE_EXCEEDED, completions, finished
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.placement.vacancy import vacates
+from holdfast.model.requests import Create, Remove, Term
+from holdfast.model.time import Instant, wall_ms
+from holdfast.observe.cache import Key
+
+# More than this many replicas of one job are never there at once, whatever its parallelism: each
+# is a part of the text that says what is complete.
+ACTIVE_MAX = 10_000
+# So many released replicas of a job stay until it goes; all of them would fill the store.
+RELEASED_KEPT_MAX = 64
+
+
+class Jobs:
+    """See the module's docstring."""
+
+    def __init__(self, births: Births) -> None:
+        self._births = births
+        self._rests = Rests()
+        # Jobs whose tenant has no room for released replicas.
+        self._tight: set[str] = set()
+
+    def forget_all_but(self, uids: set[str]) -> None:
+        """Forget jobs that are gone, and look at all others at once."""
+        self._rests.clear()
+        self._tight &= uids
+
+    def has_no_room(self, uid: str) -> None:
+        """The tenant of this job has as many replicas as it may have."""
+        self._tight.add(uid)
+
+    def run(
+        self, view: View, job: Workload, key: Key, term: Term, now: Instant, *, is_late: bool
+    ) -> Plan:
+        """What the replicas of a job that is wanted need. `is_late`: its deadline has passed."""
+        left_ms = self._rests.left_ms(key, now)
+        if left_ms:
+            return Plan(wake_after_ms=left_ms)
+        mine = replicas_of(view, job)
+        self._rests.rest(key, len(mine), now)
+        for replica in mine:
+            self._births.see(replica)
+        over = finished(job)
+        if over is not None:
+            cause = Cause.DEADLINE if over.reason == DEADLINE_EXCEEDED else Cause.SCALE_DOWN
+            return Plan(tuple(self._wound_up(job, mine, cause, term)))
+        counted = tally(job, mine)
+        if verdict(job, counted, is_late=is_late) is not None:
+            return Plan()
+        return self._go_on(job, counted, term, now)
+
+    def _go_on(self, job: Workload, counted: Tally, term: Term, now: Instant) -> Plan:
+        """Stop what is too much, clear away, and start as many as may run besides."""
+        requests: list[Any] = []
+        released: list[Replica] = []
+        retries: list[int] = []
+        wake_ms: int | None = None
+        taken = 0
+        known = parse(job.status.job.completed_indexes)
+        for ordinal, lives in counted.lives.items():
+            taken += not all(vacates(it) for it in lives)
+            if ordinal in known:
+                released += [it for it in lives if it.status.state is State.RELEASED]
+            requests += _tidied(lives, ordinal in counted.completed, term)
+            if ordinal in counted.completed or not all(vacates(it) for it in lives):
+                continue
+            wait_ms = self._births.pause_ms(job, lives[-1], now)
+            if wait_ms > 0:
+                # It keeps its turn, or a job that fails everywhere would begin all of its indexes.
+                taken += 1
+                wake_ms = sooner(wake_ms, wait_ms)
+            else:
+                retries.append(ordinal)
+        stated = job.spec.job.parallelism
+        most = min(completions(job.spec) if stated is None else stated, ACTIVE_MAX)
+        requests += _surplus(counted, taken - most, term)
+        requests += self._births_of(job, counted, retries, most - taken, term)
+        requests += self._clearance(job, released)
+        return Plan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
+
+    def _births_of(
+        self, job: Workload, counted: Tally, retries: list[int], room: int, term: Term
+    ) -> Iterator[Create]:
+        """As many births as there is room for: what was begun before comes first."""
+        if room <= 0:
+            return
+        fresh = (
+            ordinal
+            for ordinal in counted.completed.missing(completions(job.spec))
+            if ordinal not in counted.lives
+        )
+        for made, ordinal in enumerate((*retries, *_first(fresh, room))):
+            if made >= min(room, REQUESTS_PER_PLAN_MAX):
+                return
+            notes = {}
+            lives = counted.lives.get(ordinal, [])
+            soon = endings(lives[-1]) if lives else 0
+            if soon:
+                notes[ENDINGS_ANNOTATION] = str(soon)
+            if counted.failures.get(ordinal):
+                notes[FAILURES_ANNOTATION] = str(counted.failures[ordinal])
+            yield self._births.birth(job, ordinal, term, notes)
+
+    def _wound_up(
+        self, job: Workload, mine: list[Replica], cause: Cause, term: Term
+    ) -> Iterator[Any]:
+        """Stop what is left of a job that has ended."""
+        for replica in mine:
+            if replica.status.state is not State.RELEASED:
+                yield from stop(replica, cause, term)
+        yield from self._clearance(job, [it for it in mine if it.status.state is State.RELEASED])
+
+    def _clearance(self, job: Workload, released: list[Replica]) -> Iterator[Remove]:
+        """Clear away what nobody needs any more: whose deletion was asked for, and the oldest."""
+        kept = 0 if job.metadata.uid in self._tight else RELEASED_KEPT_MAX
+        oldest = sorted(released, key=lambda it: (_ended_ms(it), it.name))
+        spare = {it.name for it in oldest[: max(0, len(oldest) - kept)]}
+        for replica in oldest:
+            if replica.name in spare or replica.metadata.deletion_timestamp is not None:
+                yield removal(replica)
+
+
+def _ended_ms(replica: Replica) -> int:
+    steps = replica.status.transitions
+    return wall_ms(steps[-1].at) if steps else 0
+
+
+def _first(ordinals: Iterator[int], count: int) -> Iterator[int]:
+    for _, ordinal in zip(range(count), ordinals, strict=False):
+        yield ordinal
+
+
+def _tidied(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Any]:
+    """Stop what is too much at one index, and clear away but the last two that failed there."""
+    alive = [it for it in lives if it.status.state in FURTHER]
+    keep = max(alive, key=worth, default=None) if not is_complete else None
+    newest = lives[-1].spec.incarnation
+    for replica in lives:
+        doomed = replica.metadata.deletion_timestamp is not None
+        if replica.status.state is not State.RELEASED:
+            if replica is not keep or doomed:
+                yield from stop(replica, Cause.SCALE_DOWN, term)
+        elif not is_complete and replica.spec.incarnation < newest - 1:
+            yield removal(replica)
+
+
+def _surplus(counted: Tally, count: int, term: Term) -> Iterator[Any]:
+    """Stop so many, first those that have come least far, of the highest indexes."""
+    if count <= 0:
+        return
+    all_lives = [it for lives in counted.lives.values() for it in lives]
+    leaving = sum(it.status.state is State.STOPPING for it in all_lives)
+    alive = [it for it in all_lives if it.status.state in FURTHER]
+    alive.sort(key=lambda it: (FURTHER.index(it.status.state), -it.spec.ordinal))
+    for replica in alive[: max(0, count - leaving)]:
+        yield from stop(replica, Cause.SCALE_DOWN, term)

@@ -1,0 +1,1 @@
+"""controller:nodes: silence, marks, fences, and the limits on them."""

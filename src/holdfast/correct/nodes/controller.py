@@ -1,0 +1,305 @@
+"""controller:nodes: what may be believed about a node, by who has heard its renewals.
+
+It owns the phase and the mark of every node, and the step to Unknown of whatever runs on a marked
+one. Servers hear the agents (`commit.heartbeats`), this asks the servers, controller:repair acts on
+the fence, and controller:workload replaces what was released after it.
+
+    Ready    --two renewals missed-->             Suspect   no new work
+    Suspect  --heard-->                           Ready
+    Suspect  --three and a half missed-->         Unknown   the mark; its replicas become Unknown
+    Unknown  --heard after the mark-->            Ready     the very mark is cleared
+    Unknown  --fenceAfter since we saw the mark-> Fenced    its work has surely stopped
+    Fenced   --silent for long-->                 Lost
+    Fenced, Lost --its agent registers-->         Ready     a new incarnation; not said here
+
+Everything counts on this controller's own monotonic clock and is forgotten with its term: a new
+one restarts the listening and the countdown of each fence. A node that was never heard counts as
+silent from when it was first seen here, also one that an operator made and no agent ever spoke for:
+marking it keeps work away, frees what was placed there, and the first registration brings it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.correct.controller import (
+    BY_NODE,
+    Controller,
+    Plan,
+    View,
+    key_of,
+    operation,
+    step_id,
+    target,
+)
+from holdfast.correct.nodes.disruption_limits import Brakes, zone_of
+from holdfast.correct.nodes.silence import Evidence
+from holdfast.model.fence import FenceTiming, fence_wait_ms
+from holdfast.model.heartbeat import Heard, HeardOf, exchange_every_ms
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
+from holdfast.model.requests import Accepted, JudgeNode, Move, NodeWord, Term
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Change, Key
+
+SUSPECT_AFTER_PERIODS = 2
+# Three and a half.
+MARK_AFTER_HALF_PERIODS = 7
+# A fenced machine that is silent for so long will hardly come back as it was.
+LOSE_AFTER_MS = 6 * 3_600_000
+# How soon to look again at a node whose next step is due but held back.
+HELD_PAUSE_MS = 1_000
+# All silent nodes of a zone ask how silent it is; it is counted this often for all of them.
+WEIGH_EVERY_MS = 500
+
+# Under this key the servers are asked; nodes have names.
+LISTEN: Key = ("", "")
+_ON_NODE = (State.BOUND, State.RUNNING, State.STOPPING)
+_MARKED = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
+
+
+class NodesController(Controller):
+    """See the module's docstring. `brakes.held` says which zones are held back, and why."""
+
+    name = "nodes"
+    follows = ("nodes", "replicas")
+    indexes = (BY_NODE,)
+
+    def __init__(self) -> None:
+        self.brakes = Brakes()
+        self._begin(0)
+
+    def _begin(self, epoch: int) -> None:
+        """Forget all that an earlier term has seen."""
+        self._epoch = epoch
+        self.evidence = Evidence()
+        # When a node was first seen in its present life, by name; when its mark was, and when it
+        # was seen fenced, by uid.
+        self._known: dict[str, tuple[str, int, int]] = {}
+        self._marked: dict[str, tuple[int, int]] = {}
+        self._fenced_ms: dict[str, int] = {}
+        # Those that have something to win by being heard.
+        self._doubted: set[str] = set()
+        # When the servers were last asked whom they hear, and how often they are.
+        self._asked_ms, self._ask_every_ms = 0, exchange_every_ms(FenceTiming())
+        self._weighed: dict[str, tuple[int, str]] = {}
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """A replica concerns the node it is bound to."""
+        obj: Any = change.object
+        if not isinstance(obj, Replica):
+            return (key_of(obj),)
+        binding = obj.status.binding
+        return (("", binding.node),) if binding is not None else ()
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        return [LISTEN, *(key_of(node) for node in view.all("nodes"))]
+
+    def answered(
+        self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
+    ) -> Iterable[Key]:
+        """Hear whom a server has heard, and see a mark committed."""
+        now_ms = now.monotonic_ms
+        match request, answer:
+            case HeardOf(), Heard():
+                again = self.evidence.heard(answer, sent_ms, now_ms)
+                return [("", name) for name in again if name in self._doubted]
+            case HeardOf(), _:
+                self.evidence.unheard(to, sent_ms)
+            case JudgeNode(word=NodeWord.MARK), Accepted(objects=objects):
+                for node in objects:
+                    if isinstance(node, Node):
+                        self._sees_mark(node, now_ms)
+        return ()
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        if term.epoch != self._epoch:
+            self._begin(term.epoch)
+        if key == LISTEN:
+            return self._listen(view, now)
+        node: Node | None = view.get("nodes", *key)
+        self._doubted.discard(key[1])
+        if node is None:
+            uid = self._known.pop(key[1], ("", 0, 0))[0]
+            self._marked.pop(uid, None)
+            self._fenced_ms.pop(uid, None)
+            return Plan()
+        if node.status.phase is not NodePhase.READY:
+            self._doubted.add(node.name)
+        now_ms = now.monotonic_ms
+        self._knows(node, now_ms)
+        self._sees_mark(node, now_ms)
+        timing = self.evidence.timing
+        moves = tuple(self._unknown(view, node, term))
+        if timing is None:
+            return Plan(moves, wake_after_ms=HELD_PAUSE_MS)
+        word, wait_ms = self._due(view, node, timing, now_ms)
+        if word is None:
+            return Plan(moves, wake_after_ms=wait_ms)
+        return Plan((self._judge(node, word, term, timing), *moves), wake_after_ms=HELD_PAUSE_MS)
+
+    def _listen(self, view: View, now: Instant) -> Plan:
+        """Ask all servers, and let go of what is not needed any more."""
+        self.evidence.forget_all_but({node.name for node in view.all("nodes")})
+        for zone in list(self.brakes.held):
+            self._weigh(view, zone, now.monotonic_ms)
+        timing = self.evidence.timing or FenceTiming()
+        every_ms = exchange_every_ms(timing)
+        self._asked_ms, self._ask_every_ms = now.monotonic_ms, every_ms
+        return Plan(questions=(HeardOf(),), wake_after_ms=every_ms)
+
+    def _with_asking(self, wait_ms: int, now_ms: int) -> int:
+        """A wait that ends when the servers are asked: in between nobody falls silent for us.
+
+        So all nodes are looked at in one go, however many there are.
+        """
+        since_ms, every_ms = now_ms + wait_ms - self._asked_ms, self._ask_every_ms
+        return wait_ms + -since_ms % every_ms
+
+    # Judging -------------------------------------------------------------------------------------
+
+    def _sees_mark(self, node: Node, now_ms: int) -> None:
+        """Remember when a mark was first seen committed; that is where its countdown begins."""
+        uid, mark = node.metadata.uid, node.status.mark
+        if node.status.phase not in (NodePhase.FENCED, NodePhase.LOST):
+            self._fenced_ms.pop(uid, None)
+        else:
+            self._fenced_ms.setdefault(uid, now_ms)
+        if mark is not None and self._marked.get(uid, (0, 0))[0] != mark.number:
+            self._marked[uid] = (mark.number, now_ms)
+
+    def _due(
+        self, view: View, node: Node, timing: FenceTiming, now_ms: int
+    ) -> tuple[NodeWord | None, int]:
+        """What is to be said of the node now, or after how long to look again."""
+        silence_ms = self._silence_ms(node, now_ms)
+        suspect_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
+        mark_ms = timing.renew_every_ms * MARK_AFTER_HALF_PERIODS // 2
+        heard_ms = self.evidence.heard_ms(node.name)
+        is_heard = heard_ms is not None and now_ms - heard_ms < suspect_ms
+        match node.status.phase:
+            case NodePhase.READY | NodePhase.SUSPECT as phase:
+                # A node is suspected before it is marked: that it is heard again takes that back,
+                # and with it a mark that is still on its way.
+                if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:
+                    return self._braked(view, node, NodeWord.MARK, now_ms), HELD_PAUSE_MS
+                if phase is NodePhase.READY:
+                    # Also while marks are held back: it must not pass for a node that is heard.
+                    is_due = silence_ms >= suspect_ms
+                    wait_ms = self._with_asking(max(suspect_ms - silence_ms, 1), now_ms)
+                    return (NodeWord.SUSPECT, 0) if is_due else (None, wait_ms)
+                return (NodeWord.TRUST, 0) if is_heard else (None, HELD_PAUSE_MS)
+            case NodePhase.UNKNOWN:
+                return self._fence(view, node, timing, is_heard, now_ms)
+            case NodePhase.FENCED:
+                fenced_for_ms = now_ms - self._fenced_ms[node.metadata.uid]
+                wait_ms = LOSE_AFTER_MS - min(fenced_for_ms, silence_ms)
+                return (NodeWord.LOSE, 0) if wait_ms <= 0 else (None, max(wait_ms, HELD_PAUSE_MS))
+        return None, LOSE_AFTER_MS
+
+    def _fence(
+        self, view: View, node: Node, timing: FenceTiming, is_heard: bool, now_ms: int
+    ) -> tuple[NodeWord | None, int]:
+        """Clear the mark of a node that is heard again, or fence it after its time.
+
+        The fence waits until all its replicas are Unknown: one that is not could never be failed
+        once the agent begins a new life.
+        """
+        mark = node.status.mark
+        if mark is None:
+            return None, HELD_PAUSE_MS
+        _, seen_ms = self._marked[node.metadata.uid]
+        heard_ms = self.evidence.heard_ms(node.name)
+        if is_heard and heard_ms is not None and heard_ms > seen_ms:
+            return NodeWord.CLEAR, 0
+        wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms
+        if wait_ms > 0:
+            return None, wait_ms
+        if any(it.status.state in _ON_NODE for it in view.found(BY_NODE, node.name)):
+            return None, HELD_PAUSE_MS
+        silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS + WEIGH_EVERY_MS
+        if self._silence_ms(node, now_ms) < silent_ms:
+            # A server has begun anew, and all silence counts from then. How silent the zone is
+            # nobody knows before it has listened for that long, so the brake would not hold.
+            return None, HELD_PAUSE_MS
+        return self._braked(view, node, NodeWord.FENCE, now_ms), HELD_PAUSE_MS
+
+    def _braked(self, view: View, node: Node, word: NodeWord, now_ms: int) -> NodeWord | None:
+        """The word, if it may be said in the node's zone now."""
+        zone = zone_of(node)
+        if not self.evidence.is_listening(now_ms) or self._weigh(view, zone, now_ms):
+            return None
+        step = f"{node.metadata.uid}/{node.status.marks}/{word.value}"
+        return word if self.brakes.admits(zone, step, now_ms) else None
+
+    def _weigh(self, view: View, zone: str, now_ms: int) -> str:
+        """Why nothing may be marked in a zone, if so, as of a moment ago."""
+        at_ms, reason = self._weighed.get(zone, (now_ms - WEIGH_EVERY_MS, ""))
+        if now_ms - at_ms < WEIGH_EVERY_MS:
+            return reason
+        timing = self.evidence.timing or FenceTiming()
+        silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
+        nodes = [
+            (node, self._silence_ms(node, now_ms) >= silent_ms)
+            for node in view.all("nodes")
+            if zone_of(node) == zone
+        ]
+        reason = self.brakes.weigh(zone, nodes)
+        self._weighed[zone] = (now_ms, reason)
+        return reason
+
+    def _silence_ms(self, node: Node, now_ms: int) -> int:
+        known = self._known.get(node.name)
+        return self.evidence.silence_ms(node.name, known[2] if known else now_ms, now_ms)
+
+    def _knows(self, node: Node, now_ms: int) -> None:
+        """Remember since when a node is known in its present life.
+
+        An agent that has just registered is alive, however long its last life was silent.
+        """
+        life = (node.metadata.uid, node.status.incarnation)
+        if self._known.get(node.name, ())[:2] != life:
+            self._known[node.name] = (*life, now_ms)
+
+    # Requests ------------------------------------------------------------------------------------
+
+    def _judge(self, node: Node, word: NodeWord, term: Term, timing: FenceTiming) -> JudgeNode:
+        """The request to say this word. Its reason is the same for every try."""
+        mark = node.status.mark if word in (NodeWord.CLEAR, NodeWord.FENCE) else None
+        waited_ms = fence_wait_ms(node.status.timing, timing)
+        periods = {
+            NodeWord.SUSPECT: f"no renewal for {SUSPECT_AFTER_PERIODS} periods",
+            NodeWord.MARK: f"no renewal for {MARK_AFTER_HALF_PERIODS / 2} periods",
+            NodeWord.FENCE: f"no renewal for {waited_ms} ms after its mark was seen",
+            NodeWord.LOSE: f"no renewal for {LOSE_AFTER_MS} ms after its fence was seen",
+        }
+        return JudgeNode(
+            node.name,
+            node.metadata.uid,
+            word,
+            term,
+            mark.number if mark is not None else 0,
+            periods.get(word, "heard again"),
+            operation(self.identity, node.metadata.uid, node.metadata.resource_version, word.value),
+            waited_ms if word is NodeWord.FENCE else None,
+            node.metadata.resource_version,
+        )
+
+    def _unknown(self, view: View, node: Node, term: Term) -> Iterator[Move]:
+        """Nobody knows any more how the work of a marked node is doing."""
+        mark = node.status.mark
+        if mark is None or node.status.phase not in _MARKED:
+            return
+        for replica in view.found(BY_NODE, node.name):
+            if replica.status.state in _ON_NODE:
+                yield Move(
+                    target(replica),
+                    State.UNKNOWN,
+                    "NodeUnknown",
+                    f"mark {mark.number} of node {node.name}",
+                    mark=mark.number,
+                    term=term,
+                    operation=step_id(self.identity, replica, f"unknown-{mark.number}"),
+                )

@@ -1,0 +1,1 @@
+"""controller:rollout: revisions, progress and roll-back of services."""

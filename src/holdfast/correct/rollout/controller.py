@@ -1,0 +1,339 @@
+"""controller:rollout: how a new template takes the place of the old one.
+
+It owns the WorkloadRevisions, the part `rollout` of a workload's status with the conditions
+Progressing and RollbackObserved, and evictions for Rollout. For services and for one per node;
+runs of jobs are never replaced.
+
+    template without a revision   -> Create it, before anything is made from it
+    status as it should be        -> Update: which places take which revision (rollout_course.py)
+    a holder of another revision  -> Evict, as far as enough others are well
+    old revisions beyond history  -> Remove
+
+It makes no replica: controller:workload does, by the targets in the status, and releases what waits
+for a place with the wrong revision. The commit holds both to the targets (`model/rollouts.py`).
+
+The update names the resourceVersion that it rests on, and has no operation id for the same reason
+as that of controller:status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    REQUESTS_PER_PLAN_MAX,
+    Controller,
+    Index,
+    Plan,
+    View,
+    key_of,
+    operation,
+    step_id,
+    target,
+)
+from holdfast.correct.pacing import Rests, Waits
+from holdfast.correct.rollout.progress import COMPLETE, next_course
+from holdfast.correct.rollout.survey import Place, Sightings, led_on_nodes, survey
+from holdfast.correct.rollout.widening import to_stop
+from holdfast.correct.workload.each_node import BY_TYPE, is_same_home
+from holdfast.correct.workload.replica_creation import is_of, revision_of
+from holdfast.model.access.identity import controller
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import (
+    RolloutPhase,
+    RolloutStatus,
+    Workload,
+    WorkloadRevision,
+    WorkloadRevisionSpec,
+    WorkloadStatus,
+    WorkloadType,
+)
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.meta import (
+    API_VERSION,
+    Condition,
+    ConditionStatus,
+    ObjectMeta,
+    OwnerReference,
+    condition,
+    with_condition,
+)
+from holdfast.model.requests import Create, Evict, Remove, Term, Update
+from holdfast.model.rollouts import REVERTED, is_misplaced, revision_name
+from holdfast.model.time import Instant, timestamp
+from holdfast.observe.cache import Change, Key
+
+# The history of a workload's templates: one WorkloadRevision for each that it has had.
+#
+# Part of controller:rollout. A revision is recorded before anything is made from it, so that there
+# is always a way back; the same template is the same revision, however often it comes.
+
+IDENTITY = controller("rollout").name
+BY_OWNER = Index("workloadrevisions", "owner", lambda it: (f"{it.namespace}/{it.spec.workload}",))
+
+
+def belongs(revision: WorkloadRevision, workload: Workload) -> bool:
+    """Whether it is of this very workload, and not of an earlier one of its name."""
+    return any(it.uid == workload.metadata.uid for it in revision.metadata.owner_references)
+
+
+def sound(workload: Workload, known: list[WorkloadRevision]) -> Workload:
+    """The workload without a stable revision whose template nobody has any more.
+
+    There is no way back to that; what it leaves goes to the current one.
+    """
+    rollout = workload.status.rollout
+    if rollout.stable in ("", *(it.spec.digest for it in known)):
+        return workload
+    status = msgspec.structs.replace(
+        workload.status, rollout=msgspec.structs.replace(rollout, stable="")
+    )
+    return msgspec.structs.replace(workload, status=status)
+
+
+def numbered(status: RolloutStatus, known: list[WorkloadRevision]) -> RolloutStatus:
+    """The status with the highest number that a revision has had, so that none comes again."""
+    highest = max((it.spec.number for it in known), default=0)
+    return msgspec.structs.replace(status, revisions=max(status.revisions, highest))
+
+
+def recorded(workload: Workload, revision: str, known: list[WorkloadRevision]) -> Create:
+    """The revision of the template as it is stated."""
+    numbers = (it.spec.number for it in known)
+    number = max((*numbers, workload.status.rollout.revisions)) + 1
+    uid = workload.metadata.uid
+    owner = OwnerReference(API_VERSION, "Workload", workload.name, uid, controller=True)
+    metadata = ObjectMeta(
+        name=revision_name(workload.name, revision),
+        namespace=workload.namespace,
+        owner_references=(owner,),
+    )
+    spec = WorkloadRevisionSpec(workload.name, number, revision, workload.spec.template)
+    made = WorkloadRevision(metadata=metadata, spec=spec)
+    return Create(made, operation=operation(IDENTITY, uid, number, f"record-{revision}"))
+
+
+def removal(revision: WorkloadRevision) -> Remove:
+    """Clear a revision away."""
+    uid = revision.metadata.uid
+    return Remove(
+        "workloadrevisions",
+        revision.namespace,
+        revision.name,
+        uid,
+        operation=operation(IDENTITY, uid, 0, "remove"),
+    )
+
+
+def excess(
+    workload: Workload, known: list[WorkloadRevision], mine: list[Replica]
+) -> list[WorkloadRevision]:
+    """The oldest revisions beyond what its owner wants to keep; none that is in use."""
+    rollout = workload.status.rollout
+    old = [it for it in known if it.spec.digest not in (rollout.current, rollout.stable)]
+    count = len(old) - workload.spec.rollout.history
+    if count <= 0:
+        return []
+    used = {it.spec.revision for it in mine if it.status.state is not State.RELEASED}
+    old.sort(key=lambda it: it.spec.number)
+    return [it for it in old[:count] if it.spec.digest not in used]
+
+
+PROGRESSING, ROLLBACK_OBSERVED = "Progressing", "RollbackObserved"
+# How soon to look again at a revision whose workload may not have been told of yet.
+UNTOLD_PAUSE_MS = 1_000
+
+# A look compares each replica with what its place takes, which costs more than a count.
+REST_TIMES = 4
+
+_ROLLED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
+_AT_REST = (RolloutPhase.IDLE, RolloutPhase.FAILED)
+
+
+class RolloutController(Controller):
+    """See the module's docstring."""
+
+    name = "rollout"
+    follows = ("workloads", "replicas", "workloadrevisions", "nodes", "tenants", "regions")
+    indexes = (BY_WORKLOAD, BY_OWNER, BY_TYPE)
+
+    def __init__(self) -> None:
+        self._rests = Rests()
+        self._sightings = Sightings()
+        self._waits = Waits()
+
+    # Keys ----------------------------------------------------------------------------------------
+
+    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+        """At rest, replicas of the right revision concern nobody here, whatever becomes of them."""
+        obj: Any = change.object
+        match obj:
+            case Workload():
+                return (key_of(obj),)
+            case WorkloadRevision():
+                return ((obj.namespace, obj.spec.workload),)
+            case Replica():
+                key = obj.namespace, obj.spec.workload
+                owner: Workload | None = view.get("workloads", *key)
+                return () if owner is None or _is_settled(owner, obj) else (key,)
+            case Node():
+                if is_same_home(change.before, change.after):
+                    return ()
+        # Where one per node can come follows from the nodes, and from who may use them.
+        return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
+
+    def all_keys(self, view: View) -> Iterable[Key]:
+        self._rests.clear()
+        self._waits.forget_all_but({it.metadata.uid for it in view.all("workloads")})
+        named = [key_of(it) for it in view.all("workloads")]
+        named += [(it.namespace, it.spec.workload) for it in view.all("workloadrevisions")]
+        return dict.fromkeys(named)
+
+    # Decisions -----------------------------------------------------------------------------------
+
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+        workload: Workload | None = view.get("workloads", *key)
+        known: list[WorkloadRevision] = view.found(BY_OWNER, f"{key[0]}/{key[1]}")
+        left = [it for it in known if workload is None or not belongs(it, workload)]
+        if left:
+            return self._cleared(view, left)
+        if workload is None or workload.spec.type not in _ROLLED:
+            self._rests.forget(key)
+            self._sightings.forget(key)
+            return Plan()
+        if workload.metadata.deletion_timestamp is not None:
+            return Plan()
+        revision = revision_of(workload.spec.template)
+        if not any(it.spec.digest == revision for it in known):
+            return Plan((recorded(workload, revision, known),))
+        left_ms = self._rests.left_ms(key, now)
+        if left_ms:
+            return Plan(wake_after_ms=left_ms)
+        return self._led(view, workload, revision, known, term, now)
+
+    def _cleared(self, view: View, left: list[WorkloadRevision]) -> Plan:
+        """Revisions of a workload that is gone, or of an earlier one of its name."""
+        if not all(view.knows_all_of(it) for it in left):
+            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+        return Plan(tuple(map(removal, left[: REQUESTS_PER_PLAN_MAX + 1])))
+
+    def _led(
+        self,
+        view: View,
+        workload: Workload,
+        revision: str,
+        known: list[WorkloadRevision],
+        term: Term,
+        now: Instant,
+    ) -> Plan:
+        course_of = sound(workload, known)
+        if course_of is not workload and not view.knows_all_of(workload):
+            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+        mine = _mine(view, workload)
+        if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
+            rollout = workload.status.rollout
+            self._sightings.forget(key_of(workload))
+            return self._ends(workload, rollout, known, mine, now)
+        self._rests.rest(key_of(workload), REST_TIMES * len(mine), now)
+        led, nodes = mine, 0
+        if workload.spec.type is WorkloadType.PER_NODE:
+            led, nodes = led_on_nodes(view, workload, mine)
+        seen = survey(course_of, led, nodes, self._sightings.ready_ms(key_of(workload), led, now))
+        course = next_course(course_of, seen, revision, self._waits, now)
+        written = _written(workload, numbered(course.status, known), now)
+        if written:
+            # Nothing is stopped for targets that may not come true.
+            return Plan(tuple(written), wake_after_ms=course.wake_ms)
+        stops = [
+            _stop(it, it.holder, term) for it in to_stop(workload, seen) if it.holder is not None
+        ]
+        return Plan(tuple(stops[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=course.wake_ms)
+
+    def _ends(
+        self,
+        workload: Workload,
+        rollout: RolloutStatus,
+        known: list[WorkloadRevision],
+        mine: list[Replica],
+        now: Instant,
+    ) -> Plan:
+        """What is left to do at rest: say so, and keep no more history than is wanted."""
+        written = _written(workload, rollout, now)
+        if written:
+            return Plan(tuple(written))
+        gone = excess(workload, known, mine)[: REQUESTS_PER_PLAN_MAX + 1]
+        return Plan(tuple(map(removal, gone)))
+
+
+def _mine(view: View, workload: Workload) -> list[Replica]:
+    named: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
+    return [it for it in named if is_of(it, workload)]
+
+
+def _is_settled(workload: Workload, replica: Replica) -> bool:
+    is_at_rest = workload.status.rollout.phase in _AT_REST
+    return is_at_rest and not is_misplaced(workload, replica)
+
+
+def _is_quiet(workload: Workload, revision: str) -> bool:
+    """Whether no rollout goes on, and none begins."""
+    rollout = workload.status.rollout
+    return rollout.phase in _AT_REST and rollout.current == revision
+
+
+def _stop(place: Place, holder: Replica, term: Term) -> Evict:
+    """Whoever does no work may go for free, unless it has begun to work since it was seen."""
+    step = "roll-to" if place.is_ready else "roll-idle-to"
+    return Evict(
+        target(holder),
+        Cause.ROLLOUT,
+        f"revision {holder.spec.revision} makes way for {place.target}",
+        term,
+        step_id(IDENTITY, holder, f"{step}-{place.target}"),
+        idle=not place.is_ready,
+    )
+
+
+def _written(workload: Workload, rollout: RolloutStatus, now: Instant) -> list[Update]:
+    """The status, where it is not as it should be."""
+    generation = workload.metadata.generation
+    rollout = msgspec.structs.replace(rollout, observed_generation=generation)
+    status = msgspec.structs.replace(
+        workload.status, rollout=rollout, conditions=_conditions(workload.status, rollout, now)
+    )
+    if status == workload.status:
+        return []
+    return [Update(msgspec.structs.replace(workload, status=status), "status")]
+
+
+def _conditions(
+    status: WorkloadStatus, rollout: RolloutStatus, now: Instant
+) -> tuple[Condition, ...]:
+    at, generation = timestamp(now.wall_ms), rollout.observed_generation
+    # As with a Deployment of Kubernetes: one that is through made its progress, and False means
+    # that somebody should look.
+    is_well = rollout.phase in (RolloutPhase.PROGRESSING, RolloutPhase.REVERTING)
+    news = Condition(
+        PROGRESSING,
+        ConditionStatus.TRUE if is_well or rollout.reason == COMPLETE else ConditionStatus.FALSE,
+        generation,
+        reason=rollout.reason,
+        message=rollout.message,
+    )
+    conditions = with_condition(status.conditions, news, at)
+    is_back = rollout.phase in REVERTED
+    if not is_back and condition(conditions, ROLLBACK_OBSERVED) is None:
+        return conditions
+    back = Condition(
+        ROLLBACK_OBSERVED,
+        ConditionStatus.TRUE if is_back else ConditionStatus.FALSE,
+        generation,
+        reason=rollout.reason,
+        message=rollout.message if is_back else "",
+    )
+    return with_condition(conditions, back, at)

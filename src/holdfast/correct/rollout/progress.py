@@ -1,0 +1,275 @@
+"""How a rollout goes on: the next status of a workload that takes up a template.
+
+controller:rollout asks for the next status after each survey, writes it if it differs, and stops
+nothing before it is committed.
+
+    Idle ──another template──▶ Progressing ──all places well──▶ Idle
+                                 │  ▲
+            deadline, or a person│  │what was begun is well, or the person's word
+                                 ▼  │
+    Failed ◀──all well── Reverting  Paused
+                            ▲ deadline, where autoRevert is set
+
+A deadline stops nobody: it ends the beginning of further places, or it begins the way back, on
+which what is well is stopped only while enough others are. Progress is that more places are well
+than ever before, that more are begun, or that a canary's step is passed.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.correct.controller import sooner
+from holdfast.correct.pacing import Waits
+from holdfast.correct.rollout.survey import Place, Survey
+from holdfast.correct.rollout.widening import allowed, hold_seconds, text_of, widened
+from holdfast.model.kinds.workload import (
+    Rollout,
+    RolloutPhase,
+    RolloutStatus,
+    RolloutStrategy,
+    Workload,
+)
+from holdfast.model.rollouts import goal
+from holdfast.model.time import Instant, timestamp
+
+COMPLETE, ROLLING_OUT = "Complete", "RollingOut"
+PAUSED, OVERDUE, REVERTED = "Paused", "ProgressDeadlineExceeded", "Reverted"
+HEALTHY_LEFT = "RevertWouldStopHealthy"
+
+_OVER = (RolloutPhase.IDLE, RolloutPhase.FAILED)
+
+
+class Course(msgspec.Struct, frozen=True):
+    """The status as it should be now, and in how long it may have to change without any news."""
+
+    status: RolloutStatus
+    wake_ms: int | None = None
+
+
+def next_course(
+    workload: Workload, seen: Survey, revision: str, waits: Waits, now: Instant
+) -> Course:
+    """`revision` is that of the template as it is stated."""
+    spec, before = workload.spec.rollout, workload.status.rollout
+    if not before.current or (before.current != revision and not spec.paused):
+        return Course(_begun(workload, revision, now))
+    # Before the first revision was ever well there is nothing that a pause could keep.
+    is_paused = spec.paused and bool(before.stable) and before.phase not in _OVER
+    if before.current != revision or is_paused:
+        return Course(_by_hand(before, now))
+    if before.phase in _OVER:
+        return Course(before)
+    if before.phase is RolloutPhase.PAUSED and before.reason == PAUSED:
+        return Course(_onwards(before, now))
+    return _Step(workload, seen, waits, now).course()
+
+
+def _begun(workload: Workload, revision: str, now: Instant) -> RolloutStatus:
+    """The first look at a new template.
+
+    Places that took the last one go on to this one without a detour. To where everything was well
+    before there are no canary steps, and neither are there from nowhere.
+    """
+    before, spec = workload.status.rollout, workload.spec.rollout
+    is_back = revision == before.stable or not before.stable
+    return msgspec.structs.replace(
+        _onwards(before, now),
+        current=revision,
+        updated="" if is_back else before.updated,
+        step=len(spec.canary) if is_back else 0,
+        held=False,
+        ready=0,
+    )
+
+
+def _onwards(before: RolloutStatus, now: Instant) -> RolloutStatus:
+    at = timestamp(now.wall_ms)
+    return msgspec.structs.replace(
+        before,
+        phase=RolloutPhase.PROGRESSING,
+        reason=ROLLING_OUT,
+        message="",
+        since=at,
+        progressed_at=at,
+    )
+
+
+def _by_hand(before: RolloutStatus, now: Instant) -> RolloutStatus:
+    """Paused by a person. A way back is stopped by that as well, and goes on as one."""
+    if before.phase is RolloutPhase.REVERTING or before.reason == PAUSED:
+        return before
+    return _halted(before, PAUSED, "paused by its owner", now)
+
+
+def _halted(before: RolloutStatus, reason: str, message: str, now: Instant) -> RolloutStatus:
+    at = timestamp(now.wall_ms)
+    return msgspec.structs.replace(
+        before, phase=RolloutPhase.PAUSED, reason=reason, message=message, since=at
+    )
+
+
+class _Step:
+    """One decision about a rollout that is under way."""
+
+    def __init__(self, workload: Workload, seen: Survey, waits: Waits, now: Instant) -> None:
+        self._workload, self._seen, self._waits, self._now = workload, seen, waits, now
+        self._spec: Rollout = workload.spec.rollout
+        self._before = workload.status.rollout
+        self._aim = goal(workload)
+        # What should be of the new revision by now, and is not there or not well.
+        self._begun = [it for it in seen.places if it.target == self._aim]
+        self._lag = sum(not it.is_done for it in self._begun)
+
+    def course(self) -> Course:
+        status = self._counted()
+        if self._is_complete():
+            return Course(self._finished(status))
+        further = self._further(status)
+        if further is not None:
+            return Course(further)
+        left_ms = self._left_ms(status)
+        if not left_ms and status.phase is RolloutPhase.PROGRESSING:
+            status = self._overdue(status)
+        return Course(status, self._wake_ms(left_ms))
+
+    def _counted(self) -> RolloutStatus:
+        """The most that was well is what counts as progress: work that crashes again and again
+        makes none.
+        """
+        ready = sum(it.is_done for it in self._begun)
+        if ready <= self._before.ready:
+            return self._before
+        at = timestamp(self._now.wall_ms)
+        return msgspec.structs.replace(self._before, ready=ready, progressed_at=at)
+
+    def _is_complete(self) -> bool:
+        seen = self._seen
+        is_done = not seen.unplaced and all(
+            it.is_done and it.target == self._aim for it in seen.lasting
+        )
+        return is_done and not self._before.held and hold_seconds(self._workload) is None
+
+    def _finished(self, status: RolloutStatus) -> RolloutStatus:
+        is_back = status.phase is RolloutPhase.REVERTING
+        return msgspec.structs.replace(
+            status,
+            stable=status.stable if is_back else status.current,
+            phase=RolloutPhase.FAILED if is_back else RolloutPhase.IDLE,
+            reason=REVERTED if is_back else COMPLETE,
+            message=f"revision {self._aim} is ready everywhere",
+            since=timestamp(self._now.wall_ms),
+            updated="",
+            surge=0,
+            step=0,
+        )
+
+    # Going on ------------------------------------------------------------------------------------
+
+    def _further(self, status: RolloutStatus) -> RolloutStatus | None:
+        """The status with more places, or with the next canary step; None where nothing moves."""
+        is_back = status.phase is RolloutPhase.REVERTING
+        if self._spec.strategy is RolloutStrategy.RECREATE:
+            # Nothing is born before the last one of another revision is proven to have stopped.
+            held = self._seen.strays > 0
+            updated = text_of(self._seen, (it.number for it in self._seen.lasting))
+            after = msgspec.structs.replace(status, held=held)
+            if not is_back and status.stable and status.stable != status.current:
+                after = msgspec.structs.replace(after, updated=updated)
+        elif status.held:
+            # It was to recreate everything when it began, and is not any more.
+            after = msgspec.structs.replace(status, held=False)
+        elif is_back or not self._may_expand():
+            return None
+        elif self._is_gate_passed():
+            # Where a deadline had paused it, what was begun has come after all.
+            after = msgspec.structs.replace(
+                widened(self._workload, self._seen, status, self._lag), step=status.step + 1
+            )
+        else:
+            after = widened(self._workload, self._seen, status, self._lag)
+        if after == status:
+            return None
+        if is_back:
+            return after
+        return msgspec.structs.replace(
+            _onwards(after, self._now), since=self._since(status), message=self._told(after)
+        )
+
+    def _since(self, status: RolloutStatus) -> datetime | None:
+        is_on = status.phase is RolloutPhase.PROGRESSING
+        return status.since if is_on else timestamp(self._now.wall_ms)
+
+    def _may_expand(self) -> bool:
+        """After the deadline only once all that was begun is well."""
+        return self._before.phase is RolloutPhase.PROGRESSING or not self._lag
+
+    def _is_gate_passed(self) -> bool:
+        """Whether all places of a canary step are there, well, and have been for long enough."""
+        hold_s = hold_seconds(self._workload)
+        begun = [it for it in self._begun if not it.is_surge]
+        if hold_s is None or self._lag or len(begun) < allowed(self._workload, self._seen):
+            return False
+        return not any(self._holds_ms(it, hold_s) for it in self._begun)
+
+    def _holds_ms(self, place: Place, hold_s: int) -> int:
+        return max(0, hold_s * 1_000 - place.ready_ms) if place.holder is not None else 0
+
+    def _told(self, status: RolloutStatus) -> str:
+        return f"revision {status.current} takes the places {status.updated or 'of all'}"
+
+    # Time ----------------------------------------------------------------------------------------
+
+    def _left_ms(self, status: RolloutStatus) -> int:
+        """How much time is left for the next progress. A canary's hold is on top of it.
+
+        A rollout is not given up because a calendar was set: only what we have waited ourselves
+        counts.
+        """
+        if status.progressed_at is None:
+            return 0
+        limit_s = self._spec.progress_deadline_seconds + (hold_seconds(self._workload) or 0)
+        uid, since = self._workload.metadata.uid, status.progressed_at
+        return self._waits.left_ms(uid, "progress", since, limit_s * 1_000, self._now, credit=False)
+
+    def _wake_ms(self, left_ms: int) -> int | None:
+        waits = [it.left_ms for it in self._seen.places if it.left_ms]
+        hold_s = hold_seconds(self._workload)
+        if hold_s is not None:
+            waits += [self._holds_ms(it, hold_s) for it in self._begun if it.is_ready]
+        wake_ms = min((it for it in waits if it), default=None)
+        return sooner(wake_ms, left_ms or None)
+
+    def _lacks(self) -> str:
+        """What the rollout waits for, in a few words."""
+        lagging = [it for it in self._begun if not it.is_done]
+        if not lagging:
+            return "nothing that was begun lags"
+        first = lagging[0]
+        state = "is empty" if first.holder is None else f"is {first.holder.status.state.value}"
+        return f"{len(lagging)} places lag: place {first.number} {state} and not well"
+
+    def _overdue(self, status: RolloutStatus) -> RolloutStatus:
+        """The deadline has passed. Nothing is stopped by that."""
+        can_revert = self._spec.auto_revert and status.stable not in ("", status.current)
+        says = f"no progress for {self._spec.progress_deadline_seconds} s, {self._lacks()}; "
+        if not can_revert:
+            return _halted(status, OVERDUE, f"{says}no further place is begun", self._now)
+        is_any_ready = any(it.is_ready for it in self._begun)
+        if self._spec.strategy is RolloutStrategy.RECREATE and is_any_ready:
+            told = f"{says}to go back would stop all that is ready, and nothing else may run"
+            return _halted(status, HEALTHY_LEFT, told, self._now)
+        is_surge_used = any(it.is_surge and it.is_ready for it in self._seen.places)
+        return msgspec.structs.replace(
+            status,
+            phase=RolloutPhase.REVERTING,
+            reason=OVERDUE,
+            message=f"{says}back to revision {status.stable}",
+            since=timestamp(self._now.wall_ms),
+            updated="",
+            surge=status.surge if is_surge_used else 0,
+            held=False,
+            ready=0,
+        )

@@ -1,0 +1,115 @@
+"""Which places a rollout begins next, and who makes way for that.
+
+Part of controller:rollout: `rollout_course.py` asks how far the targets may be widened, and
+`rollout.py` whom to stop for those that are committed.
+
+A place is begun only while fewer are on their way than may be missing or too many. What is out of
+contact, being stopped, or not ready anywhere else counts as missing. First come places whose holder
+does no work anyway: otherwise a mend for crashing work would wait for that work to be well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.correct.rollout.survey import Place, Survey, is_on_node
+from holdfast.model.indexes import Indexes, parse
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.workload import RolloutPhase, RolloutStatus, Workload
+from holdfast.model.placement.disruption import portion
+from holdfast.model.rollouts import limits
+
+
+def hold_seconds(workload: Workload) -> int | None:
+    """How long the places of the canary step have to be ready; None when all steps are over."""
+    steps, rollout = workload.spec.rollout.canary, workload.status.rollout
+    is_step = rollout.step < len(steps) and bool(rollout.stable)
+    return steps[rollout.step].hold_seconds if is_step else None
+
+
+def allowed(workload: Workload, seen: Survey) -> int:
+    """How many places may take the new revision by now."""
+    count = len(seen.lasting)
+    if hold_seconds(workload) is None:
+        return count
+    step = workload.spec.rollout.canary[workload.status.rollout.step]
+    return min(count, portion(step.portion, seen.stated, round_up=True))
+
+
+def widened(workload: Workload, seen: Survey, status: RolloutStatus, lag: int) -> RolloutStatus:
+    """The status with as many more places as may be on their way. `lag` of them are already."""
+    missing, surge = limits(workload.spec.rollout, seen.stated)
+    # A canary shows no more of the new revision than it says, unless it could not move.
+    surge = 0 if hold_seconds(workload) is not None and missing else surge
+    if not status.stable or status.stable == status.current:
+        # All places take the one revision that there is; who holds them is replaced in turn.
+        surge = surge if any(it.is_misplaced for it in seen.places) else 0
+        return msgspec.structs.replace(status, surge=max(status.surge, surge))
+    room = missing + status.surge - lag
+    chosen = _chosen(seen, status, room, allowed(workload, seen))
+    return msgspec.structs.replace(
+        status, surge=max(status.surge, surge), updated=text_of(seen, chosen)
+    )
+
+
+def _chosen(seen: Survey, status: RolloutStatus, room: int, most: int) -> list[int]:
+    """The places that take the new revision from now on, where so many more may be on their way."""
+    updated = parse(status.updated)
+    chosen = [it.number for it in seen.lasting if it.number in updated][:most]
+    rest = [it for it in seen.lasting if it.number not in updated]
+    # Where the new revision is already, as after a change of the count, it need not be begun.
+    there = [it for it in rest if _is_of(it.holder, status.current)]
+    others = [it for it in rest if not _is_of(it.holder, status.current)]
+    idle = [it for it in others if not it.is_ready]
+    busy = [it for it in others if it.is_ready]
+    spare = room - len(idle) - seen.unplaced
+    more = [*there, *idle[: max(0, room)], *busy[: max(0, spare)]]
+    return chosen + [it.number for it in more[: max(0, most - len(chosen))]]
+
+
+def _is_of(holder: Replica | None, revision: str) -> bool:
+    return holder is not None and holder.spec.revision == revision
+
+
+def text_of(seen: Survey, numbers: Iterable[int]) -> str:
+    """Places as a text; those without anybody between them are one stretch, so that it stays short
+    where places are numbers of nodes.
+    """
+    chosen = set(numbers)
+    spans: list[tuple[int, int]] = []
+    is_open = False
+    for place in seen.lasting:
+        if place.number not in chosen:
+            is_open = False
+        elif is_open:
+            spans[-1] = spans[-1][0], place.number
+        else:
+            spans.append((place.number, place.number))
+            is_open = True
+    return str(Indexes(tuple(spans)))
+
+
+def to_stop(workload: Workload, seen: Survey) -> Iterator[Place]:
+    """The places whose holder may be stopped for the targets as they are committed.
+
+    What does no work makes way at once. What does is stopped only while enough others are well, and
+    on the way back the last one never is.
+    """
+    spec, status = workload.spec.rollout, workload.status.rollout
+    if spec.paused or status.phase is RolloutPhase.PAUSED:
+        return
+    missing, _ = limits(spec, seen.stated)
+    floor = seen.stated - missing
+    if status.phase is RolloutPhase.REVERTING:
+        floor = max(floor, min(1, seen.stated))
+    spare = len(seen.places) if status.held else seen.well - floor
+    for place in seen.places:
+        if not place.is_misplaced or place.holder is None or not is_on_node(place.holder):
+            continue
+        if not place.is_ready:
+            yield place
+        elif spare > 0:
+            spare -= 1
+            yield place

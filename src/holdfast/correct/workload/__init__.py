@@ -1,0 +1,1 @@
+"""controller:workload: which replicas a workload has."""

@@ -1,0 +1,271 @@
+"""One per node: a replica on every node that the work fits, and on no other.
+
+Part of controller:workload. A replica is born for one node, whose name its placement asks for, and
+takes the scheduler's way there like any other. Its place follows from the node's name, so that
+everybody who makes it makes the same.
+
+    a node that fits and takes work      -> Create, after a pause if the last ones crashed
+    a node that takes no work            -> nothing new; what runs there stays. A drain stops it
+    labels or site do not fit any more,
+    a NoExecute taint, the node is gone  -> Released or evicted
+    Released                             -> removed, once its successor is there or none is wanted
+
+What fits is the rule of `model/placement/placement_rules.py`; whether there is room is the
+scheduler's to say, and the replica waits with that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    REQUESTS_PER_PLAN_MAX,
+    Index,
+    Plan,
+    View,
+    sooner,
+)
+from holdfast.correct.pacing import Rests
+from holdfast.correct.workload.replica_creation import (
+    FURTHER,
+    Births,
+    endings_notes,
+    is_of,
+    is_to_be_released,
+    removal,
+    stated_for,
+    stop,
+    worth,
+)
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.placement import TaintEffect
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.tenant import Tenant
+from holdfast.model.kinds.workload import Workload, WorkloadRevision
+from holdfast.model.ledger import gate_of
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.placement.placement_rules import (
+    NODE_LABEL,
+    gate_refusal,
+    isolation_refusal,
+    isolation_wanted,
+    labels_of,
+    policy_refusal,
+    protection_refusal,
+    residency_refusal,
+    selector_refusal,
+    site_refusal,
+    taint_refusal,
+    untolerated,
+)
+from holdfast.model.placement.vacancy import first_place, home_of, next_place, vacates
+from holdfast.model.requests import Term
+from holdfast.model.rollouts import REVERTED, revision_name
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Key
+
+BY_TYPE = Index("workloads", "type", lambda it: (it.spec.type.value,))
+
+# How soon to look again at replicas of which the picture does not say whether they may stay.
+UNTOLD_PAUSE_MS = 1_000
+# A label is no longer than this. Work cannot ask for a node with a longer name.
+NODE_NAME_MAX = 63
+
+
+class EachNode:
+    """See the module's docstring."""
+
+    def __init__(self, births: Births) -> None:
+        self._births = births
+        self._rests = Rests()
+
+    def look_at_all(self) -> None:
+        """Let nothing rest."""
+        self._rests.clear()
+
+    def spread(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
+        """What the replicas of a workload need that runs on every node."""
+        left_ms = self._rests.left_ms(key, now)
+        if left_ms:
+            return Plan(wake_after_ms=left_ms)
+        workload = in_force(view, workload)
+        mine = _mine(view, workload)
+        nodes = list(view.all("nodes"))
+        self._rests.rest(key, len(mine) + len(nodes), now)
+        for replica in mine:
+            self._births.see(replica)
+        by_node = _by_node(mine)
+        requests: list[Any] = []
+        wake_ms: int | None = None
+        homeless: list[tuple[Node, list[Replica]]] = []
+        for node in sorted(nodes, key=lambda it: it.name):
+            lives = by_node.pop(node.name, [])
+            stays = belongs(workload, node)
+            if not stays and not _is_sure(view, lives):
+                wake_ms = sooner(wake_ms, UNTOLD_PAUSE_MS)
+                continue
+            requests += _stops(workload, lives, stays, term)
+            if not stays or not all(vacates(it) for it in lives) or not takes(view, workload, node):
+                continue
+            wait_ms = self._births.pause_ms(workload, lives[-1], now) if lives else 0
+            if wait_ms > 0:
+                wake_ms = sooner(wake_ms, wait_ms)
+            elif not workload.status.rollout.held:
+                homeless.append((node, lives))
+        for lives in by_node.values():
+            if _is_sure(view, lives):
+                requests += _stops(workload, lives, False, term)
+            else:
+                wake_ms = sooner(wake_ms, UNTOLD_PAUSE_MS)
+        taken = {it.spec.ordinal for it in mine}
+        for node, lives in homeless:
+            place = lives[-1].spec.ordinal if lives else _free_place(node.name, taken)
+            born = self._birth(view, workload, node, place, lives, term)
+            requests += born
+            wake_ms = wake_ms if born else sooner(wake_ms, UNTOLD_PAUSE_MS)
+        return Plan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
+
+    def _birth(
+        self,
+        view: View,
+        workload: Workload,
+        node: Node,
+        ordinal: int,
+        lives: list[Replica],
+        term: Term,
+    ) -> list[Any]:
+        """The next replica for a node, if the picture has the template for it."""
+        stated = stated_for(self._births, view, workload, ordinal)
+        if stated is None:
+            return []
+        notes = endings_notes(workload, lives[-1] if lives else None)
+        template = pinned(stated, node.name)
+        return [self._births.birth(workload, ordinal, term, notes, template, stated)]
+
+
+def wanted(view: View, workload: Workload) -> int:
+    """On how many nodes a replica should be: those that fit, and take work or have one already."""
+    workload = in_force(view, workload)
+    homes = {home_of(it) for it in _mine(view, workload) if it.status.state in FURTHER}
+    return sum(
+        belongs(workload, node) and (node.name in homes or takes(view, workload, node))
+        for node in view.all("nodes")
+    )
+
+
+def in_force(view: View, workload: Workload) -> Workload:
+    """The workload with the template that says on which nodes it belongs.
+
+    That is the stated one, also while it is rolled out; after the way back it is the one before.
+    """
+    if workload.status.rollout.phase not in REVERTED:
+        return workload
+    name = revision_name(workload.name, workload.status.rollout.stable)
+    found: WorkloadRevision | None = view.get("workloadrevisions", workload.namespace, name)
+    if found is None:
+        return workload
+    spec = msgspec.structs.replace(workload.spec, template=found.spec.template)
+    return msgspec.structs.replace(workload, spec=spec)
+
+
+def pinned(template: Template, node: str) -> Template:
+    """The template of a replica for one node alone."""
+    placement = template.placement
+    selector = {**placement.node_selector, NODE_LABEL: node}
+    there = msgspec.structs.replace(placement, node_selector=selector)
+    return msgspec.structs.replace(template, placement=there)
+
+
+def belongs(workload: Workload, node: Node) -> bool:
+    """Whether what is on a node may stay there."""
+    placement, gate = workload.spec.template.placement, gate_of(node)
+    harsh = tuple(it for it in node.spec.taints if it.effect is TaintEffect.NO_EXECUTE)
+    return (
+        len(node.name) <= NODE_NAME_MAX
+        and selector_refusal(labels_of(node), placement) is None
+        and site_refusal(gate, placement) is None
+        and untolerated(harsh, placement.tolerations) is None
+    )
+
+
+def takes(view: View, workload: Workload, node: Node) -> bool:
+    """Whether a node takes something new of a workload that belongs there."""
+    template, gate = workload.spec.template, gate_of(node)
+    tenant: Tenant | None = view.get("tenants", "", workload.namespace)
+    region: Region | None = view.get("regions", "", gate.region) if gate.region else None
+    pools = region.spec.pools if region is not None else ()
+    pool = next((it.protected_for for it in pools if it.name == gate.pool), None)
+    refusal = (
+        gate_refusal(gate)
+        or taint_refusal(gate, template.placement)
+        or residency_refusal(template.placement, tenant, gate.region, region)
+        or protection_refusal(gate.protected_for, workload.namespace, template.priority_class)
+        or protection_refusal(pool, workload.namespace, template.priority_class)
+        or isolation_refusal(gate.isolation, isolation_wanted(template, tenant), template.runtime)
+        or policy_refusal(gate.isolation, template, tenant)
+    )
+    return refusal is None
+
+
+def is_same_home(before: Any, after: Any) -> bool:
+    """Whether a node was there and still is, and nothing has changed that the rules look at."""
+    if not isinstance(before, Node) or not isinstance(after, Node):
+        return False
+    was, now = gate_of(before), gate_of(after)
+    return was == now and before.metadata.labels == after.metadata.labels
+
+
+def _mine(view: View, workload: Workload) -> list[Replica]:
+    named: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
+    return [it for it in named if is_of(it, workload)]
+
+
+def _by_node(mine: list[Replica]) -> dict[str, list[Replica]]:
+    """The replicas for each node, the newest last."""
+    found: dict[str, list[Replica]] = {}
+    for replica in sorted(mine, key=lambda it: (it.spec.incarnation, it.spec.ordinal)):
+        found.setdefault(home_of(replica), []).append(replica)
+    return found
+
+
+def _is_sure(view: View, lives: list[Replica]) -> bool:
+    """Whether what the picture says of nodes is as new as these replicas.
+
+    Whoever made them may have known of a node, or of a label, that we have not been told of yet.
+    """
+    return all(view.knows_all_of(it) for it in lives)
+
+
+def _stops(workload: Workload, lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:
+    """Stop what is too much on one node, and clear away what was released there."""
+    alive = [it for it in lives if it.status.state in FURTHER]
+    keep = max(alive, key=worth, default=None) if stays else None
+    for replica in lives:
+        doomed = replica.metadata.deletion_timestamp is not None
+        if replica.status.state is State.RELEASED:
+            if not stays or replica is not lives[-1]:
+                yield removal(replica)
+        elif replica is not keep or doomed:
+            yield from stop(replica, Cause.SCALE_DOWN, term)
+        elif is_to_be_released(workload, replica):
+            yield from stop(replica, Cause.ROLLOUT, term)
+
+
+def _free_place(node: str, taken: set[int]) -> int:
+    """The place of a node's first replica: the first one that no other node has.
+
+    Two new nodes may ask for the same one. The commit gives it to one of them, and the other moves
+    on when it is seen there: to go past a place that nobody ever had is refused.
+    """
+    place = first_place(node)
+    for _ in range(len(taken)):
+        if place not in taken:
+            break
+        place = next_place(place)
+    return place

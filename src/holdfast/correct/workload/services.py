@@ -1,0 +1,143 @@
+"""Services: as many replicas as are wanted, each at a place of its own, for as long as they are.
+
+Part of controller:workload, which calls `served` for a stretch of places at a time.
+
+    place empty             -> Create the next incarnation, after a pause if the last ones crashed,
+                               of the revision that controller:rollout wants there
+    Pending, Reserved       -> Released, when it is not wanted, or not of that revision
+    Bound, Running          -> Evict, when it is not wanted
+    Stopping, Unknown,
+    Failed, Succeeded       -> nothing: whoever proves that it has stopped releases it
+    Released                -> removed, once its successor is there or none is wanted
+
+`keep` work that is out of contact for longer than its owner wants to wait leaves its place though
+it was not released. A released replica also knows how often its place has crashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Plan, View, sooner
+from holdfast.correct.workload.ordinals import BY_PLACE, Places, place
+from holdfast.correct.workload.replica_creation import (
+    FURTHER,
+    Births,
+    ended,
+    endings_notes,
+    is_of,
+    is_to_be_released,
+    removal,
+    stated_for,
+    stop,
+    worth,
+)
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.template import Template
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import Cause, State
+from holdfast.model.placement.vacancy import vacates
+from holdfast.model.requests import Create, Term
+from holdfast.model.rollouts import wanted_places
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Key
+
+# How soon to look again for a revision that the picture lacks.
+UNTOLD_PAUSE_MS = 1_000
+
+_WELL = (State.PENDING, State.RESERVED, State.BOUND, State.RUNNING)
+
+
+class Services:
+    """See the module's docstring."""
+
+    def __init__(self, births: Births) -> None:
+        self._births = births
+        self.places = Places()
+
+    def served(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
+        """What a stretch of a wanted service needs."""
+        wanted = wanted_places(workload)
+        opened = self.places.opened(view, key, wanted)
+        requests: list[Any] = []
+        wake_ms: int | None = None
+        for ordinal in list(opened):
+            if len(requests) > REQUESTS_PER_PLAN_MAX:
+                break
+            lives = self._lives(view, workload, ordinal)
+            if len(lives) == 1 and ordinal < wanted and _is_at_home(workload, lives[0]):
+                del opened[ordinal]
+                continue
+            asked = list(_stops(workload, lives, ordinal < wanted, term)) if lives else []
+            wait_ms = 0
+            # While a rollout holds births back, its end opens all places again.
+            is_free = ordinal < wanted and all(vacates(it) for it in lives)
+            if is_free and not workload.status.rollout.held:
+                wait_ms = self._births.pause_ms(workload, lives[-1], now) if lives else 0
+                stated = stated_for(self._births, view, workload, ordinal)
+                if not wait_ms and stated is not None:
+                    asked.append(self._birth(workload, ordinal, lives, term, stated))
+                else:
+                    wait_ms = wait_ms or UNTOLD_PAUSE_MS
+                    wake_ms = sooner(wake_ms, wait_ms)
+            requests += asked
+            if not asked and not wait_ms:
+                del opened[ordinal]
+        return Plan(tuple(requests), wake_after_ms=wake_ms)
+
+    def emptied(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
+        """Stop and clear away all replicas of a stretch."""
+        opened = self.places.opened(view, key, 0)
+        count = 0
+        for ordinal in list(opened):
+            if count > REQUESTS_PER_PLAN_MAX:
+                return
+            lives = self._lives(view, workload, ordinal)
+            asked = [request for replica in lives for request in ended(replica, term)]
+            yield from asked
+            count += len(asked)
+            if not asked:
+                del opened[ordinal]
+
+    def _lives(self, view: View, workload: Workload, ordinal: int) -> list[Replica]:
+        """The replicas at one place, the newest last."""
+        named: list[Replica] = view.found(BY_PLACE, place(workload, ordinal))
+        lives = [it for it in named if is_of(it, workload)]
+        for replica in lives:
+            self._births.see(replica)
+        if len(lives) > 1:
+            lives.sort(key=lambda it: it.spec.incarnation)
+        return lives
+
+    def _birth(
+        self,
+        workload: Workload,
+        ordinal: int,
+        lives: list[Replica],
+        term: Term,
+        stated: Template,
+    ) -> Create:
+        notes = endings_notes(workload, lives[-1] if lives else None)
+        return self._births.birth(workload, ordinal, term, notes, stated=stated)
+
+
+def _is_at_home(workload: Workload, replica: Replica) -> bool:
+    """Whether nothing is to be done where it is the only one. So it is at most places."""
+    is_well = replica.status.state in _WELL and replica.metadata.deletion_timestamp is None
+    return is_well and not is_to_be_released(workload, replica)
+
+
+def _stops(workload: Workload, lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
+    """Stop what is too much at one place, and clear away what was released there."""
+    alive = [it for it in lives if it.status.state in FURTHER]
+    keep = max(alive, key=worth, default=None) if is_wanted else None
+    newest = lives[-1].spec.incarnation
+    for replica in lives:
+        if replica.status.state is State.RELEASED:
+            if not is_wanted or replica.spec.incarnation < newest:
+                yield removal(replica)
+        elif replica is not keep or replica.metadata.deletion_timestamp is not None:
+            yield from stop(replica, Cause.SCALE_DOWN, term)
+        elif is_to_be_released(workload, replica):
+            yield from stop(replica, Cause.ROLLOUT, term)

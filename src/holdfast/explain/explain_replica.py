@@ -1,0 +1,106 @@
+"""Why a replica is not further: one answer for any state that it may be in.
+
+Servers call this for whoever asks (`host/api/plane/explanations.py`), the simulator for its
+examples. `unplaced` speaks of those without a place, `contact` of those whose node cannot speak for
+them, `on_node` of all others. Whoever waits has somebody who moves next, and a moment by which he
+does, or the reason why there is none.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.explain.actors import standing
+from holdfast.explain.answer import Explanation, Finding, Leg, Sign, Why
+from holdfast.explain.evidence import Facts, revision_of
+from holdfast.explain.node_contact import out_of_contact, returned
+from holdfast.explain.on_node import bound, ending, running
+from holdfast.explain.unplaced import pending, reserved
+from holdfast.model.errors import invariant, unreachable
+from holdfast.model.lifecycle import State
+from holdfast.model.time import Instant, wall_ms
+
+
+def explain(facts: Facts, now: Instant) -> Explanation:
+    """See the module's docstring. `now` is of whoever read the facts."""
+    found = _found(facts, now)
+    owner = standing(facts, found.owner, now) if found.owner else None
+    if owner is not None and owner.acts is False:
+        # Whatever it is due by, nobody is there to keep that.
+        why = [f"nobody acts for {found.owner} at present", found.no_deadline]
+        said = "; ".join(it for it in why if it)
+        found = msgspec.structs.replace(found, deadline=None, no_deadline=said)
+    if found.owner and found.deadline is None and not found.no_deadline:
+        found = msgspec.structs.replace(found, no_deadline="it is not known since when it waits")
+    is_over = found.why is Why.NOTHING
+    invariant(is_over or found.owner, f"{facts.replica.name} waits for nobody: {found}")
+    replica = facts.replica
+    late_ms = now.wall_ms - wall_ms(found.deadline) if found.deadline is not None else 0
+    acting = owner.signs if owner is not None else ()
+    signs = (_own(facts, now), *found.signs, *acting, *_told(facts, now))
+    return Explanation(
+        namespace=replica.namespace,
+        name=replica.name,
+        uid=replica.metadata.uid,
+        state=replica.status.state,
+        stage=replica.status.stage,
+        revision=facts.stored.revision,
+        finding=msgspec.structs.replace(found, signs=()),
+        late_ms=max(0, late_ms),
+        signs=signs,
+        timeline=replica.status.transitions,
+        unknown=dict(facts.unknown),
+    )
+
+
+def _found(facts: Facts, now: Instant) -> Finding:
+    replica = facts.replica
+    state, binding = replica.status.state, replica.status.binding
+    match state:
+        case State.PENDING:
+            return pending(facts, now)
+        case State.RESERVED:
+            return reserved(facts, now)
+        case State.RELEASED:
+            return Finding(Leg.NONE, Why.NOTHING, _ended(facts))
+    found, node = out_of_contact(facts, now), facts.node
+    if found is not None:
+        return found
+    if node is None or binding is None:
+        unreachable("a replica without a node is out of contact")
+    match state:
+        case State.BOUND:
+            return bound(facts, node, binding, now)
+        case State.RUNNING:
+            return running(facts, node, now)
+        case State.UNKNOWN:
+            return returned(facts, node)
+    return ending(facts, node)
+
+
+def _ended(facts: Facts) -> str:
+    """How a life was over."""
+    last = facts.replica.status.transitions[-1:]
+    how = f" by {last[0].by}: {last[0].reason}" if last else ""
+    return f"its life is over{how}. What takes its place has another name"
+
+
+def _told(facts: Facts, now: Instant) -> list[Sign]:
+    """What was told of it as events."""
+    found = []
+    for event in facts.events:
+        at = event.last_timestamp
+        often = f" ({event.count} times)" if event.count > 1 else ""
+        age_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else None
+        said = f"{event.message}{often}"
+        found.append(Sign(f"event {event.reason}", said, revision_of(event), age_ms))
+    return found
+
+
+def _own(facts: Facts, now: Instant) -> Sign:
+    """The replica itself."""
+    replica = facts.replica
+    status, since = replica.status, facts.since
+    says = f"{status.state.value}, {status.stage.value}"
+    age_ms = max(0, now.wall_ms - wall_ms(since)) if since is not None else None
+    return Sign(f"replica {replica.name}", says, revision_of(replica), age_ms)

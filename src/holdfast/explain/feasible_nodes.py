@@ -1,0 +1,130 @@
+"""Whether there is a place for a replica now, by the rules that the commit itself asks.
+
+A scheduler decides on its picture. This asks the ledgers as they are stored: where they would take
+what the scheduler found no place for, its picture was behind. Where other replicas are (spread,
+affinity) is not asked here, since that is never refused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, alone
+from holdfast.explain.evidence import Facts, Stored
+from holdfast.model import keys
+from holdfast.model.allowance import quota_refusal
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.region import Region
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
+from holdfast.model.ledger import NodeLedger, QuotaLedger
+from holdfast.model.placement.fit import claim, demand_of
+from holdfast.model.placement.placement_rules import (
+    labels_of,
+    neighbour_refusal,
+    place_refusal,
+    selector_refusal,
+)
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.propose.feasibility.outcome import NO_NODES
+
+# What is asked again here: of a node that was ruled out for one of these it can be told whether it
+# still would be.
+ASKED = frozenset(
+    {
+        NO_NODES,
+        Reason.TENANT_SUSPENDED.value,
+        Reason.QUOTA_EXCEEDED.value,
+        Reason.COHORT_EXHAUSTED.value,
+        Reason.PRIORITY_BUDGET_EXCEEDED.value,
+        Reason.NODE_NOT_READY.value,
+        Reason.NODE_DRAINING.value,
+        Reason.NODE_CORDONED.value,
+        Reason.TAINTED.value,
+        Reason.REGION_MISMATCH.value,
+        Reason.ZONE_MISMATCH.value,
+        Reason.POOL_MISMATCH.value,
+        Reason.SELECTOR_MISMATCH.value,
+        Reason.RESIDENCY_FORBIDDEN.value,
+        Reason.RESIDENCY_UNKNOWN.value,
+        Reason.TENANCY_FORBIDDEN.value,
+        Reason.PROTECTED_CAPACITY.value,
+        Reason.ISOLATION_TOO_WEAK.value,
+        Reason.USER_NOT_ALLOWED.value,
+        Reason.HOST_NETWORK_NOT_ALLOWED.value,
+        Reason.IMAGE_NOT_ALLOWED.value,
+        Reason.NODE_OF_ANOTHER_TENANT.value,
+        Reason.NODE_FULL.value,
+        Reason.DEVICE_TAKEN.value,
+        Reason.DEVICE_MISSING.value,
+        Reason.PORT_TAKEN.value,
+        Reason.PORT_NOT_OFFERED.value,
+    }
+)
+
+
+class Places(msgspec.Struct, frozen=True):
+    """What the ledgers say now.
+
+    node: one that would take it, the first by name; empty where none would.
+    revision: at which that became so, as far as the node and its ledger tell.
+    count: how many would.
+    quota: why the tenant may not have it, if so.
+    """
+
+    node: str = ""
+    revision: int = 0
+    count: int = 0
+    quota: Refusal | None = None
+    quota_revision: int = 0
+
+
+def places(facts: Facts) -> Places:
+    """See the module's docstring."""
+    replica, stored = facts.replica, facts.stored
+    cohort = cohort_key(stored, replica.namespace)
+    found = [it for it in stored.all(Node) if _takes(stored, replica, it)]
+    first = min(found, key=lambda it: it.name, default=None)
+    return Places(
+        node=first.name if first is not None else "",
+        revision=_revision(stored, first) if first is not None else 0,
+        count=len(found),
+        quota=_quota(stored, replica, cohort),
+        quota_revision=stored.modified(cohort),
+    )
+
+
+def cohort_key(stored: Stored, tenant: str) -> str:
+    """Where the quota that counts for a tenant is kept."""
+    quota = stored.object(Quota, tenant, QUOTA_NAME)
+    cohort = quota.spec.cohort if quota is not None else ""
+    return keys.quota_ledger(cohort or alone(tenant))
+
+
+def _quota(stored: Stored, replica: Replica, cohort: str) -> Refusal | None:
+    name = replica.spec.template.priority_class or PRIORITY_NAME
+    found = stored.object(PriorityClass, "", name)
+    of = found.spec.capacity_class if found is not None else CapacityClass.HARD
+    ledger: QuotaLedger = stored.get(cohort) or QuotaLedger()
+    amounts = demand_of(replica.spec.template).amounts
+    return quota_refusal(ledger, replica.namespace, of, amounts, name)
+
+
+def _takes(stored: Stored, replica: Replica, node: Node) -> bool:
+    ledger: NodeLedger | None = stored.get(keys.node_ledger(node.name))
+    if ledger is None:
+        return False
+    template, gate = replica.spec.template, ledger.gate
+    region = stored.object(Region, "", gate.region) if gate.region else None
+    tenant = stored.object(Tenant, "", replica.namespace)
+    refusal = (
+        place_refusal(gate, template, replica.namespace, tenant, region)
+        or neighbour_refusal(gate, ledger.tenants, replica.namespace)
+        or selector_refusal(labels_of(node), template.placement)
+    )
+    return refusal is None and not isinstance(claim(ledger, demand_of(template)), Refusal)
+
+
+def _revision(stored: Stored, node: Node) -> int:
+    key = keys.key_of(node)
+    return max(stored.modified(key), stored.modified(keys.node_ledger(node.name)))

@@ -1,0 +1,292 @@
+"""Why nothing is known of a replica: its node is silent, given up, gone, or in another life.
+
+The times are those of controller:nodes, counted as it counts them: silence from the last renewal
+that anybody heard, the fence from when its mark was seen, anew with each of its terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from holdfast.correct.nodes.controller import MARK_AFTER_HALF_PERIODS, SUSPECT_AFTER_PERIODS
+from holdfast.correct.nodes.disruption_limits import Brakes, zone_of
+from holdfast.explain.answer import (
+    AGENT_LOOKS_MS,
+    CONTROLLER_LOOKS_MS,
+    Finding,
+    Leg,
+    Sign,
+    Why,
+    after,
+    changed_at,
+    judged_at,
+)
+from holdfast.explain.evidence import Facts, revision_of
+from holdfast.model.access.identity import agent
+from holdfast.model.fence import fence_wait_ms
+from holdfast.model.installations import keeps, machine_of, ran_on
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Binding, Replica
+from holdfast.model.lifecycle import Actor, Stage, State
+from holdfast.model.time import Instant, timestamp
+
+_GONE = (NodePhase.FENCED, NodePhase.LOST)
+_ENDED = (State.FAILED, State.SUCCEEDED, State.STOPPING)
+_READY = (Stage.READY, Stage.SERVING)
+_NODES, _REPAIR = Actor.NODES.value, Actor.REPAIR.value
+# controller:repair acts a little after the moment that an owner chose: clocks differ.
+_REPLACE_LATE_MS = 3_000
+
+
+def out_of_contact(facts: Facts, now: Instant) -> Finding | None:
+    """Of one whose node cannot speak for it; None where it can."""
+    replica, node = facts.replica, facts.node
+    binding = replica.status.binding
+    if binding is None:
+        return _repair(facts, "it never had a node, so that there is nothing to stop", None)
+    if node is None:
+        return _gone(facts, binding.node)
+    if node.status.incarnation > binding.node_incarnation:
+        return _other_life(facts, node, binding)
+    match node.status.phase:
+        case NodePhase.READY:
+            return None
+        case NodePhase.SUSPECT:
+            return _silent(facts, node, now)
+        case NodePhase.UNKNOWN:
+            return _marked(facts, node)
+    return _fenced(facts, node)
+
+
+def returned(facts: Facts, node: Node) -> Finding:
+    """Of one that is Unknown on a node that is heard again."""
+    return Finding(
+        _leg(facts.replica),
+        Why.RETURN,
+        f"node {node.name} is heard again, and its agent has not said yet how this fared",
+        agent(node.name).name,
+        deadline=after(judged_at(node) or facts.since, AGENT_LOOKS_MS),
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def _leg(replica: Replica) -> Leg:
+    """Where it was when its node fell silent."""
+    if replica.status.state in _ENDED or replica.status.cause is not None:
+        return Leg.RELEASE
+    if replica.status.stage in _READY:
+        return Leg.SERVING
+    return Leg.READINESS if replica.status.process.id else Leg.STARTUP
+
+
+def signs_of(facts: Facts, node: Node) -> Iterable[Sign]:
+    """What is known of its node."""
+    mark = node.status.mark
+    said = f", mark {mark.number}: {mark.reason}" if mark is not None else ""
+    says = f"{node.status.phase.value} in incarnation {node.status.incarnation}{said}"
+    yield Sign(f"node {node.name}", says, revision_of(node))
+    age_ms = facts.heard_ago_ms(node.name)
+    if age_ms is not None:
+        yield Sign(f"agent of node {node.name}", "its last renewal", age_ms=age_ms)
+    elif facts.heard:
+        yield Sign(f"agent of node {node.name}", "no server that was asked has heard it")
+
+
+# Silence and the fence ----------------------------------------------------------------------------
+
+
+def _silent(facts: Facts, node: Node, now: Instant) -> Finding:
+    """Not heard for a while: it takes no new work, and nothing else has happened."""
+    every_ms = facts.timing.renew_every_ms
+    mark_ms = every_ms * MARK_AFTER_HALF_PERIODS // 2
+    age_ms = facts.heard_ago_ms(node.name)
+    # It was judged when nobody had heard it for so long; whoever was asked may have heard it since,
+    # or may never have been the one who hears it.
+    judged = after(judged_at(node), mark_ms - every_ms * SUSPECT_AFTER_PERIODS)
+    heard = timestamp(now.wall_ms - age_ms + mark_ms) if age_ms is not None else None
+    deadline = max((it for it in (judged, heard) if it is not None), default=None)
+    message = f"node {node.name} has missed {SUSPECT_AFTER_PERIODS} renewals"
+    held = _brake(facts, node)
+    return Finding(
+        _leg(facts.replica),
+        Why.BRAKE if held else Why.SILENT,
+        f"{message}; {held}, so that nobody there is given up" if held else message,
+        _NODES,
+        # Nobody replaces anything before the node was given up and the fence has passed.
+        _REPAIR,
+        None if held else deadline,
+        _held_up(held) if held else "" if deadline else "it is not known when it was last heard",
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def _marked(facts: Facts, node: Node) -> Finding:
+    """Given up: what may run there has to stop itself before anybody acts on it."""
+    replica = facts.replica
+    if keeps(replica) and replica.status.state is not State.BOUND:
+        return _kept(facts, node)
+    mark, wait_ms = node.status.mark, fence_wait_ms(node.status.timing, facts.timing)
+    deadline = None
+    if mark is not None:
+        begun = [mark.at, *_terms(facts)]
+        deadline = after(max(begun), wait_ms)
+    held = _brake(facts, node)
+    message = (
+        f"node {node.name} is out of contact. What runs there stops itself, and is replaced once "
+        f"that is certain: {wait_ms // 1_000} s after the mark was seen"
+    )
+    return Finding(
+        _leg(replica),
+        Why.BRAKE if held else Why.FENCE,
+        f"{message}; {held}, so that nobody there is given up" if held else message,
+        _NODES,
+        _REPAIR,
+        None if held else deadline,
+        _held_up(held) if held else "" if deadline else "the node has no mark to count from",
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def _terms(facts: Facts) -> Iterable[datetime]:
+    """When whoever counts down began to: a new controller begins anew."""
+    for lease in facts.stored.all(Lease):
+        if lease.spec.scope == _NODES and lease.spec.acquired is not None:
+            yield lease.spec.acquired
+
+
+def _brake(facts: Facts, node: Node) -> str:
+    """Why nobody is given up in the zone of a node, if so, by the rule that holds it back."""
+    zone, silent_ms = zone_of(node), facts.timing.renew_every_ms * SUSPECT_AFTER_PERIODS
+    there = [it for it in facts.stored.all(Node) if zone_of(it) == zone]
+    return Brakes().weigh(zone, [(it, _is_silent(facts, it, silent_ms)) for it in there])
+
+
+def _is_silent(facts: Facts, node: Node, silent_ms: int) -> bool:
+    """A node that is Ready is heard by somebody, if not by those who were asked."""
+    age_ms = facts.heard_ago_ms(node.name)
+    is_unheard = age_ms is None or age_ms >= silent_ms
+    return node.status.phase is not NodePhase.READY and is_unheard
+
+
+def _held_up(held: str) -> str:
+    return f"{held}: it goes on when some of them are heard again"
+
+
+# Afterwards ---------------------------------------------------------------------------------------
+
+
+def _fenced(facts: Facts, node: Node) -> Finding:
+    replica = facts.replica
+    if keeps(replica) and replica.status.state is not State.BOUND:
+        return _kept(facts, node)
+    return _repair(facts, f"node {node.name} is fenced: whatever ran there has stopped", node)
+
+
+def _other_life(facts: Facts, node: Node, binding: Binding) -> Finding:
+    replica = facts.replica
+    if keeps(replica) and not ran_on(binding, node.status.installation):
+        return _elsewhere(facts, node, binding)
+    if keeps(replica) and replica.status.state is State.UNKNOWN and binding.installation:
+        return returned(facts, node)
+    message = (
+        f"node {node.name} lives in incarnation {node.status.incarnation}, and this was bound to "
+        "an earlier one"
+    )
+    if keeps(replica) and replica.status.state in _ENDED:
+        return Finding(
+            Leg.RELEASE,
+            Why.RELEASE,
+            f"{message}: its agent has to prove that it has stopped",
+            agent(node.name).name,
+            deadline=after(facts.since, AGENT_LOOKS_MS + _grace_ms(replica)),
+            signs=tuple(signs_of(facts, node)),
+        )
+    return _repair(facts, message, node)
+
+
+def _elsewhere(facts: Facts, node: Node, binding: Binding) -> Finding:
+    """Another machine has the node's name, and can say nothing about what the first one runs."""
+    replica, wait_s = facts.replica, facts.replica.spec.template.replace_after_seconds
+    message = (
+        f"node {node.name} is another machine by now, and this runs on when it is cut off: it may "
+        f"still run on {machine_of(binding)}, which stops it or speaks for it once it is in contact"
+    )
+    if replica.status.state is State.UNKNOWN and wait_s is not None:
+        return _replaced_after(facts, message, wait_s, node)
+    return _word(facts, message, node)
+
+
+def _gone(facts: Facts, name: str) -> Finding:
+    if keeps(facts.replica) and facts.replica.status.state in _ENDED:
+        return _word(facts, f"node {name} is gone, and this runs on when it is cut off", None)
+    return _repair(facts, f"node {name} is gone", None)
+
+
+def _kept(facts: Facts, node: Node) -> Finding:
+    """It runs on when it is cut off, so no fence proves its end."""
+    replica = facts.replica
+    wait_s = replica.spec.template.replace_after_seconds
+    binding, where = replica.status.binding, f"node {node.name} is {node.status.phase.value}"
+    runs_on = f"it runs on when it is cut off, and {where}"
+    if binding is not None:
+        runs_on += f": it may still run on {machine_of(binding)}"
+    if replica.status.state is State.UNKNOWN and wait_s is not None:
+        return _replaced_after(facts, runs_on, wait_s, node)
+    if node.status.phase in _GONE:
+        return _word(facts, runs_on, node)
+    return Finding(
+        _leg(replica),
+        Why.SILENT,
+        f"{runs_on}. It is not replaced, and its agent speaks for it when it is back",
+        agent(node.name).name,
+        Actor.OPERATOR.value,
+        no_deadline="its owner has set no replaceAfterSeconds, so that it is waited for",
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def _replaced_after(facts: Facts, message: str, wait_s: int, node: Node) -> Finding:
+    """Its owner does not want to wait for longer than this."""
+    return Finding(
+        _leg(facts.replica),
+        Why.SILENT,
+        f"{message}. Its owner has it replaced after {wait_s} s",
+        _REPAIR,
+        deadline=after(facts.since, wait_s * 1_000 + _REPLACE_LATE_MS + CONTROLLER_LOOKS_MS),
+        signs=tuple(signs_of(facts, node)),
+    )
+
+
+def _word(facts: Facts, message: str, node: Node | None) -> Finding:
+    name = facts.replica.name
+    return Finding(
+        _leg(facts.replica),
+        Why.WORD,
+        f"{message}. Whoever knows that it has stopped says so: kubectl delete replica {name} "
+        "--force --grace-period=0",
+        Actor.OPERATOR.value,
+        no_deadline="nothing but proof of its stop, or a person's word, ends it",
+        signs=tuple(signs_of(facts, node)) if node is not None else (),
+    )
+
+
+def _repair(facts: Facts, message: str, node: Node | None) -> Finding:
+    """Nobody there can speak for it any more, and that is certain."""
+    known = (facts.since, changed_at(node) if node is not None else None)
+    begun = max((it for it in known if it is not None), default=None)
+    return Finding(
+        _leg(facts.replica),
+        Why.REPAIR,
+        message,
+        _REPAIR,
+        Actor.WORKLOAD.value,
+        after(begun, CONTROLLER_LOOKS_MS),
+        signs=tuple(signs_of(facts, node)) if node is not None else (),
+    )
+
+
+def _grace_ms(replica: Replica) -> int:
+    asked_s = replica.metadata.deletion_grace_period_seconds
+    return (replica.spec.template.grace_seconds if asked_s is None else asked_s) * 1_000

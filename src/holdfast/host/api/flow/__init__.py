@@ -1,0 +1,1 @@
+"""Admission of requests to the API: limits per address, class and tenant, load shedding."""

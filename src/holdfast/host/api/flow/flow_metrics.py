@@ -1,0 +1,133 @@
+"""What the gates are doing, for Prometheus: who is under way, who waits, who was refused.
+
+`plane` adds it to what a server counts. Tenants beyond the first thousand are counted together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from holdfast.commit.flow.caps import Caps
+from holdfast.commit.flow.concurrency_limit import ConcurrencyLimit
+from holdfast.commit.flow.flow_counts import Standing
+from holdfast.commit.flow.overload import Refused
+from holdfast.host.api.flow.admission import Turns
+from holdfast.host.process.metrics import LATENCY_S, Labels, Metrics
+
+_STANDINGS: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
+    ("requests_executing", "Requests under way.", lambda it: it.executing),
+    ("requests_waiting", "Requests that wait for their turn.", lambda it: it.waiting),
+    (
+        "request_queue_age_seconds",
+        "How long the oldest request waits for its turn.",
+        lambda it: it.oldest_ms / 1_000,
+    ),
+)
+
+
+def count(turns: Turns, metrics: Metrics) -> None:
+    """Add all of it to what the server counts."""
+    for name, text, read in _STANDINGS:
+        metrics.gauges(name, text, ("gate", "class"), partial(_standings, turns, read))
+    metrics.gauges(
+        "request_limit_scale",
+        "How many times the seats of the table a gate has, as measured.",
+        ("gate",),
+        partial(_limits, turns, lambda it: it.scale),
+    )
+    metrics.gauges(
+        "request_patience_seconds",
+        "How long people wait at a gate while others are refused, as measured.",
+        ("gate",),
+        lambda: (((it.name,), it.patience_ms / 1_000) for it in turns.gates.all),
+    )
+    metrics.gauges(
+        "request_turn_seconds",
+        "How long a turn of the event loop takes while requests end, smoothed.",
+        ("gate",),
+        partial(_limits, turns, lambda it: it.turn_ms / 1_000),
+    )
+    metrics.gauges(
+        "requests_refused_total",
+        "Requests that were not begun because there was too much to do, by reason.",
+        ("gate", "class", "reason"),
+        partial(_refusals, turns),
+        kind="counter",
+    )
+    metrics.gauges(
+        "tenant_requests_total",
+        "Requests of each tenant, begun or refused; each kind of components counts as a tenant.",
+        ("class", "tenant", "outcome"),
+        partial(_outcomes, turns),
+        kind="counter",
+    )
+    metrics.gauges(
+        "tenant_retries_total",
+        "Requests of each tenant that were sent before, as far as clients say so.",
+        ("class", "tenant"),
+        partial(_retries, turns),
+        kind="counter",
+    )
+    for name, text, caps in (
+        ("tenant_watches", "Open watches of each tenant.", lambda: turns.watches),
+        ("tenant_connections", "Connections of each tenant.", lambda: turns.connections),
+    ):
+        metrics.gauges(name, text, ("tenant",), partial(_open, caps))
+    turns.waits = metrics.histogram(
+        "request_wait_seconds",
+        "How long requests waited for their turn, of those that did.",
+        LATENCY_S,
+        ("class",),
+    )
+
+
+def _standings(turns: Turns, read: Callable[[Standing], float]) -> Iterator[tuple[Labels, float]]:
+    turns.settle()
+    for gate in turns.gates.all:
+        for it, standing in gate.standing(turns.now_ms()).items():
+            yield (gate.name, it.label), read(standing)
+
+
+def _limits(
+    turns: Turns, read: Callable[[ConcurrencyLimit], float]
+) -> Iterator[tuple[Labels, float]]:
+    for gate in turns.gates.all:
+        if gate.limit is not None:
+            yield (gate.name,), read(gate.limit)
+
+
+def _open(caps: Callable[[], Caps]) -> Iterator[tuple[Labels, float]]:
+    for tenant, number in caps().tenants.items():
+        yield (tenant,), number
+
+
+def _refusals(turns: Turns) -> Iterator[tuple[Labels, float]]:
+    for gate in turns.gates.all:
+        for it, standing in gate.standing(turns.now_ms()).items():
+            for why, number in standing.refused.items():
+                yield (gate.name, it.label, why.value), number
+    yield ("rates", "all", Refused.RATE_EXCEEDED.value), turns.rates.refused
+    yield ("watches", "all", Refused.TOO_MANY_WATCHES.value), turns.watches.refused
+    yield ("connections", "all", Refused.TOO_MANY_CONNECTIONS.value), turns.connections.refused
+    yield ("bodies", "all", Refused.TOO_MANY_BYTES.value), turns.bytes_held.refused
+
+
+def _retries(turns: Turns) -> Iterator[tuple[Labels, float]]:
+    found: dict[Labels, float] = {}
+    for gate in turns.gates.all:
+        for (it, tenant), tally in gate.tenants.items():
+            if tally.retried:
+                labels = (it.label, tenant)
+                found[labels] = found.get(labels, 0) + tally.retried
+    yield from found.items()
+
+
+def _outcomes(turns: Turns) -> Iterator[tuple[Labels, float]]:
+    found: dict[Labels, float] = {}
+    for gate in turns.gates.all:
+        for (it, tenant), tally in gate.tenants.items():
+            for outcome, number in (("begun", tally.begun), ("refused", tally.refused)):
+                labels = (it.label, tenant, outcome)
+                found[labels] = found.get(labels, 0) + number
+    yield from found.items()

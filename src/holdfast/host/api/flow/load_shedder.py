@@ -1,0 +1,145 @@
+"""Turns requests away at the door while there is no use in letting them in.
+
+Taking a request in, reading it, and answering it with a 429 costs a third of serving it: a client
+that floods a server, and does not stay away when it is told to, would use the server up with
+refusals alone. So a connection that was refused once gets a doorkeeper (`turns`). While as many of
+its user wait as could be under way, a whole request that arrives there is answered with the same
+429, from its bytes, without being parsed. It is answered a little later, for whoever has no answer
+does not ask again meanwhile.
+
+Who asks is known, since it is the certificate of the connection; whether it reads or writes is the
+first word. Anything that is not one whole request is let in, and judged as everything is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol
+
+from holdfast.commit.flow.fair_queues import Coming
+from holdfast.commit.flow.overload import Overloaded, Refused, overloaded
+from holdfast.commit.flow.request_classes import Errand, Flow
+from holdfast.commit.flow.seats import Gates
+from holdfast.host.api import status
+
+HEAD_END = b"\r\n\r\n"
+_LENGTH = b"\r\ncontent-length:"
+# More than any body may have; turning a long text into a number takes long, or fails.
+_DIGITS_MAX = 9
+# Words that begin a request, and what it does.
+_WORDS = {
+    b"GET ": Errand.READ,
+    b"POST": Errand.WRITE,
+    b"PUT ": Errand.WRITE,
+    b"PATC": Errand.WRITE,
+    b"DELE": Errand.WRITE,
+}
+_HELD_MAX = 20_000
+_ANSWERS_MAX = 1_000
+
+
+class Held(Protocol):
+    """A connection whose answer waits a little."""
+
+    def answer(self, data: bytes) -> None:
+        """Send it, unless the connection is gone."""
+        ...
+
+
+class Pass:
+    """Of a request that was let in and does not stand in line yet."""
+
+    __slots__ = ("_coming", "_flow")
+
+    def __init__(self, coming: Coming, flow: Flow) -> None:
+        coming.more(flow.tenant, flow.user, 1)
+        self._coming, self._flow = coming, flow
+
+    def used(self) -> None:
+        """It stands in line, or never will."""
+        self._coming.more(self._flow.tenant, self._flow.user, -1)
+
+
+class Doorkeeper:
+    """What a server says at the door; one for all connections of a server."""
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+        self._coming: dict[str, Coming] = {}
+        self._answers: dict[tuple[str, int], bytes] = {}
+        self._held: deque[tuple[float, Held, bytes]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def refusal(self, flow: Flow, data: bytes) -> bytes | Pass | None:
+        """The answer to a request that is not let in, or its pass if it is; None for anything that
+        is not one whole request.
+        """
+        errand = _WORDS.get(data[:4])
+        if errand is None or not is_whole(data):
+            return None
+        gate = self._gates.of(errand)
+        coming = self._coming.setdefault(gate.name, Coming())
+        if not gate.is_crowded(flow, coming):
+            return Pass(coming, flow)
+        return self._said(flow, gate.turn_away(flow, int(time.monotonic() * 1_000)))
+
+    def _said(self, flow: Flow, retry_after_s: int) -> bytes:
+        """The same to all who are the same: making it anew would cost more than sending it."""
+        key = (flow.tenant, retry_after_s)
+        found = self._answers.get(key)
+        if found is None:
+            if len(self._answers) >= _ANSWERS_MAX:
+                self._answers.clear()
+            found = answer(overloaded(flow, Refused.QUEUE_FULL, retry_after_s))
+            self._answers[key] = found
+        return found
+
+    def hold(self, connection: Held, data: bytes) -> bool:
+        """Answer in a moment; False if too many are held already."""
+        if len(self._held) >= _HELD_MAX:
+            return False
+        loop = asyncio.get_running_loop()
+        # As long as somebody who is let in may wait. Who is held is answered in order, also if that
+        # has become shorter meanwhile.
+        due = loop.time() + self._gates.patience_ms / 1_000
+        self._held.append((due, connection, data))
+        if self._timer is None:
+            self._timer = loop.call_at(due, self._answer)
+        return True
+
+    def _answer(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._held and self._held[0][0] <= now:
+            _, connection, data = self._held.popleft()
+            connection.answer(data)
+        self._timer = loop.call_at(self._held[0][0], self._answer) if self._held else None
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether these bytes are one request, from its first to its last."""
+    end = data.find(HEAD_END)
+    if end < 0:
+        return False
+    head = data[:end].lower()
+    # A body whose end is told otherwise, or twice, is for the parser: it refuses what two readers
+    # could understand in two ways.
+    if b"\r\ntransfer-encoding" in head or head.count(b"\r\ncontent-length") > 1:
+        return False
+    at = head.find(_LENGTH)
+    if at < 0:
+        return len(data) == end + len(HEAD_END)
+    length = head[at + len(_LENGTH) :].partition(b"\r\n")[0].strip()
+    is_number = length.isdigit() and len(length) <= _DIGITS_MAX
+    return is_number and len(data) == end + len(HEAD_END) + int(length)
+
+
+def answer(error: Overloaded) -> bytes:
+    """A refusal as the bytes of an HTTP answer."""
+    code, body, headers = status.of(error)
+    lines = [f"HTTP/1.1 {code} Too Many Requests", "Content-Type: application/json"]
+    lines += [f"{key}: {value}" for key, value in headers.items()]
+    lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode() + HEAD_END + body

@@ -1,0 +1,101 @@
+"""Long work in slices: of all that is long, one slice in each turn of the event loop.
+
+A list may look at hundreds of thousands of objects. What it does in one piece everybody else waits
+for, leases too; and ten such lists that take turns with each other make each turn ten times as
+long. So whoever does something for many objects asks after each whether his slice is over, and
+rests until all others that do the same have had one. Short requests are served in every turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.commit.flow.overload import Refused, overloaded
+from holdfast.commit.flow.request_classes import Flow
+
+# About what ten requests cost: short enough for leases, long enough that resting costs little.
+SLICE_S = 0.002
+
+
+class LoopShare:
+    """The part of the event loop that long work may have. One for each server."""
+
+    def __init__(self) -> None:
+        self._resting: deque[asyncio.Future[None]] = deque()
+        # Until when long work may go on in this turn of the loop; None before any has begun.
+        self._until_s: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this turn's slice is used up: whoever asks has to rest."""
+        now_s = time.perf_counter()
+        if self._until_s is None:
+            self._until_s = now_s + SLICE_S
+            asyncio.get_running_loop().call_soon(self._turn)
+        return now_s >= self._until_s
+
+    async def rest(self) -> None:
+        """Until there is a slice for this one, after all that rest already."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._resting.append(turn)
+        if self._until_s is None:
+            self._until_s = time.perf_counter()
+            loop.call_soon(self._turn)
+        await turn
+
+    def _turn(self) -> None:
+        """The loop has gone round: the next one has a slice."""
+        self._until_s = None
+        while self._resting:
+            turn = self._resting.popleft()
+            # One whose client went meanwhile was cancelled.
+            if not turn.done():
+                turn.set_result(None)
+                self._until_s = time.perf_counter() + SLICE_S
+                # He is woken with the next turn of the loop, in which this comes after him.
+                asyncio.get_running_loop().call_soon(self._turn)
+                return
+
+
+# What is dear for a server: one at a time for each tenant, and few at a time in all.
+#
+# One lock for everybody would let a single tenant, who asks again and again, keep all others
+# waiting behind his own questions. Here he waits behind them himself, and is refused when too many
+# do.
+
+ALL_MAX = 4
+# So many of one tenant may wait or be under way.
+TENANT_MAX = 16
+RETRY_AFTER_S = 1
+
+
+class TenantLocks:
+    """See the module's docstring."""
+
+    def __init__(self, all_max: int = ALL_MAX, tenant_max: int = TENANT_MAX) -> None:
+        self._seats = asyncio.Semaphore(all_max)
+        self._tenant_max = tenant_max
+        # The lock of each tenant of whom something is under way, and how many want it.
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, flow: Flow) -> AsyncIterator[None]:
+        """Wait for the turn of this caller's tenant. Raises Overloaded."""
+        lock, wanted = self._locks.get(flow.tenant) or (asyncio.Lock(), 0)
+        if wanted >= self._tenant_max:
+            raise overloaded(flow, Refused.QUEUE_FULL, RETRY_AFTER_S)
+        self._locks[flow.tenant] = (lock, wanted + 1)
+        try:
+            async with lock, self._seats:
+                yield
+        finally:
+            _, wanted = self._locks[flow.tenant]
+            if wanted > 1:
+                self._locks[flow.tenant] = (lock, wanted - 1)
+            else:
+                del self._locks[flow.tenant]

@@ -1,0 +1,1 @@
+"""Verbs on objects over HTTP: read, list, watch, write, patch, and how answers are shown."""

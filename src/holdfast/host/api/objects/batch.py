@@ -1,0 +1,128 @@
+"""Many objects in one request: an array or a `List`, each created or refused by itself.
+
+The answer has one result for each object, in order, with the code that a request of its own would
+have got. They arrive at the authority together and so share its group commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import Call, bad, code_of, reply
+from holdfast.host.api.objects import slices
+from holdfast.host.api.objects.bodies import decoded, is_dry, manager, validation
+from holdfast.model.encoding import wire
+from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed
+from holdfast.model.errors import HoldfastError
+from holdfast.model.refusal import Refusal
+from holdfast.model.registry import Kind
+from holdfast.model.requests import Accepted, Create
+
+OBJECTS_MAX = 5_000
+# As many as a body could have in which each stands beside a key and its value.
+COMMAS_MAX = 150_000
+
+
+class _Head(msgspec.Struct):
+    """As much of a list as tells it from an object."""
+
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def demand_few(body: bytes) -> None:
+    """Refuse what would be cut into too many pieces, before it is cut. Raises Invalid."""
+    if body.count(b",") > COMMAS_MAX:
+        raise malformed(f"must have at most {COMMAS_MAX} values", code=CODE_TOO_LARGE)
+
+
+def split(kind: Kind, body: bytes) -> list[bytes] | None:
+    """The objects of a body that brings many; None if it is one object, or nothing that is known.
+
+    Each is cut out as it is and goes through all the guards of a body by itself.
+    """
+    is_array = body[:64].lstrip()[:1] == b"["
+    if not is_array and b'"items"' not in body:
+        return None
+    demand_few(body)
+    try:
+        if is_array:
+            found = _ARRAY.decode(body)
+        else:
+            head = _HEAD.decode(body)
+            if head.items is None or head.kind not in ("List", f"{kind.name}List"):
+                return None
+            found = head.items
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Whatever is wrong with it is explained by the decoder of objects.
+        return None
+    if len(found) > OBJECTS_MAX:
+        bad(f"a request may bring at most {OBJECTS_MAX} objects, not {len(found)}")
+    return [bytes(item) for item in found]
+
+
+async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse:
+    """Create all of them. `?results=names` leaves the objects out of the answer."""
+    wish, who, dry, term = validation(call), manager(call), is_dry(call), call.term
+    brief = call.query.get("results") == "names"
+    names = [""] * len(bodies)
+
+    def make(number: int) -> Create | HoldfastError:
+        try:
+            found = decoded(call, bodies[number], wish)
+        except HoldfastError as error:
+            return error
+        names[number] = found.object.name
+        operation = f"{call.operation}/{number}" if call.operation else ""
+        return Create(found.object, who, dry, operation, term)
+
+    results = []
+    verdicts = await slices.decided(call, len(bodies), make)
+    for number, (name, verdict) in enumerate(zip(names, verdicts, strict=True)):
+        results.append(result(verdict, call.kind, name, brief=brief))
+        await slices.between(number)
+    return reply(200, results_body(results))
+
+
+def results_body(results: Sequence[bytes]) -> bytes:
+    """The answer to many requests in one."""
+    return b'{"kind":"ResultList","apiVersion":"holdfast.dev/v1","items":[%b]}' % b",".join(results)
+
+
+def result(
+    verdict: Accepted | Refusal | HoldfastError,
+    kind: Kind | None,
+    name: str,
+    *,
+    brief: bool,
+) -> bytes:
+    """What became of one of many."""
+    if not isinstance(verdict, Accepted):
+        failed, body, _ = status.of(verdict, kind, name)
+        reason = verdict.reason if isinstance(verdict, Refusal) else verdict.code
+        return b'{"code":%d,"reason":"%b","status":%b}' % (failed, reason.encode(), body)
+    if brief:
+        names = [
+            {"name": obj.name, "uid": obj.metadata.uid, "version": obj.metadata.resource_version}
+            for obj in verdict.objects
+        ]
+        return b'%b,"names":%b}' % (opening(verdict), msgspec.json.encode(names))
+    objects = b",".join([wire.encode(obj) for obj in verdict.objects])
+    return b'%b,"objects":[%b]}' % (opening(verdict), objects)
+
+
+def opening(verdict: Accepted) -> bytes:
+    """How the result of a yes begins. What is left out after it is nothing but its objects."""
+    return b'{"code":%d,"revision":%d,"replayed":%b' % (
+        code_of(verdict),
+        verdict.revision,
+        b"true" if verdict.replayed else b"false",
+    )

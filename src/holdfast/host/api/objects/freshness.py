@@ -1,0 +1,83 @@
+"""Reads that see every write acknowledged before they were sent, answered from memory.
+
+The store confirms its revision after the request has arrived; when the hub has seen that much, its
+bytes are the answer. Many readers share one confirmation: whoever arrives while one is on its way
+waits for the next, since that one may have been sent too early for him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from holdfast.host.process.metrics import Histogram
+from holdfast.host.process.shell import Shell
+from holdfast.model.errors import HoldfastError
+from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.store.contract import Store
+from holdfast.store.encryption import EncryptedStore
+from holdfast.store.memory import MemoryStore
+from holdfast.store.sqlite import SqliteStore
+
+# The hub is a few milliseconds behind the store. When it is further behind, a list is read from the
+# store itself instead.
+BEHIND_MAX_S = 0.5
+_READER = "reader"
+
+
+class Freshness:
+    """Says when the hub is as new as the store was."""
+
+    def __init__(self, store: Store, hub: Hub, shell: Shell) -> None:
+        self._store, self._hub, self._shell = store, hub, shell
+        # These know their revision without asking anybody, so there is nothing to share.
+        bare = store.inner if isinstance(store, EncryptedStore) else store
+        self._local = bare if isinstance(bare, MemoryStore | SqliteStore) else None
+        self._sent: asyncio.Task[int] | None = None
+        self._next: asyncio.Task[int] | None = None
+        # How far the hub is behind the store, in seconds, where somebody wants to know.
+        self.lags: Histogram | None = None
+
+    async def revision(self) -> int:
+        """The store's revision, confirmed after this call. Raises Unavailable."""
+        if self._local is not None:
+            return self._local.known_revision
+        if self._next is None:
+            self._next = asyncio.create_task(self._confirm(self._sent))
+        # Others wait for the same; one of them that gives up must not end it.
+        return await asyncio.shield(self._next)
+
+    async def _confirm(self, before: asyncio.Task[int] | None) -> int:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        # From here on it is sent, and whoever comes now waits for another.
+        self._sent, self._next = self._next, None
+        return await self._store.revision()
+
+    @property
+    def is_hub_fresh_now(self) -> bool:
+        """Whether the hub has all that is acknowledged, where that is known without asking."""
+        local = self._local
+        if local is None or not self._hub.is_ready:
+            return False
+        return self._hub.revision >= local.known_revision
+
+    async def is_hub_fresh(self, *, patience_s: float = BEHIND_MAX_S) -> bool:
+        """Whether the hub has, within some patience, all that was acknowledged before this call."""
+        wanted = await self.revision()
+        if patience_s <= 0:
+            return self._hub.is_ready and self._hub.revision >= wanted
+        began = time.monotonic()
+        is_fresh = await self.reached(wanted, patience_s)
+        if self.lags is not None:
+            # Only here, where the store itself has said how far it is: a client may ask for any
+            # revision. What is given up counts as long as it was waited for.
+            self.lags.observe(time.monotonic() - began)
+        return is_fresh
+
+    async def reached(self, revision: int, patience_s: float) -> bool:
+        """Whether the hub has, within some patience, everything up to a revision."""
+        if self._hub.is_ready and self._hub.revision >= revision:
+            return True
+        answer = await self._shell.submit(_READER, Reach(revision), patience_s)
+        return not isinstance(answer, HoldfastError)

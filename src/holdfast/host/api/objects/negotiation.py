@@ -1,0 +1,64 @@
+"""In which shape a client wants its answer: plain JSON, a table, or metadata only.
+
+kubectl asks for tables first and takes JSON as well; informers of other tools ask for metadata.
+The header is one of a few texts per client, so what it means is remembered.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from holdfast.host.api import status
+from holdfast.host.api.objects import tables
+from holdfast.model.errors import Rejected
+
+JSON = ""
+PARTIAL = "partial"
+TABLE = "table:"
+ACCEPT_MAX = 2_048
+
+_ANY = ("application/json", "application/*", "*/*")
+_META_GROUP = "meta.k8s.io"
+_AS = {
+    "": JSON,
+    "Table": TABLE,
+    "PartialObjectMetadata": PARTIAL,
+    "PartialObjectMetadataList": PARTIAL,
+}
+_INCLUDES = (tables.NONE, tables.METADATA, tables.OBJECT)
+
+
+def shape_of(accept: str, include: str) -> str:
+    """The shape that is asked for; a table's name says what its rows carry."""
+    shape = _preferred(accept)
+    if shape != TABLE:
+        return shape
+    include = include or tables.METADATA
+    if include not in _INCLUDES:
+        raise Rejected(
+            f"includeObject: {include[:40]!r} must be one of {', '.join(_INCLUDES)}",
+            code=status.BAD_REQUEST,
+        )
+    return TABLE + include
+
+
+@lru_cache(maxsize=256)
+def _preferred(accept: str) -> str:
+    """The first media range that can be had. Weights are not looked at: clients sort by them."""
+    if not accept:
+        return JSON
+    for media in accept[:ACCEPT_MAX].split(","):
+        name, *rest = (part.strip() for part in media.split(";"))
+        parameters = dict(part.split("=", 1) for part in rest if "=" in part)
+        if name.lower() not in _ANY:
+            continue
+        wanted = parameters.get("as", "")
+        if wanted and (parameters.get("g"), parameters.get("v")) != (_META_GROUP, "v1"):
+            continue
+        if wanted in _AS:
+            return _AS[wanted]
+    raise Rejected(
+        "only the following media types are accepted: application/json, also as Table or "
+        "PartialObjectMetadata of meta.k8s.io/v1",
+        code=status.NOT_ACCEPTABLE,
+    )

@@ -1,0 +1,426 @@
+"""Get and list: from the hub's bytes, as new as the store was when the request arrived.
+
+A list without a limit is sent whole, in pieces, since some clients ignore `continue`; a table has a
+limit always, since those who print them do not. With a limit the first page comes from the hub and
+the others from the store at the very same revision, so that all pages together are one moment; when
+that is compacted the answer is 410. A page for which many objects would have to be looked at in
+vain ends early and says where it goes on.
+
+Whatever is done for each object is done in slices (`loop_share`).
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
+
+import msgspec
+from aiohttp import web
+
+from holdfast.commit.ledgers.charges import alone
+from holdfast.commit.records import readable as record_value
+from holdfast.host.api import status
+from holdfast.host.api.call import Call, bad, reply
+from holdfast.host.api.objects import presentation
+from holdfast.host.api.objects.negotiation import TABLE
+from holdfast.host.api.objects.presentation import Listing, Rendering
+from holdfast.host.api.objects.scope import SECRETS, is_given, selection, visible
+from holdfast.host.api.plain import JSON_HEADERS
+from holdfast.host.audit.accesses import LIST, READ
+from holdfast.model import keys
+from holdfast.model.encoding.problems import excerpt
+from holdfast.model.encoding.resource_versions import complete_version
+from holdfast.model.encoding.wire import encode, readable
+from holdfast.model.errors import Invalid, Missing, Unavailable
+from holdfast.model.kinds.tenant import Quota, QuotaStatus
+from holdfast.model.ledger import Amounts, QuotaLedger, TenantUse
+from holdfast.model.quantity import render
+from holdfast.model.refusal import Reason
+from holdfast.model.transaction import Record
+from holdfast.observe.entries import Entry, Reader, Unreadable
+from holdfast.observe.entry_table import Picture, parsed_key
+from holdfast.observe.selection import Selection
+from holdfast.store.contract import Page, Store
+
+# What Quotas say of their use, filled in from the ledgers whenever they are read.
+#
+# Every bind changes what a tenant uses. Were that a part of the stored object, each bind would
+# write one object more and wake all who follow it; a controller that copied it now and then would
+# be behind what decides. So a read shows what the ledger says at that moment. It is no change of
+# the object: watches do not tell of it.
+
+LEDGERS = f"{keys.LEDGERS}quota/"
+PAGE = 500
+# So many ledgers are read one by one.
+FEW = 8
+
+
+async def filled(store: Store, quotas: Sequence[bytes]) -> list[bytes]:
+    """These Quotas, each with what its tenant uses now."""
+    decoded = [readable(Quota, data) for data in quotas]
+    uses = await _uses(store, {_ledger_of(quota) for quota in decoded if quota is not None})
+    return [_with_use(data, quota, uses) for data, quota in zip(quotas, decoded, strict=True)]
+
+
+def _ledger_of(quota: Quota) -> str:
+    return keys.quota_ledger(quota.spec.cohort or alone(quota.namespace))
+
+
+async def _uses(store: Store, wanted: set[str]) -> dict[str, TenantUse]:
+    """What tenants use by these ledgers. Few are read one by one, many with all others."""
+    if len(wanted) > FEW:
+        pages = [page async for page in _pages(store, LEDGERS, keys.after_prefix(LEDGERS))]
+    else:
+        pages = [await store.range(key, f"{key}\0", limit=1) for key in sorted(wanted)]
+    uses: dict[str, TenantUse] = {}
+    for ledger in (record_value(record) for page in pages for record in page.records):
+        if isinstance(ledger, QuotaLedger):
+            uses |= ledger.used
+    return uses
+
+
+async def _pages(store: Store, start: str | None, end: str) -> AsyncIterator[Page]:
+    while start is not None:
+        page = await store.range(start, end, limit=PAGE)
+        yield page
+        start = page.more_from
+
+
+def _with_use(data: bytes, quota: Quota | None, uses: dict[str, TenantUse]) -> bytes:
+    use = uses.get(quota.namespace) if quota is not None else None
+    if quota is None or use is None:
+        return data
+    used = {"hard": _rendered(use.hard), "reclaimable": _rendered(use.reclaimable)}
+    stated = {name: sums for name, sums in used.items() if sums}
+    status: QuotaStatus = msgspec.structs.replace(quota.status, used=stated)
+    return encode(msgspec.structs.replace(quota, status=status))
+
+
+def _rendered(amounts: Amounts) -> dict[str, str]:
+    return {resource: render(resource, units) for resource, units in amounts.items()}
+
+
+LIMIT_MAX = 500
+# Larger answers are sent in pieces of this size, between which others have their turn.
+PIECE_BYTES = 256 << 10
+# How long a client may be ahead of this server, having read from another one.
+AHEAD_S = 3.0
+# So many objects are looked at for one page, however few of them are selected.
+LOOKED_AT_MAX = 10_000
+TOKEN_MAX = 2_048
+EXACT = "Exact"
+NOT_OLDER_THAN = "NotOlderThan"
+
+
+class Token(msgspec.Struct, frozen=True):
+    """Where the next page begins. Clients hand it back as it is."""
+
+    revision: Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
+    start: str
+
+
+_TOKENS = msgspec.json.Decoder(Token)
+
+
+class _Found(msgspec.Struct, frozen=True):
+    entries: Sequence[Entry]
+    revision: int
+    more_from: str | None = None
+    remaining: int | None = None
+
+
+async def get(call: Call) -> web.StreamResponse:
+    """One object."""
+    call.demand("get")
+    entry = await current(call)
+    if entry is None:
+        raise Missing(f"{call.kind.plural} {call.name!r} not found")
+    if call.kind.plural == SECRETS:
+        await call.witness(READ)
+    shape = call.shape
+    (entry,) = await _told(call, [entry])
+    data = entry.data
+    if not shape and not call.route.facade:
+        return reply(200, data)
+    body = presentation.one(call.route.facade, shape, call.kind, data)
+    if not body:
+        raise _unreadable(call, "a newer version wrote it")
+    return reply(200, body)
+
+
+async def current(call: Call) -> Entry | None:
+    """The object that the path names, as new as the caller demands, if he may see it."""
+    services, kind = call.services, call.kind
+    version = call.version
+    if call.identity.node is not None and kind.plural == SECRETS:
+        return await _given(call, call.identity.node)
+    # Who may see nothing of a kind learns no more of its names than that.
+    visible(call.identity, kind)
+    if version is None:
+        freshness = services.freshness
+        if not (freshness.is_hub_fresh_now or await freshness.is_hub_fresh(patience_s=0)):
+            # Reading one key costs less than waiting for the hub.
+            return await _one_from_store(call)
+    elif not await services.freshness.reached(version.revision, AHEAD_S):
+        raise too_new(call)
+    broken = services.hub.unreadable.get(keys.object_key(kind, call.namespace, call.name))
+    if broken is not None:
+        raise _unreadable(call, broken)
+    entry = services.hub.get(kind, call.namespace, call.name)
+    return entry if entry is not None and _may_see(call, entry) else None
+
+
+async def _given(call: Call, node: str) -> Entry | None:
+    """A Secret for an agent. What it refers to is judged on the same moment as it is read."""
+    if not await call.services.freshness.is_hub_fresh():
+        raise Unavailable("the server is behind the store and cannot say who may see this")
+    hub = call.services.hub
+    if not is_given(hub, node, call.namespace, call.name):
+        return None
+    return hub.get(call.kind, call.namespace, call.name)
+
+
+def _may_see(call: Call, entry: Entry) -> bool:
+    if call.identity.node is None:
+        return True
+    return Selection(call.kind, fields=visible(call.identity, call.kind)).matches(entry)
+
+
+async def _one_from_store(call: Call) -> Entry | None:
+    key = keys.object_key(call.kind, call.namespace, call.name)
+    page = await call.services.store.range(key, key + "\0", limit=1)
+    for record in page.records:
+        try:
+            entry = Reader().read(call.kind, record.value, record.modified)
+        except Unreadable as error:
+            raise _unreadable(call, str(error)) from error
+        if _may_see(call, entry):
+            return entry
+    return None
+
+
+def _unreadable(call: Call, why: str) -> Unavailable:
+    """Said of an object that is there, so that nobody takes it for gone."""
+    return Unavailable(
+        f"{call.kind.plural} {call.name!r} cannot be read: {why}; see `holdfast repair list`",
+        code=Reason.RECORD_UNREADABLE,
+    )
+
+
+def too_new(call: Call) -> Unavailable:
+    """What a client hears that has seen more than this server has."""
+    if call.version is not None and call.version.is_any:
+        return Unavailable("the server is still reading the store")
+    version = call.query.get("resourceVersion", "")
+    return Unavailable(f"Too large resource version: {version}", code=status.VERSION_TOO_LARGE)
+
+
+async def list_(call: Call) -> web.StreamResponse:
+    """Many objects."""
+    call.demand("list")
+    chosen, shape = selection(call), call.shape
+    limit = call.number("limit") or 0
+    if limit or shape.startswith(TABLE):
+        limit = min(limit or LIMIT_MAX, LIMIT_MAX)
+    if call.kind.plural == SECRETS:
+        await call.witness(LIST)
+    found = await _found(call, chosen, limit)
+    token = token_text(found.revision, found.more_from) if found.more_from is not None else ""
+    listing = Listing(complete_version(found.revision), token, found.remaining)
+    entries = await _told(call, found.entries)
+    return await _send(call, Rendering(call.route.facade, shape, call.kind, listing), entries)
+
+
+async def chosen_entries(
+    call: Call, chosen: Selection, picture: Picture, limit: int = 0
+) -> tuple[list[Entry], Entry | None]:
+    """Those of a picture that are selected, and the one that the next page begins with.
+
+    With a limit not more than LOOKED_AT_MAX are looked at, where the next page may begin anywhere.
+    """
+    share = call.services.loop_share
+    found: list[Entry] = []
+    looked_at, is_everything = 0, chosen.is_everything
+    is_bounded = limit and _may_begin_anywhere(call, chosen)
+    looked_at_max = LOOKED_AT_MAX if is_bounded else picture.count
+    for chunk in picture.chunks:
+        if is_everything and not limit:
+            found += chunk
+        else:
+            for entry in chunk:
+                is_enough = limit and len(found) == limit
+                if looked_at >= looked_at_max or (is_enough and is_everything):
+                    return found, entry
+                looked_at += 1
+                if chosen.decodes and share.is_over:
+                    await share.rest()
+                if is_everything or chosen.matches(entry):
+                    if is_enough:
+                        return found, entry
+                    found.append(entry)
+        if share.is_over:
+            await share.rest()
+    return found, None
+
+
+def _may_begin_anywhere(call: Call, chosen: Selection) -> bool:
+    """Whether a page may begin with an object that is not selected: its name is in the token.
+
+    An agent sees what is selected for it and nothing else, and who asks for one name may have the
+    right to see that one only.
+    """
+    return call.identity.node is None and chosen.name is None
+
+
+async def _told(call: Call, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The objects as they are told: a Quota with its use, everything else as it is stored."""
+    if call.kind.struct is not Quota:
+        return entries
+    told = await filled(call.services.store, [entry.data for entry in entries])
+    return [
+        msgspec.structs.replace(entry, data=data) for entry, data in zip(entries, told, strict=True)
+    ]
+
+
+async def _found(call: Call, chosen: Selection, limit: int) -> _Found:
+    services, query = call.services, call.query
+    _demand_sense(call)
+    prefix = keys.kind_prefix(chosen.kind, chosen.namespace)
+    if query.get("continue"):
+        token = parsed_token(query["continue"], prefix)
+        return await _from_store(call, chosen, token.start, token.revision, limit)
+    version = call.version
+    if version is not None and query.get("resourceVersionMatch") == EXACT:
+        if version.revision > await services.freshness.revision():
+            raise too_new(call)
+        return await _from_store(call, chosen, prefix, version.revision, limit)
+    if version is not None:
+        if not await services.freshness.reached(version.revision, AHEAD_S):
+            raise too_new(call)
+    elif not await services.freshness.is_hub_fresh():
+        return await _from_store(call, chosen, prefix, None, limit)
+    picture, revision = services.hub.candidates(chosen), services.hub.revision
+    entries, following = await chosen_entries(call, chosen, picture, limit)
+    if following is None:
+        return _Found(entries, revision)
+    remaining = picture.count - limit if chosen.is_everything else None
+    return _Found(entries, revision, _key(chosen, following), remaining)
+
+
+def _demand_sense(call: Call) -> None:
+    """Refuse the same combinations of parameters as Kubernetes, which say two things at once."""
+    match, version = call.query.get("resourceVersionMatch", ""), call.version
+    if match not in ("", EXACT, NOT_OLDER_THAN):
+        raise Invalid(f"resourceVersionMatch: {match[:40]!r}: must be {EXACT} or {NOT_OLDER_THAN}")
+    goes_on = bool(call.query.get("continue"))
+    if goes_on and version is not None and not version.is_any:
+        bad("resourceVersion: may not be stated together with continue, which has one")
+    if not match:
+        return
+    if goes_on:
+        raise Invalid("resourceVersionMatch: may not be stated together with continue")
+    if version is None:
+        raise Invalid("resourceVersionMatch: may not be stated without resourceVersion")
+    if match == EXACT and version.is_any:
+        raise Invalid(f"resourceVersionMatch: {EXACT} may not be stated for resourceVersion 0")
+
+
+async def _from_store(
+    call: Call, chosen: Selection, start: str, at: int | None, limit: int
+) -> _Found:
+    """The same from the store, at one revision, for pages and for when the hub is behind."""
+    end = keys.after_prefix(keys.kind_prefix(chosen.kind, chosen.namespace))
+    reader, place = Reader(), start
+    found: list[Entry] = []
+    looked_at, share = 0, call.services.loop_share
+    is_bounded = limit and _may_begin_anywhere(call, chosen)
+    # With a selector most of what is read may not be wanted; whole pages save round trips.
+    size = limit if limit and chosen.is_everything else LIMIT_MAX
+    while True:
+        page = await call.services.store.range(place, end, limit=size, at=at)
+        at = page.revision
+        # A page may have been looked for in vain.
+        await share.rest()
+        for record in page.records:
+            if share.is_over:
+                await share.rest()
+            entry = _read(chosen, reader, record)
+            if entry is None:
+                continue
+            if is_bounded and looked_at >= LOOKED_AT_MAX:
+                return _Found(found, at, record.key)
+            looked_at += 1
+            if not chosen.matches(entry):
+                continue
+            if limit and len(found) == limit:
+                return _Found(found, at, record.key)
+            found.append(entry)
+        if page.more_from is None:
+            return _Found(found, at)
+        place = page.more_from
+        if limit and len(found) == limit and chosen.is_everything:
+            return _Found(found, at, place)
+
+
+def _read(chosen: Selection, reader: Reader, record: Record) -> Entry | None:
+    if parsed_key(record.key) is None:
+        return None
+    try:
+        return reader.read(chosen.kind, record.value, record.modified)
+    except Unreadable:
+        return None
+
+
+def _key(chosen: Selection, entry: Entry) -> str:
+    return keys.object_key(chosen.kind, entry.namespace, entry.name)
+
+
+def token_text(revision: int, start: str) -> str:
+    """What a client hands back to go on from there."""
+    return urlsafe_b64encode(msgspec.json.encode(Token(revision, start))).decode()
+
+
+def parsed_token(text: str, prefix: str) -> Token:
+    """A token of ours, for this very list: it must not lead anywhere else. Raises Rejected."""
+    try:
+        token = _TOKENS.decode(urlsafe_b64decode(text)) if len(text) <= TOKEN_MAX else None
+    except (ValueError, msgspec.DecodeError):
+        token = None
+    if token is None:
+        bad(f"continue: {excerpt(text)} is not a token of this server")
+    # Nothing that we made is otherwise, and no store is asked for what it could not hold.
+    if not token.start.startswith(prefix) or not token.start.isprintable():
+        bad(f"continue: {excerpt(text)} belongs to another list")
+    return token
+
+
+async def _send(call: Call, rendering: Rendering, entries: Sequence[Entry]) -> web.StreamResponse:
+    """Send a list: at once where it is short, else in pieces."""
+    share = call.services.loop_share
+    response: web.StreamResponse | None = None
+    piece, held, is_first = [rendering.head], len(rendering.head), True
+    for entry in entries:
+        item = entry.data if rendering.is_plain else rendering.item(entry.data)
+        if not item:
+            continue
+        if not is_first:
+            piece.append(b",")
+        piece.append(item)
+        held += len(item)
+        is_first = False
+        if held >= PIECE_BYTES:
+            if response is None:
+                response = web.StreamResponse(headers=JSON_HEADERS)
+                response.enable_chunked_encoding()
+                await response.prepare(call.request)
+            await response.write(b"".join(piece))
+            piece, held = [], 0
+        if share.is_over:
+            await share.rest()
+    body = b"".join([*piece, rendering.tail])
+    if response is None:
+        return reply(200, body)
+    await response.write(body)
+    await response.write_eof()
+    return response

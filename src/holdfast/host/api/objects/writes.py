@@ -1,0 +1,209 @@
+"""Create, update, delete: from bytes to a request to the authority, and from its verdict back.
+
+Nothing is decided here; what an object may be and who may change it is said by the authority.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import Call, bad, code_of, reply
+from holdfast.host.api.objects import batch, presentation, reads, slices
+from holdfast.host.api.objects.bodies import decoded, demand_json, is_dry, manager, validation
+from holdfast.host.api.objects.scope import SECRETS, selection
+from holdfast.host.audit.accesses import READ
+from holdfast.model.encoding import wire
+from holdfast.model.encoding.problems import told
+from holdfast.model.encoding.resource_versions import complete_version
+from holdfast.model.errors import Invalid
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import State
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, Create, Propagation, Remove, Update
+
+# Warning headers, which kubectl prints and every other client may ignore.
+
+# More would not fit a terminal, nor the header limits of some proxies.
+WARNINGS_MAX = 16
+TEXT_MAX = 256
+
+
+def warned(warnings: tuple[str, ...]) -> dict[str, str] | None:
+    """The headers for these warnings; several stand in one header, divided by commas."""
+    if not warnings:
+        return None
+    return {"Warning": ", ".join(map(_warning, warnings[:WARNINGS_MAX]))}
+
+
+def _warning(text: str) -> str:
+    plain = "".join(c if c.isprintable() and c.isascii() else "?" for c in text[:TEXT_MAX])
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'
+
+
+async def create(call: Call) -> web.StreamResponse:
+    """A new object."""
+    # Before the body: who may not write here learns nothing of what could be written.
+    call.demand(call.route.verb)
+    demand_json(call)
+    wish, body = validation(call), await call.body()
+    many = batch.split(call.kind, body)
+    if many is not None:
+        return await batch.create_many(call, many)
+    found = decoded(call, body, wish)
+    # A collection's path names nothing, yet refusals and replays are about this very object.
+    call.name = found.object.name
+    request = Create(found.object, manager(call), is_dry(call), call.operation, call.term)
+    return await written(call, await call.ask(request), found.warnings)
+
+
+async def update(call: Call) -> web.StreamResponse:
+    """Replace an object, or its status."""
+    call.demand(call.route.verb)
+    demand_json(call)
+    found = decoded(call, await call.body(), validation(call))
+    request = Update(
+        found.object, call.route.subresource, manager(call), is_dry(call), call.operation, call.term
+    )
+    return await written(call, await call.ask(request), found.warnings)
+
+
+async def written(
+    call: Call, verdict: Accepted | Refusal, warnings: tuple[str, ...] = ()
+) -> web.StreamResponse:
+    """The answer to a write: the object as it is now, and 201 if the write made it."""
+    if isinstance(verdict, Refusal):
+        return call.refused(verdict)
+    if not verdict.objects:
+        return await replayed(call, code_of(verdict))
+    obj = verdict.objects[0]
+    if call.kind.plural == SECRETS:
+        # A patch that changes nothing, or is only tried, shows what is there to who may not read.
+        await call.witness(READ, "in the answer to a write", waits=False)
+    body = wire.encode(obj)
+    shape = call.shape
+    if shape:
+        body = presentation.one(call.route.facade, shape, call.kind, body)
+    return reply(code_of(verdict), body, warned((*warnings, *verdict.warnings)))
+
+
+async def replayed(call: Call, code: int = 200) -> web.StreamResponse:
+    """This very operation was accepted before: the answer is how things are now."""
+    entry = await reads.current(call) if call.name else None
+    if entry is None:
+        return reply(200, status.success(call.kind, call.name, ""))
+    if call.kind.plural == SECRETS:
+        await call.witness(READ, "in the answer to a write", waits=False)
+    return reply(code, entry.data)
+
+
+# Deleting ------------------------------------------------------------------------------------
+
+
+class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _Options(msgspec.Struct, frozen=True, rename="camel"):
+    """DeleteOptions, as far as they mean something here."""
+
+    propagation_policy: str | None = None
+    grace_period_seconds: int | None = None
+    preconditions: _Preconditions | None = None
+    orphan_dependents: bool | None = None
+    dry_run: list[str] | None = None
+
+
+async def _options(call: Call) -> dict[str, Any]:
+    """The arguments of a Remove, from the body and from the query, which Kubernetes both allows."""
+    body = await call.body()
+    options = _Options()
+    if body:
+        demand_json(call)
+        # Whether work may finish depends on them, so that no two readers may see two of them.
+        tree = wire.decode_tree(body)
+        try:
+            options = msgspec.convert(tree, _Options)
+        except msgspec.ValidationError as error:
+            bad(f"the body must be DeleteOptions: {told(error)}")
+    grace = call.number("gracePeriodSeconds", options.grace_period_seconds)
+    policy = call.query.get("propagationPolicy") or options.propagation_policy or "Background"
+    if options.orphan_dependents:
+        policy = Propagation.ORPHAN
+    if policy not in tuple(Propagation):
+        raise Invalid(f"propagationPolicy: {policy[:40]!r} is none")
+    before = options.preconditions or _Preconditions()
+    return {
+        "uid": before.uid or "",
+        "resource_version": before.resource_version or "",
+        "propagation": Propagation(policy),
+        "grace_seconds": grace,
+        # As in Kubernetes: no grace at all is the word of somebody who knows that it is gone.
+        "force": grace == 0,
+        "dry_run": is_dry(call) or bool(options.dry_run),
+    }
+
+
+async def delete(call: Call) -> web.StreamResponse:
+    """Ask for an object's deletion."""
+    call.demand(call.route.verb)
+    request = Remove(
+        call.kind.plural,
+        call.namespace,
+        call.name,
+        operation=call.operation,
+        term=call.term,
+        **await _options(call),
+    )
+    verdict = await call.ask(request)
+    if isinstance(verdict, Refusal):
+        return call.refused(verdict)
+    if not verdict.objects:
+        return await replayed(call)
+    obj = verdict.objects[0]
+    if is_gone(obj):
+        body = status.success(call.kind, call.name, obj.metadata.uid)
+        return reply(200, body, warned(verdict.warnings))
+    return reply(200, wire.encode(obj), warned(verdict.warnings))
+
+
+def is_gone(obj: Object) -> bool:
+    """Whether an object whose deletion was accepted waits for nobody."""
+    if isinstance(obj, Replica):
+        return obj.status.state is State.RELEASED
+    return not obj.metadata.finalizers
+
+
+async def delete_many(call: Call) -> web.StreamResponse:
+    """Ask for the deletion of everything that is selected, each decided by itself."""
+    call.demand("deletecollection")
+    await call.services.freshness.is_hub_fresh()
+    arguments = await _options(call)
+    kind, chosen = call.kind, selection(call)
+    entries, _ = await reads.chosen_entries(call, chosen, call.services.hub.candidates(chosen))
+
+    def make(number: int) -> Remove:
+        entry = entries[number]
+        return Remove(kind.plural, entry.namespace, entry.name, **arguments, collection=True)
+
+    objects = []
+    verdicts = await slices.decided(call, len(entries), make)
+    share = call.services.loop_share
+    for entry, verdict in zip(entries, verdicts, strict=True):
+        if share.is_over:
+            await share.rest()
+        if isinstance(verdict, Accepted):
+            objects += [wire.encode(obj) for obj in verdict.objects]
+        elif isinstance(verdict, Refusal) and verdict.reason == "Missing":
+            continue
+        else:
+            return reply(*status.of(verdict, kind, entry.name))
+    listing = presentation.Listing(complete_version(call.services.hub.revision))
+    rendering = presentation.Rendering(call.route.facade, "", kind, listing)
+    return reply(200, b"%b%b%b" % (rendering.head, b",".join(objects), rendering.tail))

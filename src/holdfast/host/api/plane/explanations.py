@@ -1,0 +1,28 @@
+"""Explanations over HTTP: why a replica is not further, who moves next, and by when.
+
+`holdfast explain` asks for them. They are made for each request and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from holdfast.commit.flow.request_classes import Errand, classify
+from holdfast.host.api.call import Call, reply
+from holdfast.host.api.objects import reads
+from holdfast.host.server.explaining import explained
+from holdfast.model.errors import Missing
+
+_ENCODER = msgspec.json.Encoder()
+
+
+async def get(call: Call) -> web.StreamResponse:
+    """Explain one replica."""
+    call.demand("get")
+    if await reads.current(call) is None:
+        raise Missing(f"{call.kind.plural} {call.name!r} not found")
+    flow = classify(call.identity, Errand.READ)
+    async with call.services.explaining.of(flow):
+        found = await explained(call.services, call.namespace, call.name)
+    return reply(200, _ENCODER.encode(found))

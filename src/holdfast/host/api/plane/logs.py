@@ -1,0 +1,113 @@
+"""The log of a replica for whoever may read it: `kubectl logs`, `holdfast logs`.
+
+Which replica, on which node and whether the caller may is decided here; the text comes from the
+node's agent (`switchboard`) and is passed on as it comes, never faster than the client reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from aiohttp import web
+
+from holdfast.host.api.call import Call, bad
+from holdfast.host.api.objects.core_names import CONTAINER
+from holdfast.host.api.objects.reads import current
+from holdfast.host.audit.accesses import READ_LOG
+from holdfast.host.runtime.logs.files import moment
+from holdfast.host.runtime.logs.reading import TAIL_MAX, Wish
+from holdfast.host.tunnel.protocol import Closed, ReadLog
+from holdfast.host.tunnel.switchboard import NOT_STARTED, Visit
+from holdfast.model.encoding.wire import decode_trusted
+from holdfast.model.errors import HoldfastError, Missing, Rejected
+from holdfast.model.kinds.replica import Replica
+
+# A reader that takes nothing for so long is gone, or will not notice that it was cut off.
+WRITE_TIMEOUT_S = 600.0
+SINCE_MAX_S = 1_000_000_000
+_HEADERS = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-cache, private"}
+
+
+async def read(call: Call) -> web.StreamResponse:
+    """The text, until its end or the client's."""
+    call.demand("get")
+    wish = _wish(call, datetime.now(UTC))
+    replica, node = await bound(call)
+    await call.witness(READ_LOG)
+    async with call.services.switchboard.visit(
+        node, ReadLog(replica.metadata.uid, wish), replica.namespace
+    ) as visit:
+        response = web.StreamResponse(headers=_HEADERS)
+        response.enable_chunked_encoding()
+        await response.prepare(call.request)
+        await _pass_on(response, visit)
+        await response.write_eof()
+        return response
+
+
+async def _pass_on(response: web.StreamResponse, visit: Visit) -> None:
+    try:
+        while not isinstance(said := await visit.next(), Closed):
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await response.write(said)
+        ending = said.message
+    except HoldfastError as error:
+        ending = error.message
+    if ending:
+        # The answer has begun long ago, so that this is the one place left for a sentence.
+        await response.write(f"[holdfast: the log ends here: {ending}]\n".encode())
+
+
+async def bound(call: Call) -> tuple[Replica, str]:
+    """The replica of the path and the node it is on. Raises Missing or Rejected."""
+    container = call.query.get("container", "")
+    if container not in ("", CONTAINER):
+        bad(f"container {container[:63]} is not valid for pod {call.name}; it has one: {CONTAINER}")
+    entry = await current(call)
+    if entry is None:
+        raise Missing(f"{call.kind.plural} {call.name!r} not found")
+    replica = decode_trusted(Replica, entry.data)
+    binding = replica.status.binding
+    if binding is None:
+        raise Rejected(
+            f"replica {call.name} is {replica.status.state.value} and on no node: there is nothing "
+            "to read and nothing to enter yet",
+            code=NOT_STARTED,
+        )
+    return replica, binding.node
+
+
+def _wish(call: Call, now: datetime) -> Wish:
+    tail, limit = call.number("tailLines"), call.number("limitBytes")
+    if tail is not None and tail > TAIL_MAX:
+        bad(f"tailLines: {tail} must be at most {TAIL_MAX}")
+    if limit == 0:
+        bad("limitBytes: 0 must be at least 1")
+    return Wish(
+        follow=call.flag("follow"),
+        tail=tail,
+        since=since(call.number("sinceSeconds"), call.query.get("sinceTime", ""), now),
+        limit_bytes=limit,
+        timestamps=call.flag("timestamps"),
+        previous=call.flag("previous"),
+    )
+
+
+def since(seconds: int | None, at: str, now: datetime) -> str:
+    """The time that a reader means, as records have it; empty for all. Raises Rejected."""
+    if seconds is not None and at:
+        bad("sinceTime: must not be stated together with sinceSeconds")
+    try:
+        if seconds is not None:
+            if not 0 < seconds <= SINCE_MAX_S:
+                bad(f"sinceSeconds: {seconds} must be from 1 to {SINCE_MAX_S}")
+            return moment(now - timedelta(seconds=seconds)).decode()
+        if not at:
+            return ""
+        stated = datetime.fromisoformat(at)
+        if stated.tzinfo is None:
+            bad(f"sinceTime: {at[:40]!r} must state its time zone")
+        return moment(stated).decode()
+    except (ValueError, OverflowError):
+        bad(f"sinceTime: {at[:40]!r} must read like 2026-11-16T08:00:00Z")

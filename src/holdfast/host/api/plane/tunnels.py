@@ -1,0 +1,90 @@
+"""Takes in the connections of agents: one on which each waits to be asked, one for each answer.
+
+They are no resources of Kubernetes and appear in no discovery. An agent may open its own node's
+alone. The other side is `host.tunnel.agent_end`; what servers ask for comes from the `switchboard`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from aiohttp import web
+
+from holdfast.host.api.call import Call
+from holdfast.host.tunnel.protocol import FRAME_BYTES_MAX, PING_S, SILENCE_S
+from holdfast.host.tunnel.switchboard import Line
+from holdfast.model.errors import Forbidden, Missing
+from holdfast.model.refusal import Reason
+
+_HEADERS = {"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"}
+CLOSE_S = 1.0
+
+
+async def wait(call: Call) -> web.StreamResponse:
+    """Tell an agent what it is asked, for as long as it listens."""
+    _demand_own(call)
+    _notice_silence(call)
+    board = call.services.switchboard
+    line = board.connect(call.name)
+    try:
+        response = web.StreamResponse(headers=_HEADERS)
+        await response.prepare(call.request)
+        await _tell(response, line)
+        await response.write_eof()
+        return response
+    finally:
+        board.disconnect(line)
+
+
+async def _tell(response: web.StreamResponse, line: Line) -> None:
+    # The first empty line says that it is connected, the others that it still is.
+    text: bytes | None = b"\n"
+    while text is not None:
+        await response.write(text)
+        try:
+            async with asyncio.timeout(PING_S):
+                text = await line.unsent.get()
+        except TimeoutError:
+            text = b"\n"
+
+
+async def visit(call: Call) -> web.StreamResponse:
+    """Hand an agent's answer to whoever waits for it, and hold it until that is over."""
+    _demand_own(call)
+    # The kernel is not asked to notice silence here: a command may take no input for long. Whether
+    # the agent is there is judged by its other connection.
+    expected = call.services.switchboard.expected(call.name, call.part)
+    if expected is None:
+        raise Missing(f"nobody waits for answer {call.part[:40]!r} of node {call.name}")
+    connected = web.WebSocketResponse(
+        timeout=CLOSE_S, max_msg_size=FRAME_BYTES_MAX, compress=False, autoclose=True
+    )
+    await connected.prepare(call.request)
+    if expected.socket.done():
+        await connected.close()
+        return connected
+    expected.socket.set_result(connected)
+    try:
+        await expected.is_over.wait()
+    finally:
+        expected.is_over.set()
+        # Whoever reads what it says is told of the end by this.
+        await connected.close()
+    return connected
+
+
+def _demand_own(call: Call) -> None:
+    call.demand_somebody()
+    if call.identity.node != call.name:
+        raise Forbidden(
+            f"{call.identity.name} is not the agent of node {call.name}", code=Reason.NOT_ALLOWED
+        )
+
+
+def _notice_silence(call: Call) -> None:
+    """Let the kernel end a connection whose other side does not confirm what was sent to it."""
+    transport = call.request.transport
+    raw = transport.get_extra_info("socket") if transport is not None else None
+    if raw is not None:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_S * 1_000))

@@ -1,0 +1,137 @@
+"""Versions over HTTP: which parts run which one, and the raising of the plane's format.
+
+`holdfast upgrade` asks. Neither is a resource of Kubernetes. Servers are known by their leases, by
+this server's own clock; schedulers and controllers by theirs, and agents by their nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from holdfast.commit.records import readable
+from holdfast.host.api.call import Call, reply
+from holdfast.host.api.objects.bodies import demand_json
+from holdfast.model import keys, plane_format
+from holdfast.model.access.identity import OPERATORS
+from holdfast.model.access.rights import Deed
+from holdfast.model.encoding.problems import malformed, told
+from holdfast.model.errors import Conflict, Forbidden, Unavailable
+from holdfast.model.heartbeat import Heard, HeardOf, Roster
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.plane_format import Installed, PlaneFormat, Raise, Upgrade
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import RaiseFormat
+from holdfast.store.contract import Store
+
+PAGE = 500
+ANSWER_S = 5.0
+# A scheduler or a controller that did not renew its lease for so long is not waited for.
+GONE_AFTER_S = 60.0
+_GONE_PHASES = (NodePhase.FENCED, NodePhase.LOST)
+_PARTS = ("scheduler", "controller")
+_ENCODER = msgspec.json.Encoder()
+_RAISE = msgspec.json.Decoder(Raise)
+
+
+def _demand(call: Call, verb: str) -> None:
+    call.demand_somebody()
+    if not call.services.rights.may(call.identity, Deed(verb, "upgrade")):
+        raise Forbidden(
+            f"{call.identity.name} may not {verb} upgrade; who is in the group {OPERATORS} may",
+            code=Reason.NOT_ALLOWED,
+        )
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """The format of the plane, and the version of each part."""
+    _demand(call, "get")
+    return reply(200, _ENCODER.encode(await _found(call)))
+
+
+async def raise_format(call: Call) -> web.StreamResponse:
+    """Raise the format, unless a part of an older version lives."""
+    _demand(call, "update")
+    demand_json(call)
+    try:
+        wanted = _RAISE.decode(await call.body())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(f"names no format: {told(error)}") from None
+    found = await _found(call)
+    refusal = found.refusal()
+    if refusal:
+        raise Conflict(refusal)
+    verdict = await call.ask(RaiseFormat(wanted.to, wanted.word))
+    if isinstance(verdict, Refusal):
+        return call.refused(verdict)
+    return reply(200, _ENCODER.encode(msgspec.structs.replace(found, format=wanted.to)))
+
+
+async def _found(call: Call) -> Upgrade:
+    store = call.services.store
+    # A plane without a format has no records yet, and gets the newest one with the first.
+    formats = [it async for it in _all(store, keys.FORMATS) if isinstance(it, PlaneFormat)]
+    newest = plane_format.FORMAT
+    current = formats[0].format if formats else newest
+    leases = [it async for it in _of(store, Lease)]
+    parts = [*_servers(await _roster(call)), *_components(leases)]
+    parts += [_agent(it) async for it in _of(store, Node)]
+    return Upgrade(current, newest, plane_format.VERSION, tuple(parts))
+
+
+async def _roster(call: Call) -> Roster:
+    machine = call.services.renewals
+    heard: Any = None
+    if machine is not None:
+        heard = await machine.ask(call.identity, HeardOf(), ANSWER_S)
+    if not isinstance(heard, Heard) or heard.roster is None:
+        raise Unavailable("this server does not know yet which servers there are; ask again soon")
+    return heard.roster
+
+
+def _servers(roster: Roster) -> Iterator[Installed]:
+    expired = roster.expired()
+    for it in roster.servers:
+        yield Installed("server", it.server, it.version, not it.life or it.server in expired)
+
+
+def _components(leases: list[Lease]) -> list[Installed]:
+    """Each process once, however many leases it holds."""
+    found: dict[Installed, None] = {}
+    now_s = time.time()
+    for spec in (it.spec for it in leases if it.spec.holder):
+        part, _, name = spec.scope.partition(":")
+        if part in _PARTS:
+            renewed_s = spec.renewed.timestamp() if spec.renewed is not None else 0
+            process = name if part == "scheduler" else spec.instance or name
+            is_gone = now_s - renewed_s > GONE_AFTER_S
+            found[Installed(part, process, spec.version, is_gone)] = None
+    return list(found)
+
+
+def _agent(node: Node) -> Installed:
+    is_gone = node.status.phase in _GONE_PHASES
+    return Installed("agent", node.name, node.status.agent_version, is_gone)
+
+
+async def _of(store: Store, cls: type[Any]) -> AsyncIterator[Any]:
+    async for found in _all(store, keys.kind_prefix(kind_of_struct(cls))):
+        yield found
+
+
+async def _all(store: Store, prefix: str) -> AsyncIterator[Any]:
+    """All records below a prefix that this version can read."""
+    start: str | None = prefix
+    while start is not None:
+        page = await store.range(start, keys.after_prefix(prefix), limit=PAGE)
+        for record in page.records:
+            found = readable(record)
+            if found is not None:
+                yield found
+        start = page.more_from

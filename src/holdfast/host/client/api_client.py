@@ -1,0 +1,333 @@
+"""The plane's servers over HTTPS, for the shell of a component: whom it asks, and what it follows.
+
+A scheduler, a controller or an agent reaches nothing else. Each question is tried once and ends as
+a verdict, as Unavailable (it did not happen) or as OutcomeUnknown (it may have): the machine knows
+what a second try would mean, we do not. Only a server that took nothing in is passed over for the
+next one. Every identity that the machine speaks for has connections of its own, since the
+certificate of a connection is who asks.
+
+A server that has too much to do says for how long to stay away. Until then nothing of that identity
+is sent but lifelines: machines hear at once that it did not happen, and pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from holdfast.host.client import paths
+from holdfast.host.client.access import Access
+from holdfast.host.client.answers import Answer, error_of, status_of
+from holdfast.host.client.list_watch import WATCH_S, Lines
+from holdfast.host.client.questions import LIFELINES, RECORDS_PATH, Errand, errand, travels_together
+from holdfast.host.client.request_batches import Bundles
+from holdfast.host.client.transport import Reachable, Transport, patience_ms
+from holdfast.host.client.typed_requests import REQUESTS_PATH
+from holdfast.host.pki.revocation_checks import RevokedServers
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.resource_versions import complete_version
+from holdfast.model.errors import (
+    HoldfastError,
+    Invalid,
+    InvariantBroken,
+    OutcomeUnknown,
+    Rejected,
+    Unavailable,
+    invariant,
+)
+from holdfast.model.machine import Rng
+from holdfast.model.meta import Object
+from holdfast.model.registry import kind_of_plural
+from holdfast.observe.watch_events import SERVERS, Follow, News, Reached, read_line
+
+# What the servers tell of a kind over one watch, in pieces as they arrive.
+#
+# `host/client/api_client` opens one for each `Follow` of a machine. All lines that came together
+# are one piece, so that a list of many thousands costs few steps. A watch that breaks is over; the
+# machine's cache knows from where to go on. A list alone ends in peace and leaves its connection to
+# others: agents list all the time, and a handshake is dearer than what they are told.
+
+
+async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[News, ...], None]:
+    """The news of one watch until it ends. Raises Expired or Unavailable."""
+    transport.demand_welcome()
+    kind = kind_of_plural(wanted.plural)
+    path = paths.collection(kind, wanted.namespace)
+    response, server = await transport.stream(path, _query(wanted))
+    try:
+        if response.status != 200:
+            answer = Answer(response.status, await response.read())
+            if answer.code == 503:
+                # It stops, or is behind; another one may serve us meanwhile.
+                transport.fault(server)
+            elif answer.code == 429:
+                transport.stay_away(patience_ms(response.headers))
+            raise answer.error(may_have_happened=False)
+        held: tuple[News, ...] = ()
+        lines = Lines(response)
+        async with contextlib.aclosing(lines.pieces()) as pieces:
+            async for piece in pieces:
+                news = tuple(_news(kind.struct, line) for line in piece)
+                last = news[-1]
+                if isinstance(last, Reached):
+                    lines.expect_within(last.within_ms)
+                if wanted.is_list:
+                    # Whoever has heard the last of it leaves, so that is told after the end.
+                    held, news = news, held
+                if news:
+                    yield news
+        if held:
+            yield held
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        transport.fault(server)
+        raise Unavailable(f"{server}: the watch broke: {error or 'silence'}") from error
+    finally:
+        response.close()
+
+
+def _query(wanted: Follow) -> dict[str, str]:
+    query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_S)}
+    if wanted.bookmark_ms:
+        query["bookmarkSeconds"] = str(wanted.bookmark_ms // 1_000)
+    if wanted.fields:
+        query["fieldSelector"] = wanted.fields
+    if wanted.since is None:
+        query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return query | ({"endsWithInitialEvents": "true"} if wanted.is_list else {})
+    return query | {"resourceVersion": complete_version(wanted.since)}
+
+
+def _news(cls: type[Object], line: bytes) -> News:
+    found = read_line(cls, line)
+    if isinstance(found, bytes):
+        raise _error(found)
+    return found
+
+
+def _error(body: bytes) -> HoldfastError:
+    """The server's last word. What it means to a write means nothing here."""
+    try:
+        status = status_of(msgspec.json.decode(body))
+    except msgspec.DecodeError as error:
+        return Unavailable(f"the server sent a Status that cannot be read: {error}")
+    found = error_of(status.code, status)
+    return Unavailable(found.message) if isinstance(found, OutcomeUnknown) else found
+
+
+# Questions of one identity on their way at once; the others wait. More would not be answered
+# sooner, and a connection for each would cost the server a handshake for each.
+ERRANDS_MAX = 16
+_JSON_BODY = {"Content-Type": "application/json"}
+# Machines follow what they bind and create.
+_TERSE = {"results": "terse"}
+
+
+class Remote:
+    """Peers and sources of a component. `accesses` are by the name of the identity that asks."""
+
+    def __init__(self, accesses: Mapping[str, Access], rng: Rng | None = None) -> None:
+        if not accesses:
+            raise Invalid("a component needs an identity to ask servers as")
+        for access in accesses.values():
+            access.check()
+        # Servers that were revoked; connections to them end, and none is made.
+        self.revoked = RevokedServers(self._turn_away)
+        self.on_revoked: Callable[[], None] = lambda: None
+        self._turning: set[asyncio.Task[None]] = set()
+        self._accesses = {name: self._guarded(it) for name, it in accesses.items()}
+        self._rng: Rng = rng if rng is not None else random.SystemRandom()
+        self._ways: dict[tuple[str, str], _Way] = {}
+        # What one identity finds out about a server the others need not find out again.
+        self._reachable = Reachable()
+        # Servers that were not given, but that others know of.
+        self._learnt: tuple[str, ...] = ()
+
+    def learn(self, servers: Sequence[str]) -> None:
+        """There are these servers, too: see `discovering`."""
+        self._learnt = tuple(servers)
+        for (_, to), way in self._ways.items():
+            if to == SERVERS:
+                way.transport.learn(servers)
+
+    def servers(self) -> tuple[str, ...]:
+        """The addresses of all servers: those that were given, and those that were found."""
+        access = next(iter(self._accesses.values()))
+        given = (server.rstrip("/") for server in access.servers)
+        return tuple(dict.fromkeys((*given, *self._learnt)))
+
+    def each_server(self) -> tuple[str, ...]:
+        """One address of each server, for what each has to be told or asked.
+
+        An address that was given may stand for several servers. So those that were found count,
+        unless none was found yet or none of them answers.
+        """
+        if any(not self._reachable.has_failed(it) for it in self._learnt):
+            return self._learnt
+        access = next(iter(self._accesses.values()))
+        return tuple(server.rstrip("/") for server in access.servers)
+
+    def submit(
+        self, sender: Identity, to: str, body: Any, timeout_s: float
+    ) -> asyncio.Future[Any] | None:
+        """See `Peers`."""
+        if not travels_together(body):
+            return None
+        return self._way(sender, to).bundles.submit(body, timeout_s)
+
+    async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
+        """The answer of the servers, or of the one with this address."""
+        way = self._way(sender, to)
+        if travels_together(body):
+            return await way.bundles.ask(body, timeout_s)
+        wanted = errand(sender, body)
+        # A renewal waits for no turn: work lives by it.
+        send = way.send if isinstance(body, LIFELINES) else way.send_in_turn
+        verdict = wanted.read(await send(wanted, timeout_s))
+        if isinstance(verdict, HoldfastError):
+            raise verdict
+        return verdict
+
+    async def run(self, sender: Identity, to: str, wanted: Errand, timeout_s: float) -> Any:
+        """What an errand of the shell's own brings back."""
+        return wanted.read(await self._way(sender, to).send(wanted, timeout_s))
+
+    def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
+        """What the servers tell of a kind."""
+        invariant(isinstance(body, Follow), f"no server tells of {type(body).__name__}")
+        return told(self._way(sender, to).transport, body)
+
+    def access(self, name: str) -> Access:
+        """Who this identity is to the servers at the moment."""
+        return self._accesses[name]
+
+    async def take(self, name: str, access: Access) -> None:
+        """Ask as this identity with another certificate from now on."""
+        access = self._accesses[name] = self._guarded(access)
+        for (holder, _), way in list(self._ways.items()):
+            if holder == name:
+                await way.transport.take(access)
+
+    async def hand_in(
+        self, sender: Identity, to: str, body: bytes, timeout_s: float, path: str = RECORDS_PATH
+    ) -> None:
+        """Give one server something to keep. Raises Unavailable, or Rejected if it never will."""
+        wanted = Errand("POST", path, _unread, body, headers=_JSON_BODY)
+        answer = await self._way(sender, to).send(wanted, timeout_s)
+        if 400 <= answer.code < 500 and answer.code not in (408, 429):
+            raise Rejected(f"{to} refuses it: {answer.code} {answer.reason}")
+        if not answer.is_good:
+            raise Unavailable(f"{to} keeps nothing: {answer.code} {answer.reason}")
+
+    def _guarded(self, access: Access) -> Access:
+        return msgspec.structs.replace(access, refuses=self.revoked.refusal)
+
+    def _turn_away(self) -> None:
+        """Another server was revoked: what is open may lead to it."""
+        self.on_revoked()
+        task = asyncio.get_running_loop().create_task(self._connect_again())
+        self._turning.add(task)
+        task.add_done_callback(self._turning.discard)
+
+    async def _connect_again(self) -> None:
+        for (name, _), way in list(self._ways.items()):
+            # Watches end with the second.
+            for _ in range(2):
+                await way.transport.take(self._accesses[name])
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        ways, self._ways = list(self._ways.values()), {}
+        for way in ways:
+            await way.close()
+
+    def _way(self, sender: Identity, to: str) -> _Way:
+        found = self._ways.get((sender.name, to))
+        if found is None:
+            access = self._accesses.get(sender.name)
+            if access is None:
+                known = ", ".join(self._accesses)
+                raise InvariantBroken(f"{sender.name} has no certificate here, only {known}")
+            found = self._ways[sender.name, to] = _Way(self._to(access, to), self._reachable)
+            if to == SERVERS:
+                found.transport.learn(self._learnt)
+        return found
+
+    def _to(self, access: Access, to: str) -> Access:
+        """The access to the servers, each component beginning with another, or to just one."""
+        servers = tuple(server.rstrip("/") for server in access.servers)
+        if to == SERVERS:
+            first = int(self._rng.random() * len(servers))
+            return msgspec.structs.replace(access, servers=servers[first:] + servers[:first])
+        if to.rstrip("/") not in (*servers, *self._learnt):
+            raise Unavailable(f"{to} is none of the servers {', '.join(servers)}")
+        return msgspec.structs.replace(access, servers=(to.rstrip("/"),))
+
+
+def _unread(answer: Answer) -> Answer:
+    """The bundle reads it."""
+    return answer
+
+
+class _Way:
+    """The connections of one identity to all servers, or to a certain one."""
+
+    def __init__(self, access: Access, reachable: Reachable) -> None:
+        self.transport = Transport(access, reachable=reachable)
+        self.bundles = Bundles(self._bundle)
+        self._turns = asyncio.Semaphore(ERRANDS_MAX)
+
+    async def send_in_turn(self, wanted: Errand, timeout_s: float) -> Answer:
+        """Send when few others are on their way; what never had its turn was not sent."""
+        self.transport.demand_welcome()
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise Unavailable(f"it was not sent: {ERRANDS_MAX} others are on their way") from None
+        try:
+            left_s = max(0.001, deadline_s - asyncio.get_running_loop().time())
+            return await self.send(wanted, left_s)
+        finally:
+            self._turns.release()
+
+    async def send(self, wanted: Errand, timeout_s: float) -> Answer:
+        """One try at one server; at the next one if that took nothing in."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        for left in reversed(range(self.transport.servers)):
+            try:
+                answer = await self.transport.send(
+                    wanted.method,
+                    wanted.path,
+                    query=wanted.query,
+                    body=wanted.body,
+                    headers=wanted.headers,
+                    timeout_s=max(0.001, deadline_s - loop.time()),
+                )
+            except Unavailable:
+                if not left or loop.time() >= deadline_s:
+                    raise
+                continue
+            if answer.code == 503:
+                # It stops, or cannot reach its store; the next question goes elsewhere.
+                self.transport.fault(answer.server)
+            elif answer.code == 429:
+                self.transport.stay_away(answer.retry_after_ms)
+            return answer
+        raise Unavailable("no server is named")
+
+    async def _bundle(self, body: bytes, timeout_s: float) -> Answer:
+        self.transport.demand_welcome()
+        wanted = Errand("POST", REQUESTS_PATH, _unread, body, _TERSE, _JSON_BODY)
+        return await self.send(wanted, timeout_s)
+
+    async def close(self) -> None:
+        await self.bundles.close()
+        await self.transport.close()

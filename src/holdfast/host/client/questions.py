@@ -1,0 +1,209 @@
+"""Each question of a machine to the servers as one HTTP request, and how to read its answer.
+
+`host/client/api_client` sends them. Most typed requests have no errand of their own, and creates
+mostly none: many of them travel in one (`host/client/request_batches`). Lifelines do: whoever
+renews a lease or judges a node must not wait for the slowest of a hundred others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.host.client import paths
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.create_form import travels
+from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
+from holdfast.host.client.typed_requests import Result
+from holdfast.host.client.verdicts import no, one_of_many, unread, written
+from holdfast.host.client.writing import JSON
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.resource_versions import object_revision
+from holdfast.model.encoding.wire import decode_trusted, encode
+from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
+from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.registry import kind_of, kind_of_plural
+from holdfast.model.requests import (
+    AcquireLease,
+    Create,
+    JudgeNode,
+    Patch,
+    ReleaseLease,
+    Remove,
+    RenewLease,
+    Term,
+    Update,
+    refuses_unknown,
+)
+from holdfast.observe.watch_events import Found, Get
+
+HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
+TERMS_PATH = f"{paths.GROUP}/terms"
+RECORDS_PATH = f"{paths.GROUP}/records"
+QUARANTINE_PATH = f"{paths.GROUP}/quarantine"
+REPAIRS_PATH = f"{QUARANTINE_PATH}/repairs"
+UPGRADE_PATH = f"{paths.GROUP}/upgrade"
+FORMAT_PATH = f"{UPGRADE_PATH}/format"
+PULSES_PATH = f"{paths.GROUP}/pulses"
+# As the servers bound it; the names of some nodes are longer.
+_MANAGER_MAX = 128
+
+_TERMS = (AcquireLease, RenewLease, ReleaseLease, JudgeNode)
+# Servers take these in before anything else, and nothing here holds them back.
+LIFELINES = (Renew, HeardOf, *_TERMS)
+
+_JSON = msgspec.json.Encoder()
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """One HTTP request; `read` turns the answer into what the machine hears."""
+
+    method: str
+    path: str
+    read: Callable[[Answer], Any]
+    body: bytes | None = None
+    query: dict[str, str] = {}
+    headers: dict[str, str] = {}
+
+
+def travels_together(body: Any) -> bool:
+    """Whether it is one of the requests of which many travel in one."""
+    if isinstance(body, Create):
+        return travels(body)
+    if isinstance(body, _TERMS):
+        return False
+    return isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
+
+
+def errand(sender: Identity, body: Any) -> Errand:
+    """How to ask this. Raises InvariantBroken for what no server could be asked."""
+    match body:
+        case Get():
+            return _get(body)
+        case Renew():
+            path = renewals_path(body.node)
+            return Errand("POST", path, _renewed, _JSON.encode(body), headers=_headers(""))
+        case HeardOf():
+            return Errand("GET", HEARTBEATS_PATH, _heard)
+        case AcquireLease() | RenewLease() | ReleaseLease() | JudgeNode():
+            return Errand("POST", TERMS_PATH, _decided, _JSON.encode(body), headers=_headers(""))
+        case Create(object=obj):
+            path = paths.collection(kind_of(obj), obj.namespace)
+            return _write("POST", path, sender, body, encode(obj))
+        case Update(object=obj):
+            path = paths.one(kind_of(obj), obj.namespace, obj.name, body.subresource)
+            return _write("PUT", path, sender, body, encode(obj))
+        case Patch():
+            return _patch(sender, body)
+        case Remove():
+            return _remove(body)
+    raise InvariantBroken(f"no server can be asked {type(body).__name__}")
+
+
+def renewals_path(node: str) -> str:
+    """Where the agent of a node says that it is alive."""
+    return f"{paths.GROUP}/nodes/{quote(node, safe='')}/renewals"
+
+
+def _headers(operation: str, form: str = JSON, term: Term | None = None) -> dict[str, str]:
+    headers = {"Content-Type": form}
+    if operation:
+        headers[OPERATION_HEADER] = operation
+    if term is not None:
+        headers[TERM_HEADER] = f"{term.epoch} {term.scope}"
+    return headers
+
+
+def _get(get: Get) -> Errand:
+    kind = kind_of_plural(get.plural)
+
+    def read(answer: Answer) -> Any:
+        # Only a server of ours knows that there is none; a 404 of anybody else says nothing.
+        if answer.code == 404 and answer.reason == Missing.code:
+            return Found(None, 0)
+        if not answer.is_good:
+            return no(answer, is_write=False)
+        try:
+            obj = decode_trusted(kind.struct, answer.body)
+            return Found(obj, object_revision(obj.metadata.resource_version))
+        except (msgspec.DecodeError, Invalid) as error:
+            return Unavailable(f"an answer that cannot be read: {error}")
+
+    return Errand("GET", paths.one(kind, get.namespace, get.name), read)
+
+
+def _write(
+    method: str,
+    path: str,
+    sender: Identity,
+    request: Create | Update | Patch,
+    data: bytes,
+    *,
+    form: str = JSON,
+) -> Errand:
+    is_strict = isinstance(request, Patch) or refuses_unknown(request)
+    query = {
+        "fieldManager": (request.manager or sender.name)[:_MANAGER_MAX],
+        "fieldValidation": "Strict" if is_strict else "Ignore",
+    }
+    if request.dry_run:
+        query["dryRun"] = "All"
+    headers = _headers(request.operation, form, request.term)
+    return Errand(method, path, written, data, query, headers)
+
+
+def _patch(sender: Identity, patch: Patch) -> Errand:
+    kind = kind_of_plural(patch.plural)
+    path = paths.one(kind, patch.namespace, patch.name, patch.subresource)
+    made = _write("PATCH", path, sender, patch, _JSON.encode(patch.body), form=patch.type.value)
+    query = dict(made.query)
+    if patch.force:
+        query["force"] = "true"
+    if not patch.strict:
+        query["fieldValidation"] = "Ignore"
+    return msgspec.structs.replace(made, query=query)
+
+
+def _remove(remove: Remove) -> Errand:
+    options: dict[str, Any] = {"propagationPolicy": remove.propagation.value}
+    before = {"uid": remove.uid, "resourceVersion": remove.resource_version}
+    if any(before.values()):
+        options["preconditions"] = {key: value for key, value in before.items() if value}
+    # No grace at all is how Kubernetes says force.
+    grace = 0 if remove.force else remove.grace_seconds or None
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    path = paths.one(kind_of_plural(remove.plural), remove.namespace, remove.name)
+    query = {"dryRun": "All"} if remove.dry_run else {}
+    headers = _headers(remove.operation, term=remove.term)
+    return Errand("DELETE", path, written, _JSON.encode(options), query, headers)
+
+
+def _decided(answer: Answer) -> Any:
+    if not answer.is_good:
+        return no(answer, is_write=True)
+    try:
+        return one_of_many(msgspec.json.decode(answer.body, type=Result))
+    except msgspec.DecodeError as error:
+        return unread(error)
+
+
+def _renewed(answer: Answer) -> Any:
+    if not answer.is_good:
+        return no(answer, is_write=True)
+    try:
+        return msgspec.json.decode(answer.body, type=Renewed)
+    except msgspec.DecodeError as error:
+        return unread(error)
+
+
+def _heard(answer: Answer) -> Any:
+    if not answer.is_good:
+        return no(answer, is_write=False)
+    try:
+        return msgspec.json.decode(answer.body, type=Heard)
+    except msgspec.DecodeError as error:
+        return Unavailable(f"an answer that cannot be read: {error}")

@@ -1,0 +1,203 @@
+"""Typed requests and creates of one sender, gathered into few HTTP requests.
+
+A scheduler has thousands of binds a second, a controller thousands of births; one HTTP request
+each would cost more than deciding them. Whatever is asked in one turn of the event loop goes out as
+one body, and while several are on their way already, what comes next is gathered until one of them
+is back. Each request keeps its own time-out and gets its own verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.create_form import packed
+from holdfast.host.client.typed_requests import Results
+from holdfast.host.client.verdicts import no, one_of_many, unread
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.requests import Create
+
+BUNDLE_MAX = 256
+# Half of what a server takes in one body, so that one large request does not spoil the sum.
+BUNDLE_BYTES_MAX = 512 << 10
+UNDER_WAY_MAX = 8
+# A body that cannot be read may be the fault of one request in it; the others must not suffer.
+_UNREADABLE = (400, 413, 422)
+
+Send = Callable[[bytes, float], Awaitable[Answer]]
+
+_ENCODER = msgspec.json.Encoder()
+_RESULTS = msgspec.json.Decoder(Results)
+
+
+class _Wish:
+    """One request, first in line and then on its way."""
+
+    __slots__ = ("body", "deadline_s", "future", "is_sent", "name", "timeout_s")
+
+    def __init__(
+        self, name: str, body: bytes, now_s: float, timeout_s: float, future: asyncio.Future[Any]
+    ) -> None:
+        self.name, self.body = name, body
+        self.deadline_s, self.timeout_s = now_s + timeout_s, timeout_s
+        self.future = future
+        self.is_sent = False
+
+    def settle(self, verdict: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(verdict)
+
+    def time_out(self) -> None:
+        sentence = f"no answer to {self.name} within {self.timeout_s:g} s"
+        if self.is_sent:
+            self.settle(OutcomeUnknown(sentence))
+        else:
+            self.settle(Unavailable(f"{sentence}; it was not sent"))
+
+
+class Bundles:
+    """See the module's docstring. `send` makes one try with a body within some seconds."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._line: deque[_Wish] = deque()
+        self._is_flushing = False
+        self._under_way: set[asyncio.Task[None]] = set()
+        # All without a verdict, and the one timer for the first of their deadlines. One for each
+        # would cost more than sending it. Whom nobody waits for any more is there until its own.
+        self._waiting: set[_Wish] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def ask(self, request: Any, timeout_s: float) -> Any:
+        """The verdict on one request; a refusal is a value.
+
+        Raises Unavailable when it was not sent or certainly not taken in, OutcomeUnknown when it
+        may have been.
+        """
+        verdict = await self.submit(request, timeout_s)
+        if isinstance(verdict, HoldfastError):
+            # One error may be the answer to many, so it must not gather their tracebacks.
+            raise verdict.with_traceback(None)
+        return verdict
+
+    def submit(self, request: Any, timeout_s: float) -> asyncio.Future[Any]:
+        """Ask without waiting: the future gets the verdict, with errors as values."""
+        loop = asyncio.get_running_loop()
+        form = packed(request) if isinstance(request, Create) else request
+        name, future = type(request).__name__, loop.create_future()
+        wish = _Wish(name, _ENCODER.encode(form), loop.time(), timeout_s, future)
+        self._line.append(wish)
+        self._waiting.add(wish)
+        if self._timer is None or wish.deadline_s < self._timer.when():
+            self._watch_time(wish.deadline_s)
+        if not self._is_flushing:
+            self._is_flushing = True
+            # Whoever asks in this turn of the loop is in line by then.
+            loop.call_soon(self._flush)
+        return future
+
+    def _watch_time(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline_s, self._time_out)
+
+    def _time_out(self) -> None:
+        """Tell those whose time is over, and wait for the next one's."""
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        late = [wish for wish in self._waiting if wish.deadline_s <= now_s]
+        for wish in late:
+            wish.time_out()
+        self._waiting.difference_update(late)
+        if self._waiting:
+            self._watch_time(min(wish.deadline_s for wish in self._waiting))
+
+    async def close(self) -> None:
+        """Stop waiting for whatever is on its way."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._under_way:
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait(list(self._under_way))
+        for wish in self._line:
+            wish.settle(Unavailable("the way to the servers is closed"))
+        self._line.clear()
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        while self._line and len(self._under_way) < UNDER_WAY_MAX:
+            bundle = self._next()
+            if bundle:
+                task = asyncio.create_task(self._carry(bundle))
+                self._under_way.add(task)
+                task.add_done_callback(self._carried)
+
+    def _next(self) -> list[_Wish]:
+        """The requests that go out together, without those whose time is over."""
+        bundle: list[_Wish] = []
+        size = 0
+        while self._line and len(bundle) < BUNDLE_MAX:
+            size += len(self._line[0].body)
+            if bundle and size > BUNDLE_BYTES_MAX:
+                break
+            wish = self._line.popleft()
+            if not wish.future.done():
+                bundle.append(wish)
+        return bundle
+
+    def _carried(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._flush()
+
+    async def _carry(self, bundle: list[_Wish]) -> None:
+        try:
+            await self._deliver(bundle)
+        except Exception as bug:  # noqa: BLE001 - whoever asked hears of it, and ends
+            for wish in bundle:
+                if not wish.future.done():
+                    wish.future.set_exception(bug)
+        finally:
+            self._waiting.difference_update(bundle)
+
+    async def _deliver(self, bundle: list[_Wish]) -> None:
+        answer = await self._tried(bundle)
+        if isinstance(answer, Answer) and answer.code in _UNREADABLE and len(bundle) > 1:
+            # Nothing of it was taken in, so each may go alone.
+            for wish in bundle:
+                wish.is_sent = False
+            for wish in bundle:
+                if not wish.future.done():
+                    await self._deliver([wish])
+            return
+        for wish, verdict in zip(bundle, _verdicts(answer, len(bundle)), strict=True):
+            wish.settle(verdict)
+
+    async def _tried(self, bundle: list[_Wish]) -> Answer | HoldfastError:
+        now_s = asyncio.get_running_loop().time()
+        timeout_s = max(wish.deadline_s for wish in bundle) - now_s
+        for wish in bundle:
+            wish.is_sent = True
+        try:
+            return await self._send(b"[%b]" % b",".join([w.body for w in bundle]), timeout_s)
+        except HoldfastError as error:
+            return error
+
+
+def _verdicts(answer: Answer | HoldfastError, count: int) -> list[Any]:
+    if isinstance(answer, HoldfastError):
+        return [answer] * count
+    if not answer.is_good:
+        return [no(answer, is_write=True)] * count
+    try:
+        results = _RESULTS.decode(answer.body).items
+    except msgspec.DecodeError as error:
+        return [unread(error)] * count
+    if len(results) != count:
+        return [OutcomeUnknown("an answer for other requests")] * count
+    return [one_of_many(result) for result in results]

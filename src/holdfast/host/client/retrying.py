@@ -1,0 +1,127 @@
+"""Performs what the retry machine decides: sends, looks and waits, until it finishes or gives up.
+
+`observe/retry` says what to do after which outcome; here is only how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.transport import ATTEMPT
+from holdfast.host.process import clock
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.machine import Rng
+from holdfast.observe.retry import (
+    Attempts,
+    Begun,
+    Budget,
+    Failed,
+    Finish,
+    GiveUp,
+    Look,
+    Looked,
+    LookFailed,
+    Nature,
+    Pause,
+    Paused,
+    Replied,
+    RetryPolicy,
+    Send,
+    Stimulus,
+)
+
+Sending = Callable[[Send], Awaitable[Any]]
+Looking = Callable[[float], Awaitable[Any]]
+
+
+class Refused(Exception):
+    """A server's answer that is no yes, on its way to the machine."""
+
+    def __init__(self, error: HoldfastError, retry_after_ms: int) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.retry_after_ms = retry_after_ms
+
+
+def demand_good(answer: Answer, *, is_write: bool) -> Answer:
+    """Let only a yes through."""
+    if not answer.is_good:
+        raise Refused(answer.error(may_have_happened=is_write), answer.retry_after_ms)
+    return answer
+
+
+async def nothing_to_see(timeout_s: float) -> Any:
+    """The look of a request that leaves no trace: reads never need one."""
+    return None
+
+
+class Performer:
+    """Carries requests through their tries. One for each client."""
+
+    def __init__(self, policy: RetryPolicy, rng: Rng | None = None) -> None:
+        self.policy = policy
+        self.rng: Rng = rng if rng is not None else random.Random()
+        # One for all requests of the client, so that they do not all come back at once.
+        self.budget = Budget()
+        # How many requests were sent and how many answers were lost, for whoever counts.
+        self.sent = 0
+        self.lost = 0
+
+    async def perform(self, nature: Nature, send: Sending, look: Looking = nothing_to_see) -> Any:
+        """The answer to a request, or the error that it ended with."""
+        attempts = Attempts(self.policy, nature, self.rng, self.budget)
+        try:
+            return await self._carry(attempts, send, look)
+        finally:
+            # Also when its caller was cancelled.
+            attempts.end()
+
+    async def _carry(self, attempts: Attempts, send: Sending, look: Looking) -> Any:
+        stimulus: Stimulus = Begun()
+        tries = 0
+        while True:
+            match attempts.step(stimulus, clock.now()):
+                case Finish(body=body):
+                    return body
+                case GiveUp(error=error):
+                    raise error.with_traceback(None)
+                case Pause(duration_ms=duration_ms):
+                    await asyncio.sleep(duration_ms / 1_000)
+                    stimulus = Paused()
+                case Send() as effect:
+                    tries += 1
+                    attempt = ATTEMPT.set(tries)
+                    try:
+                        stimulus = await self._send(send, effect)
+                    finally:
+                        ATTEMPT.reset(attempt)
+                case Look(timeout_ms=timeout_ms):
+                    stimulus = await self._look(look, timeout_ms / 1_000)
+
+    async def _send(self, send: Sending, effect: Send) -> Stimulus:
+        self.sent += 1
+        try:
+            return Replied(await send(effect))
+        except Refused as refused:
+            return Failed(refused.error, refused.retry_after_ms)
+        except HoldfastError as error:
+            return Failed(error)
+        except msgspec.DecodeError as error:
+            return Failed(OutcomeUnknown(f"an answer that cannot be read: {error}"))
+
+    async def _look(self, look: Looking, timeout_s: float) -> Stimulus:
+        self.lost += 1
+        try:
+            return Looked(await look(timeout_s))
+        except Refused as refused:
+            return LookFailed(refused.error, refused.retry_after_ms)
+        except HoldfastError as error:
+            return LookFailed(error)
+        except msgspec.DecodeError as error:
+            return LookFailed(Unavailable(f"an answer that cannot be read: {error}"))

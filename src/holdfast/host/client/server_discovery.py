@@ -1,0 +1,131 @@
+"""Which servers there are, as each of them knows by the leases: one address is enough to begin.
+
+A component asks now and then (`Discovering`) and tells its `Remote`, which uses what was found when
+nothing that was given answers, and where every server has to be told something. An address that was
+found by this is trusted for nothing: the server behind it is proven by its certificate, as always.
+
+`digests` is the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.api_client import Remote
+from holdfast.host.client.questions import Errand
+from holdfast.host.pki.trust_seen import TrustFollowing
+from holdfast.model.access.identity import Identity
+from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.heartbeat import SERVERS_MAX, Roster
+from holdfast.observe.watch_events import SERVERS
+
+PATH = "/servers"
+# Servers come and go rarely, and what was given is asked first.
+FIRST_S, EVERY_S, TIMEOUT_S = 1.0, 10.0, 3.0
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A server that renews its lease.
+
+    generation: of the trust bundle, at the server that tells of it; see `trust_following`.
+    revoked: which servers were, signed; see `revoked_servers`. It is in the first one alone.
+    """
+
+    server: str
+    address: str
+    generation: int = 0
+    revoked: str = ""
+
+
+_KNOWN = msgspec.json.Decoder(tuple[Known, ...])
+
+
+def live(roster: Roster | None, generation: int = 0, revoked: str = "") -> tuple[Known, ...]:
+    """The servers that can be asked, by their leases."""
+    if roster is None:
+        return ()
+    expired = roster.expired()
+    found = [
+        Known(it.server, it.address.rstrip("/"), generation)
+        for it in roster.servers
+        if it.life and it.address and it.server not in expired
+    ]
+    if found and revoked:
+        found[0] = msgspec.structs.replace(found[0], revoked=revoked)
+    return tuple(found)
+
+
+def known(answer: Answer) -> Sequence[Known]:
+    """The servers in an answer of `PATH`. Raises HoldfastError."""
+    if not answer.is_good:
+        raise answer.error(may_have_happened=False)
+    try:
+        found = _KNOWN.decode(answer.body)
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"a list of servers that cannot be read: {error}") from error
+    return [it for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
+
+
+def addresses(answer: Answer) -> Sequence[str]:
+    """The addresses in an answer of `PATH`. Raises HoldfastError."""
+    return [it.address for it in known(answer)]
+
+
+class Discovering:
+    """See the module's docstring. `start` and `stop` on the event loop.
+
+    `trust` is told which trust bundle the servers have, and takes it if it is newer. With
+    `in_turn` each server is asked, one after the other: one that was revoked would not say so. It
+    is for those who have connections to all servers anyway.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        sender: Identity,
+        trust: TrustFollowing | None = None,
+        *,
+        in_turn: bool = False,
+    ) -> None:
+        self._remote, self._sender, self._trust = remote, sender, trust
+        self._in_turn, self._turn = in_turn, 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        pause_s = FIRST_S
+        while True:
+            try:
+                wanted = Errand("GET", PATH, known)
+                found = await self._remote.run(self._sender, self._next(), wanted, TIMEOUT_S)
+                self._remote.learn([it.address for it in found])
+                ca = self._remote.access(self._sender.name).ca
+                for it in found:
+                    self._remote.revoked.learn(it.revoked, ca)
+                generation = max((it.generation for it in found), default=0)
+                is_new = self._trust is not None and await self._trust.follow(generation)
+                # The next question tells the servers that the bundle was taken.
+                pause_s = FIRST_S if is_new else EVERY_S
+            except HoldfastError:
+                # Nobody answers, or a server of another version: what was given is used meanwhile.
+                pause_s = min(EVERY_S, pause_s * 2)
+            await asyncio.sleep(pause_s)
+
+    def _next(self) -> str:
+        """Whom to ask: any server, or every other time the next one of all."""
+        self._turn += 1
+        servers = self._remote.servers()
+        if not self._in_turn or self._turn % 2 or len(servers) < 2:
+            return SERVERS
+        return servers[self._turn // 2 % len(servers)]

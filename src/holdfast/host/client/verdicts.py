@@ -1,0 +1,101 @@
+"""What a server's answer is to a machine: a yes, a refusal as a value, or an error of ours.
+
+A client of people raises what it was refused (`host/client/answers`); a machine gets the refusal as
+the authority made it, with its reason and what it names, and reacts to that.
+`host/client/questions` and `host/client/request_batches` read answers here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.host.client.answers import Answer, Status, error_of
+from holdfast.host.client.typed_requests import Result, read_object
+from holdfast.model.encoding.resource_versions import object_revision
+from holdfast.model.errors import FieldError, HoldfastError, Invalid, Missing, OutcomeUnknown
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import Accepted
+
+# What a no means when it does not say so itself, as from a proxy in between.
+_BY_CODE = {
+    401: Reason.UNAUTHENTICATED,
+    403: Reason.NOT_ALLOWED,
+    404: Reason.MISSING,
+    409: Reason.CONTENTION,
+}
+# These codes say that it did not happen now; they are no verdict.
+_FAULTS = (408, 410, 429)
+_FIELD = "FieldValueInvalid"
+_FIELD_MANAGER = "FieldManagerConflict"
+_REASONS = {reason.value: reason for reason in Reason}
+
+_STATUS = msgspec.json.Decoder(Status)
+
+
+def refused(code: int, status: Status, reason: str, *, is_write: bool) -> Refusal | HoldfastError:
+    """An answer that is no yes. A fault of the server leaves open what became of a write."""
+    if code in _FAULTS or not 400 <= code < 500:
+        return error_of(code, status, reason, may_have_happened=is_write)
+    causes = status.details.causes
+    kept = {cause.field: cause.message for cause in causes if cause.reason == reason}
+    if any(cause.reason == _FIELD_MANAGER for cause in causes):
+        kept["fieldManagerConflict"] = "true"
+    return Refusal(
+        _REASONS.get(reason) or _BY_CODE.get(code, Reason.INVALID),
+        status.message or f"the server answered {code}",
+        {field: message for field, message in kept.items() if field},
+        tuple(
+            FieldError(cause.field, "", cause.message)
+            for cause in causes
+            if cause.reason in (_FIELD, _FIELD_MANAGER)
+        ),
+    )
+
+
+def no(answer: Answer, *, is_write: bool) -> Refusal | HoldfastError:
+    """The same of a whole HTTP answer."""
+    try:
+        status = _STATUS.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # A proxy speaks HTML, of which the client makes the best.
+        return answer.error(may_have_happened=is_write)
+    return refused(answer.code, status, answer.reason, is_write=is_write)
+
+
+def one_of_many(result: Result) -> Accepted | Refusal | HoldfastError:
+    """The verdict on one of many requests that were sent together."""
+    if not 200 <= result.code < 300:
+        return refused(result.code, result.status, result.reason, is_write=True)
+    try:
+        objects = tuple(read_object(bytes(raw)) for raw in result.objects)
+    except (msgspec.DecodeError, Missing) as error:
+        return unread(error)
+    return Accepted(result.revision, objects, result.replayed)
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+def written(answer: Answer) -> Accepted | Refusal | HoldfastError:
+    """The verdict on a write of one object.
+
+    A bare Status is a yes as well: the object is gone, by this request or by an earlier one. It
+    names no revision.
+    """
+    if not answer.is_good:
+        return no(answer, is_write=True)
+    try:
+        if msgspec.json.decode(answer.body, type=_Kind).kind == "Status":
+            return Accepted(0, ())
+        obj = read_object(answer.body)
+        version = obj.metadata.resource_version
+        revision = object_revision(version) if version else 0
+    except (msgspec.DecodeError, UnicodeDecodeError, Invalid, Missing) as error:
+        return unread(error)
+    return Accepted(revision, (obj,))
+
+
+def unread(error: Exception) -> OutcomeUnknown:
+    """What is known of a write whose answer is not of any server of ours."""
+    return OutcomeUnknown(f"an answer that cannot be read: {error}")

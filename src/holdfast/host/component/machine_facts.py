@@ -1,0 +1,180 @@
+"""What this computer is, for its agent to present: found out here, or said by whoever starts it.
+
+What is found out is what this process may use, not what the computer has: an agent in a container
+or under a limit promises no more than it could keep.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.agent.node_facts import Facts
+from holdfast.host.runtime.cgroups.groups import ceilings
+from holdfast.host.runtime.devices import LocalDevice
+from holdfast.model import quantity
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.kinds.node import Device, PortShare
+from holdfast.model.meta import Quantity
+
+FACTS_BYTES_MAX = 1 << 20
+# So many files are looked at to learn what an agent's own work has on the disk.
+FILES_MAX = 100_000
+STAT_BLOCK_BYTES = 512
+IMAGES_MAX = 256
+# So many nodes may share one computer's ports.
+SHARING_MAX = 1_000
+_MEMORY = Path("/proc/meminfo")
+
+
+class _Written(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Facts in a file, in the words of a Node's spec."""
+
+    region: str = ""
+    zone: str = ""
+    pool: str = Facts().pool
+    labels: dict[str, str] = {}
+    cost_per_hour: Quantity = 0
+    capacity: dict[str, Quantity] = {}
+    reserved: dict[str, Quantity] = {}
+    devices: tuple[Device, ...] = ()
+    port_share: PortShare | None = None
+    images: tuple[str, ...] = ()
+    address: str = ""
+
+
+def found(given: Facts, data: Path | None = None) -> Facts:
+    """The facts as given, with what was left out as this computer has it.
+
+    `data` is where the agent will keep everything; the disk that counts is the one below it.
+    """
+    measured: dict[str, Quantity] = {"cpu": _cpu(), "memory": _memory()}
+    if data is not None:
+        measured["disk"] = f"{_disk_bytes(data) >> 20}Mi"
+    capacity = {**measured, **given.capacity}
+    for name, amount in capacity.items():
+        _check(name, amount)
+    return msgspec.structs.replace(
+        given,
+        capacity=capacity,
+        agent_version=given.agent_version or __version__,
+        address=given.address or "127.0.0.1",
+    )
+
+
+def with_devices(given: Facts, local: Sequence[LocalDevice]) -> Facts:
+    """The facts with these devices besides those in them. Raises Invalid for two of one id."""
+    known = {device.id for device in given.devices}
+    for device in local:
+        if device.told.id in known:
+            raise _wrong("--device", device.told.id, "id: must not be there twice")
+    told = (*given.devices, *(device.told for device in local))
+    return msgspec.structs.replace(given, devices=told)
+
+
+def images_in(folders: Sequence[Path]) -> tuple[str, ...]:
+    """The root file systems for containers that lie in these directories."""
+    found = []
+    for folder in folders:
+        with suppress(OSError):
+            found += sorted(str(path) for path in folder.absolute().iterdir() if path.is_dir())
+    return tuple(found[:IMAGES_MAX])
+
+
+def from_file(path: Path) -> Facts:
+    """Facts that somebody wrote down, as JSON. Raises Invalid."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise Invalid(f"the facts in {path} cannot be read: {error.strerror}") from error
+    if len(text) > FACTS_BYTES_MAX:
+        raise Invalid(f"the facts in {path} are larger than {FACTS_BYTES_MAX} bytes")
+    try:
+        written = msgspec.json.decode(text, type=_Written)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"the facts in {path} cannot be used: {error}") from error
+    return Facts(**{field: getattr(written, field) for field in written.__struct_fields__})
+
+
+def pairs(option: str, given: list[str]) -> dict[str, str]:
+    """`KEY=VALUE` as often as it was given. Raises Invalid."""
+    made = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise _wrong(option, text, "must read KEY=VALUE")
+        made[key] = value
+    return made
+
+
+def port_share(given: str) -> PortShare:
+    """`2/3`: the second of three nodes that share this computer's network. Raises Invalid."""
+    number, slash, count = given.partition("/")
+    is_share = slash and all(it.isascii() and it.isdigit() for it in (number, count))
+    if not is_share or not 1 <= int(number) <= int(count) <= SHARING_MAX:
+        raise _wrong("--port-share", given, f"must read NUMBER/COUNT, 1/1 to 1/{SHARING_MAX}")
+    return PortShare(index=int(number) - 1, of=int(count))
+
+
+def host_name() -> str:
+    """What this computer calls itself, as the name of a node."""
+    return socket.gethostname().lower().partition(".")[0] or "node"
+
+
+def _cpu() -> str:
+    """The processors that this process may run on, or less if its groups have less of them."""
+    milli = len(os.sched_getaffinity(0)) * quantity.MILLI
+    limit = ceilings().cpu_milli
+    return quantity.render("cpu", milli if limit is None else max(1, min(milli, limit)))
+
+
+def _disk_bytes(data: Path) -> int:
+    """What is free there, and what this agent's own work has taken of it already.
+
+    So an agent that starts again finds the same, and what others keep there is never promised.
+    """
+    there = next(path for path in (data, *data.absolute().parents) if path.exists())
+    about = os.statvfs(there)
+    return about.f_bavail * about.f_frsize + _used_bytes(data)
+
+
+def _used_bytes(folder: Path) -> int:
+    used = seen = 0
+    for at, _, names in os.walk(folder, onerror=None):
+        for name in names:
+            seen += 1
+            if seen > FILES_MAX:
+                # The rest counts as used by others: less is promised, never more.
+                return used
+            with suppress(OSError):
+                used += os.lstat(os.path.join(at, name)).st_blocks * STAT_BLOCK_BYTES
+    return used
+
+
+def _memory() -> str:
+    for line in _MEMORY.read_text(encoding="ascii").splitlines():
+        if line.startswith("MemTotal:"):
+            limit = ceilings().memory_bytes
+            whole = int(line.split()[1])
+            return f"{whole if limit is None else min(whole, limit // 1024)}Ki"
+    raise Invalid(f"{_MEMORY} does not say how much memory there is; give --capacity memory=…")
+
+
+def _check(name: str, amount: str | float) -> None:
+    try:
+        quantity.capacity(name, amount)
+    except Invalid as error:
+        raise _wrong("--capacity", f"{name}={amount}", error.message) from error
+
+
+def _wrong(option: str, value: str, rule: str) -> Invalid:
+    error = FieldError(option, value[:80], rule)
+    return Invalid(str(error), (error,))

@@ -1,0 +1,73 @@
+"""A component's pulse: every few seconds it tells each server how it is doing.
+
+`component` starts one for a scheduler or a team of controllers. A pulse that does not arrive is not
+sent again: the next one says all that it said. Nobody waits for it and nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from holdfast.host.process import clock
+from holdfast.model.errors import HoldfastError
+from holdfast.model.pulse import Beat, Pulse
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Cache
+
+PULSE_S = 5.0
+# A process that has just begun takes its leases one after the other: it tells of them soon.
+FIRST_PULSES, FIRST_PULSE_S = 10, 1.0
+# A server that takes longer hears of it the next time.
+TIMEOUT_S = 4.0
+
+# Sends a body to one server, by its address. Raises HoldfastError.
+Send = Callable[[str, bytes], Awaitable[None]]
+Beats = Callable[[Instant], tuple[Beat, ...]]
+Feel = Callable[[Instant], Pulse]
+
+
+def pulse_of(process: str, cache: Cache, beats: Beats) -> Feel:
+    """What a process says whose machine has these beats, and this picture of the plane."""
+    began_ms = clock.monotonic_ms()
+
+    def feel(now: Instant) -> Pulse:
+        up_ms = max(0, now.monotonic_ms - began_ms)
+        age_ms = max(0, cache.age_ms(now))
+        return Pulse(process, beats(now), up_ms, age_ms, cache.relists, cache.missed)
+
+    return feel
+
+
+class Pulsing:
+    """See the module's docstring. `start` and `stop` on the event loop."""
+
+    def __init__(self, servers: Callable[[], Sequence[str]], feel: Feel, send: Send) -> None:
+        """`servers` are the addresses of all servers at the time."""
+        self._servers, self._feel, self._send = servers, feel, send
+        self._task: asyncio.Task[None] | None = None
+        self._encoder = msgspec.json.Encoder()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._beat())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        for number in itertools.count():
+            body = self._encoder.encode(self._feel(clock.now()))
+            await asyncio.gather(*(self._tell(server, body) for server in self._servers()))
+            await asyncio.sleep(FIRST_PULSE_S if number < FIRST_PULSES else PULSE_S)
+
+    async def _tell(self, server: str, body: bytes) -> None:
+        try:
+            await self._send(server, body)
+        except HoldfastError:
+            # It is away, or of another version. That it hears nothing is what it shows.
+            return

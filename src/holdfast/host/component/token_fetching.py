@@ -1,0 +1,56 @@
+"""How an agent gets the service tokens of its replicas from the servers."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import msgspec
+
+from holdfast.agent.runtime_protocol import Attempt
+from holdfast.host.client import paths
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.api_client import Remote
+from holdfast.host.client.questions import Errand
+from holdfast.host.client.verdicts import no, unread
+from holdfast.host.client.writing import JSON
+from holdfast.host.pki.kubeconfig import kubeconfig
+from holdfast.host.pki.service_tokens import ServiceToken
+from holdfast.host.runtime.service_tokens import Fetched, FetchToken
+from holdfast.model.access.identity import Identity
+from holdfast.model.errors import HoldfastError
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.registry import kind_of_struct
+from holdfast.observe.watch_events import SERVERS
+
+TIMEOUT_S = 10.0
+USER = "workload"
+_REPLICA = kind_of_struct(Replica)
+
+
+def token_fetcher(remote: Remote, identity: Identity) -> FetchToken:
+    """What asks the servers as this agent. It raises a HoldfastError for a no."""
+
+    async def fetch(namespace: str, name: str, attempt: Attempt, file: str) -> Fetched:
+        path = paths.one(_REPLICA, namespace, name, "token")
+        body = msgspec.json.encode({"uid": attempt.uid, "attempt": attempt.number})
+        wanted = Errand("POST", path, _read, body, headers={"Content-Type": JSON})
+        answer = await remote.run(identity, SERVERS, wanted, TIMEOUT_S)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        access = remote.access(identity.name)
+        # kubectl takes one address, and a file beside its own by that file's name.
+        beside = PurePath(file)
+        config = kubeconfig(access.servers[0], access.ca, beside, user=USER, namespace=namespace)
+        return Fetched(answer.token, answer.expires, config)
+
+    return fetch
+
+
+def _read(answer: Answer) -> ServiceToken | HoldfastError:
+    if not answer.is_good:
+        found = no(answer, is_write=False)
+        return found if isinstance(found, HoldfastError) else found.error()
+    try:
+        return msgspec.json.decode(answer.body, type=ServiceToken)
+    except msgspec.DecodeError as error:
+        return unread(error)

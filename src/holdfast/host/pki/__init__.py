@@ -1,0 +1,1 @@
+"""Certificates, join tokens, service tokens, trust and its rotation."""

@@ -1,0 +1,141 @@
+"""The authorities of a server: the trust bundle, and the keys of those that it can sign with.
+
+They are in one directory. `ca.crt` has the certificates, `ca.key` the key that signs in ordinary
+times, `ca-FINGERPRINT.key` that of an authority that a rotation brings in, and `ca.bundle` the
+signed bundle once there was a rotation. A key is found by the certificate that it fits, whatever
+its file is called, so that a crash between two writes leaves nothing that cannot be read.
+
+Private keys never leave their directory. Servers with directories of their own get the key of the
+next authority as they got the first one: an operator copies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from holdfast.host.pki import trust_bundle
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.trust_bundle import SHORT, Bundle, certificates, fingerprint
+from holdfast.host.process.files import remove, write_private
+from holdfast.model.errors import Invalid, Unavailable
+
+CERTIFICATES, KEY, BUNDLE = "ca.crt", "ca.key", "ca.bundle"
+KEYS = "ca*.key"
+
+
+def key_file(of: str) -> str:
+    """The file with the key of an authority that a rotation brings in."""
+    return f"ca-{of[:SHORT]}.key"
+
+
+class Authorities:
+    """See the module's docstring. One that is shared is brought up to date by `take`."""
+
+    def __init__(self, bundle: Bundle, held: Mapping[str, Authority], text: bytes = b"") -> None:
+        self.bundle, self.held = bundle, dict(held)
+        self._text = text
+        self.names = trust_bundle.names(bundle)
+
+    @classmethod
+    def open(cls, directory: Path) -> Authorities:
+        """What is in this directory; a first authority is made if there is none. Raises Invalid."""
+        if not any((directory / it).exists() for it in (CERTIFICATES, KEY, BUNDLE)):
+            Authority.open(directory)
+        found = cls.load(directory)
+        if (directory / BUNDLE).exists():
+            # A crash may have left some of it undone.
+            _settle(directory, found.bundle)
+        return found
+
+    @classmethod
+    def load(cls, directory: Path) -> Authorities:
+        """What is in this directory. Raises Invalid."""
+        kept = directory / BUNDLE
+        if not kept.exists():
+            one = Authority.load(directory / CERTIFICATES, directory / KEY)
+            bundle = trust_bundle.first((directory / CERTIFICATES).read_bytes())
+            return cls(bundle, {one.fingerprint: one})
+        text = kept.read_bytes()
+        bundle = trust_bundle.unproven(text)
+        return cls(bundle, held_keys(directory, bundle), text)
+
+    def take(self, other: Authorities) -> None:
+        """Be these from now on."""
+        self.bundle, self.held, self.names = other.bundle, other.held, other.names
+        self._text = other._text
+
+    @property
+    def pem(self) -> bytes:
+        """The certificates that clients trust."""
+        return self.bundle.pem
+
+    @property
+    def text(self) -> bytes:
+        """The bundle with its signatures."""
+        if not self._text:
+            self._text = trust_bundle.signed(self.bundle, self.held.values())
+        return self._text
+
+    @property
+    def signer(self) -> Authority:
+        """The one that issues to nodes, components and people. Raises Unavailable."""
+        return self._with_key(self.bundle.signs)
+
+    @property
+    def server_signer(self) -> Authority:
+        """The one that issues what servers show. Raises Unavailable."""
+        return self._with_key(self.bundle.serves)
+
+    def _with_key(self, wanted: str) -> Authority:
+        found = self.held.get(wanted)
+        if found is None:
+            raise Unavailable(
+                f"this server has no key of the certificate authority {wanted[:SHORT]}: copy "
+                f"{key_file(wanted)}, or {KEY} after a rotation, from the pki directory of another "
+                "server into its own"
+            )
+        return found
+
+
+def held_keys(directory: Path, bundle: Bundle) -> dict[str, Authority]:
+    """The authorities of a bundle whose keys are in this directory, by fingerprint."""
+    found: dict[str, Authority] = {}
+    trusted = certificates(bundle.pem)
+    for path in sorted(directory.glob(KEYS)):
+        try:
+            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        except (OSError, ValueError) as error:
+            raise Invalid(f"{path} is no private key: {error}; restore it from a backup") from error
+        for it in trusted:
+            if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == it.public_key():
+                found[fingerprint(it)] = Authority(it, key)
+    return found
+
+
+def keep_bundle(directory: Path, before: Bundle, text: bytes) -> None:
+    """Keep the next bundle, which is proven, with the keys where they belong after it.
+
+    The bundle is written first: it decides what the other files mean.
+    """
+    bundle = trust_bundle.unproven(text)
+    write_private(directory / BUNDLE, text)
+    _settle(directory, bundle)
+    if bundle.is_stable:
+        for it in before.fingerprints:
+            remove(directory / key_file(it))
+
+
+def _settle(directory: Path, bundle: Bundle) -> None:
+    """Let the usual files say what the bundle does. After a rotation the key that signs is in the
+    usual one, and the key before it is gone.
+    """
+    if (directory / CERTIFICATES).read_bytes() != bundle.pem:
+        write_private(directory / CERTIFICATES, bundle.pem)
+    moved = directory / key_file(bundle.signs)
+    if bundle.is_stable and moved.exists():
+        write_private(directory / KEY, moved.read_bytes())
+        remove(moved)

@@ -1,0 +1,401 @@
+"""`/ca/rotation`: the steps with which an administrator replaces the certificate authority.
+
+    begin    the new authority is trusted by all, and signs nothing yet
+    switch   it signs: nodes, components and administrators get new certificates early
+    finish   servers show certificates of it, and then the old one is trusted no more
+    abort    before the switch: everything is as it was
+
+Each step is a trust bundle of the next generation, written to the store by a compare-and-swap; all
+servers follow it (`trust_upkeep`), and all parts after them (`trust_following`). A crash leaves the
+step done or not done, and each can be asked for again. Any server that holds the keys can do any
+step. A step that would cut a client off is refused with a list (`ca_readiness`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import reply, source_of
+from holdfast.host.api.flow.connections import received
+from holdfast.host.audit.accesses import Accesses
+from holdfast.host.client.server_discovery import Known
+from holdfast.host.pki import rotation_readiness as readiness
+from holdfast.host.pki import trust_bundle
+from holdfast.host.pki.ca_keys import key_file
+from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.rotation_readiness import Facts, Report
+from holdfast.host.pki.trust_bundle import SHORT, Bundle, Phase
+from holdfast.host.pki.trust_seen import Seen, SeenParts, Sort
+from holdfast.host.pki.trust_upkeep import TrustUpkeep, publish, stored
+from holdfast.host.process.files import remove, write_private
+from holdfast.host.server.authenticator import Door
+from holdfast.host.server.forwarding import no_to
+from holdfast.host.server.other_servers import Neighbours
+from holdfast.model.access.identity import ADMINS, Identity, acts_as
+from holdfast.model.audit.records import Mutation
+from holdfast.model.encoding.wire import readable
+from holdfast.model.errors import Conflict, Forbidden, HoldfastError, Invalid, Unavailable
+from holdfast.model.kinds.access import Token
+from holdfast.model.kinds.node import Node
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason
+from holdfast.model.registry import kind_of_struct
+from holdfast.observe.selection import Selection
+from holdfast.observe.watch_hub import Hub
+from holdfast.store.contract import Store
+
+PATH, PEERS_PATH = "/ca/rotation", "/peers/trust"
+BODY_MAX = 4 << 10
+ASK_S = 3.0
+# So long a step waits for the other servers to follow; asked for again, it goes on from there.
+FOLLOW_S, LOOK_S = 30.0, 0.2
+VERB = "RotateAuthority"
+_MEANWHILE = "another step was made meanwhile; see `holdfast ca status`"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Kept = TypeVar("Kept", bound=Object)
+
+
+class Step(Enum):
+    BEGIN = "begin"
+    SWITCH = "switch"
+    FINISH = "finish"
+    ABORT = "abort"
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What an administrator asks for. `force` finishes although clients are cut off."""
+
+    step: Step
+    force: bool = False
+
+
+class Trusted(msgspec.Struct, frozen=True, rename="camel"):
+    """One authority, and what it is for at the moment."""
+
+    fingerprint: str
+    expires: datetime
+    signs: bool
+    serves: bool
+
+
+class Standing(msgspec.Struct, frozen=True, rename="camel"):
+    """How a rotation stands.
+
+    against_switch, against_finish: why that step is refused now.
+    unknown: who may be cut off by the end of the old authority, as far as servers can tell.
+    cut_off: of a finish that was forced, who was known to be.
+    """
+
+    generation: int
+    phase: Phase
+    authorities: tuple[Trusted, ...]
+    begun: datetime | None
+    switched: datetime | None
+    servers: tuple[Report, ...]
+    parts: tuple[Seen, ...]
+    against_switch: tuple[str, ...] = ()
+    against_finish: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    cut_off: tuple[str, ...] = ()
+
+
+class CaRotation:
+    """See the module's docstring. One for each server."""
+
+    def __init__(
+        self,
+        server: str,
+        directory: Path,
+        store: Store,
+        hub: Hub,
+        upkeep: TrustUpkeep,
+        seen: SeenParts,
+        peers: Neighbours,
+        live: Callable[[], Iterable[Known]],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`directory` is where keys are kept, `live` the servers that there are by their leases."""
+        self._server, self._directory = server, directory
+        self._store, self._hub, self._upkeep = store, hub, upkeep
+        self._seen, self._peers, self._live = seen, peers, live
+        self._turn, self._now = asyncio.Lock(), now
+
+    def report(self) -> Report:
+        """What this server says to another one."""
+        mine = self._upkeep.authorities
+        return Report(
+            server=self._server,
+            generation=mine.bundle.generation,
+            held=tuple(mine.held),
+            observed_s=self._seen.observed_s,
+            seen=self._seen.all(),
+        )
+
+    async def standing(self, cut_off: Iterable[str] = ()) -> Standing:
+        """How it stands, as all servers know it. Raises HoldfastError."""
+        facts = await self._facts()
+        bundle = facts.bundle
+        trusted = (
+            Trusted(known, it.not_valid_after_utc, known == bundle.signs, known == bundle.serves)
+            for known, it in zip(
+                bundle.fingerprints, trust_bundle.certificates(bundle.pem), strict=True
+            )
+        )
+        return Standing(
+            bundle.generation,
+            bundle.phase,
+            tuple(trusted),
+            bundle.begun,
+            bundle.switched,
+            tuple(msgspec.structs.replace(it, seen=()) for it in facts.reports),
+            tuple(sorted(readiness.latest(facts.reports).values(), key=_order)),
+            tuple(readiness.against_switch(facts)) if bundle.phase is Phase.BEGUN else (),
+            () if bundle.phase in (Phase.STABLE, Phase.BEGUN) else _finish(facts),
+            tuple(readiness.unknown(facts)),
+            tuple(cut_off),
+        )
+
+    async def make(self, wish: Wish) -> Standing:
+        """Make a step. Raises Conflict with all that stands against it."""
+        if wish.force and wish.step is not Step.FINISH:
+            raise Invalid("force: is for finish alone; the other steps cut no client off")
+        async with self._turn:
+            cut_off: list[str] = []
+            match wish.step:
+                case Step.BEGIN:
+                    await self._begin()
+                case Step.SWITCH:
+                    await self._switch()
+                case Step.FINISH:
+                    cut_off = await self._finish(force=wish.force)
+                case Step.ABORT:
+                    await self._abort()
+            return await self.standing(cut_off)
+
+    # The steps -----------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        facts = await self._facts()
+        _demand("begin", readiness.against_begin(facts))
+        made, pem = Authority.new()
+        file = self._directory / key_file(made.fingerprint)
+        # The key before the bundle that names it: after a crash it could be lost otherwise.
+        await asyncio.to_thread(write_private, file, pem.key)
+        try:
+            bundle = trust_bundle.begun(facts.bundle, made.pem)
+            await self._publish(bundle, (*self._upkeep.authorities.held.values(), made))
+        except Conflict:
+            await asyncio.to_thread(remove, file)
+            raise
+        await self._followed(wait=False)
+
+    async def _switch(self) -> None:
+        facts = await self._facts()
+        if facts.bundle.phase is Phase.SWITCHED:
+            return
+        _demand("switch", readiness.against_switch(facts))
+        await self._publish(trust_bundle.switched(facts.bundle))
+        await self._followed(wait=False)
+
+    async def _finish(self, *, force: bool) -> list[str]:
+        facts = await self._facts()
+        if facts.bundle.phase not in (Phase.SWITCHED, Phase.FINISHING):
+            _demand("finish", readiness.against_finish(facts))
+        cut_off = list(_finish(facts))
+        if not force:
+            _demand("finish", cut_off)
+        if facts.bundle.phase is Phase.SWITCHED:
+            await self._publish(trust_bundle.serving(facts.bundle))
+        # A part that trusts the new authority alone must meet no server that shows the old one.
+        try:
+            await self._followed(wait=True)
+        except Unavailable as error:
+            if not force:
+                raise Unavailable(
+                    f"{error.message}. No client is cut off yet; run finish again once they do"
+                ) from error
+            cut_off.append(error.message)
+        # Another server may have ended this rotation meanwhile, and even have begun the next one.
+        now = self._upkeep.authorities.bundle
+        if now.authorities == facts.bundle.authorities:
+            await self._publish(trust_bundle.finished(now))
+        elif now.fingerprints != (facts.new,):
+            raise Conflict(_MEANWHILE)
+        # Until then a server would still let in who shows a certificate of the old authority.
+        try:
+            await self._followed(wait=True)
+        except Unavailable as error:
+            cut_off.append(error.message)
+        return cut_off
+
+    async def _abort(self) -> None:
+        bundle = self._upkeep.authorities.bundle
+        if bundle.phase is not Phase.BEGUN:
+            raise Conflict(
+                f"the rotation is in the phase {bundle.phase.value!r} and cannot be aborted: "
+                "certificates of the new authority are in use. Finish it, and rotate again"
+            )
+        await self._publish(trust_bundle.aborted(bundle))
+        await self._followed(wait=False)
+
+    async def _publish(self, bundle: Bundle, signers: Iterable[Authority] = ()) -> None:
+        """Write the next bundle. Raises Conflict if another one was written meanwhile."""
+        held = {it.fingerprint: it for it in signers} or self._upkeep.authorities.held
+        missing = [it[:SHORT] for it in bundle.fingerprints if it not in held]
+        if missing:
+            raise Conflict(
+                f"server {self._server} has no key of the certificate authority {missing[0]}: ask "
+                "another server, or copy the key into its pki directory and restart it"
+            )
+        text, revision = await stored(self._store)
+        there = trust_bundle.unproven(text).generation if text else 0
+        made = trust_bundle.signed(bundle, [held[it] for it in bundle.fingerprints])
+        if there != bundle.generation - 1 or not await publish(self._store, made, revision):
+            raise Conflict(_MEANWHILE)
+
+    async def _followed(self, *, wait: bool) -> None:
+        """Use the bundle here; if `wait`, until all servers do. Raises Unavailable."""
+        await self._upkeep.look()
+        deadline_s = asyncio.get_running_loop().time() + FOLLOW_S
+        wanted = self._upkeep.authorities.bundle.generation
+        while wait:
+            late = [it.server for it in await self._reports() if it.generation < wanted]
+            if not late:
+                return
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise Unavailable(
+                    f"these servers do not follow generation {wanted}: {', '.join(late)}. They "
+                    "trust and show what is older until they do"
+                )
+            await asyncio.sleep(LOOK_S)
+
+    # What it is judged by ------------------------------------------------------------------------
+
+    async def _facts(self) -> Facts:
+        # What this server decides by must be what the store says.
+        await self._upkeep.look()
+        return Facts(
+            self._upkeep.authorities.bundle,
+            await self._reports(),
+            _all(self._hub, Node),
+            _all(self._hub, Token),
+            self._now(),
+        )
+
+    async def _reports(self) -> tuple[Report, ...]:
+        others = sorted({it.server for it in self._live()} - {self._server})
+        told = await asyncio.gather(*(self._asked(it) for it in others))
+        return (self.report(), *told)
+
+    async def _asked(self, server: str) -> Report:
+        try:
+            body = await self._peers.read(server, PEERS_PATH, ASK_S)
+            return msgspec.json.decode(body, type=Report)
+        except HoldfastError as error:
+            return Report(server=server, trouble=error.message)
+        except msgspec.DecodeError:
+            return Report(
+                server=server, trouble="its answer cannot be read: is it another version?"
+            )
+
+
+def handlers(
+    rotation: CaRotation,
+    door: Door,
+    may_path: Callable[[Identity, str, str], bool],
+    accesses: Accesses,
+    is_current: Callable[[], Awaitable[bool]],
+) -> dict[str, Handler]:
+    """The paths and what answers there. `is_current` says whether this server has heard of every
+    revocation.
+    """
+
+    async def demand_admin(request: web.BaseRequest, verb: str) -> Identity:
+        identity = door(request)
+        if not acts_as(identity):
+            raise Forbidden(
+                "authentication required: present a client certificate or bearer token",
+                code=Reason.UNAUTHENTICATED,
+            )
+        if not may_path(identity, verb, PATH):
+            raise Forbidden(
+                f"{identity.name} may not {verb} {PATH}; administrators (group {ADMINS}) may",
+                code=Reason.NOT_ALLOWED,
+            )
+        await _demand_current(is_current)
+        return identity
+
+    async def serve(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            if request.method == "GET":
+                await demand_admin(request, "get")
+                return reply(200, msgspec.json.encode(await rotation.standing()))
+            identity = await demand_admin(request, "post")
+            if request.method != "POST":
+                raise Invalid("a rotation is read by GET and goes on by POST")
+            wish = msgspec.json.decode(await received(request, BODY_MAX), type=Wish)
+            await accesses.record(
+                Mutation(
+                    who=identity.name,
+                    groups=identity.groups,
+                    verb=VERB,
+                    kind="certificateauthorities",
+                    name=wish.step.value,
+                    forced=wish.force,
+                    source=source_of(request),
+                    credential=door.credential(request),
+                )
+            )
+            return reply(200, msgspec.json.encode(await rotation.make(wish)))
+        except msgspec.DecodeError as error:
+            return reply(*status.of(Invalid(f"this is no step of a rotation: {error}")))
+        except HoldfastError as error:
+            return reply(*status.of(error))
+
+    async def tell_peer(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            peer = door.shown(request.transport)
+            if peer is None or peer.server is None:
+                raise Forbidden("only servers may ask what this one trusts", code=no_to(peer))
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        return reply(200, msgspec.json.encode(rotation.report()))
+
+    return {PATH: serve, PEERS_PATH: tell_peer}
+
+
+async def _demand_current(is_current: Callable[[], Awaitable[bool]]) -> None:
+    if not await is_current():
+        raise Unavailable(
+            "this server does not hear from its store and cannot tell whether your credential was "
+            "revoked; try another one"
+        )
+
+
+def _demand(step: str, against: list[str]) -> None:
+    if against:
+        listed = "\n  ".join(readiness.shortened(against))
+        raise Conflict(f"{step} is refused, nothing was changed:\n  {listed}")
+
+
+def _finish(facts: Facts) -> tuple[str, ...]:
+    return tuple(readiness.against_finish(facts))
+
+
+def _order(seen: Seen) -> tuple[int, str]:
+    return list(Sort).index(seen.sort), seen.name
+
+
+def _all(hub: Hub, cls: type[Kept]) -> list[Kept]:
+    found = (readable(cls, it.data) for it in hub.select(Selection(kind_of_struct(cls))))
+    return [it for it in found if it is not None]

@@ -1,0 +1,257 @@
+"""What stands against the next step of a rotation: pure, from what all servers have seen.
+
+`ca_rotation` asks before each step, and `holdfast ca status` shows the same sentences. Each names
+who would be cut off by the step, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.host.pki.ca_keys import key_file
+from holdfast.host.pki.trust_bundle import SHORT, Bundle, Phase
+from holdfast.host.pki.trust_seen import OBSERVE_S, Seen, Sort
+from holdfast.model.access.credential_life import JOIN_LIFE_MAX_MS, TOKEN_LIFE_MAX_MS, ends_at
+from holdfast.model.access.identity import NODE_PREFIX
+from holdfast.model.kinds.access import Token, TokenPurpose
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.time import wall_ms
+
+# A component that did not ask for so long does not run.
+LIVE_S = 45.0
+# What people and work have shown in this time they are likely to show again.
+RECENT_S = 600.0
+# No one has a new kubeconfig at the moment of a switch, the administrator who makes it included.
+SETTLE_S = 10.0
+# A person does not read a list of ten thousand nodes.
+TOLD_MAX = 50
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server says of itself and of whom it has seen.
+
+    generation: of the bundle that it uses; -1 if it could not be asked.
+    held: the authorities whose keys it has.
+    observed_s: for how long it has observed the requests of this rotation.
+    trouble: why it could not be asked.
+    """
+
+    server: str
+    generation: int = -1
+    held: tuple[str, ...] = ()
+    observed_s: float = 0.0
+    seen: tuple[Seen, ...] = ()
+    trouble: str = ""
+
+
+class Facts:
+    """All that a step is judged by."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        reports: Sequence[Report],
+        nodes: Sequence[Node] = (),
+        tokens: Sequence[Token] = (),
+        now: datetime | None = None,
+    ) -> None:
+        self.bundle, self.reports = bundle, tuple(reports)
+        self.nodes, self.tokens = tuple(nodes), tuple(tokens)
+        self.now = now if now is not None else datetime.now(UTC)
+        self.authorities = bundle.fingerprints
+        self.old, self.new = self.authorities[0], self.authorities[-1]
+
+
+def latest(reports: Iterable[Report]) -> dict[tuple[str, str], Seen]:
+    """What was seen last of each part; of a person, of each of the certificates."""
+    found: dict[tuple[str, str], Seen] = {}
+    for it in (one for report in reports for one in report.seen):
+        key = (it.name, f"{it.authority}{it.trusts}" if it.sort is Sort.PERSON else "")
+        if key not in found or found[key].at_s <= it.at_s:
+            found[key] = it
+    return found
+
+
+def against_begin(facts: Facts) -> list[str]:
+    """Why no rotation can begin now; nothing if it can."""
+    if facts.bundle.phase is not Phase.STABLE:
+        return ["a rotation is under way already; finish or abort it first"]
+    return [_unreached(it) for it in facts.reports if it.trouble]
+
+
+def against_switch(facts: Facts) -> list[str]:
+    """Why the new authority must not sign yet; nothing if it may."""
+    if facts.bundle.phase is not Phase.BEGUN:
+        return [_out_of_turn(facts.bundle, "switch", Phase.BEGUN)]
+    parts = latest(facts.reports)
+    found = [*_servers(facts), *_components(facts, parts, certificates=False)]
+    for node in facts.nodes:
+        if node.status.phase is NodePhase.READY:
+            seen = parts.get((NODE_PREFIX + node.name, ""))
+            found += _lagging(f"node {node.name}", seen, facts, certificates=False)
+    return found
+
+
+def against_finish(facts: Facts) -> list[str]:
+    """Whom the end of the old authority would cut off; nothing if none is known."""
+    if facts.bundle.phase not in (Phase.SWITCHED, Phase.FINISHING):
+        return [_out_of_turn(facts.bundle, "finish", Phase.SWITCHED)]
+    parts = latest(facts.reports)
+    found = [*_servers(facts), *_components(facts, parts, certificates=True)]
+    for node in facts.nodes:
+        seen = parts.get((NODE_PREFIX + node.name, ""))
+        why = _lagging(f"node {node.name}", seen, facts, certificates=True)
+        if why and node.status.phase is not NodePhase.READY:
+            state = f"node {node.name} ({node.status.phase.value})"
+            why = [f"{state} has no certificate of the new authority: start it, or delete it"]
+        found += why
+    return [*found, *_people(facts, parts), *_work(facts, parts), *_join_tokens(facts)]
+
+
+def unknown(facts: Facts) -> list[str]:
+    """Clients that do not say what they trust: tokens that were handed out before the rotation."""
+    begun = facts.bundle.begun
+    if begun is None:
+        return []
+    return [
+        f"token {it.namespace}/{it.name} of {it.spec.user} predates the rotation: a kubeconfig "
+        "written with it trusts the old authority alone, unless `holdfast ca kubeconfig` renewed it"
+        for it in facts.tokens
+        if it.spec.purpose is TokenPurpose.BEARER
+        and _counts(it, facts.now)
+        and _is_older(it, begun)
+    ]
+
+
+def shortened(sentences: Sequence[str]) -> list[str]:
+    """As many as a person reads."""
+    left = len(sentences) - TOLD_MAX
+    return [*sentences[:TOLD_MAX], *([f"and {left} more"] if left > 0 else [])]
+
+
+def _out_of_turn(bundle: Bundle, step: str, wanted: Phase) -> str:
+    return (
+        f"the rotation is in the phase {bundle.phase.value!r}, and {step} follows "
+        f"{wanted.value!r}; see `holdfast ca status`"
+    )
+
+
+def _unreached(report: Report) -> str:
+    return f"server {report.server} cannot be asked: {report.trouble}"
+
+
+def _servers(facts: Facts) -> list[str]:
+    found = []
+    for it in facts.reports:
+        missing = [key for key in facts.authorities if key not in it.held]
+        if it.trouble:
+            found.append(_unreached(it))
+        elif it.generation != facts.bundle.generation:
+            found.append(
+                f"server {it.server} uses generation {it.generation} of the trust bundle, not "
+                f"{facts.bundle.generation}; its log says why if it stays so"
+            )
+        elif missing:
+            files = ", ".join(key_file(key) for key in missing)
+            found.append(
+                f"server {it.server} has no key of the authority {missing[0][:SHORT]}: copy "
+                f"{files} from the pki directory of a server that has it into its own"
+            )
+        elif it.observed_s < OBSERVE_S:
+            left_s = OBSERVE_S - it.observed_s
+            found.append(f"server {it.server} observes the parts for {left_s:.0f} s more; wait")
+    return found
+
+
+def _components(
+    facts: Facts, parts: dict[tuple[str, str], Seen], *, certificates: bool
+) -> list[str]:
+    found = []
+    for seen in parts.values():
+        is_live = facts.now.timestamp() - seen.at_s < LIVE_S
+        if seen.sort is Sort.COMPONENT and is_live:
+            found += _lagging(f"component {seen.name}", seen, facts, certificates=certificates)
+    return found
+
+
+def _lagging(what: str, seen: Seen | None, facts: Facts, *, certificates: bool) -> list[str]:
+    if seen is None:
+        return [f"{what} has not been heard since the rotation began"]
+    if seen.trusts is None:
+        return [f"{what} does not say what it trusts: it runs an older version; upgrade it"]
+    if facts.new[:SHORT] not in seen.trusts:
+        return [f"{what} does not trust the new authority yet; it asks every 10 s"]
+    if certificates and seen.authority != facts.new:
+        return [f"{what} shows a certificate of the old authority: {_renewal(seen.sort)}"]
+    return []
+
+
+def _renewal(sort: Sort) -> str:
+    if sort is Sort.NODE:
+        return "its agent renews it within a minute; its log says why if not"
+    return "`holdfast up` renews it; elsewhere run `holdfast component certificate` for it again"
+
+
+def _people(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
+    found = []
+    since_s = facts.now.timestamp() - RECENT_S
+    if facts.bundle.switched is not None:
+        settled_s = facts.bundle.switched.timestamp() + SETTLE_S
+        since_s = max(since_s, settled_s)
+        left_s = settled_s + SETTLE_S - facts.now.timestamp()
+        if left_s > 0:
+            found.append(f"what people show after the switch is observed for {left_s:.0f} s more")
+    for seen in parts.values():
+        if seen.sort is not Sort.PERSON or seen.at_s < since_s:
+            continue
+        when = f"{datetime.fromtimestamp(seen.at_s, UTC):%H:%M:%SZ}"
+        if seen.authority == facts.old:
+            found.append(
+                f"user {seen.name} showed a certificate of the old authority at {when}: copy the "
+                "kubeconfig again that a server has written, or issue a new certificate"
+            )
+        elif seen.trusts is not None and facts.new[:SHORT] not in seen.trusts:
+            found.append(
+                f"user {seen.name} trusted only the old authority at {when}: renew the kubeconfig "
+                "with `holdfast ca kubeconfig`"
+            )
+    return found
+
+
+def _work(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
+    return [
+        f"work {seen.name} showed a service token of the old authority: its agent has replaced the "
+        "file, which the work must read again; wait, or restart it"
+        for seen in parts.values()
+        if seen.sort is Sort.WORK
+        and seen.authority == facts.old
+        and facts.now.timestamp() - seen.at_s < RECENT_S
+    ]
+
+
+def _join_tokens(facts: Facts) -> list[str]:
+    begun = facts.bundle.begun
+    return [
+        f"join token {it.name} for {it.spec.node or 'any node'} names the old authority and is not "
+        "used yet: use it, or revoke it and make another"
+        for it in facts.tokens
+        if it.spec.purpose is TokenPurpose.JOIN
+        and it.status.used_at is None
+        and _counts(it, facts.now)
+        and begun is not None
+        and _is_older(it, begun)
+    ]
+
+
+def _counts(token: Token, now: datetime) -> bool:
+    life = JOIN_LIFE_MAX_MS if token.spec.purpose is TokenPurpose.JOIN else TOKEN_LIFE_MAX_MS
+    ends = ends_at(token, life)
+    return not token.spec.revoked and ends is not None and now < ends
+
+
+def _is_older(token: Token, begun: datetime) -> bool:
+    created = token.metadata.creation_timestamp
+    return created is None or wall_ms(created) <= wall_ms(begun)

@@ -1,0 +1,89 @@
+"""All that a server trusts and shows, put together for `plane`: it changes while a server runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+from holdfast.host.audit.accesses import Accesses
+from holdfast.host.audit.refusals import tell_of_own
+from holdfast.host.client.server_discovery import Known
+from holdfast.host.pki import ca_rotation
+from holdfast.host.pki.ca_rotation import CaRotation, Handler
+from holdfast.host.pki.first_trust import ServerTls, Trust, write_kubeconfig
+from holdfast.host.pki.trust_seen import SeenParts
+from holdfast.host.pki.trust_upkeep import TrustUpkeep
+from holdfast.host.server.authenticator import Door
+from holdfast.host.server.other_servers import Neighbours
+from holdfast.host.server.settings import Settings
+from holdfast.model.access.identity import Identity
+from holdfast.observe.watch_hub import Hub
+from holdfast.store.contract import Store
+
+
+class PlaneTrust:
+    """`start` before anything listens, `introduce` when it does, then `upkeep.run`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        trust: Trust,
+        store: Store,
+        hub: Hub,
+        peers: Neighbours,
+        live: Callable[[], Iterable[Known]],
+        accesses: Accesses,
+        ended: Callable[[str], None],
+    ) -> None:
+        """`ended` is told why this server must not go on."""
+        self._settings, self._trust, self._peers = settings, trust, peers
+        self._accesses, self._url = accesses, ""
+        # Shared by all who ask whether something counts; `apply` brings it up to date.
+        self.authorities = trust.authorities
+        self.tls, self.seen = ServerTls(trust), SeenParts(trust.authorities)
+        self.upkeep = TrustUpkeep(settings, trust, store, self._apply, ended)
+        self._rotation = CaRotation(
+            settings.server_name,
+            settings.pki_directory,
+            store,
+            hub,
+            self.upkeep,
+            self.seen,
+            peers,
+            live,
+        )
+
+    async def start(self) -> None:
+        """Take what was rotated while this server was away. Raises Invalid."""
+        await self.upkeep.look()
+
+    async def introduce(self, url: str) -> Path:
+        """Write the administrator's kubeconfig, now and whenever it has to be another one."""
+        self._url = url
+        tell_of_own(self._accesses, self._trust)
+        return await asyncio.to_thread(write_kubeconfig, self._settings, self._trust, url)
+
+    def generation(self) -> int:
+        """Of the bundle that is in use here."""
+        return self.authorities.bundle.generation
+
+    def handlers(
+        self,
+        door: Door,
+        may_path: Callable[[Identity, str, str], bool],
+        is_current: Callable[[], Awaitable[bool]],
+    ) -> dict[str, Handler]:
+        """The paths of a rotation."""
+        self.seen.door = door
+        return ca_rotation.handlers(self._rotation, door, may_path, self._accesses, is_current)
+
+    async def _apply(self, fresh: Trust) -> None:
+        """Use this for all new connections. Those that are open go on, if they still count."""
+        tls, peer = await asyncio.to_thread(lambda: (fresh.context(), fresh.peer_context()))
+        self._trust = fresh
+        self.authorities.take(fresh.authorities)
+        self.tls.take(tls)
+        await self._peers.take(peer)
+        if self._url:
+            await self.introduce(self._url)

@@ -1,0 +1,226 @@
+"""What each part shows and trusts while a certificate authority is rotated, as this server sees it.
+
+`plane` has every request observed. A client of ours says which authorities it trusts (`Access`);
+which one has issued its certificate is proven by the handshake. Nothing is kept while no rotation
+is under way, nor over a restart: parts ask every few seconds, so that a server knows of all of them
+after `OBSERVE_S`. `ca_rotation` puts together what all servers have seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.client.answers import Answer
+from holdfast.host.client.api_client import Remote
+from holdfast.host.client.paths import TRUST_HEADER
+from holdfast.host.client.questions import Errand
+from holdfast.host.pki import trust_bundle
+from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, Authorities
+from holdfast.host.pki.component_credentials import Rotation
+from holdfast.host.pki.join_protocol import BUNDLE_PATH
+from holdfast.host.pki.service_tokens import is_service_token
+from holdfast.host.pki.trust_bundle import SHORT, Bundle
+from holdfast.host.process.files import write_private
+from holdfast.host.server import authentication
+from holdfast.host.server.authenticator import Door
+from holdfast.model.access.identity import (
+    ANONYMOUS,
+    NODE_PREFIX,
+    SERVER_PREFIX,
+    SYSTEM_PREFIX,
+    Identity,
+)
+from holdfast.model.errors import HoldfastError, Invalid
+from holdfast.observe.watch_events import SERVERS
+
+# Every component asks for the servers more often than this (`discovering`).
+OBSERVE_S = 15.0
+PARTS_MAX = 50_000
+# A request that took longer may tell what was so before the last change.
+FRESH_S = 5.0
+_TRUSTS = re.compile(rf"[0-9a-f]{{{SHORT}}}(?:,[0-9a-f]{{{SHORT}}}){{0,3}}")
+
+
+class Sort(Enum):
+    """Who is asking."""
+
+    NODE = "node"
+    COMPONENT = "component"
+    PERSON = "person"
+    WORK = "work"
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What one part has shown last.
+
+    authority: the fingerprint of the authority that its certificate or token comes from; empty for
+        other tokens.
+    trusts: those of our authorities that it trusts, in short; None if it did not say.
+    at_s: when, by the wall clock of the server.
+    """
+
+    name: str
+    sort: Sort
+    authority: str
+    trusts: tuple[str, ...] | None
+    at_s: float
+
+
+class SeenParts:
+    """See the module's docstring."""
+
+    def __init__(self, authorities: Authorities, now_s: Callable[[], float] = time.time) -> None:
+        self._authorities, self._now_s = authorities, now_s
+        self._parts: dict[tuple[str, str], Seen] = {}
+        # Since when everything is observed; None while nothing is.
+        self._since_s: float | None = None
+        self.door: Door | None = None
+
+    @property
+    def observed_s(self) -> float:
+        """For how long everything was observed."""
+        if not self._is_on() or self._since_s is None:
+            return 0.0
+        return self._now_s() - self._since_s
+
+    def all(self) -> tuple[Seen, ...]:
+        """What is known, of each part and certificate authority."""
+        return tuple(self._parts.values()) if self._is_on() else ()
+
+    def observe(self, request: web.BaseRequest, code: int, seconds: float) -> None:
+        """Is told of every request when it is over."""
+        if not self._is_on() or seconds > FRESH_S or code == 401 or self.door is None:
+            return
+        header = request.headers.get("Authorization", "")
+        if is_service_token(header.removeprefix(authentication.BEARER).strip()):
+            return
+        try:
+            shown = self.door.certificate(request.transport)
+            name = (shown.identity if shown is not None else self.door(request)).name
+        except HoldfastError:
+            return
+        trusts = self._trusts(request.headers.get(TRUST_HEADER, ""))
+        authority = self._authorities.names.get(shown.issuer, "") if shown is not None else ""
+        sort = _sort(name)
+        if sort is not None and (authority or trusts is not None):
+            self._note(name, sort, authority, trusts)
+
+    def _trusts(self, said: str) -> tuple[str, ...] | None:
+        """Those of our authorities that a client says it trusts. Names of others are of its own
+        making, and would make a record each.
+        """
+        if not _TRUSTS.fullmatch(said):
+            return None
+        named = said.split(",")
+        ours = (known[:SHORT] for known in self._authorities.names.values())
+        return tuple(it for it in ours if it in named)
+
+    def token_shown(self, account: str, replica: str, authority: str) -> None:
+        """Work has shown a service token of this authority."""
+        if self._is_on():
+            self._note(f"{account} ({replica})", Sort.WORK, authority, None)
+
+    def _note(self, name: str, sort: Sort, authority: str, trusts: tuple[str, ...] | None) -> None:
+        # Of a person each certificate counts: copies of a kubeconfig may be in several places.
+        key = (name, f"{authority}{trusts}" if sort is Sort.PERSON else "")
+        self._parts.pop(key, None)
+        self._parts[key] = Seen(name, sort, authority, trusts, self._now_s())
+        if len(self._parts) > PARTS_MAX:
+            self._parts.pop(next(iter(self._parts)))
+
+    def _is_on(self) -> bool:
+        if self._authorities.bundle.is_stable:
+            self._parts.clear()
+            self._since_s = None
+            return False
+        if self._since_s is None:
+            self._since_s = self._now_s()
+        return True
+
+
+def _sort(name: str) -> Sort | None:
+    if name.startswith(SERVER_PREFIX) or name == ANONYMOUS:
+        return None
+    if name.startswith(NODE_PREFIX):
+        return Sort.NODE
+    return Sort.COMPONENT if name.startswith(SYSTEM_PREFIX) else Sort.PERSON
+
+
+# A component follows the trust bundle of its plane while it runs, without a restart.
+#
+# The servers say with their list (`discovering`) which generation they have. A newer one is
+# fetched, taken if an authority that is trusted here has signed it, and kept beside the certificate
+# before it is used: the servers are told what is trusted with the next request, and a restart must
+# not undo it. When another authority signs, `rotation` renews the certificates early.
+
+TIMEOUT_S = 10.0
+
+
+class TrustFollowing:
+    """One component's. `changed` is called when there is another bundle."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        sender: Identity,
+        rotation: Rotation,
+        directory: Path,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._remote, self._sender, self._rotation = remote, sender, rotation
+        self._directory, self._changed = directory, changed
+        self._bundle = kept(directory)
+        rotation.expect(_signer(self._bundle))
+
+    async def follow(self, generation: int) -> bool:
+        """Take the servers' bundle if theirs is newer; whether it was. Raises HoldfastError."""
+        if generation <= self._bundle.generation:
+            return False
+        wanted = Errand("GET", BUNDLE_PATH, _text)
+        text = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
+        try:
+            if trust_bundle.unproven(text).generation <= self._bundle.generation:
+                # A server that has not followed the others yet was asked.
+                return False
+            bundle = trust_bundle.adopted(self._bundle, text)
+            await asyncio.to_thread(keep, self._directory, text)
+        except (Invalid, OSError) as error:
+            why = error.message if isinstance(error, HoldfastError) else str(error)
+            self._rotation.trouble = f"the trust bundle of the plane cannot be taken: {why}"
+            return False
+        await self._rotation.trust(bundle.pem, _signer(bundle))
+        self._bundle = bundle
+        self._rotation.trouble = ""
+        self._changed()
+        return True
+
+
+def kept(directory: Path) -> Bundle:
+    """The bundle in a directory of certificates. Raises Invalid or OSError."""
+    pem, path = (directory / CERTIFICATES).read_bytes(), directory / BUNDLE
+    return trust_bundle.of_files(pem, path.read_bytes() if path.exists() else b"")
+
+
+def keep(directory: Path, text: bytes) -> None:
+    """Keep a bundle that is proven."""
+    write_private(directory / BUNDLE, text)
+    write_private(directory / CERTIFICATES, trust_bundle.unproven(text).pem)
+
+
+def _signer(bundle: Bundle) -> str:
+    names = {known: name for name, known in trust_bundle.names(bundle).items()}
+    return names[bundle.signs]
+
+
+def _text(answer: Answer) -> bytes:
+    if not answer.is_good:
+        raise answer.error(may_have_happened=False)
+    return answer.body

@@ -1,0 +1,108 @@
+"""Files that must be whole or not there, and that nobody else may read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from holdfast.model.errors import Invalid, invariant
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIRECTORY = 0o700
+OTHERS = 0o077
+_DRAFT_BEGIN, _DRAFT_END = ".", ".new"
+
+
+def private_directory(path: Path) -> Path:
+    """A directory for this user alone, made if need be.
+
+    One that is there, is empty and belongs to this user is closed to others. One that others may
+    enter and that holds something is refused: changing its mode could lock its other users out.
+    """
+    path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    found = path.stat()
+    if not stat.S_IMODE(found.st_mode) & OTHERS:
+        return path
+    if found.st_uid == os.geteuid() and not any(path.iterdir()):
+        path.chmod(PRIVATE_DIRECTORY)
+        return path
+    raise Invalid(
+        f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):03o}) and would hold "
+        f"keys and Secrets: run `chmod 700 {path}` if only Holdfast uses it, or name another one"
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only this user may read; after a crash it is the old one or the new one."""
+    draft = path.with_name(f"{_DRAFT_BEGIN}{path.name}{_DRAFT_END}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    with os.fdopen(descriptor, "wb") as file:
+        # The mode above counts only for a new file; a left-over draft may have another.
+        os.fchmod(file.fileno(), PRIVATE_FILE)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync_directory(path.parent)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether this is what a crash left of a file that was being written."""
+    return path.name.startswith(_DRAFT_BEGIN) and path.name.endswith(_DRAFT_END)
+
+
+def remove(path: Path) -> None:
+    """Let a file be gone, also after a crash. One that is not there is gone already."""
+    path.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Let what was made, renamed or removed in a directory be so after a power cut as well."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# What a machine keeps on its own disk through `Persist`: one small file for each key.
+#
+# A value is written under another name, synced, renamed over the old one, and the directory is
+# synced as well (`files.write_private`). So a crash at any moment leaves the old value or the new
+# one, never a part of it, and what was acknowledged is still there after a power cut.
+
+_VALUE = ".value"
+# The usual limit of file systems on one name is 255 bytes; a draft's name is a little longer.
+_NAME_BYTES_MAX = 245
+
+
+class Durable:
+    """One directory. Every call blocks until the disk has it; the shell calls from a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self) -> dict[str, bytes]:
+        """All values of earlier lives. What a crash left half written is cleared away."""
+        private_directory(self._folder)
+        found = {}
+        for path in sorted(self._folder.iterdir()):
+            if is_draft(path):
+                path.unlink()
+            elif path.name.endswith(_VALUE):
+                found[unquote(path.name.removesuffix(_VALUE))] = path.read_bytes()
+        return found
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """Keep a value, or remove it. An error here must stop the machine: it cannot go on."""
+        name = quote(key, safe="")
+        fits = len(name) + len(_VALUE) <= _NAME_BYTES_MAX
+        invariant(name and fits, f"not a key to persist: {key!r}")
+        path = self._folder / (name + _VALUE)
+        if value is None:
+            remove(path)
+        else:
+            write_private(path, value)

@@ -1,0 +1,162 @@
+"""Requests of others to a machine that are not answered yet.
+
+Each gets exactly one answer: the machine's, or after its time an error that says whether the
+machine had taken the request in. A machine that has taken in what nobody waits for any more is told
+so (`Withdrawn`), and need not begin it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.model.access.identity import Identity
+from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.model.machine import Answer, Asked, Withdrawn
+
+
+class Inbound:
+    """One request, first in the shell's line and then with the machine."""
+
+    __slots__ = ("body", "deadline_s", "future", "is_taken", "number", "sender", "timeout_s")
+
+    def __init__(
+        self,
+        number: int,
+        sender: str | Identity,
+        body: Any,
+        future: asyncio.Future[Any],
+        timeout_s: float,
+        deadline_s: float,
+    ) -> None:
+        self.number = number
+        self.sender = sender
+        self.body = body
+        self.future = future
+        self.timeout_s, self.deadline_s = timeout_s, deadline_s
+        self.is_taken = False
+
+    def take(self) -> Asked | None:
+        """The request for the machine; nothing when its asker has given up."""
+        if self.future.done():
+            return None
+        self.is_taken = True
+        return Asked(self.number, self.sender, self.body)
+
+    def lost(self, why: str) -> HoldfastError:
+        """What an asker is told that gets no answer."""
+        return OutcomeUnknown(why) if self.is_taken else Unavailable(f"{why}; it was not begun")
+
+
+class Asks:
+    """All of one machine. `post` puts something into the shell's line."""
+
+    def __init__(self, *, post: Callable[[Any], None], asks_max: int) -> None:
+        self._post = post
+        self._asks_max = asks_max
+        self._open: dict[int, Inbound] = {}
+        self._number = 0
+        self._closed = False
+        self._emptied = asyncio.Event()
+        # The one timer for the first deadline of all. One for each would cost more than a decision
+        # may, and most are answered long before.
+        self._timer: asyncio.TimerHandle | None = None
+
+    def submit(self, sender: str | Identity, body: Any, timeout_s: float) -> asyncio.Future[Any]:
+        """Take a request in. The future gets the answer, with errors as values."""
+        return self.take_in(sender, body, timeout_s).future
+
+    def take_in(self, sender: str | Identity, body: Any, timeout_s: float) -> Inbound:
+        """The same for whoever may withdraw it."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        self._number += 1
+        future = loop.create_future()
+        inbound = Inbound(self._number, sender, body, future, timeout_s, deadline_s)
+        if self._closed:
+            future.set_result(Unavailable("the machine has stopped"))
+        elif len(self._open) >= self._asks_max:
+            future.set_result(Unavailable(f"{self._asks_max} requests wait already"))
+        else:
+            self._open[inbound.number] = inbound
+            if self._timer is None or deadline_s < self._timer.when():
+                self._watch_time(deadline_s)
+            self._post(inbound)
+        return inbound
+
+    def withdraw(self, *inbounds: Inbound) -> None:
+        """Whoever asked these has gone and takes no answer."""
+        left = [it for it in inbounds if it.number in self._open]
+        for inbound in left:
+            self._settle(inbound, None)
+        taken = tuple([it.number for it in left if it.is_taken])
+        if taken:
+            self._post(Withdrawn(taken))
+
+    def take(self, inbound: Inbound) -> Asked | None:
+        """Hand a request from the line to the machine, unless its time is over.
+
+        After a pause of the whole process that may be so before the timer says it.
+        """
+        if inbound.deadline_s <= asyncio.get_running_loop().time():
+            self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
+        asked = inbound.take()
+        if asked is None:
+            self._settle(inbound, None)
+        return asked
+
+    def answer(self, effect: Answer) -> None:
+        """Perform `Answer`."""
+        inbound = self._open.get(effect.call)
+        # An asker that gave up is not there any more; its machine cannot know that.
+        if inbound is not None:
+            self._settle(inbound, effect.body)
+
+    def close(self) -> None:
+        """Take in nothing more."""
+        self._closed = True
+
+    async def drained(self, grace_s: float) -> None:
+        """Until all are answered, or the grace is over."""
+        try:
+            async with asyncio.timeout(grace_s):
+                while self._open:
+                    self._emptied.clear()
+                    await self._emptied.wait()
+        except TimeoutError:
+            # Whoever still waits is told that the outcome is unknown.
+            return
+
+    def drop(self) -> None:
+        """The machine is gone: tell everybody who waits."""
+        self.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for inbound in list(self._open.values()):
+            self._settle(inbound, inbound.lost("the machine has stopped"))
+
+    def _watch_time(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline_s, self._time_out)
+
+    def _time_out(self) -> None:
+        """Tell those whose time is over, and wait for the next one's."""
+        self._timer = None
+        now_s = asyncio.get_running_loop().time()
+        late = [it for it in self._open.values() if it.deadline_s <= now_s]
+        for inbound in late:
+            self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
+        taken = tuple([it.number for it in late if it.is_taken])
+        if taken:
+            self._post(Withdrawn(taken))
+        if self._open:
+            self._watch_time(min(it.deadline_s for it in self._open.values()))
+
+    def _settle(self, inbound: Inbound, body: Any) -> None:
+        self._open.pop(inbound.number, None)
+        if not inbound.future.done():
+            inbound.future.set_result(body)
+        if not self._open:
+            self._emptied.set()

@@ -1,0 +1,109 @@
+"""Streams that others opened to a machine: what it pushes, until one side goes.
+
+The HTTP server opens one for each watch. `Taken` tells the machine when a reader has what was
+pushed, so that the machine itself holds, and bounds, what a slow reader leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.model.access.identity import Identity
+from holdfast.model.errors import OutcomeUnknown, Unavailable
+from holdfast.model.machine import End, Left, Opened, Push, Taken
+
+
+class Stream:
+    """The reader's end of one stream. Reading again says that the last item has been taken."""
+
+    def __init__(self, number: int, streams: Streams) -> None:
+        self.number = number
+        # The machine's last word, once there is nothing more to read.
+        self.ending: Any = None
+        self._streams = streams
+        self._items: deque[Any] = deque()
+        self._is_over = False
+        self._reader: asyncio.Future[None] | None = None
+        self._owes_taken = False
+
+    async def read(self) -> Any:
+        """The next item, or None when the stream is over."""
+        if self._owes_taken and not self._items:
+            self._owes_taken = False
+            self._streams.taken(self.number)
+        while not self._items:
+            if self._is_over:
+                return None
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        self._owes_taken = True
+        return self._items.popleft()
+
+    def leave(self) -> None:
+        """Read no more."""
+        self._streams.left(self)
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        self._wake()
+
+    def end(self, body: Any) -> None:
+        self._is_over = True
+        self.ending = body
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+class Streams:
+    """Performs `Push` and `End` for one machine. `post` puts a stimulus into the shell's line."""
+
+    def __init__(self, *, post: Callable[[Any], None], streams_max: int) -> None:
+        self._post = post
+        self._streams_max = streams_max
+        self._open: dict[int, Stream] = {}
+        self._number = 0
+        self._closed = False
+
+    def open(self, sender: str | Identity, body: Any) -> Stream:
+        """Open a stream. One that cannot be had is over at once, with the reason."""
+        self._number += 1
+        stream = Stream(self._number, self)
+        if self._closed:
+            stream.end(Unavailable("the machine has stopped"))
+        elif len(self._open) >= self._streams_max:
+            stream.end(Unavailable(f"{self._streams_max} streams are open already"))
+        else:
+            self._open[stream.number] = stream
+            self._post(Opened(stream.number, sender, body))
+        return stream
+
+    def push(self, effect: Push) -> None:
+        stream = self._open.get(effect.stream)
+        if stream is not None:
+            stream.put(effect.body)
+
+    def end(self, effect: End) -> None:
+        stream = self._open.pop(effect.stream, None)
+        if stream is not None:
+            stream.end(effect.body)
+
+    def taken(self, number: int) -> None:
+        if number in self._open:
+            self._post(Taken(number))
+
+    def left(self, stream: Stream) -> None:
+        if self._open.pop(stream.number, None) is not None and not self._closed:
+            self._post(Left(stream.number))
+
+    def drop(self) -> None:
+        """The machine is gone: tell everybody who reads."""
+        self._closed = True
+        for stream in self._open.values():
+            stream.end(OutcomeUnknown("the machine has stopped"))
+        self._open.clear()

@@ -1,0 +1,1 @@
+"""Limits of work: cgroups, what the machine offers, disk use."""

@@ -1,0 +1,1 @@
+"""Containers by runc: images, network, specification."""

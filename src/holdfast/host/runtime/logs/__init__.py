@@ -1,0 +1,1 @@
+"""Logs of work: files, reading, and what is left after its end."""

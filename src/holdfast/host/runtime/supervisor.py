@@ -1,0 +1,392 @@
+"""Keeps the pieces of work that run, each from its start or its adoption to its proven end.
+
+Made by `runtime` when it starts; `starting` comes before it, `following` proves the ends. What
+becomes of the work is posted to the agent. An attempt is held here exactly as long as it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Container
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.runtime_protocol import (
+    DISK_EXCEEDED,
+    DISK_PRESSURE,
+    OPENING_MS,
+    Attempt,
+    Exited,
+    Inventory,
+    Item,
+    Launched,
+    NotLaunched,
+    PortsOpened,
+)
+from holdfast.host.runtime import listeners, records, survivors
+from holdfast.host.runtime.cgroups import disk, removal
+from holdfast.host.runtime.cgroups import groups as cgroups
+from holdfast.host.runtime.containers import containers
+from holdfast.host.runtime.end_watch import Following
+from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.job_queue import Lanes, Turns
+from holdfast.host.runtime.starting import Place
+from holdfast.model.kinds.replica import Process
+from holdfast.model.quantity import Resource, render
+
+# So long runc may take to make a container on a busy machine before it counts as running anyway.
+MADE_S, MADE_LOOK_S = 10.0, 0.02
+
+# `Process.reason` begins with this when somebody else listens on a port of the work.
+PORT_TAKEN = "PortTaken"
+# So long an address may lead to someone else at most. One look takes less than a millisecond.
+PORTS_LOOK_S = 0.5
+# Work is not ready before it has opened its ports, so those that have just begun are looked at more
+# often.
+OPENING_S, OPENING_LOOK_S = OPENING_MS / 1000, 0.05
+# So long the guard of the disk waits for the end of work before it looks for more.
+ENDED_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+InThread = Callable[..., Awaitable[Any]]
+
+
+class Keeping:
+    """All work that runs on one node, as this life of its agent knows it."""
+
+    def __init__(
+        self,
+        place: Place,
+        turns: Turns,
+        lanes: Lanes,
+        post: Callable[[Any], None],
+        in_thread: InThread,
+    ) -> None:
+        self._place, self._turns, self._lanes = place, turns, lanes
+        self._post, self._in_thread = post, in_thread
+        self.held: dict[Attempt, Held] = {}
+        # The last `Extend`, for work that is adopted after it.
+        self._until_ms: int | None = None
+        # Work that is about to open its ports; the event is set when there is more of it.
+        self._opening: list[Held] = []
+        self._has_begun = asyncio.Event()
+        self._following = Following(place.attempts, place.groups, place.boot, in_thread)
+
+    def extend(self, deadline_ms: int) -> None:
+        """Let all of it run until then, and whatever is still to be found."""
+        self._until_ms = deadline_ms
+        for held in self.held.values():
+            held.extend(deadline_ms)
+
+    def let_go(self) -> None:
+        """Leave all of it to its shims."""
+        for held in self.held.values():
+            held.let_go()
+        self.held.clear()
+
+    async def watch(self, held: Held) -> None:
+        """Tell the agent when it begins and when it has ended."""
+        line = held.line
+        if line is not None and not held.is_known and await line.begun:
+            await self._following.learn(held)
+            await self._until_entered(held)
+            if not held.choices.told_apart or await self._are_own_ports(held):
+                self._tell_launched(held)
+        if held.choices.disk_bytes:
+            self._turns.begin(self._mind_disk(held))
+        end = await self._closed(held, await self._following.until_end(held))
+        failure = held.line.failure if held.line is not None else None
+        del self.held[held.attempt]
+        held.is_over.set()
+        held.let_go()
+        if end is None or (not end.is_started and not held.is_known):
+            process = records.ended(end) if end is not None else _never(failure)
+            self._post(NotLaunched(held.attempt, process))
+            return
+        if not held.is_known:
+            # It was over before we heard of its beginning.
+            await self._following.learn(held)
+            self._tell_launched(held)
+        self._post(Exited(held.attempt, records.ended(end)))
+
+    async def mind_ports(self) -> None:
+        """Tell the agent which work has opened its ports, and end work whose port is someone
+        else's: its address must never lead there.
+        """
+        clock, all_s = asyncio.get_running_loop(), 0.0
+        while True:
+            self._has_begun.clear()
+            now_s = clock.time()
+            self._opening = [it for it in self._opening if _is_opening(it, now_s)]
+            watched = self._opening
+            if now_s >= all_s:
+                all_s = now_s + PORTS_LOOK_S
+                watched = [held for held in self.held.values() if held.choices.told_apart]
+            if watched:
+                await self._are_own_ports(*watched)
+            if self._opening:
+                await asyncio.sleep(min(OPENING_LOOK_S, PORTS_LOOK_S))
+                continue
+            # `wait_for` may lose a cancellation that comes together with the event.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PORTS_LOOK_S):
+                    await self._has_begun.wait()
+
+    async def _are_own_ports(self, *watched: Held) -> bool:
+        """Whether no address of theirs leads to another user's listener. Work of which one does is
+        ended.
+        """
+        try:
+            ports = frozenset(port for held in watched for port in held.choices.listens)
+            known = await self._in_thread(listeners.look, self._place.address, ports)
+        except OSError as error:
+            # It worked when the agent started, and is tried again soon.
+            _log.warning("cannot list the listeners of this node and their users: %s", error)
+            return True
+        is_own = True
+        for held in watched:
+            user = held.choices.uid
+            taken = known.foreign(held.choices.listens, user) if user is not None else ""
+            if taken and not held.stopped_for:
+                _log.warning("%s is another user's and not that of %s", taken, held.attempt)
+                held.stopped_for = f"{PORT_TAKEN}: {taken} is used by other work of this node"
+                held.stop(0)
+            is_own = is_own and not taken
+            if user is not None and not held.stopped_for:
+                self._note_opened(held, known, user)
+        return is_own
+
+    def _note_opened(self, held: Held, known: listeners.Listeners, user: int) -> None:
+        ports = held.choices.told_apart
+        opened = [it for it in held.unopened if known.is_own(ports[it], user)]
+        held.opened.update(opened)
+        if opened and held.is_known:
+            self._post(PortsOpened(held.attempt, held.unopened))
+
+    async def _mind_disk(self, held: Held) -> None:
+        """End it when it has more on the disk than it may."""
+        most, tenant = held.choices.disk_bytes, held.choices.namespace
+        while not held.is_over.is_set():
+            used, took_s = await self._lanes.run(tenant, self._disk_use, held, most)
+            if used.is_beyond(most):
+                _log.warning("%s exceeds its limit of the disk: it is ended", held.attempt)
+                held.stopped_for = DISK_EXCEEDED
+                held.stop(0)
+                return
+            with suppress(TimeoutError):
+                count = sum(it.choices.namespace == tenant for it in self.held.values())
+                pause_s = max(disk.LOOK_S, disk.REST * took_s * count)
+                await asyncio.wait_for(held.is_over.wait(), pause_s)
+
+    async def mind_space(self) -> None:
+        """Keep room on the disk for all, also where work has no limit of its own.
+
+        Who keeps to what is set aside for it is never ended: something else fills the disk then.
+        """
+        root, before = self._place.attempts.root, disk.Lack.NOTHING
+        while True:
+            lack: disk.Lack = await self._in_thread(disk.lack, root)
+            found = await self._largest(lack) if lack is not disk.Lack.NOTHING else None
+            if found is not None:
+                held, used = found
+                held.stopped_for = _pressed(lack, used, held.choices.disk_aside_bytes)
+                _log.warning("%s is ended: %s", held.attempt, held.stopped_for)
+                held.stop(0)
+                # `wait_for` may lose a cancellation that comes together with the end.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(ENDED_S):
+                        await held.is_over.wait()
+            elif lack not in (before, disk.Lack.NOTHING):
+                _log.warning("the disk below %s lacks %s, not because of work", root, lack.value)
+            before = lack
+            await asyncio.sleep(disk.SPACE_LOOK_S)
+
+    async def _largest(self, lack: disk.Lack) -> tuple[Held, disk.Use] | None:
+        """Whose work has most on the disk beyond what is set aside for it."""
+        running = [it for it in self.held.values() if it.state is not None and not it.stopped_for]
+        looks = (self._lanes.run(it.choices.namespace, self._disk_use, it) for it in running)
+        found = []
+        for held, (used, _) in zip(running, await asyncio.gather(*looks), strict=True):
+            found.append((used.excess(lack, held.choices.disk_aside_bytes), held, used))
+        excess, largest, its = max(found, key=lambda it: it[0], default=(0, None, disk.Use()))
+        return (largest, its) if largest is not None and excess > 0 else None
+
+    def _disk_use(self, held: Held, enough: int = disk.UNBOUNDED) -> tuple[disk.Use, float]:
+        """What it has on the disk, and how long it took to find out, in seconds."""
+        attempt, groups, began_s = held.attempt, self._place.groups, time.monotonic()
+        processes = groups.processes(attempt) if groups.controllers else []
+        if not processes and held.state is not None:
+            processes = survivors.descendants(held.state.shim.pid)
+        folder = self._place.attempts.root / attempt.uid / str(attempt.number)
+        return disk.use(folder, processes, enough), time.monotonic() - began_s
+
+    async def _until_entered(self, held: Held) -> None:
+        """A container runs when what is in it does: nobody asks one that is still being made."""
+        line, state = held.line, held.state
+        if not held.choices.is_boxed or state is None or line is None:
+            return
+        until_s = asyncio.get_running_loop().time() + MADE_S
+        asked = (state.work.pid, cgroups.name(held.attempt), held.choices.oci_runtime)
+        while not line.ended.done() and asyncio.get_running_loop().time() < until_s:
+            if await self._in_thread(containers.has_begun, *asked):
+                return
+            await asyncio.sleep(MADE_LOOK_S)
+
+    async def take_over(self, attempt: Attempt) -> None:
+        """To say that it does not run would be a lie on which a second copy could be started."""
+        held, ended = await self.find(attempt)
+        if ended is None or ended.started_at is not None:
+            self._post(Launched(attempt, held.process, held.unopened))
+        if ended is not None:
+            kind = Exited if ended.started_at is not None else NotLaunched
+            self._post(kind(attempt, ended))
+
+    async def end_shim(self, held: Held) -> None:
+        """Kill a shim that does not do what it is there for, and its work with it."""
+        await self._following.end_shim(held)
+
+    async def _closed(self, held: Held, end: records.Exit | None) -> records.Exit | None:
+        groups, attempts = self._place.groups, self._place.attempts
+        what = (groups, attempts, held.attempt, end, held.stopped_for)
+        closed: records.Exit | None
+        if held.stopped_for:
+            # What it has on the disk may be removed.
+            lane = held.choices.namespace
+            closed = await self._lanes.run(lane, removal.close, *what)
+        else:
+            closed = await self._in_thread(removal.close, *what)
+        if self._place.secret_files is not None:
+            await self._in_thread(self._place.secret_files.remove, held.attempt)
+        return closed
+
+    def _tell_launched(self, held: Held) -> None:
+        self._now_known(held)
+        self._post(Launched(held.attempt, held.process, held.unopened))
+
+    def _now_known(self, held: Held) -> None:
+        held.is_known, held.known_s = True, asyncio.get_running_loop().time()
+        held.process = self._process(held)
+        if held.unopened:
+            self._opening.append(held)
+            self._has_begun.set()
+
+    def _process(self, held: Held) -> Process:
+        if held.state is None:
+            return Process(limits=self._limits(held), addresses=held.choices.addresses)
+        return records.running(held.state, self._limits(held), held.choices.addresses)
+
+    def _limits(self, held: Held) -> dict[str, str]:
+        """What is really enforced on this work."""
+        program = self._place.program
+        proc = "own" if program.has_own_proc else "host"
+        user = {"user": held.choices.runs_as} if held.choices.runs_as else {}
+        return {**held.choices.limits, **user, "isolation": program.isolation, "proc": proc}
+
+    # Looking around ------------------------------------------------------------------------------
+
+    async def take_stock(self, before: tuple[asyncio.Task[None], ...]) -> None:
+        """Tell the agent all that is here, once the jobs before this are done."""
+        if before:
+            await asyncio.wait(before)
+        await self._end_strays()
+        items = []
+        for uid in await self._in_thread(self._place.attempts.uids):
+            item = await self._latest(uid)
+            if item is not None:
+                items.append(item)
+        groups = self._place.groups
+        await self._in_thread(removal.sweep, groups, self._place.attempts, frozenset(self.held))
+        if self._place.secret_files is not None:
+            known = (self._place.attempts, frozenset(self.held))
+            await self._in_thread(self._place.secret_files.sweep, *known)
+        self._post(Inventory(await self._with_ports(items)))
+
+    async def _with_ports(self, items: list[Item]) -> tuple[Item, ...]:
+        """With a look at their ports: what is published stays so, whatever agent runs."""
+        opening = [it for it in self.held.values() if it.unopened]
+        if opening:
+            await self._are_own_ports(*opening)
+        unopened = {it.attempt: it.unopened for it in self.held.values()}
+        return tuple(
+            msgspec.structs.replace(it, unopened=unopened.get(it.attempt, ())) for it in items
+        )
+
+    async def _end_strays(self) -> None:
+        """End what runs of this agent and has no directory any more: nobody could stop it later.
+
+        To take it for never started would be a lie on which a second copy could be started.
+        """
+        place = self._place
+        for attempt in await self._in_thread(_strays, place, frozenset(self.held)):
+            _log.warning("%s runs and its directory is gone: it is ended", attempt)
+            held, _ = await self.find(attempt)
+            if held.attempt in self.held:
+                await held.is_over.wait()
+
+    async def _latest(self, uid: str) -> Item | None:
+        """The latest attempt that ever began."""
+        for number in await self._in_thread(self._place.attempts.numbers, uid):
+            attempt = Attempt(uid, number)
+            held, ended = self.held.get(attempt), None
+            if held is None:
+                held, ended = await self.find(attempt)
+            if ended is not _NOTHING:
+                whose = held.choices
+                process = held.process if ended is None else ended
+                return Item(
+                    attempt, process, ended is None, whose.namespace, whose.name, whose.grace_ms
+                )
+        return None
+
+    async def find(self, attempt: Attempt) -> tuple[Held, Process | None]:
+        """Work of an earlier agent: adopted when it runs, else also how it ended."""
+        held = Held(attempt, self._place.boot)
+        if self._until_ms is not None:
+            held.extend(self._until_ms)
+        end, is_over = await self._following.adopt(held)
+        if is_over:
+            end = await self._closed(held, end)
+            return held, records.ended(end) if end is not None else _NOTHING
+        self._now_known(held)
+        self.held[attempt] = held
+        self._turns.begin(self.watch(held))
+        return held, None
+
+
+def _pressed(lack: disk.Lack, used: disk.Use, aside: int) -> str:
+    """The reason of work that is ended because the disk of its node runs low."""
+    size = "more than can be measured"
+    if used.bytes < disk.UNBOUNDED:
+        size = f"{used.bytes >> 20}Mi in {used.entries} files"
+    return (
+        f"{DISK_PRESSURE}: the disk of the node lacks {lack.value}, and this work has {size} on it "
+        f"with {render(Resource.DISK, aside)} set aside: state what it needs in resources.disk"
+    )
+
+
+def _is_opening(held: Held, now_s: float) -> bool:
+    is_new = now_s < held.known_s + OPENING_S
+    return is_new and not held.is_over.is_set() and bool(held.unopened)
+
+
+def _strays(place: Place, held: Container[Attempt]) -> list[Attempt]:
+    """Attempts of which something runs, in a group or elsewhere, and which have no directory."""
+    running = [it for it in place.groups.attempts() if place.groups.is_used(it)]
+    running += survivors.attempts_below(place.attempts.root)
+    return [it for it in dict.fromkeys(running) if it not in held and not place.attempts.has(it)]
+
+
+_NOTHING = Process(reason="NotStarted: nothing of this attempt is here")
+
+
+def _never(failure: tuple[int, str] | None) -> Process:
+    if failure is None:
+        return Process(reason="NotStarted: its shim ended before it had begun anything")
+    error, step = failure
+    return Process(reason=f"NotStarted: its shim failed at {step}: {os.strerror(error).lower()}")

@@ -1,0 +1,133 @@
+"""Tells who is asking, for every request: by certificate, by token, or nobody in particular.
+
+A token is the text of a Token object, the service token of a replica (`host/pki/service_tokens`),
+or signed by an OpenID Connect issuer (`host/oidc`).
+
+Tokens and revocations are found in the hub, so that what is taken back ends to count as soon as the
+hub knows, for the next request of a kept connection as for a new one. Streams that are open are
+asked about again by `host/api/objects/long_streams`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from aiohttp import web
+
+from holdfast.host.oidc.envelope import is_signed_token
+from holdfast.host.oidc.issuers import Issuers
+from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.service_tokens import ServiceTokens, is_service_token
+from holdfast.host.server import authentication
+from holdfast.host.server.authentication import CertificateEnded, Shown
+from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS, ends, revocation_name
+from holdfast.model.access.identity import Identity
+from holdfast.model.encoding.wire import readable
+from holdfast.model.kinds.access import Revocation, Token
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.registry import kind_of_struct
+from holdfast.observe.entries import Entry
+from holdfast.observe.watch_hub import Hub
+
+_TOKEN = kind_of_struct(Token)
+_REVOCATION = kind_of_struct(Revocation)
+_REPLICA = kind_of_struct(Replica)
+
+
+class Lives(msgspec.Struct, frozen=True):
+    """For how long after their issue credentials count, whatever they say themselves."""
+
+    certificate_ms: int | None = None
+    token_ms: int = TOKEN_LIFE_MAX_MS
+
+
+# For whoever knows no server's settings.
+UNBOUNDED_LIVES = Lives()
+
+
+class Door:
+    """See the module's docstring. Given to the HTTP server as its way to authenticate."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        issuers: Issuers | None = None,
+        service_tokens: ServiceTokens | None = None,
+        lives: Lives = UNBOUNDED_LIVES,
+        authorities: Authorities | None = None,
+    ) -> None:
+        """`authorities` are those whose certificates count, where that may change."""
+        self._hub, self._lives, self._authorities = hub, lives, authorities
+        self._issuers = issuers if issuers is not None else Issuers(())
+        self._service_tokens = service_tokens
+        # A connection's certificate never changes, so it is read once.
+        self._known: WeakKeyDictionary[Any, Shown] = WeakKeyDictionary()
+
+    def __call__(self, request: web.BaseRequest) -> Identity:
+        """Raises Forbidden (Unauthenticated) for a token or a certificate that is none any more."""
+        shown = self.shown(request.transport)
+        if shown is not None:
+            return shown
+        header = request.headers.get("Authorization", "")
+        token = header.removeprefix(authentication.BEARER).strip()
+        if self._service_tokens is not None and is_service_token(token):
+            return self._service_tokens.identity(token, self._replica, self._is_revoked)
+        if is_signed_token(token):
+            return self._issuers.identity(token, self._is_revoked)
+        found = authentication.from_token(
+            header,
+            self._find,
+            is_revoked=self._is_revoked,
+            life_max_ms=self._lives.token_ms,
+        )
+        return found or authentication.anonymous()
+
+    def shown(self, transport: Any) -> Identity | None:
+        """Who is at the other end by the certificate alone, if anybody is. Raises Forbidden."""
+        known = self.certificate(transport)
+        return known.identity if known is not None else None
+
+    def certificate(self, transport: Any) -> Shown | None:
+        """What the certificate of a connection says, if it still counts. Raises Forbidden."""
+        if transport is None:
+            return None
+        known = self._known.get(transport)
+        if known is None:
+            known = authentication.shown(transport, self._lives.certificate_ms)
+            if known is None:
+                return None
+            self._known[transport] = known
+        # A handshake asks once which authorities are trusted; a rotation may have ended since.
+        if self._authorities is not None and known.issuer not in self._authorities.names:
+            raise CertificateEnded(
+                f"the certificate of {known.identity.name} is of a certificate authority that is "
+                "no longer trusted; connect again with a certificate of the current one",
+                code="Unauthenticated",
+            )
+        authentication.demand_current(known, self._is_revoked)
+        return known
+
+    def credential(self, request: web.BaseRequest) -> str:
+        """What the sender has shown, by name: never what makes it good. It may be worth nothing."""
+        transport = request.transport
+        peer = transport.get_extra_info("peercert") if transport is not None else None
+        if peer:
+            return f"certificate {str(peer.get('serialNumber', '')).lower()}"
+        return authentication.token_name(request.headers.get("Authorization", ""))
+
+    def _find(self, namespace: str, name: str) -> Token | None:
+        entry = self._hub.get(_TOKEN, namespace, name)
+        return readable(Token, entry.data) if entry is not None else None
+
+    def _replica(self, namespace: str, name: str) -> Entry | None:
+        return self._hub.get(_REPLICA, namespace, name)
+
+    def _is_revoked(self, user: str, issued_ms: int) -> bool:
+        entry = self._hub.get(_REVOCATION, "", revocation_name(user))
+        if entry is None:
+            return False
+        found = readable(Revocation, entry.data)
+        # One that cannot be read ends everything: it may have been meant for what is shown here.
+        return found is None or ends(found, issued_ms)

@@ -1,0 +1,176 @@
+"""How the components of a plane are doing, as this server last heard from each.
+
+`host/api/plane/heartbeats.py` takes them in and shows them, the server's metrics tell Prometheus.
+Kept in memory only: whoever restarts a server hears from everybody again within seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from holdfast.host.process import clock
+from holdfast.host.process.metrics import Labels, Metrics
+from holdfast.model.pulse import Backlog, Beat, Felt, Pulse, Pulses
+from holdfast.model.quantity import units_per_one
+
+# Far more processes than a plane has; whoever was silent longest makes room.
+PROCESSES_MAX = 256
+# One that ended is shown for so long, so that people see that it did.
+FORGET_AFTER_MS = 600_000
+# What waited with a scheduler that was silent for so long may wait with another one by now.
+BACKLOG_MAX_MS = 30_000
+
+
+class _Heard(msgspec.Struct, frozen=True):
+    at_ms: int
+    pulse: Pulse
+
+
+class PulseBook:
+    """The last pulse of each process, by who sent it and what it is called."""
+
+    def __init__(self, server: str) -> None:
+        self._server, self._since_ms = server, clock.monotonic_ms()
+        # Whoever was heard longest ago comes first.
+        self._heard: dict[tuple[str, str], _Heard] = {}
+
+    def take(self, sender: str, pulse: Pulse) -> None:
+        """A process says how it is doing."""
+        who = (sender, pulse.process)
+        self._heard.pop(who, None)
+        self._heard[who] = _Heard(clock.monotonic_ms(), pulse)
+        self._forget()
+
+    def shown(self) -> Pulses:
+        """All that was heard lately."""
+        self._forget()
+        now_ms = clock.monotonic_ms()
+        felt = [
+            Felt(sender, now_ms - it.at_ms, it.pulse) for (sender, _), it in self._heard.items()
+        ]
+        felt.sort(key=lambda it: (it.pulse.process, it.sender))
+        return Pulses(self._server, now_ms - self._since_ms, tuple(felt))
+
+    def _forget(self) -> None:
+        oldest_ms = clock.monotonic_ms() - FORGET_AFTER_MS
+        while self._heard:
+            who, it = next(iter(self._heard.items()))
+            if it.at_ms >= oldest_ms and len(self._heard) <= PROCESSES_MAX:
+                return
+            del self._heard[who]
+
+    def count(self, metrics: Metrics) -> None:
+        """Add all of it to what the server counts."""
+        by_process, by_part = ("process",), ("component", "process")
+        metrics.gauges(
+            "component_heartbeat_age_seconds",
+            "Since a process was last heard.",
+            by_process,
+            lambda: (((it.pulse.process,), it.age_ms / 1_000) for it in self.shown().felt),
+        )
+        metrics.gauges(
+            "component_picture_age_seconds",
+            "Since a process last heard from the servers what it follows.",
+            by_process,
+            lambda: (
+                ((it.pulse.process,), it.pulse.picture_ms / 1_000) for it in self.shown().felt
+            ),
+        )
+        for name, text, field, scale in (
+            ("component_epoch", "Epoch of its lease; 0 where it stands by.", "epoch", 1),
+            ("component_waiting", "Keys that wait to be looked at or answered.", "waiting", 1),
+            ("component_overdue_seconds", "How long the oldest key waits.", "overdue_ms", 1_000),
+        ):
+            metrics.gauges(name, text, by_part, partial(self._parts, field, scale))
+        metrics.gauges(
+            "component_looks_total",
+            "How often it looked at a key.",
+            by_part,
+            partial(self._parts, "looks", 1),
+            kind="counter",
+        )
+        for name, text, field in (
+            ("component_relists_total", "Kinds listed anew after a gap.", "relists"),
+            ("component_missed_total", "Objects that only a list brought to light.", "missed"),
+        ):
+            metrics.gauges(name, text, by_process, partial(self._whole, field), kind="counter")
+        metrics.gauges(
+            "component_requests_total",
+            "Requests by outcome.",
+            (*by_part, "outcome"),
+            self._outcomes,
+            kind="counter",
+        )
+        self._count_backlogs(metrics)
+
+    def _count_backlogs(self, metrics: Metrics) -> None:
+        """What waits for a place, and the room there is."""
+        metrics.gauges(
+            "pending_replicas",
+            "Replicas that wait for a place, by the reasons of each; several count several times.",
+            ("tenant", "reason"),
+            self._waits,
+        )
+        metrics.gauges(
+            "queue_age_seconds",
+            "How long the oldest replica of a priority class has waited for a place.",
+            ("priority_class",),
+            self._ages,
+        )
+        by_place = ("region", "zone", "pool", "resource")
+        for name, text, field in (
+            ("capacity_free", "What is free on nodes that take work.", "free"),
+            ("capacity_fragments", "The part in pieces too small for any work.", "fragments"),
+        ):
+            metrics.gauges(name, text, by_place, partial(self._rooms, field))
+
+    def _whole(self, field: str) -> Iterator[tuple[Labels, float]]:
+        for felt in self.shown().felt:
+            yield (felt.pulse.process,), getattr(felt.pulse, field)
+
+    def _backlogs(self) -> list[Backlog]:
+        """Of each scheduler that acts. One that is silent may not act any more."""
+        found: dict[str, Beat] = {}
+        for felt in self.shown().felt:
+            for beat in felt.pulse.beats if felt.age_ms <= BACKLOG_MAX_MS else ():
+                known = found.get(beat.scope)
+                if beat.backlog is not None and (known is None or known.epoch < beat.epoch):
+                    found[beat.scope] = beat
+        return [beat.backlog for beat in found.values() if beat.backlog is not None]
+
+    def _waits(self) -> Iterator[tuple[Labels, float]]:
+        found: dict[Labels, float] = {}
+        for backlog in self._backlogs():
+            for it in backlog.waits:
+                labels = (it.tenant, it.reason)
+                found[labels] = found.get(labels, 0) + it.replicas
+        yield from found.items()
+
+    def _ages(self) -> Iterator[tuple[Labels, float]]:
+        found: dict[Labels, float] = {}
+        for backlog in self._backlogs():
+            for name, age_ms in backlog.oldest_ms.items():
+                found[(name,)] = max(age_ms / 1_000, found.get((name,), 0))
+        yield from found.items()
+
+    def _rooms(self, field: str) -> Iterator[tuple[Labels, float]]:
+        """As one of them sees it: all schedulers look at the same nodes."""
+        backlogs = self._backlogs()
+        for it in backlogs[0].rooms if backlogs else ():
+            amount = getattr(it, field) / units_per_one(it.resource)
+            yield (it.region, it.zone, it.pool, it.resource), amount
+
+    def _parts(self, field: str, scale: int) -> Iterator[tuple[Labels, float]]:
+        for felt in self.shown().felt:
+            for beat in felt.pulse.beats:
+                yield (beat.scope, felt.pulse.process), getattr(beat, field) / scale
+
+    def _outcomes(self) -> Iterator[tuple[Labels, float]]:
+        for felt in self.shown().felt:
+            for beat in felt.pulse.beats:
+                found = {"Accepted": beat.accepted, "Down": beat.down, "Unknown": beat.unknown}
+                for outcome, number in {**found, **beat.refused}.items():
+                    yield (beat.scope, felt.pulse.process, outcome), number

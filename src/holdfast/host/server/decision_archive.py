@@ -1,0 +1,333 @@
+"""A server's decisions: what schedulers hand in is kept in the archive, and read from it.
+
+`host/api/plane/decisions.py` calls it for requests. The archive is a file and blocks, so that one
+thread does all its work, and what waits for it is bounded: a disk that hangs costs records and
+never a request of anybody else. What was lost is counted, here and by the schedulers that send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+import msgspec
+
+from holdfast.host.process.metrics import Metrics
+from holdfast.model.errors import Unavailable
+from holdfast.propose.decision_rounds import Case, Round
+from holdfast.store.sqlite.files import make_private
+
+# The file in which a server keeps rounds of decisions: its own, beside the store and not in it.
+#
+# `decisions.py` calls it from one thread. What is here is evidence: nothing rests on it, so a full
+# disk or a broken file loses records and nothing else. Writes are atomic batches in SQLite's
+# write-ahead log, which a kill at any moment leaves whole; only a power cut may lose the last ones.
+# A file that cannot be read is moved aside, and a new one begun. What is too old, or too much, is
+# removed from the oldest on.
+
+# Kept for a week, if that is not too much.
+AGE_MAX_MS = 7 * 24 * 3_600_000
+BYTES_MAX = 256 << 20
+# A batch removes at most so many of the oldest: no writer waits for a great cleaning.
+REMOVED_MAX = 512
+# The file may be so much larger than what is kept in it, for indexes and pages half full.
+FILE_FACTOR = 2
+_PAGE_BYTES = 4_096
+_PACKED_FROM = 512
+_FORMAT = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS rounds (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, at_ms INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, head BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS cases (
+    round INTEGER NOT NULL, place INTEGER NOT NULL, namespace TEXT NOT NULL,
+    first INTEGER NOT NULL, members INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (round, place)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS cases_by_namespace ON cases (namespace, round);
+"""
+_PAGE = """
+SELECT c.round, r.head, c.first, c.body FROM cases c JOIN rounds r ON r.id = c.round
+WHERE (?1 = '' OR c.namespace = ?1)
+    AND (c.round < ?2 OR (c.round = ?2 AND c.first + c.members > ?3))
+ORDER BY c.round DESC, c.place LIMIT ?4
+"""
+_ROUND = msgspec.json.Decoder(Round)
+_CASE = msgspec.json.Decoder(Case)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One case that is kept: of which round, and as which of its members it begins."""
+
+    row: int
+    round: Round
+    first: int
+    case: Case
+
+
+class Archive:
+    """See the module's docstring. All calls are to be made from one thread at a time."""
+
+    def __init__(
+        self, path: Path, *, age_max_ms: int = AGE_MAX_MS, bytes_max: int = BYTES_MAX
+    ) -> None:
+        self._path, self._age_max_ms, self._bytes_max = path, age_max_ms, bytes_max
+        self._connection: apsw.Connection | None = None
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """How much is kept, as it was written."""
+        return self._bytes
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # Keeping -------------------------------------------------------------------------------------
+
+    def keep(self, rounds: Sequence[Round], now_ms: int) -> None:
+        """Keep these; one that is there already is replaced. Raises Unavailable if it cannot."""
+        try:
+            self._keep(rounds, now_ms)
+        except (apsw.CorruptError, apsw.NotADBError):
+            self._begin_anew()
+            self._retried(rounds, now_ms)
+        except apsw.FullError:
+            # The disk, or the bound of the file: the oldest make room for the newest, or nobody.
+            with contextlib.suppress(apsw.Error):
+                self._remove_oldest(REMOVED_MAX)
+            self._retried(rounds, now_ms)
+        except (apsw.Error, OSError) as error:
+            raise _cannot(self._path, error) from error
+
+    def _retried(self, rounds: Sequence[Round], now_ms: int) -> None:
+        try:
+            self._keep(rounds, now_ms)
+        except (apsw.Error, OSError) as error:
+            raise _cannot(self._path, error) from error
+
+    def _keep(self, rounds: Sequence[Round], now_ms: int) -> None:
+        connection = self._opened()
+        with _whole(connection):
+            added = sum(self._put(connection, decided) for decided in rounds)
+        self._bytes += added
+        self._clean(now_ms)
+
+    @staticmethod
+    def _put(connection: apsw.Connection, decided: Round) -> int:
+        """Write one round; by how much there is more than before."""
+        bodies = [_packed(_ENCODER.encode(case)) for case in decided.cases]
+        head = _packed(_ENCODER.encode(msgspec.structs.replace(decided, cases=[])))
+        size = len(head) + sum(map(len, bodies))
+        name = decided.name
+        known = connection.execute("SELECT id, bytes FROM rounds WHERE name = ?", (name,)).get
+        if known is None:
+            connection.execute(
+                "INSERT INTO rounds (name, at_ms, bytes, head) VALUES (?, ?, ?, ?)",
+                (name, decided.decided_ms, size, head),
+            )
+            row, before = connection.last_insert_rowid(), 0
+        else:
+            row, before = known
+            connection.execute(
+                "UPDATE rounds SET at_ms = ?, bytes = ?, head = ? WHERE id = ?",
+                (decided.decided_ms, size, head, row),
+            )
+            connection.execute("DELETE FROM cases WHERE round = ?", (row,))
+        first = 0
+        rows = []
+        for place, (case, body) in enumerate(zip(decided.cases, bodies, strict=True)):
+            rows.append((row, place, case.namespace, first, len(case.replicas), body))
+            first += len(case.replicas)
+        connection.executemany("INSERT INTO cases VALUES (?, ?, ?, ?, ?, ?)", rows)
+        return int(size - before)
+
+    def _clean(self, now_ms: int) -> None:
+        """Remove what is too old or too much, a part of it each time."""
+        connection = self._opened()
+        oldest_ms = connection.execute("SELECT at_ms FROM rounds ORDER BY id LIMIT 1").get
+        while oldest_ms is not None and self._bytes > self._bytes_max:
+            if not self._remove_oldest(REMOVED_MAX // 8):
+                return
+        if oldest_ms is not None and oldest_ms < now_ms - self._age_max_ms:
+            self._remove_oldest(REMOVED_MAX, before_ms=now_ms - self._age_max_ms)
+
+    def _remove_oldest(self, most: int, *, before_ms: int | None = None) -> int:
+        """Remove so many of the oldest, or only those of them that are older than this."""
+        connection = self._opened()
+        rows: list[tuple[int, int]] = list(
+            connection.execute(
+                "SELECT id, bytes FROM rounds WHERE ?1 IS NULL OR at_ms < ?1 ORDER BY id LIMIT ?2",
+                (before_ms, most),
+            )
+        )
+        ids = [(row,) for row, _ in rows]
+        with _whole(connection):
+            connection.executemany("DELETE FROM cases WHERE round = ?", ids)
+            connection.executemany("DELETE FROM rounds WHERE id = ?", ids)
+        self._bytes -= sum(size for _, size in rows)
+        return len(rows)
+
+    # Reading -------------------------------------------------------------------------------------
+
+    def page(self, namespace: str, before: tuple[int, int] | None, most: int) -> list[Kept]:
+        """So many cases at most, the newest first, of one namespace or of all.
+
+        `before` is where to go on: the row of a round, and the first of its members to be shown.
+        """
+        row, member = before if before is not None else (1 << 62, 0)
+        return self._read(_PAGE, (namespace, row, member, most))
+
+    def round(self, name: str) -> Round | None:
+        """One round by its name."""
+        found = self._read(
+            "SELECT c.round, r.head, c.first, c.body FROM cases c JOIN rounds r ON r.id = c.round"
+            " WHERE r.name = ? ORDER BY c.place",
+            (name,),
+        )
+        if not found:
+            return None
+        return msgspec.structs.replace(found[0].round, cases=[kept.case for kept in found])
+
+    def _read(self, query: str, bindings: tuple[Any, ...]) -> list[Kept]:
+        try:
+            return list(self._kept(query, bindings))
+        except (apsw.Error, OSError, zlib.error, msgspec.DecodeError) as error:
+            raise _cannot(self._path, error) from error
+
+    def _kept(self, query: str, bindings: tuple[Any, ...]) -> Iterator[Kept]:
+        head_of: dict[int, Round] = {}
+        for row, head, first, body in self._opened().execute(query, bindings):
+            if row not in head_of:
+                head_of[row] = _ROUND.decode(_unpacked(head))
+            yield Kept(row, head_of[row], first, _CASE.decode(_unpacked(body)))
+
+    # The file ------------------------------------------------------------------------------------
+
+    def _opened(self) -> apsw.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self._path)
+            connection = apsw.Connection(str(self._path))
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _prepare(self, connection: apsw.Connection) -> None:
+        connection.set_busy_timeout(2_000)
+        connection.pragma("auto_vacuum", 2)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "normal")
+        pages = self._bytes_max * FILE_FACTOR // _PAGE_BYTES
+        connection.pragma("max_page_count", max(64, pages))
+        if connection.pragma("user_version") not in (0, _FORMAT):
+            raise apsw.CorruptError(f"format {connection.pragma('user_version')} is not known")
+        connection.execute(_SCHEMA)
+        connection.pragma("user_version", _FORMAT)
+        self._bytes = int(connection.execute("SELECT COALESCE(SUM(bytes), 0) FROM rounds").get)
+
+    def _begin_anew(self) -> None:
+        """Move a file aside that cannot be read; one such file is kept for people to look at."""
+        self.close()
+        broken = self._path.with_name(self._path.name + ".broken")
+        with contextlib.suppress(OSError):
+            self._path.replace(broken)
+        for suffix in ("-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                self._path.with_name(self._path.name + suffix).unlink()
+        self._bytes = 0
+
+
+@contextlib.contextmanager
+def _whole(connection: apsw.Connection) -> Iterator[None]:
+    """All of it or nothing. A disk that is full has often undone everything by itself."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _cannot(path: Path, error: Exception) -> Unavailable:
+    return Unavailable(f"decisions cannot be kept in or read from {path.name}: {error}")
+
+
+def _packed(data: bytes) -> bytes:
+    return zlib.compress(data, 1) if len(data) >= _PACKED_FROM else data
+
+
+def _unpacked(data: bytes) -> bytes:
+    return zlib.decompress(data) if data[:1] == b"\x78" else data
+
+
+FILE = "decisions.db"
+# Batches and reads that wait for the thread. A batch comes about four times a second.
+WAITING_MAX = 64
+
+T = TypeVar("T")
+
+
+class Decisions:
+    """See the module's docstring."""
+
+    def __init__(self, folder: Path, metrics: Metrics) -> None:
+        self._archive = Archive(folder / FILE)
+        self._thread = ThreadPoolExecutor(1, "decisions")
+        self._waiting = 0
+        # Deciding again takes a core for a while: one at a time.
+        self.again = asyncio.Lock()
+        self._kept = metrics.counter("decisions_kept_total", "Decisions that were kept.")
+        self._lost = metrics.counter(
+            "decisions_lost_total", "Decisions that could not be kept, here or on the way."
+        )
+        metrics.gauge("decisions_bytes", "What is kept of decisions.", lambda: self._archive.bytes)
+
+    async def keep(self, rounds: Sequence[Round], lost: int) -> int:
+        """Keep these. How many decisions were; `lost` is what the sender has lost before."""
+        count = sum(decided.size for decided in rounds)
+        self._lost.add(by=lost)
+        try:
+            await self._do(lambda: self._archive.keep(rounds, time.time_ns() // 1_000_000))
+        except Unavailable:
+            self._lost.add(by=count)
+            return 0
+        self._kept.add(by=count)
+        return count
+
+    async def page(self, namespace: str, before: tuple[int, int] | None, most: int) -> list[Kept]:
+        """See `Archive.page`."""
+        return await self._do(lambda: self._archive.page(namespace, before, most))
+
+    async def round(self, name: str) -> Round | None:
+        """See `Archive.round`."""
+        return await self._do(lambda: self._archive.round(name))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        if self._waiting >= WAITING_MAX:
+            raise Unavailable(f"{WAITING_MAX} others wait for the file of decisions")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Let go of the file, once what waits for it is done. A disk that hangs holds up nobody."""
+        self._thread.submit(self._archive.close)
+        self._thread.shutdown(wait=False)

@@ -1,0 +1,209 @@
+"""Gathering what an explanation rests on, from the store, this server's memory and its archive.
+
+`host/api/plane/explanations.py` calls it for a request. Everything of the store is read as of one
+revision. What agents and components said is what this server heard itself: another one may have
+heard more, which is why clients ask all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.explain.answer import Explanation
+from holdfast.explain.evidence import (
+    SIBLINGS_MAX,
+    Facts,
+    ranges,
+    siblings_of,
+    siblings_range,
+    stored,
+)
+from holdfast.explain.explain_replica import explain
+from holdfast.explain.replay import decision_of
+from holdfast.host.api.call import TIMEOUT_S, Services
+from holdfast.host.process import clock
+from holdfast.host.server.decision_archive import Decisions
+from holdfast.model import keys
+from holdfast.model.access.identity import ADMINS, Identity
+from holdfast.model.encoding.wire import readable
+from holdfast.model.errors import HoldfastError, Missing, Unavailable
+from holdfast.model.fence import FenceTiming
+from holdfast.model.heartbeat import Heard, HeardOf
+from holdfast.model.kinds.decision import Decision
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.lifecycle import Stage, State
+from holdfast.model.refusal import Refusal
+from holdfast.model.registry import kind_of_plural, kind_of_struct
+from holdfast.model.transaction import Record
+from holdfast.propose.decision_rounds import Round
+from holdfast.store.contract import Store
+
+# Of the decisions of a tenant so many cases are looked through, the newest first.
+CASES_READ, PAGES_MAX = 64, 8
+# Whoever may ask about a replica need not be one who may ask about all nodes: the server does.
+_ASKER = Identity("explanations", groups=(ADMINS,))
+_WORKS = (Stage.READY, Stage.SERVING)
+
+
+async def explained(services: Services, namespace: str, name: str) -> Explanation:
+    """Why a replica is not further. Raises Missing, and what the store raises."""
+    store = services.store
+    key = keys.object_key(kind_of_struct(Replica), namespace, name)
+    page = await store.range(key, key + "\0", limit=1)
+    if not page.records:
+        raise Missing(f"replicas {name!r} not found")
+    revision, records = page.revision, list(page.records)
+    replica: Replica = stored(revision, records).get(key)
+    binding = replica.status.binding
+    node: Node | None = None
+    if binding is not None:
+        where = keys.object_key(kind_of_struct(Node), "", binding.node)
+        records += await _read(store, (where, where + "\0"), revision)
+        node = stored(revision, records).get(where)
+    for wanted in ranges(replica, node):
+        records += await _read(store, wanted, revision)
+    unknown: dict[str, str] = {}
+    heard = await _heard(services, unknown)
+    siblings = await _siblings(store, replica, revision)
+    decision = await _decision(services.decisions, replica, unknown)
+
+    def work() -> Explanation:
+        facts = Facts(
+            replica,
+            stored(revision, records),
+            heard.timing if heard is not None else FenceTiming(),
+            siblings=siblings,
+            heard=(heard,) if heard is not None else (),
+            pulses=(services.pulses.shown(),) if services.pulses is not None else (),
+            decision=decision,
+            unknown=unknown,
+        )
+        return explain(facts, clock.now())
+
+    # All nodes of a large plane are read for one that waits: others are served meanwhile.
+    return await asyncio.to_thread(work)
+
+
+async def _read(store: Store, wanted: tuple[str, str], revision: int) -> list[Record]:
+    """All records of a range as of a revision."""
+    place, end = wanted
+    found: list[Record] = []
+    while True:
+        page = await store.range(place, end, at=revision)
+        found += page.records
+        if page.more_from is None:
+            return found
+        place = page.more_from
+
+
+async def _siblings(store: Store, replica: Replica, revision: int) -> tuple[Replica, ...] | None:
+    """The replicas of its workload, where they are needed and not too many."""
+    status = replica.status
+    if status.state is not State.RUNNING or status.stage not in _WORKS:
+        return None
+    begin, end = siblings_range(replica)
+    page = await store.range(begin, end, limit=SIBLINGS_MAX, at=revision)
+    if page.more_from is not None:
+        return None
+    return siblings_of(stored(revision, page.records), replica)
+
+
+async def _heard(services: Services, unknown: dict[str, str]) -> Heard | None:
+    if services.renewals is None:
+        unknown["heartbeats"] = "this server listens to no agents"
+        return None
+    try:
+        answer: Heard | Refusal = await services.renewals.ask(_ASKER, HeardOf(), TIMEOUT_S)
+    except HoldfastError as error:
+        unknown["heartbeats"] = error.message
+        return None
+    if isinstance(answer, Heard):
+        return answer
+    unknown["heartbeats"] = answer.message
+    return None
+
+
+async def _decision(
+    kept: Decisions | None, replica: Replica, unknown: dict[str, str]
+) -> Decision | None:
+    """The last decision about a replica that has no place, as far as it is looked for."""
+    if replica.status.state is not State.PENDING:
+        return None
+    if kept is None:
+        unknown["decisions"] = "this server keeps none"
+        return None
+    at: tuple[int, int] | None = None
+    try:
+        for _ in range(PAGES_MAX):
+            cases = await kept.page(replica.namespace, at, CASES_READ)
+            for found in cases:
+                if replica.metadata.uid in found.case.uids:
+                    number = found.case.uids.index(replica.metadata.uid)
+                    return decision_of(found.round, found.case, number, found.first + number)
+            if len(cases) < CASES_READ:
+                break
+            last = cases[-1]
+            at = last.row, last.first + len(last.case.replicas)
+    except Unavailable as error:
+        unknown["decisions"] = error.message
+    return None
+
+
+# Deciding again what a scheduler decided, from what this server kept and what the store remembers.
+#
+# `host/api/plane/decisions.py` calls it for an administrator. The objects are read as of the
+# revisions that the record names, which the store can do for as long as they are not compacted:
+# Expired says that they are.
+
+
+async def objects_at(store: Store, plural: str, revision: int) -> list[Any]:
+    """All objects of a kind as of a revision. Raises Expired."""
+    kind = kind_of_plural(plural)
+    place = keys.kind_prefix(kind)
+    end = keys.after_prefix(place)
+    found: list[Any] = []
+    while True:
+        page = await store.range(place, end, at=revision)
+        seen = (readable(kind.struct, record.value) for record in page.records)
+        found += [obj for obj in seen if obj is not None]
+        if page.more_from is None:
+            return found
+        place = page.more_from
+
+
+async def earlier_rounds(decisions: Decisions, decided: Round) -> dict[int, Round]:
+    """The rounds whose placements it assumed, as far as they are kept."""
+    found: dict[int, Round] = {}
+    before, _, _ = decided.name.rpartition("-")
+    for left in decided.assumed:
+        kept = await decisions.round(f"{before}-{left.sequence}")
+        if kept is not None:
+            found[left.sequence] = kept
+    return found
+
+
+async def decided_again(store: Store, decisions: Decisions, name: str) -> list[Any]:
+    """What comes out otherwise now of a round; nothing, if all is as it should be."""
+    # Only whoever asks this needs the scheduler's functions, and the numbers that they need.
+    from holdfast.explain.replay import decide_again
+    from holdfast.host.component.plugins import added_filters, added_scorers
+
+    decided = await decisions.round(name)
+    if decided is None:
+        raise Missing(f"decisions of round {name!r} are not kept here")
+    earlier = await earlier_rounds(decisions, decided)
+    objects = {
+        plural: await objects_at(store, plural, revision)
+        for plural, revision in decided.seen.items()
+        if revision
+    }
+    return await asyncio.to_thread(
+        decide_again,
+        decided,
+        objects,
+        earlier,
+        filters=added_filters(),
+        scorers=added_scorers(),
+    )

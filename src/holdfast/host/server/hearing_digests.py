@@ -1,0 +1,134 @@
+"""Whom servers heard, on its way from one to another, and which servers there are.
+
+The shell of `commit/heartbeats` asks through `neighbours`, which calls `asked`; `plane` gives the
+handlers to the HTTP server. Only a server's own certificate opens the first, as for forwarded
+requests. Whoever has a certificate of the plane may ask where its servers are (`discovering`), and
+`sound_alarm` says when one of them no longer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from holdfast.host.api import status
+from holdfast.host.api.call import reply
+from holdfast.host.client import server_discovery
+from holdfast.host.process import clock
+from holdfast.host.process.shell import Shell
+from holdfast.host.server.forwarding import Handler, Shown, no_to
+from holdfast.host.server.settings import peer_host
+from holdfast.model.errors import Forbidden, HoldfastError, Unavailable
+from holdfast.model.heartbeat import Heard, HeardOf, Roster
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.time import Instant
+
+PATH = "/peers/heard"
+ANSWER_S = 2.0
+CONNECT_S = 1.0
+ALARM_LOOK_S = 1.0
+_ENCODER = msgspec.json.Encoder()
+_HEARD = msgspec.json.Decoder(Heard)
+
+
+Read = Callable[[Instant], Roster | None]
+
+
+def handlers(
+    renewals: Shell,
+    read: Read,
+    shown: Shown,
+    generation: Callable[[], int] = lambda: 0,
+    revoked: Callable[[], str] = lambda: "",
+) -> dict[str, Handler]:
+    """The paths, and what answers there. `read` gives the servers by their leases, `generation` is
+    that of the trust bundle here, `revoked` says which servers were.
+    """
+
+    async def tell(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            peer = shown(request.transport)
+            if peer is None or peer.server is None:
+                raise Forbidden("only servers are told here whom this one heard", code=no_to(peer))
+            answer: Any = await renewals.ask(peer, HeardOf(), ANSWER_S)
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        if isinstance(answer, Refusal):
+            return reply(*status.of(answer))
+        return reply(200, _ENCODER.encode(answer))
+
+    async def tell_servers(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            peer = shown(request.transport)
+            if no_to(peer) is Reason.UNAUTHENTICATED:
+                raise Forbidden(
+                    "present a client certificate of this plane to ask for its servers",
+                    code=Reason.UNAUTHENTICATED,
+                )
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        live = server_discovery.live(read(clock.now()), generation(), revoked())
+        return reply(200, _ENCODER.encode(live))
+
+    return {PATH: tell, server_discovery.PATH: tell_servers}
+
+
+def expired(read: Read) -> dict[str, int]:
+    """The servers that no longer count, and for how long they have not renewed their leases."""
+    roster = read(clock.now())
+    return roster.expired() if roster is not None else {}
+
+
+class Alarm:
+    """Says once of each server that it no longer counts, and when that is over."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def news(self, gone: dict[str, int]) -> list[str]:
+        """The sentences for an operator, with those that are gone now, for so many milliseconds."""
+        lost = [
+            f"server {name} has not renewed its lease for {gone[name] / 1_000:.0f} s and no longer "
+            "counts: nodes that only it heard are taken for silent. Start it again; if it is gone "
+            "for good, its lease is forgotten after a day."
+            for name in sorted(gone.keys() - self._known)
+        ]
+        back = [
+            f"server {name} is back, or its lease was given back or forgotten."
+            for name in sorted(self._known - gone.keys())
+        ]
+        self._known = set(gone)
+        return [*lost, *back]
+
+
+async def sound_alarm(read: Read, say: Callable[[str], None]) -> None:
+    """Look for ever whether a server no longer counts."""
+    alarm = Alarm()
+    while True:
+        for sentence in alarm.news(expired(read)):
+            say(sentence)
+        await asyncio.sleep(ALARM_LOOK_S)
+
+
+async def asked(
+    session: aiohttp.ClientSession, server: str, address: str, timeout_s: float
+) -> Heard:
+    """Whom another server heard. Raises Unavailable."""
+    timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
+    try:
+        async with session.get(
+            address.rstrip("/") + PATH,
+            server_hostname=peer_host(server),
+            timeout=timeout,
+            allow_redirects=False,
+        ) as response:
+            if response.status != 200:
+                raise Unavailable(f"server {server} answered with {response.status}")
+            return _HEARD.decode(await response.read())
+    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError) as error:
+        raise Unavailable(f"server {server}: {str(error) or type(error).__name__}") from error

@@ -1,0 +1,266 @@
+"""What callers may do, as this server knows it: for reads, watches and access reviews.
+
+Writes are judged by the authority, inside their transaction. Here the roles and bindings are those
+of the hub, a few milliseconds behind the store. A server that has taken in a change of them answers
+only once its own hub has it, so what was given or taken counts there from the answer on; elsewhere
+it counts with the next event of the store's watch.
+
+An event that does not come must not keep a right alive. So the view is held against the store every
+`CONFIRM_S`; when it was not found current for `TRUST_S`, no role or binding of it counts any more.
+What is built in counts always: components, administrators, and people in their own namespaces go
+on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.host.api.objects.freshness import Freshness
+from holdfast.model.access.identity import Identity
+from holdfast.model.access.rights import (
+    BUILT_IN_LABEL,
+    NOTHING,
+    AccessLedger,
+    Deed,
+    Grant,
+    granted,
+    ledger_of,
+    permitting,
+    permitting_path,
+    subjects_of,
+)
+from holdfast.model.access.roles import HELD_BY, PEOPLE, ROLES, built_in_grants
+from holdfast.model.encoding.wire import readable
+from holdfast.model.errors import HoldfastError
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Subject
+from holdfast.model.meta import Object, ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import SYSTEM_NAMESPACE, Kind, kind_of, kind_of_struct
+from holdfast.model.requests import Create, Update
+from holdfast.observe.entries import Entry
+from holdfast.observe.selection import Selection
+from holdfast.observe.watch_hub import Hub
+
+# A right that was taken away is felt everywhere within this time, or nothing is allowed by it.
+TRUST_S = 5.0
+CONFIRM_S = 1.0
+# People whose rights are kept at hand; after that they are put together anew.
+CALLERS_MAX = 4_096
+
+_ROLE, _BINDING = kind_of_struct(Role), kind_of_struct(RoleBinding)
+
+# The roles and the bindings of one namespace by name, each with the entry that it was read from.
+_Shown = tuple[dict[str, tuple[Entry, Any]], dict[str, tuple[Entry, Any]]]
+
+
+class Rights:
+    """See the module's docstring."""
+
+    def __init__(
+        self, hub: Hub, freshness: Freshness, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._hub, self._freshness, self._now_s = hub, freshness, now_s
+        self._confirmed_s = now_s()
+        # How many lists of everything the hub had made, and when roles and bindings last changed.
+        self._seen = (0, 0, 0)
+        self._shown: dict[str, _Shown] = {}
+        self._ledgers: dict[str, AccessLedger] = {}
+        # In which namespaces bindings give a subject something.
+        self._where: dict[str, set[str]] = {}
+        self._given: dict[Identity, tuple[Grant, ...]] = {}
+
+    # Questions -----------------------------------------------------------------------------------
+
+    def may(self, identity: Identity, deed: Deed) -> bool:
+        """Whether somebody may do this, or go on doing it."""
+        if permitting(built_in_grants(identity), deed) is not None:
+            return True
+        return permitting(self.given(identity), deed) is not None
+
+    def may_path(self, identity: Identity, verb: str, path: str) -> bool:
+        """Whether somebody may use a path that is no resource."""
+        if permitting_path(built_in_grants(identity), verb, path) is not None:
+            return True
+        return permitting_path(self.given(identity), verb, path) is not None
+
+    def grants(self, identity: Identity) -> tuple[Grant, ...]:
+        """All that somebody was given, wherever it holds."""
+        return (*built_in_grants(identity), *self.given(identity))
+
+    def given(self, identity: Identity) -> tuple[Grant, ...]:
+        """What roles and bindings give somebody; nothing while they may be too old."""
+        if not subjects_of(identity) or not self.is_trusted:
+            return ()
+        self._look()
+        found = self._given.get(identity)
+        if found is None:
+            if len(self._given) >= CALLERS_MAX:
+                self._given.clear()
+            found = self._given[identity] = self._put_together(identity)
+        return found
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the view was last known to be as new as the store."""
+        return self._now_s() - self._confirmed_s
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the view may be believed as it is."""
+        return self.age_s <= TRUST_S
+
+    async def is_current(self) -> bool:
+        """Whether the view may be believed; one that is too old is held against the store first."""
+        if not self.is_trusted:
+            await self.confirm()
+        return self.is_trusted
+
+    # The view ------------------------------------------------------------------------------------
+
+    def _put_together(self, identity: Identity) -> tuple[Grant, ...]:
+        system = self._ledgers.get(SYSTEM_NAMESPACE, NOTHING)
+        places = {it for who in subjects_of(identity) for it in self._where.get(who, ())}
+        return tuple(
+            grant
+            for namespace in sorted(places)
+            for grant in granted(identity, namespace, self._ledgers[namespace], system, PEOPLE)
+        )
+
+    def _look(self) -> None:
+        """Take in what has changed. Only namespaces in which something did are looked at, and only
+        what changed there is read: one tenant's change must not cost what all others have.
+        """
+        hub, before = self._hub, self._seen
+        seen = (hub.lists, hub.changed(_ROLE), hub.changed(_BINDING))
+        if seen == before:
+            return
+        self._seen = seen
+        if seen[0] != before[0]:
+            # What is gone since has changed as well.
+            changed = hub.namespaces(_ROLE) | hub.namespaces(_BINDING) | self._shown.keys()
+        else:
+            changed = hub.namespaces_changed(_ROLE, before[1])
+            changed |= hub.namespaces_changed(_BINDING, before[2])
+        for namespace in changed:
+            self._look_at(namespace)
+        self._given.clear()
+
+    def _look_at(self, namespace: str) -> None:
+        before = self._shown.get(namespace, ({}, {}))
+        roles = _read_again(self._hub, _ROLE, namespace, before[0])
+        bindings = _read_again(self._hub, _BINDING, namespace, before[1])
+        for who in self._ledgers.get(namespace, NOTHING).given:
+            self._where[who].discard(namespace)
+            if not self._where[who]:
+                del self._where[who]
+        if not roles and not bindings:
+            self._shown.pop(namespace, None)
+            self._ledgers.pop(namespace, None)
+            return
+        self._shown[namespace] = (roles, bindings)
+        # What cannot be read gives nobody anything.
+        ledger = self._ledgers[namespace] = ledger_of(
+            namespace,
+            (it for _, it in roles.values() if it is not None),
+            (it for _, it in bindings.values() if it is not None),
+        )
+        for who in ledger.given:
+            self._where.setdefault(who, set()).add(namespace)
+
+    async def confirm(self) -> None:
+        """Hold the view against the store. One that cannot be asked leaves it as old as it is."""
+        began_s = self._now_s()
+        with contextlib.suppress(HoldfastError):
+            if await self._freshness.is_hub_fresh():
+                self._confirmed_s = began_s
+
+    async def confirm_for_ever(self) -> None:
+        """Again and again, for as long as the server lives."""
+        while True:
+            await self.confirm()
+            await asyncio.sleep(CONFIRM_S)
+
+    async def reached(self, revision: int) -> None:
+        """Wait until a change of roles or bindings that was just accepted counts here."""
+        await self._freshness.reached(revision, TRUST_S)
+
+
+def concerns_rights(objects: tuple[Object, ...]) -> bool:
+    """Whether a change of these may change what somebody may do."""
+    return any(isinstance(obj, Role | RoleBinding) for obj in objects)
+
+
+def _read_again(
+    hub: Hub, kind: Kind, namespace: str, before: dict[str, tuple[Entry, Any]]
+) -> dict[str, tuple[Entry, Any]]:
+    """What a namespace has of a kind now; what is as it was is not decoded again."""
+    found: dict[str, tuple[Entry, Any]] = {}
+    for entry in hub.select(Selection(kind, namespace)):
+        known = before.get(entry.name)
+        if known is None or known[0] is not entry:
+            known = (entry, readable(kind.struct, entry.data))
+        found[entry.name] = known
+    return found
+
+
+# Shows what is built in: a Role for each built-in role, a RoleBinding for each that a group has.
+#
+# `plane` calls this at every start, so `kubectl get roles -n holdfast-system` tells what this
+# version does. The objects are a picture: what counts is the table in `model/access/roles`, and
+# nobody but a server may change or delete them. During an upgrade the last server to start has
+# painted it.
+
+MANAGER = "holdfast"
+
+Ask = Callable[[Any], Awaitable[Any]]
+
+
+def _metadata(name: str) -> ObjectMeta:
+    labels = {BUILT_IN_LABEL: "true"}
+    return ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE, labels=labels)
+
+
+def built_in() -> Iterator[Role | RoleBinding]:
+    """The objects as they should be."""
+    for name, rules in ROLES.items():
+        yield Role(_metadata(name), rules=rules)
+    for name, group in HELD_BY.items():
+        yield RoleBinding(
+            _metadata(name), subjects=(Subject("Group", group),), role_ref=RoleRef(name)
+        )
+
+
+def _wanted(hub: Hub, obj: Role | RoleBinding) -> Create | Update | None:
+    """The request that makes the object so, if it is not so yet."""
+    entry = hub.get(kind_of(obj), obj.namespace, obj.name)
+    if entry is None:
+        return Create(obj, MANAGER)
+    there: Object | None = readable(type(obj), entry.data)
+    if there is None:
+        # The commit says what is wrong with it.
+        return Update(obj, manager=MANAGER)
+    metadata = msgspec.structs.replace(
+        there.metadata, labels={**there.metadata.labels, **obj.metadata.labels}
+    )
+    after = msgspec.structs.replace(obj, metadata=metadata)
+    return Update(after, manager=MANAGER) if after != there else None
+
+
+async def show_built_in(hub: Hub, ask: Ask) -> str:
+    """Bring the picture up to date. Returns a sentence if that did not work, which is no harm."""
+    requests = [request for obj in built_in() if (request := _wanted(hub, obj)) is not None]
+    # All at once, so that a first start waits for one commit and not for one each.
+    verdicts = await asyncio.gather(*map(ask, requests), return_exceptions=True)
+    for verdict in verdicts:
+        if isinstance(verdict, BaseException) and not isinstance(verdict, HoldfastError):
+            raise verdict
+        is_refused = isinstance(verdict, Refusal) and verdict.reason is not Reason.EXISTS
+        if is_refused or isinstance(verdict, HoldfastError):
+            return f"The built-in roles are not shown as they are: {verdict.message}"
+    return ""

@@ -1,0 +1,232 @@
+"""What the parts of one server are doing, for Prometheus: watches, the hub, connections, budgets.
+
+`plane` calls it once, when all parts are there. The gates have a file of their own
+(`api/turns_counted.py`), and so have the components that send pulses (`pulses.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+
+from aiohttp import web
+
+from holdfast.commit.flow.rates import Exhausted
+from holdfast.commit.server import Server
+from holdfast.host.api import status
+from holdfast.host.api.app import Api, Observer
+from holdfast.host.api.call import reply
+from holdfast.host.api.flow import flow_metrics
+from holdfast.host.process.metrics import CONTENT_TYPE, LATENCY_S, Labels, Metrics
+from holdfast.host.server import hearing_digests
+from holdfast.model.access.identity import MONITORS, Identity, acts_as
+from holdfast.model.errors import Forbidden, HoldfastError
+from holdfast.model.meta import API_GROUP
+from holdfast.model.refusal import Reason
+from holdfast.model.registry import KINDS
+from holdfast.model.transaction import Outcome, Refused, Transaction
+from holdfast.observe.watch_hub import Hub
+from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
+
+
+def count(metrics: Metrics, hub: Hub, machine: Server, api: Api) -> None:
+    """Add all of it to what the server counts."""
+    flow_metrics.count(api.turns, metrics)
+    _connections(metrics, api)
+    _watches(metrics, hub, api)
+    metrics.gauge(
+        "authority_epoch",
+        "Epoch under which this server decides for all; 0 when another one does.",
+        lambda: machine.term.epoch if machine.term is not None else 0,
+    )
+    metrics.gauges(
+        "budget_refusals_total",
+        "Requests refused because a budget of their tenant was used up, by budget.",
+        ("tenant", "budget"),
+        partial(_exhausted, machine.exhausted, api.turns.rates.exhausted),
+        kind="counter",
+    )
+
+
+def count_servers(metrics: Metrics, read: hearing_digests.Read) -> None:
+    """The other servers, by their leases."""
+    metrics.gauges(
+        "server_lease_expired_seconds",
+        "Servers that no longer count: for how long each has not renewed its lease.",
+        ("server",),
+        lambda: [((name,), ms / 1_000) for name, ms in hearing_digests.expired(read).items()],
+    )
+
+
+def _connections(metrics: Metrics, api: Api) -> None:
+    metrics.gauges(
+        "connections_cut_total",
+        "Connections cut because a head did not come, or an answer was not taken, in time.",
+        ("waited_for",),
+        lambda: [((reason,), count) for reason, count in api.cut.items()],
+        kind="counter",
+    )
+    metrics.gauge(
+        "streams_shown_out",
+        "Open streams ended because whoever opened them may not have them any more.",
+        lambda: api.guests.shown_out,
+    )
+
+
+def _watches(metrics: Metrics, hub: Hub, api: Api) -> None:
+    gauge = metrics.gauge
+    gauge("watchers", "Open watches.", lambda: hub.watchers)
+    gauge("watches_dropped", "Watches ended for slow readers.", lambda: hub.dropped)
+    gauge(
+        "watches_outlived",
+        "Watches that could not go on where they wanted to, so that their readers listed again.",
+        lambda: hub.outlived,
+    )
+    gauge("hub_revision", "Revision up to which the hub has read.", lambda: hub.revision)
+    gauge("hub_relists", "Times that the hub had to list everything anew.", lambda: hub.relists)
+    api.services.freshness.lags = metrics.histogram(
+        "watch_lag_seconds",
+        "How far the hub was behind the store, of all lists and watches that asked.",
+        LATENCY_S,
+    )
+
+
+def _exhausted(*books: Exhausted) -> Iterator[tuple[Labels, float]]:
+    for book in books:
+        for tenant, budgets in book.counts.items():
+            for budget, number in budgets.items():
+                yield (tenant, budget), number
+
+
+# /metrics: for whoever may get that path: administrators, operators, and the group of monitors.
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def handlers(
+    metrics: Metrics,
+    authenticate: Callable[[web.BaseRequest], Identity],
+    may_path: Callable[[Identity, str, str], bool],
+) -> dict[str, Handler]:
+    """The paths and what answers there."""
+
+    async def show(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            identity = authenticate(request)
+            if not acts_as(identity):
+                raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+            if not may_path(identity, "get", "/metrics"):
+                raise Forbidden(
+                    f"{identity.name} may not get /metrics; who is in the group {MONITORS} may",
+                    code=Reason.NOT_ALLOWED,
+                )
+        except HoldfastError as error:
+            return reply(*status.of(error))
+        return web.Response(body=metrics.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    return {"/metrics": show}
+
+
+# What is counted where it happens: requests at the HTTP server, transactions at the store.
+
+_GROUP = f"/apis/{API_GROUP}/v1/"
+_PLURALS = frozenset(kind.plural for kind in KINDS)
+_PODS = "/api/v1/namespaces/"
+_OWN = ("requests", "bindings", "heartbeats", "terms")
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+OTHER = "other"
+# These last as long as somebody reads, types or listens: how long says nothing about the server.
+_LASTING = ("log", "exec", "summons", "visits")
+WATCH, CONNECT = "watch", "connect"
+
+
+def verb_and_resource(method: str, path: str, query: str) -> tuple[str, str]:
+    """The labels of a request, of which there are few whatever clients send."""
+    if path.startswith(_PODS) and path.rpartition("/")[2] in _LASTING:
+        return CONNECT, f"pods/{path.rpartition('/')[2]}"
+    if not path.startswith(_GROUP):
+        return ("get" if method == "GET" else OTHER), OTHER
+    parts = path[len(_GROUP) :].split("/")
+    if parts[0] == "namespaces" and len(parts) > 2:
+        parts = parts[2:]
+    resource = parts[0] if parts[0] in _PLURALS or parts[0] in _OWN else OTHER
+    if len(parts) > 2 and parts[2] in ("status", "scale", "binding", "renewals"):
+        resource = f"{resource}/{parts[2]}"
+    if len(parts) > 2 and parts[2] in _LASTING:
+        return CONNECT, f"{resource}/{parts[2]}"
+    if method != "GET":
+        return _VERBS.get(method, OTHER), resource
+    if len(parts) > 1 and parts[1]:
+        return "get", resource
+    is_watch = "watch=true" in query or "watch=1" in query
+    return (WATCH if is_watch else "list"), resource
+
+
+def counted(metrics: Metrics) -> Observer:
+    """Tells the metrics of every request; for the HTTP server."""
+
+    def observe(request: web.BaseRequest, code: int, seconds: float) -> None:
+        path, _, query = request.raw_path.partition("?")
+        verb, resource = verb_and_resource(request.method, path, query)
+        metrics.requests.add(verb, resource, str(code))
+        if verb not in (WATCH, CONNECT):
+            metrics.latency.observe(seconds, verb, resource)
+
+    return observe
+
+
+class MeteredStore:
+    """A store, counted. Given to the machines; what is not counted is passed on as it is."""
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store, self._metrics = store, metrics
+
+    async def txn(
+        self, transaction: Transaction, *, token: str | None = None, timeout_s: float = 5.0
+    ) -> Outcome:
+        began = time.perf_counter()
+        try:
+            outcome = await self._store.txn(transaction, token=token, timeout_s=timeout_s)
+        except HoldfastError as error:
+            self._metrics.txns.add(error.code)
+            raise
+        self._count(transaction, outcome, time.perf_counter() - began)
+        return outcome
+
+    def _count(self, transaction: Transaction, outcome: Outcome, seconds: float) -> None:
+        metrics = self._metrics
+        if isinstance(outcome, Refused):
+            # A transaction without writes is a read; it is meant to be refused.
+            metrics.txns.add("refused" if transaction.writes else "read")
+            if transaction.writes:
+                metrics.conflicts.add()
+            return
+        metrics.txns.add("committed")
+        metrics.txn_latency.observe(seconds)
+        metrics.group.observe(len(transaction.writes))
+
+    async def range(
+        self, start: str, end: str, *, limit: int = RANGE_LIMIT_MAX, at: int | None = None
+    ) -> Page:
+        return await self._store.range(start, end, limit=limit, at=at)
+
+    def new_token(self) -> str:
+        return self._store.new_token()
+
+    async def fate(self, token: str) -> Fate:
+        return await self._store.fate(token)
+
+    async def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
+        async for batch in self._store.watch(prefix, after=after):
+            self._metrics.changes.add(by=len(batch.changes))
+            yield batch
+
+    async def compact(self, revision: int) -> None:
+        await self._store.compact(revision)
+
+    async def revision(self) -> int:
+        return await self._store.revision()
+
+    async def close(self) -> None:
+        await self._store.close()

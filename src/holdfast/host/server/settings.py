@@ -1,0 +1,257 @@
+"""What one server process is started with, and what its parts mean."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.host.pki.certificates import LEAF_LIFE
+from holdfast.host.server import fence_options
+from holdfast.host.server.patience_options import Patience
+from holdfast.host.server.work_options import WorkRules
+from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.fence import FenceTiming
+
+MEMORY = "memory:"
+ETCD = "etcd://"
+SQLITE = "sqlite:"
+# What etcd takes unless it is told otherwise (--quota-backend-bytes).
+ETCD_QUOTA_BYTES = 2 << 30
+# As `store.etcd.config` has it, which is there only where etcd's client is installed.
+ETCD_PREFIX = "/holdfast/"
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+NAME_MAX = 63
+# What gives way when the audit cannot be written for long.
+REFUSE, FORGET = "refuse", "forget"
+WHEN_BEHIND = (REFUSE, FORGET)
+# Whether refused changes are logged.
+QUIET, LOG = "quiet", "log"
+REFUSALS = (QUIET, LOG)
+# A journal is kept in files of 64 MiB, of which the last always stays.
+AUDIT_LIFE_MIN, AUDIT_LIFE_MAX = timedelta(days=1), timedelta(days=3_650)
+AUDIT_BYTES_MIN = 128 << 20
+# Below this a certificate ends while it is on its way; nobody outlives the authority.
+LIFE_MIN, LIFE_MAX = timedelta(seconds=3), timedelta(days=3_650)
+TOKEN_LIFE_MAX = timedelta(milliseconds=TOKEN_LIFE_MAX_MS)
+# A server has the authority at hand and renews its own certificates while it runs, so that a stolen
+# one is soon worth nothing.
+SERVER_LIFE = timedelta(days=7)
+# Servers know each other by names below this one, which nobody resolves: a server proves by one in
+# its certificate that it is the one that was meant, whatever its address.
+PEER_DOMAIN = "server.holdfast.internal"
+
+
+def peer_host(server: str) -> str:
+    """The name in a server's certificate by which other servers know it."""
+    return f"{server}.{PEER_DOMAIN}"
+
+
+def host_of(address: str) -> str:
+    """The host of an address such as https://10.0.0.1:6443; nothing if it is no such address."""
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme == "https" and parts.port != 0 and parts.username is None
+    except ValueError:
+        return ""
+    return parts.hostname or "" if good and parts.path in ("", "/") and not parts.query else ""
+
+
+class EtcdAccess(msgspec.Struct, frozen=True):
+    """How to prove who we are to etcd, beside its endpoints."""
+
+    prefix: str = ETCD_PREFIX
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    quota_bytes: int = ETCD_QUOTA_BYTES
+
+
+class Encryption(msgspec.Struct, frozen=True):
+    """How Secrets are encrypted at rest.
+
+    key_file: the keys; without any word, the embedded store has some in the directory of the
+        authority, made at the first start.
+    kms: a command that wraps data keys, instead of a file.
+    off: write plain records from now on, and bring those that are there to that form.
+    """
+
+    key_file: Path | None = None
+    kms: str = ""
+    off: bool = False
+
+
+class AuditKept(msgspec.Struct, frozen=True):
+    """For how long a server keeps its part of the audit, and where it sends it.
+
+    life, bytes: whichever bound is met first.
+    export: a directory, a syslog server or an https address; nothing is removed before it is there.
+    token_file: with what to prove who we are to an https address.
+    """
+
+    life: timedelta = timedelta(days=90)
+    bytes: int = 1 << 30
+    export: str = ""
+    token_file: Path | None = None
+
+    def check(self) -> None:
+        """Raises Invalid."""
+        if not AUDIT_LIFE_MIN <= self.life <= AUDIT_LIFE_MAX:
+            rule = f"must be from {AUDIT_LIFE_MIN.days}d to {AUDIT_LIFE_MAX.days}d"
+            given = FieldError("--audit-keep", str(self.life), rule)
+            raise Invalid(str(given), (given,))
+        if self.bytes < AUDIT_BYTES_MIN:
+            rule = f"must be at least {AUDIT_BYTES_MIN >> 20}"
+            given = FieldError("--audit-keep-mib", str(self.bytes >> 20), rule)
+            raise Invalid(str(given), (given,))
+
+
+class Listen(msgspec.Struct, frozen=True):
+    """An address to listen on; port 0 takes any that is free."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Listen:
+        """From `HOST:PORT`, with an IPv6 address in brackets."""
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+            raise Invalid(f"{text!r} is no address; it reads like 127.0.0.1:6443")
+        return cls(host, int(port))
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it is all addresses of this computer, and so none that a client could use."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+    def url(self, port: int) -> str:
+        """The address for clients on this computer."""
+        return self._url("127.0.0.1" if self.is_everywhere else self.host, port)
+
+    def url_for_others(self, port: int) -> str:
+        """The address for other computers, as far as we can tell."""
+        return self._url(socket.gethostname() if self.is_everywhere else self.host, port)
+
+    @staticmethod
+    def _url(host: str, port: int) -> str:
+        return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One server.
+
+    data: the directory of everything that it keeps.
+    store: `sqlite:PATH`, `memory:`, or `etcd://HOST:PORT,HOST:PORT`; empty means DATA/store.db.
+    name: what it is called among its peers; two servers of a plane never share one.
+    pki: where the authority and the certificates are; empty means DATA/pki.
+    advertise: the address under which others reach it, when that is not the one it listens on.
+    names: further names for its certificate.
+    fence: when work on a silent node counts as stopped; the same at all servers of a plane.
+    patience: how long clients may take for what they send and read.
+    certificate_life: of the certificates that it issues to nodes.
+    token_life_max: no bearer token counts for longer after its creation.
+    audit_behind: what gives way when the audit cannot be written for long: `refuse` changes, or
+        `forget` what was not written down.
+    refusals: whether changes that are refused to somebody (403) are logged: `quiet` or `log`.
+    encryption: how Secrets are encrypted at rest.
+    oidc: the file that names the OpenID Connect issuers whose tokens are accepted.
+    audit: how long the audit is kept, and where it is sent.
+    work: what is set aside for work that does not state it; the same at all servers of a plane.
+    """
+
+    data: Path
+    listen: Listen = Listen("127.0.0.1", 6443)
+    store: str = ""
+    name: str = ""
+    pki: Path | None = None
+    advertise: str = ""
+    names: tuple[str, ...] = ()
+    etcd: EtcdAccess = EtcdAccess()
+    fence: FenceTiming = FenceTiming()
+    patience: Patience = Patience()
+    certificate_life: timedelta = LEAF_LIFE
+    token_life_max: timedelta = TOKEN_LIFE_MAX
+    audit_behind: str = REFUSE
+    refusals: str = QUIET
+    encryption: Encryption = Encryption()
+    oidc: Path | None = None
+    audit: AuditKept = AuditKept()
+    work: WorkRules = WorkRules()
+
+    @property
+    def server_certificate_life(self) -> timedelta:
+        """Of its own certificates, which nobody has to hand over."""
+        return min(self.certificate_life, SERVER_LIFE)
+
+    @property
+    def certificate_life_max(self) -> timedelta:
+        """No certificate counts for longer after its issue; those of components live for a year."""
+        return max(self.certificate_life, LEAF_LIFE)
+
+    def check(self) -> None:
+        """Refuse what cannot work, in one sentence."""
+        if not _NAME.fullmatch(self.server_name) or len(self.server_name) > NAME_MAX:
+            raise Invalid(
+                f"{self.server_name!r} is no name for a server: lower-case letters, digits and -,"
+                f" at most {NAME_MAX} of them"
+            )
+        if self.store and not self.store.startswith((SQLITE, MEMORY, ETCD)):
+            raise Invalid(
+                f"--store {self.store!r} is none of sqlite:PATH, memory: and etcd://HOST:PORT,…"
+            )
+        fence_options.check(self.fence)
+        if not LIFE_MIN <= self.certificate_life <= LIFE_MAX:
+            rule = f"must be from {LIFE_MIN.seconds}s to {LIFE_MAX.days}d"
+            given = FieldError("--certificate-life", str(self.certificate_life), rule)
+            raise Invalid(str(given), (given,))
+        if not LIFE_MIN <= self.token_life_max <= TOKEN_LIFE_MAX:
+            rule = f"must be from {LIFE_MIN.seconds}s to {TOKEN_LIFE_MAX.days}d"
+            given = FieldError("--token-life-max", str(self.token_life_max), rule)
+            raise Invalid(str(given), (given,))
+        if self.audit_behind not in WHEN_BEHIND:
+            given = FieldError("--audit-behind", self.audit_behind[:40], "must be refuse or forget")
+            raise Invalid(str(given), (given,))
+        if self.refusals not in REFUSALS:
+            given = FieldError("--refusals", self.refusals[:40], "must be quiet or log")
+            raise Invalid(str(given), (given,))
+        self.audit.check()
+        if self.encryption.kms and self.encryption.key_file is not None:
+            raise Invalid("--encryption-kms: cannot be used together with --encryption-key-file")
+        if self.advertise and not host_of(self.advertise):
+            raise Invalid(
+                f"--advertise {self.advertise!r} is no address; it reads like https://HOST:PORT"
+            )
+
+    @property
+    def pki_directory(self) -> Path:
+        return self.pki if self.pki is not None else self.data / "pki"
+
+    @property
+    def server_name(self) -> str:
+        """The given name, or this computer's."""
+        return self.name or socket.gethostname().lower().partition(".")[0] or "server"
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """Every name under which a client may rightly know this server."""
+        hostname = socket.gethostname().lower()
+        advertised = host_of(self.advertise)
+        names = ["localhost", "127.0.0.1", "::1", hostname, advertised, *self.names]
+        names.append(peer_host(self.server_name))
+        if not self.listen.is_everywhere:
+            names.append(self.listen.host)
+        return tuple(dict.fromkeys(name for name in names if name))

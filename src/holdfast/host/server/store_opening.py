@@ -1,0 +1,120 @@
+"""Opens the store that a server runs on, or says in one sentence why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holdfast.commit.authority import DEFAULT_LIMITS, Limits
+from holdfast.commit.records import readable
+from holdfast.host.server.settings import ETCD, MEMORY, SQLITE, EtcdAccess, Settings
+from holdfast.model import keys
+from holdfast.model.errors import Forbidden, Invalid
+from holdfast.model.plane_format import too_new
+from holdfast.store.contract import Store
+from holdfast.store.memory import MemoryStore
+from holdfast.store.sqlite import SqliteStore
+
+# etcd keeps a transaction small, so a group of requests is cut to about what one holds.
+ETCD_REQUESTS_MAX = 64
+
+
+async def open_store(
+    settings: Settings, on_failure: Callable[[str], None], warn: Callable[[str], None]
+) -> Store:
+    """The store of these settings.
+
+    `on_failure` is told when an embedded store has stopped for good, `warn` what an operator should
+    know. Raises Unavailable, Forbidden or Invalid, each with a sentence for people.
+    """
+    where = settings.store
+    if where == MEMORY:
+        warn("The store is in memory only: everything is lost when this server ends.")
+        return MemoryStore()
+    if where.startswith(ETCD):
+        return await _open_etcd(where.removeprefix(ETCD), settings.etcd, warn)
+    path = Path(where.removeprefix(SQLITE)) if where else settings.data / "store.db"
+    return await SqliteStore.open(path, on_failure=on_failure)
+
+
+async def _open_etcd(endpoints: str, access: EtcdAccess, warn: Callable[[str], None]) -> Store:
+    try:
+        from holdfast.store.etcd import EtcdConfig, EtcdStore
+    except ImportError as error:
+        raise Invalid(
+            f"etcd needs more than is installed here ({error}): pip install 'holdfast[etcd]'"
+        ) from error
+    named = tuple(part.strip() for part in endpoints.split(",") if part.strip())
+    # TLS is asked for by certificates; the endpoints themselves need no scheme.
+    scheme = "https://" if access.ca_file or access.cert_file else ""
+    config = EtcdConfig(
+        endpoints=tuple(e if "://" in e else f"{scheme}{e}" for e in named),
+        prefix=access.prefix,
+        ca_file=access.ca_file,
+        cert_file=access.cert_file,
+        key_file=access.key_file,
+        user=access.user,
+        password=_password(access),
+        quota_bytes=access.quota_bytes,
+    )
+    config.check()
+    for warning in unprotected(config.endpoints):
+        warn(warning)
+    store = await EtcdStore.open(config)
+    for warning in store.warnings:
+        warn(warning)
+    return store
+
+
+def unprotected(endpoints: Sequence[str]) -> tuple[str, ...]:
+    """A warning if etcd is reached over a network without TLS."""
+    plain = [it for it in endpoints if not it.startswith("https://") and not _is_local(it)]
+    if not plain:
+        return ()
+    text = (
+        f"etcd at {', '.join(plain)} is reached without TLS: everyone on that network can read "
+        "every Secret and change every object. Use --etcd-ca-file, --etcd-cert-file and "
+        "--etcd-key-file"
+    )
+    return (text,)
+
+
+def _is_local(endpoint: str) -> bool:
+    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _password(access: EtcdAccess) -> str | None:
+    """From a file: on a command line everybody could read it."""
+    if access.password_file is None:
+        return None
+    try:
+        return Path(access.password_file).read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, ValueError) as error:
+        raise Invalid(f"the password of etcd cannot be read: {error}") from error
+
+
+def limits_for(store: Store) -> Limits:
+    """How large a group of requests this store takes at once."""
+    most = getattr(store, "max_ops", None)
+    if most is None:
+        return DEFAULT_LIMITS
+    # One write more than there are compares says who did what.
+    return Limits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most - 1))
+
+
+async def demand_format(store: Store) -> None:
+    """Raise Forbidden where this version is too old for what is in the store."""
+    key = keys.plane_format()
+    page = await store.range(key, key + "\0", limit=1)
+    for record in page.records:
+        found = readable(record)
+        # With one that cannot be read nothing is written either, but it can be mended here.
+        why = too_new(found.format) if found is not None else ""
+        if why:
+            raise Forbidden(why)

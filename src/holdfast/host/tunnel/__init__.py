@@ -1,0 +1,1 @@
+"""Tunnels from servers to agents, for logs and commands."""

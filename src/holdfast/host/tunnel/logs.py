@@ -1,0 +1,139 @@
+"""Serves the log of one replica to whoever asked a server for it.
+
+Called by `attending` with an open visit. Of the attempts that are kept the latest is read, or
+the one before it. A follower sees it to its end: when the work has ended and all of it was
+sent, so has the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+
+import aiohttp
+
+from holdfast.agent.runtime_protocol import Attempt
+from holdfast.host.runtime import safe_paths
+from holdfast.host.runtime.logs.reading import LogReader
+from holdfast.host.runtime.records import EXIT
+from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.tunnel.protocol import (
+    BROKEN,
+    NOT_BEGUN,
+    Closed,
+    Opened,
+    ReadLog,
+    Refused,
+    encoded,
+)
+
+# How soon a follower sees a line, and how often an idle one looks. One look is two stats of files.
+LOOK_S = 0.1
+IDLE_LOOK_S = 0.5
+IDLE_AFTER_LOOKS = 50
+# An agent that has just started does not know all its work yet: what it does not hold may run.
+UNKNOWN_S = 10.0
+
+
+async def read(runtime: Runtime, wanted: ReadLog, visit: aiohttp.ClientWebSocketResponse) -> None:
+    """Send what is wanted. Raises what the visit raises when the other side is gone."""
+    attempt, why = await asyncio.to_thread(_chosen, runtime, wanted)
+    if attempt is None:
+        await visit.send_str(encoded(Refused(NOT_BEGUN, why)).decode())
+        return
+    try:
+        reader = await asyncio.to_thread(_opened, runtime, attempt, wanted)
+    except OSError as error:
+        message = f"the log cannot be read: {error.strerror or error}"
+        await visit.send_str(encoded(Refused(BROKEN, message)).decode())
+        return
+    try:
+        await visit.send_str(encoded(Opened()).decode())
+        await _send(runtime, attempt, reader, visit, follows=wanted.wish.follow)
+        await visit.send_str(encoded(Closed(0)).decode())
+    finally:
+        await asyncio.to_thread(reader.close)
+
+
+def _chosen(runtime: Runtime, wanted: ReadLog) -> tuple[Attempt | None, str]:
+    """The attempt to read; None, and why there is none."""
+    numbers = runtime.place.attempts.numbers(wanted.uid) or runtime.ended_logs.numbers(wanted.uid)
+    index = int(wanted.wish.previous)
+    if len(numbers) > index:
+        return Attempt(wanted.uid, numbers[index]), ""
+    if numbers:
+        return None, "it was not started a second time: there is no previous log"
+    return None, "its work has not begun on its node, or what it left was cleared away"
+
+
+def _opened(runtime: Runtime, attempt: Attempt, wanted: ReadLog) -> LogReader:
+    try:
+        with runtime.place.attempts.of(attempt) as folder:
+            return LogReader(folder, wanted.wish)
+    except FileNotFoundError:
+        with runtime.ended_logs.of(attempt) as folder:
+            return LogReader(folder, wanted.wish)
+
+
+async def _send(
+    runtime: Runtime,
+    attempt: Attempt,
+    reader: LogReader,
+    visit: aiohttp.ClientWebSocketResponse,
+    *,
+    follows: bool,
+) -> None:
+    listening = asyncio.create_task(_until_gone(visit))
+    ending = _Ending(runtime, attempt)
+    try:
+        idle = 0
+        while not listening.done() and not reader.is_full:
+            # Before the batch: what was said until then is in it, and nothing comes after it.
+            is_over = not follows or await ending.has_come()
+            text = await asyncio.to_thread(reader.batch)
+            if text:
+                await visit.send_bytes(text)
+                idle = 0
+            elif is_over:
+                return
+            else:
+                idle += 1
+                pause_s = LOOK_S if idle < IDLE_AFTER_LOOKS else IDLE_LOOK_S
+                await asyncio.wait((listening,), timeout=pause_s)
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+
+
+async def _until_gone(visit: aiohttp.ClientWebSocketResponse) -> None:
+    """Nobody says anything to a log, so whatever comes is the end."""
+    await visit.receive()
+
+
+class _Ending:
+    """Whether the work of an attempt is over."""
+
+    def __init__(self, runtime: Runtime, attempt: Attempt) -> None:
+        self._runtime, self._attempt = runtime, attempt
+        self._unknown_since_s: float | None = None
+
+    async def has_come(self) -> bool:
+        if self._runtime.held(self._attempt) is not None:
+            self._unknown_since_s = None
+            return False
+        if await asyncio.to_thread(self._is_recorded):
+            return True
+        now_s = asyncio.get_running_loop().time()
+        if self._unknown_since_s is None:
+            self._unknown_since_s = now_s
+        return now_s - self._unknown_since_s > UNKNOWN_S
+
+    def _is_recorded(self) -> bool:
+        try:
+            with self._runtime.place.attempts.of(self._attempt) as folder:
+                return safe_paths.read(EXIT, folder, os.sysconf("SC_PAGE_SIZE")) is not None
+        except FileNotFoundError:
+            # Its directory is gone, and whatever runs keeps its own.
+            return True

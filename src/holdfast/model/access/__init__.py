@@ -1,0 +1,1 @@
+"""Identities, rights, roles, admission rules, and how long credentials live."""

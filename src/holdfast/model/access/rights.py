@@ -1,0 +1,317 @@
+"""Whether what somebody was given allows what he means to do, as in Kubernetes: nothing is denied
+by a rule, everything is denied without one.
+
+`commit/access/authorize` asks this of the records that its transaction compares, the HTTP server
+and the access reviews (`host/server/rights`) of what they were told last; both ask these functions.
+The built-in roles are data of their own (`roles`). A rule never says who owns a field or a
+transition: that is `commit/objects/field_writers` and the lifecycle table, behind this door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from holdfast.model.access.identity import SYSTEM_PREFIX, Identity
+from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
+from holdfast.model.meta import API_GROUP, Part
+from holdfast.model.registry import SYSTEM_NAMESPACE
+
+ALL = "*"
+# Where a grant holds, if not in one namespace: in the whole cluster, or wherever tenants are.
+EVERYWHERE = ""
+EVERY_TENANT = "*"
+# Everybody who is somebody is in this group.
+AUTHENTICATED = "system:authenticated"
+# The label of the objects that show what is built in.
+BUILT_IN_LABEL = "holdfast.dev/built-in"
+# Letting others have what one has not oneself, and speaking for them.
+ESCALATE, BIND, IMPERSONATE = "escalate", "bind", "impersonate"
+
+
+class Deed(msgspec.Struct, frozen=True, gc=False):
+    """What somebody means to do. Without a name it is about all of them, or about a new one."""
+
+    verb: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    group: str = API_GROUP
+
+    @property
+    def what(self) -> str:
+        """The resource as rules name it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A rule, where it holds, and the role that it is of."""
+
+    rule: Rule
+    where: str = EVERYWHERE
+    role: str = ""
+
+
+class AccessLedger(Part, frozen=True):
+    """The roles and bindings of one namespace, so that a decision reads them as one record.
+
+    `roles` has the rules by role, `given` by subject what each binding gives it: the role, as
+    NAMESPACE/NAME. Built-in roles and bindings are not in it: they are the same everywhere.
+    """
+
+    roles: dict[str, tuple[Rule, ...]] = {}
+    given: dict[str, dict[str, str]] = {}
+
+
+NOTHING = AccessLedger()
+
+
+# Whether a grant allows a deed ------------------------------------------------------------------
+
+
+def permitting(grants: Iterable[Grant], deed: Deed) -> Grant | None:
+    """The first grant that allows this, or None."""
+    what, namespace = deed.what, deed.namespace
+    for grant in grants:
+        if grant.where and not is_in_reach(grant.where, namespace):
+            continue
+        if _permits(grant.rule, deed, what):
+            return grant
+    return None
+
+
+def is_in_reach(where: str, namespace: str) -> bool:
+    """Whether what holds `where` holds in a namespace; none is the whole cluster."""
+    if where in (EVERYWHERE, namespace):
+        return True
+    return where == EVERY_TENANT and namespace not in ("", SYSTEM_NAMESPACE)
+
+
+def _permits(rule: Rule, deed: Deed, what: str) -> bool:
+    if deed.verb not in rule.verbs and ALL not in rule.verbs:
+        return False
+    if what not in rule.resources and not _by_wildcard(rule.resources, deed):
+        return False
+    groups = rule.api_groups or (API_GROUP,)
+    if deed.group not in groups and ALL not in groups:
+        return False
+    # Who may touch only what has a certain name may touch nothing that has none yet.
+    return not rule.resource_names or deed.name in rule.resource_names
+
+
+def _by_wildcard(resources: tuple[str, ...], deed: Deed) -> bool:
+    """`*` is everything, `*/scale` that part of everything, `workloads/*` every part of one."""
+    if ALL in resources:
+        return True
+    if not deed.subresource:
+        return False
+    return f"{ALL}/{deed.subresource}" in resources or f"{deed.resource}/{ALL}" in resources
+
+
+def permitting_path(grants: Iterable[Grant], verb: str, path: str) -> Grant | None:
+    """The first grant that allows this verb on a path that is no resource, or None."""
+    for grant in grants:
+        rule = grant.rule
+        if grant.where or (verb not in rule.verbs and ALL not in rule.verbs):
+            continue
+        if any(_leads_to(pattern, path) for pattern in rule.non_resource_urls):
+            return grant
+    return None
+
+
+def _leads_to(pattern: str, path: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith(ALL) else path == pattern
+
+
+# Whether somebody has all that he would give ------------------------------------------------------
+
+
+def uncovered(grants: Iterable[Grant], rules: Iterable[Rule], where: str) -> str:
+    """The first thing that these rules would allow `where`, and the grants do not; or nothing."""
+    held = [grant.rule for grant in grants if is_in_reach(grant.where, where)]
+    for rule in rules:
+        for part in _parts(rule):
+            if not any(_covers(mine, part) for mine in held):
+                return _sentence(part)
+    return ""
+
+
+def _parts(rule: Rule) -> Iterator[Rule]:
+    """The rule in pieces of one verb, one resource and one name each."""
+    names: tuple[str, ...] = rule.resource_names or ("",)
+    for verb in rule.verbs:
+        for path in rule.non_resource_urls:
+            yield Rule(verbs=(verb,), non_resource_urls=(path,))
+        for group in rule.api_groups or (API_GROUP,):
+            for resource in rule.resources:
+                for name in names:
+                    only = (name,) if name else ()
+                    yield Rule((resource,), (verb,), (group,), only)
+
+
+def _covers(mine: Rule, part: Rule) -> bool:
+    """Whether one rule allows all that a piece of another does."""
+    if not _has(mine.verbs, part.verbs[0]):
+        return False
+    if part.non_resource_urls:
+        return any(_covers_path(path, part.non_resource_urls[0]) for path in mine.non_resource_urls)
+    if not _has(mine.api_groups or (API_GROUP,), part.api_groups[0]):
+        return False
+    if mine.resource_names and not set(part.resource_names) & set(mine.resource_names):
+        return False
+    wanted = part.resources[0]
+    resource, _, subresource = wanted.partition("/")
+    return _has(mine.resources, wanted) or (
+        bool(subresource)
+        and (f"{ALL}/{subresource}" in mine.resources or f"{resource}/{ALL}" in mine.resources)
+    )
+
+
+def _has(mine: tuple[str, ...], wanted: str) -> bool:
+    return wanted in mine or ALL in mine
+
+
+def _covers_path(mine: str, wanted: str) -> bool:
+    return _leads_to(mine, wanted.removesuffix(ALL)) if mine.endswith(ALL) else mine == wanted
+
+
+def _sentence(part: Rule) -> str:
+    if part.non_resource_urls:
+        return f"{part.verbs[0]} {part.non_resource_urls[0]}"
+    named = f" named {part.resource_names[0]}" if part.resource_names else ""
+    group = part.api_groups[0]
+    of = "" if group == API_GROUP else f" of group {group}"
+    return f"{part.verbs[0]} {part.resources[0]}{of}{named}"
+
+
+# What a namespace's roles and bindings give to whom -----------------------------------------------
+
+
+@lru_cache(maxsize=8192)
+def subjects_of(identity: Identity) -> tuple[str, ...]:
+    """As whom bindings may mean this identity.
+
+    Components have what is built in, whatever a binding says: nobody can make a controller own more
+    than it does.
+    """
+    if identity.name.startswith(SYSTEM_PREFIX) or not identity.name.strip():
+        return ()
+    groups = (f"Group:{group}" for group in (*identity.groups, AUTHENTICATED))
+    return (f"User:{identity.name}", *groups)
+
+
+def service_account(namespace: str, name: str) -> str:
+    """The user that a tenant's own token speaks for, when a binding calls it a service account."""
+    return f"tenant:{namespace}:{name}"
+
+
+def workload_account(namespace: str, workload: str) -> str:
+    """The user that the replicas of a workload are, when they ask by their service token.
+
+    A binding means it as the ServiceAccount `workload:NAME` of the namespace.
+    """
+    return service_account(namespace, f"workload:{workload}")
+
+
+def workloads_group(namespace: str) -> str:
+    """The group of all workloads of a tenant that ask by service tokens."""
+    return service_account(namespace, "workloads")
+
+
+def subject_key(subject: Subject, namespace: str) -> str:
+    """How a ledger knows a subject of a binding in this namespace."""
+    if subject.kind == "ServiceAccount":
+        return f"User:{service_account(subject.namespace or namespace, subject.name)}"
+    return f"{subject.kind}:{subject.name}"
+
+
+def reference(of: RoleRef, namespace: str) -> str:
+    """A role as a ledger names it, for a binding in this namespace."""
+    return f"{of.namespace or namespace}/{of.name}"
+
+
+def with_role(ledger: AccessLedger, name: str, rules: tuple[Rule, ...] | None) -> AccessLedger:
+    """The ledger after a role was written, or went with None."""
+    rest = {it: kept for it, kept in ledger.roles.items() if it != name}
+    roles = rest if rules is None else {**rest, name: rules}
+    return AccessLedger(roles=dict(sorted(roles.items())), given=ledger.given)
+
+
+def with_binding(
+    ledger: AccessLedger, namespace: str, name: str, binding: RoleBinding | None
+) -> AccessLedger:
+    """The ledger after a binding was written, or went with None."""
+    given = {
+        subject: {it: role for it, role in roles.items() if it != name}
+        for subject, roles in ledger.given.items()
+    }
+    if binding is not None:
+        role = reference(binding.role_ref, namespace)
+        for subject in binding.subjects:
+            key = subject_key(subject, namespace)
+            given[key] = {**given.get(key, {}), name: role}
+    found = {key: dict(sorted(roles.items())) for key, roles in sorted(given.items()) if roles}
+    return AccessLedger(roles=ledger.roles, given=found)
+
+
+def ledger_of(
+    namespace: str, roles: Iterable[Role], bindings: Iterable[RoleBinding]
+) -> AccessLedger:
+    """The ledger of a namespace, from its objects, without those that show what is built in."""
+    rules = {role.name: role.rules for role in roles if says_something(role)}
+    given: dict[str, dict[str, str]] = {}
+    for binding in bindings:
+        if says_something(binding):
+            role = reference(binding.role_ref, namespace)
+            for subject in binding.subjects:
+                given.setdefault(subject_key(subject, namespace), {})[binding.name] = role
+    return AccessLedger(
+        roles=dict(sorted(rules.items())),
+        given={key: dict(sorted(roles.items())) for key, roles in sorted(given.items())},
+    )
+
+
+def says_something(obj: Role | RoleBinding) -> bool:
+    """Whether a role or a binding adds to what is built in, and does not only show it."""
+    return BUILT_IN_LABEL not in obj.metadata.labels
+
+
+def granted(
+    identity: Identity,
+    namespace: str,
+    own: AccessLedger,
+    system: AccessLedger,
+    built_in: Mapping[str, tuple[Rule, ...]],
+) -> Iterator[Grant]:
+    """What the bindings of a namespace give an identity there; those of the system's, everywhere.
+
+    `own` is that namespace's ledger, `system` that of the system namespace.
+    """
+    where, given = EVERYWHERE if namespace == SYSTEM_NAMESPACE else namespace, own.given
+    if not given:
+        return
+    for subject in subjects_of(identity):
+        # Most groups of most people are named by no binding here.
+        roles = given.get(subject)
+        if roles is None:
+            continue
+        for role in roles.values():
+            for rule in rules_of(role, own, system, built_in):
+                yield Grant(rule, where, role)
+
+
+def rules_of(
+    role: str,
+    own: AccessLedger,
+    system: AccessLedger,
+    built_in: Mapping[str, tuple[Rule, ...]],
+) -> tuple[Rule, ...]:
+    """The rules of a role that a ledger names; none of a role that is not there."""
+    namespace, _, name = role.partition("/")
+    if namespace != SYSTEM_NAMESPACE:
+        return own.roles.get(name, ())
+    found = system.roles.get(name)
+    return found if found is not None else built_in.get(name, ())

@@ -1,0 +1,1 @@
+"""Audit records and the chain that they form."""

@@ -1,0 +1,1 @@
+"""The wire format: decoding, checks, schema, unknown fields."""

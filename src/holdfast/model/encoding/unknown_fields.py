@@ -1,0 +1,205 @@
+"""Fields that this version does not know, kept when it rewrites a record.
+
+A newer version may have written fields that the structs of this one do not have. Decoding leaves
+them out, so what is encoded afterwards lacks them; here they are put back from the bytes that were
+there before. Only the commit rewrites records, and it has both forms at hand (`commit/draft`).
+
+A field belongs to the struct that it stands in. It goes when that struct goes: an element that is
+taken out of a list, an optional part that is taken away, an object that is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.model.encoding.list_maps import KEYS_OF_ELEMENTS
+from holdfast.model.meta import INT_MAX
+
+# How an element of a list is known again after a change, where no key is declared for its type.
+_NAMES = ("id", "uid", "name", "replica", "manager", "number")
+
+
+class _Struct(msgspec.Struct, frozen=True):
+    """The fields that are known, by wire name; what is inside those that hold structs.
+
+    `kept` are those that are left out when they are at their default, and are there all the same.
+    """
+
+    known: frozenset[str]
+    inside: dict[str, Any]
+    kept: frozenset[str]
+    names: tuple[str, ...]
+
+
+class _List(msgspec.Struct, frozen=True):
+    element: _Struct
+
+
+class _Map(msgspec.Struct, frozen=True):
+    value: Any
+
+
+def with_unknown(cls: type[msgspec.Struct], old: bytes, new: bytes) -> bytes:
+    """The new form of a record with all of the old one that `cls` does not know."""
+    before, after = msgspec.json.decode(old), msgspec.json.decode(new)
+    if not isinstance(before, dict) or _uid(before) != _uid(after):
+        # Another object has taken its name.
+        return new
+    shape = _shape(inspect.type_info(cls))
+    return msgspec.json.encode(after) if _graft(shape, before, after) else new
+
+
+def has_unknown(obj: msgspec.Struct, data: bytes) -> bool:
+    """Whether the bytes that an object was decoded from say more than its type knows."""
+    known = msgspec.json.encode(obj)
+    return data != known and with_unknown(type(obj), data, known) != known
+
+
+def _uid(tree: dict[str, Any]) -> Any:
+    metadata = tree.get("metadata")
+    return metadata.get("uid") if isinstance(metadata, dict) else None
+
+
+@cache
+def _of_struct(cls: type[msgspec.Struct]) -> _Struct:
+    """Structs are never recursive, so this ends."""
+    info = inspect.type_info(cls)
+    if not isinstance(info, inspect.StructType):
+        return _Struct(frozenset(), {}, frozenset(), ())
+    inside = {it.encode_name: shape for it in info.fields if (shape := _shape(it.type)) is not None}
+    known = {it.encode_name for it in info.fields}
+    if info.tag_field is not None:
+        known.add(info.tag_field)
+    kept = {it.encode_name for it in info.fields if isinstance(it.type, inspect.StructType)}
+    declared = KEYS_OF_ELEMENTS.get(cls, ())
+    return _Struct(
+        frozenset(known),
+        inside,
+        frozenset(kept),
+        declared or tuple(name for name in _NAMES if name in known)[:1],
+    )
+
+
+def _shape(info: inspect.Type) -> Any:
+    """What is inside a type; None for what holds no struct."""
+    match info:
+        case inspect.StructType():
+            return _of_struct(info.cls)
+        case inspect.VarTupleType():
+            element = _shape(info.item_type)
+            return _List(element) if isinstance(element, _Struct) else None
+        case inspect.DictType():
+            value = _shape(info.value_type)
+            return _Map(value) if value is not None else None
+        case inspect.UnionType():
+            return next((it for it in map(_shape, info.types) if it is not None), None)
+    return None
+
+
+def _graft(shape: Any, old: Any, new: Any) -> bool:
+    """Put into `new` what only `old` has and the types do not know. Whether there was any."""
+    match shape:
+        case _Struct() if isinstance(old, dict) and isinstance(new, dict):
+            return _graft_struct(shape, old, new)
+        case _List() if isinstance(old, list) and isinstance(new, list):
+            return _graft_list(shape.element, old, new)
+        case _Map() if isinstance(old, dict) and isinstance(new, dict):
+            found = False
+            for key, value in new.items():
+                found |= key in old and _graft(shape.value, old[key], value)
+            return found
+    return False
+
+
+def _graft_struct(shape: _Struct, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    found = False
+    for key, value in old.items():
+        if key not in shape.known:
+            found = True
+            new.setdefault(key, value)
+        elif key in shape.inside:
+            if key in new:
+                found |= _graft(shape.inside[key], value, new[key])
+            elif key in shape.kept:
+                # It is at its default, which says nothing of what others have put there.
+                rest: dict[str, Any] = {}
+                if _graft(shape.inside[key], value, rest):
+                    found = True
+                    new[key] = rest
+    return found
+
+
+def _graft_list(shape: _Struct, old: list[Any], new: list[Any]) -> bool:
+    """Each element gets what its earlier form had: the one that says the same, or has its key."""
+    left = [(it, _stripped(shape, it)) for it in old]
+    if all(it == known for it, known in left):
+        return False
+    found = False
+    for after in new:
+        at = next((i for i, (_, known) in enumerate(left) if known == after), None)
+        if at is None:
+            key = _key(shape, after)
+            at = next((i for i, (it, _) in enumerate(left) if key and _key(shape, it) == key), None)
+        if at is not None:
+            before, _ = left.pop(at)
+            found |= _graft(shape, before, after)
+    return found
+
+
+def _key(shape: _Struct, element: Any) -> tuple[Any, ...]:
+    """What an element is known by; nothing where that is left out altogether, as others may do."""
+    if not isinstance(element, dict) or element.keys().isdisjoint(shape.names):
+        return ()
+    return tuple(element.get(name) for name in shape.names)
+
+
+def _stripped(shape: Any, tree: Any) -> Any:
+    """The tree without what the types do not know."""
+    match shape:
+        case _Struct() if isinstance(tree, dict):
+            return {
+                key: _stripped(shape.inside.get(key), value)
+                for key, value in tree.items()
+                if key in shape.known
+            }
+        case _List() if isinstance(tree, list):
+            return [_stripped(shape.element, it) for it in tree]
+        case _Map() if isinstance(tree, dict):
+            return {key: _stripped(shape.value, value) for key, value in tree.items()}
+    return tree
+
+
+# Walking the types that structs are made of, for what can be known before any document arrives.
+
+
+def inner_types(info: inspect.Type) -> Iterator[inspect.Type]:
+    """The types directly inside a type."""
+    match info:
+        case inspect.StructType():
+            yield from (field.type for field in info.fields)
+        case inspect.VarTupleType():
+            yield info.item_type
+        case inspect.DictType():
+            yield info.value_type
+        case inspect.UnionType():
+            yield from info.types
+
+
+def integers_bounded(cls: type[msgspec.Struct]) -> bool:
+    """Whether the types alone keep every integer of a struct within ±2^53.
+
+    What takes any JSON is not counted; who accepts such a value must look into it.
+    """
+    return _bounded(inspect.type_info(cls))
+
+
+def _bounded(info: inspect.Type) -> bool:
+    if isinstance(info, inspect.IntType):
+        low, high = info.ge, info.le
+        return low is not None and high is not None and low >= -INT_MAX and high <= INT_MAX
+    return all(map(_bounded, inner_types(info)))

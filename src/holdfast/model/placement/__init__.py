@@ -1,0 +1,1 @@
+"""What fits where: amounts, labels, spread, disruption, vacancies."""

@@ -1,0 +1,433 @@
+"""What fits a node: the one answer for proposal, commit, explain, what-if and the checkers.
+
+A demand is computed once from a template. `claim` either finds devices and says what will be
+taken, or refuses with the reason; `taken` and `returned` are the only functions that change a
+node's sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+import msgspec
+
+from holdfast.model.errors import RecordsDisagree, agree
+from holdfast.model.kinds.replica import DeviceShare
+from holdfast.model.kinds.template import DeviceRequest, Port, Resources, Template
+from holdfast.model.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
+from holdfast.model.placement.matching import Wish, match
+from holdfast.model.quantity import MILLI, Resource, demand, render
+from holdfast.model.refusal import Reason, Refusal
+
+Change = Callable[[Amounts, Amounts], Amounts]
+
+
+class DeviceDemand(msgspec.Struct, frozen=True):
+    """Devices of one class: `count` whole ones, or `milli` of a single one."""
+
+    device_class: str
+    count: int
+    milli: int
+    models: tuple[str, ...] = ()
+    memory: int = 0
+    same_numa: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.count * self.milli
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a replica takes of a node and of its tenant's quota, in internal units."""
+
+    amounts: Amounts
+    devices: tuple[DeviceDemand, ...] = ()
+    ports: tuple[str, ...] = ()
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """What exactly is taken: sums, devices and ports.
+
+    A binding and a claim of a reservation carry it. `tenant` is whose it is, in the scheduler's
+    picture; the commit knows that from what carries it.
+    """
+
+    charge: Amounts
+    devices: tuple[DeviceShare, ...] = ()
+    ports: tuple[str, ...] = ()
+    tenant: str = ""
+
+
+def _device_demand(request: DeviceRequest) -> DeviceDemand:
+    whole = request.share is None
+    return DeviceDemand(
+        device_class=request.device_class,
+        count=request.count if whole else 1,
+        milli=MILLI if request.share is None else demand(request.device_class, request.share),
+        models=request.models,
+        memory=demand(Resource.MEMORY, request.memory),
+        same_numa=request.same_numa,
+    )
+
+
+def demand_of(template: Template) -> Demand:
+    """What one replica of this template takes.
+
+    Device classes count towards quota like any resource.
+    """
+    return _demand(template.resources, template.devices, template.ports)
+
+
+# Thousands of replicas have one template, and each of their binds asks.
+@lru_cache(maxsize=4096)
+def _demand(
+    wanted: Resources, requests: tuple[DeviceRequest, ...], listed: tuple[Port, ...]
+) -> Demand:
+    amounts = {Resource.REPLICAS.value: 1}
+    for resource, value in (
+        (Resource.CPU, wanted.cpu),
+        (Resource.MEMORY, wanted.memory),
+        (Resource.DISK, wanted.disk),
+    ):
+        units = demand(resource, value)
+        if units:
+            amounts[resource.value] = units
+    devices = tuple(_device_demand(request) for request in requests)
+    for device in devices:
+        amounts[device.device_class] = amounts.get(device.device_class, 0) + device.total
+    ports = tuple(f"{p.protocol.value}/{p.port}" for p in listed if p.port)
+    return Demand(amounts=amounts, devices=devices, ports=ports)
+
+
+def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | None:
+    """The first plain resource or port of which there is too little, or None.
+
+    Device choice comes after.
+    """
+    devices = {device.device_class for device in wanted.devices}
+    for resource, units in wanted.amounts.items():
+        free = ledger.free(resource, holder)
+        if resource in devices or not units or units <= free:
+            continue
+        lacking = render(resource, units), render(resource, max(0, free))
+        return Refusal(
+            Reason.NODE_FULL,
+            f"needs {lacking[0]} {resource}, {lacking[1]} is free",
+            {"resource": resource, "needed": lacking[0], "free": lacking[1]},
+        )
+    for port in wanted.ports:
+        if not ledger.offers(port):
+            return Refusal(
+                Reason.PORT_NOT_OFFERED,
+                f"port {port} belongs to another node of the same machine; port 0 takes any free",
+                {"port": port},
+            )
+        owner = ledger.ports.get(port) or ledger.promised_ports.get(port, holder)
+        if port in ledger.ports or owner != holder:
+            return Refusal(
+                Reason.PORT_TAKEN, f"port {port} is taken", {"port": port, "owner": owner}
+            )
+    return None
+
+
+def suits(slot: DeviceSlot, wanted: DeviceDemand) -> bool:
+    """Whether this device is of the right kind, whoever owns it now."""
+    return (
+        slot.device_class == wanted.device_class
+        and (not wanted.models or slot.model in wanted.models)
+        and slot.memory >= wanted.memory
+    )
+
+
+def _wishes(ledger: NodeLedger, wanted: Demand, room: Callable[[DeviceSlot], int]) -> list[Wish]:
+    """For each request the devices that suit it and have room, the best first.
+
+    Whole devices go by name; a share goes to the fullest device with room for it, so that others
+    stay whole.
+    """
+    named = sorted(ledger.devices.items())
+    by_room = sorted(named, key=lambda entry: room(entry[1]))
+    return [
+        Wish(
+            request.count,
+            tuple(
+                name
+                for name, slot in (by_room if request.milli < MILLI else named)
+                if suits(slot, request) and room(slot) >= request.milli
+            ),
+            request.same_numa,
+        )
+        for request in wanted.devices
+    ]
+
+
+def _numa(ledger: NodeLedger) -> dict[str, int]:
+    return {name: slot.numa for name, slot in ledger.devices.items()}
+
+
+def choose_devices(
+    ledger: NodeLedger, wanted: Demand, holder: str = ""
+) -> tuple[DeviceShare, ...] | Refusal:
+    """The default choice of devices, or why there is none. A scheduler may propose a better one."""
+    if not wanted.devices:
+        return ()
+    wishes = _wishes(ledger, wanted, lambda slot: slot.free(holder))
+    given = match(wishes, _numa(ledger))
+    if given is None:
+        return _no_device(ledger, wanted, wishes)
+    return tuple(
+        DeviceShare(device=name, device_class=request.device_class, milli=request.milli)
+        for request, names in zip(wanted.devices, given, strict=True)
+        for name in names
+    )
+
+
+def _first_unmet(ledger: NodeLedger, wishes: list[Wish]) -> int | None:
+    """The first request that cannot be met together with those before it."""
+    numa = _numa(ledger)
+    counts = range(1, len(wishes) + 1)
+    return next((n - 1 for n in counts if match(wishes[:n], numa) is None), None)
+
+
+def _no_device(ledger: NodeLedger, wanted: Demand, wishes: list[Wish]) -> Refusal:
+    """Say whether others are in the way, which may pass, or the node lacks what is asked for."""
+    empty = _wishes(ledger, wanted, lambda slot: 0 if slot.absent else MILLI)
+    unmet, lacking = _first_unmet(ledger, empty), True
+    if unmet is None:
+        unmet, lacking = _first_unmet(ledger, wishes) or 0, False
+    request, suitable = wanted.devices[unmet], len(empty[unmet].candidates)
+    what = (
+        f"{request.count} {request.device_class}"
+        if request.milli == MILLI
+        else f"{request.milli}m of a {request.device_class}"
+    )
+    if not lacking:
+        why = "others own them"
+    elif suitable < request.count:
+        why = f"the node has {suitable} that suit"
+    else:
+        why = f"the node's {suitable} that suit cannot serve all requests together"
+    return Refusal(
+        Reason.DEVICE_MISSING if lacking else Reason.DEVICE_TAKEN,
+        f"needs {what}, {why}",
+        {"deviceClass": request.device_class, "suitable": str(suitable)},
+    )
+
+
+def _judge_share(
+    ledger: NodeLedger, wanted: Demand, share: DeviceShare, holder: str
+) -> Refusal | None:
+    """Whether one proposed device is what some request asks for, and free."""
+    slot = ledger.devices.get(share.device)
+    if slot is None or not any(_answers(share, slot, request) for request in wanted.devices):
+        return Refusal(
+            Reason.DEVICE_MISSING,
+            f"device {share.device} does not suit the request",
+            {"device": share.device},
+        )
+    if slot.free(holder) < share.milli:
+        return Refusal(
+            Reason.DEVICE_TAKEN,
+            f"device {share.device} has {slot.free(holder)}m left, {share.milli}m are needed",
+            {"device": share.device, "owner": ",".join(sorted(slot.owners))},
+        )
+    return None
+
+
+def _answers(share: DeviceShare, slot: DeviceSlot, request: DeviceDemand) -> bool:
+    return (
+        share.device_class == request.device_class
+        and share.milli == request.milli
+        and suits(slot, request)
+    )
+
+
+def judge_devices(
+    ledger: NodeLedger, wanted: Demand, proposed: Iterable[DeviceShare], holder: str = ""
+) -> Refusal | None:
+    """Whether exactly these devices answer the demand and are free, in whatever order.
+
+    This is what the commit calls.
+    """
+    shares = list(proposed)
+    if len({s.device for s in shares}) != len(shares):
+        return Refusal(Reason.DEVICE_TAKEN, "the proposal names a device twice")
+    for share in shares:
+        refusal = _judge_share(ledger, wanted, share, holder)
+        if refusal is not None:
+            return refusal
+    needed = sum(request.count for request in wanted.devices)
+    if len(shares) != needed:
+        return Refusal(
+            Reason.DEVICE_MISSING, f"the proposal names {len(shares)} devices, {needed} are needed"
+        )
+    wishes = [
+        Wish(
+            request.count,
+            tuple(s.device for s in shares if _answers(s, ledger.devices[s.device], request)),
+            request.same_numa,
+        )
+        for request in wanted.devices
+    ]
+    if match(wishes, _numa(ledger)) is None:
+        return Refusal(
+            Reason.DEVICE_MISSING, "the proposed devices cannot serve all requests together"
+        )
+    return None
+
+
+def claim(
+    ledger: NodeLedger,
+    wanted: Demand,
+    proposed: tuple[DeviceShare, ...] | None = None,
+    holder: str = "",
+) -> Held | Refusal:
+    """Whether the demand fits, and what exactly would be taken.
+
+    Without a proposal, devices are chosen here. `holder` is the reservation whose promised share
+    may be used.
+    """
+    refusal = shortage(ledger, wanted, holder)
+    if refusal is not None:
+        return refusal
+    if proposed is None:
+        devices = choose_devices(ledger, wanted, holder)
+    else:
+        devices = judge_devices(ledger, wanted, proposed, holder) or proposed
+    if isinstance(devices, Refusal):
+        return devices
+    return Held(charge=wanted.amounts, devices=devices, ports=wanted.ports)
+
+
+def _misstated(held: Held) -> Refusal | None:
+    """Whether a charge that somebody else wrote down contradicts itself.
+
+    The quota is charged by the amounts and the node by the devices, so a charge that names less
+    than its devices would get them for nothing.
+    """
+    owned: Amounts = {}
+    for share in held.devices:
+        owned[share.device_class] = owned.get(share.device_class, 0) + share.milli
+    if len({share.device for share in held.devices}) != len(held.devices):
+        return Refusal(Reason.DEVICE_TAKEN, "the charge names a device twice")
+    if any(not 0 < share.milli <= MILLI for share in held.devices):
+        return Refusal(Reason.NOT_ALLOWED, f"a share of a device is 1 to {MILLI} thousandths")
+    wrong = [r for r, units in owned.items() if held.charge.get(r, 0) != units]
+    wrong += [r for r, units in held.charge.items() if units < 0]
+    if wrong:
+        return Refusal(
+            Reason.NOT_ALLOWED,
+            f"the charge of {wrong[0]} is not what its devices amount to, or negative",
+            {"resource": wrong[0]},
+        )
+    return None
+
+
+def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
+    """Whether a stated charge is sound and its devices and ports free; for what is held ahead."""
+    refusal = _misstated(held) or shortage(ledger, Demand(sums_of(held), ports=held.ports))
+    if refusal is not None:
+        return refusal
+    for share in held.devices:
+        slot = ledger.devices.get(share.device)
+        if slot is None or slot.device_class != share.device_class:
+            return Refusal(Reason.DEVICE_MISSING, f"there is no device {share.device}")
+        if slot.free() < share.milli:
+            return Refusal(Reason.DEVICE_TAKEN, f"device {share.device} is taken")
+    return None
+
+
+def sums_of(held: Held) -> Amounts:
+    """The part of a charge that counts as sums on a node; devices are owned one by one instead."""
+    if not held.devices:
+        return held.charge
+    owned = [share.device_class for share in held.devices]
+    return {r: units for r, units in held.charge.items() if r not in owned}
+
+
+def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLedger:
+    """The ledger with devices and sums changed for one owner; ports are left to the caller."""
+    devices = ledger.devices
+    if held.devices:
+        devices = dict(devices)
+        for share in held.devices:
+            slot = devices.get(share.device)
+            if slot is None:
+                raise RecordsDisagree(f"{owner} has {share.device}, which the node lacks")
+            owners = change(slot.owners, {owner: share.milli})
+            devices[share.device] = msgspec.structs.replace(slot, owners=owners)
+    used = change(ledger.used, sums_of(held))
+    return msgspec.structs.replace(ledger, used=used, devices=devices)
+
+
+def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
+    """The ledger after `owner` took this. Taking what is not free is our own bug.
+
+    Sums are not checked here: a charge that was accepted stays, also when the node shrinks.
+    """
+    after = _moved(ledger, held, owner, add)
+    agree(min(held.charge.values(), default=0) >= 0, f"{owner} took less than nothing")
+    for share in held.devices:
+        left = after.devices[share.device].left
+        agree(left >= 0, f"{owner} took {share.device}, of which others own a part")
+    for key in held.ports:
+        agree(key not in ledger.ports, f"{owner} took port {key}, which is taken")
+    if not held.ports:
+        return after
+    ports = {**ledger.ports, **dict.fromkeys(held.ports, owner)}
+    return msgspec.structs.replace(after, ports=ports)
+
+
+def returned(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
+    """The ledger after `owner` gave this back. Giving back what was never taken is our own bug."""
+    after = _moved(ledger, held, owner, subtract)
+    for key in held.ports:
+        agree(ledger.ports.get(key) == owner, f"{owner} returned port {key}, which it does not own")
+    slots = [after.devices[share.device].owners for share in held.devices]
+    negative = any(units < 0 for owners in (after.used, *slots) for units in owners.values())
+    agree(not negative, f"{owner} returned more than the node's ledger holds")
+    if not held.ports:
+        return after
+    ports = {key: who for key, who in ledger.ports.items() if key not in held.ports}
+    return msgspec.structs.replace(after, ports=ports)
+
+
+def promised(ledger: NodeLedger, held: Held, reservation: str) -> NodeLedger:
+    """The ledger after this share was promised to a reservation, while others still hold it."""
+    devices = dict(ledger.devices)
+    for share in held.devices:
+        slot = devices.get(share.device)
+        if slot is None or slot.promised not in ("", reservation):
+            raise RecordsDisagree(f"{share.device} cannot be promised to {reservation}")
+        devices[share.device] = msgspec.structs.replace(slot, promised=reservation)
+    before = ledger.promised.get(reservation, {})
+    promises = {**ledger.promised, reservation: add(before, sums_of(held))}
+    for key in held.ports:
+        other = ledger.promised_ports.get(key, reservation)
+        agree(other == reservation, f"port {key} is promised to {other}")
+    ports = {**ledger.promised_ports, **dict.fromkeys(held.ports, reservation)}
+    return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
+
+
+def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
+    """The ledger after the promise was kept or taken back."""
+    devices = {
+        name: msgspec.structs.replace(slot, promised="") if slot.promised == reservation else slot
+        for name, slot in ledger.devices.items()
+    }
+    promises = {who: amounts for who, amounts in ledger.promised.items() if who != reservation}
+    ports = {key: who for key, who in ledger.promised_ports.items() if who != reservation}
+    return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
+
+
+def departing(ledger: NodeLedger, held: Held) -> NodeLedger:
+    """The ledger after the holder of this was told to stop for a preemption."""
+    return msgspec.structs.replace(ledger, leaving=add(ledger.leaving, sums_of(held)))
+
+
+def departed(ledger: NodeLedger, held: Held) -> NodeLedger:
+    """The ledger after the victim of a preemption is gone; its charge is returned separately."""
+    leaving = subtract(ledger.leaving, sums_of(held))
+    agree(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")
+    return msgspec.structs.replace(ledger, leaving=leaving)

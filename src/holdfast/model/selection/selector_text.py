@@ -1,0 +1,147 @@
+"""Label selectors as they stand in a query string: `app=web,tier!=db,zone in (a,b),!canary`.
+
+The form is that of Kubernetes, since kubectl sends it. Requests to list and to watch come here;
+what comes out is the same LabelSelector that objects carry, held to the same rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from holdfast.model.encoding.problems import excerpt
+from holdfast.model.errors import FieldError, Invalid
+from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
+from holdfast.model.validation.findings import Findings, Place
+from holdfast.model.validation.placement import expressions
+
+# A request line that is longer has been refused by the server already.
+TEXT_MAX = 8192
+
+# Words are whatever is not a sign; whether they make a key or a value is judged afterwards.
+_TOKEN = re.compile(r"\s*(?P<token>==|!=|[=!,()<>]|[^\s=!,()<>]+)", re.ASCII)
+_BINARY = {"=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN}
+_COMPARED = {">": Operator.GT, "<": Operator.LT}
+_LISTED = {"in": Operator.IN, "notin": Operator.NOT_IN}
+_SPACE = " \t\n\r\f\v"
+_SIGNS = frozenset(("=", "==", "!=", "!", ",", "(", ")", "<", ">"))
+
+
+def parse_label_selector(text: str, path: str = "labelSelector") -> LabelSelector:
+    """The selector that a text means. Raises Invalid that says what is wrong with it.
+
+    An empty text selects everything. Equality becomes `In` with one value, so that `a=b,a=c` holds
+    for nothing, as it says.
+    """
+    if len(text) > TEXT_MAX:
+        raise _wrong(path, text, f"must be at most {TEXT_MAX} characters long")
+    found = tuple(_Reader(text, path).requirements())
+    findings = Findings()
+    expressions(Place(findings)[path], found)
+    errors = findings.errors()
+    if errors:
+        raise Invalid("; ".join(str(error) for error in errors), errors)
+    return LabelSelector(match_expressions=found)
+
+
+def label_selector_text(selector: LabelSelector) -> str:
+    """A selector as `parse_label_selector` reads it."""
+    equal = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    return ",".join([*equal, *map(_expression_text, selector.match_expressions)])
+
+
+def _expression_text(expression: Expression) -> str:
+    key, values = expression.key, expression.values
+    match expression.operator:
+        case Operator.EXISTS:
+            return key
+        case Operator.DOES_NOT_EXIST:
+            return f"!{key}"
+        case Operator.IN:
+            return f"{key}={values[0]}" if len(values) == 1 else f"{key} in ({','.join(values)})"
+        case Operator.NOT_IN:
+            return (
+                f"{key}!={values[0]}" if len(values) == 1 else f"{key} notin ({','.join(values)})"
+            )
+        case Operator.GT:
+            return f"{key}>{values[0]}"
+        case Operator.LT:
+            return f"{key}<{values[0]}"
+
+
+def _wrong(path: str, text: str, rule: str) -> Invalid:
+    error = FieldError(path=path, value=excerpt(text), rule=rule)
+    return Invalid(str(error), (error,))
+
+
+class _Reader:
+    """Reads one text from left to right. Each token is looked at once."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self._text = text
+        self._path = path
+        # Without white space at the end, of which the pattern would look at all rests in turn.
+        self._tokens = _TOKEN.findall(text.rstrip(_SPACE))
+        self._next = 0
+
+    def requirements(self) -> Iterator[Expression]:
+        if not self._tokens:
+            return
+        while True:
+            yield self._requirement()
+            if not self._peek():
+                return
+            self._expect(",")
+
+    def _requirement(self) -> Expression:
+        if self._peek() == "!":
+            self._take()
+            return Expression(self._word("a label"), Operator.DOES_NOT_EXIST)
+        key = self._word("a label or '!'")
+        sign = self._peek()
+        if sign in ("", ","):
+            return Expression(key, Operator.EXISTS)
+        self._take()
+        if sign in _BINARY:
+            return Expression(key, _BINARY[sign], (self._value(),))
+        if sign in _COMPARED:
+            return Expression(key, _COMPARED[sign], (self._word("a number"),))
+        if sign in _LISTED:
+            return Expression(key, _LISTED[sign], self._values())
+        raise self._unexpected(sign, "=, !=, in, notin, < or >")
+
+    def _values(self) -> tuple[str, ...]:
+        self._expect("(")
+        values = [self._value()]
+        while self._peek() == ",":
+            self._take()
+            values.append(self._value())
+        self._expect(")")
+        return tuple(values)
+
+    def _value(self) -> str:
+        """A value, which may be empty: then a sign comes next, or nothing."""
+        return "" if self._peek() in _SIGNS or not self._peek() else self._take()
+
+    def _word(self, wanted: str) -> str:
+        token = self._peek()
+        if not token or token in _SIGNS:
+            raise self._unexpected(token, wanted)
+        return self._take()
+
+    def _expect(self, sign: str) -> None:
+        if self._peek() != sign:
+            raise self._unexpected(self._peek(), f"'{sign}'")
+        self._take()
+
+    def _peek(self) -> str:
+        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        self._next += 1
+        return str(self._tokens[self._next - 1])
+
+    def _unexpected(self, token: str, wanted: str) -> Invalid:
+        after = f"after {excerpt(self._tokens[self._next - 1])}" if self._next else "at the start"
+        found = excerpt(token) if token else "the end"
+        return _wrong(self._path, self._text, f"must have {wanted} {after}; found {found}")

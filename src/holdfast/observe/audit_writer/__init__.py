@@ -1,0 +1,1 @@
+"""Writes audit records to segments, as a pure machine."""

@@ -1,0 +1,196 @@
+"""Devices of all nodes: what each is and how much of it is free, in thousandths.
+
+One row per node, one place per device. What a device is (class, model, memory) is a number, so that
+whether it suits a request is asked of the model once for each type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.kinds.replica import DeviceShare
+from holdfast.model.ledger import DeviceSlot
+from holdfast.model.quantity import MILLI
+
+# No device here. Type 0 is kept for it, so that a look-up by type needs no special case.
+NOTHING = 0
+
+
+class DeviceColumns:
+    """See the module's docstring. `types` begins with a type that suits nobody."""
+
+    def __init__(self, rows: int) -> None:
+        self.types: list[DeviceSlot | None] = [None]
+        self._numbers: dict[tuple[str, str, int], int] = {}
+        self.kind: npt.NDArray[np.int64] = np.zeros((rows, 0), np.int64)
+        self.numa: npt.NDArray[np.int64] = np.zeros((rows, 0), np.int64)
+        self.free: npt.NDArray[np.int64] = np.zeros((rows, 0), np.int64)
+        self.lent: npt.NDArray[np.int64] = np.zeros((rows, 0), np.int64)
+        # How many devices each node lists.
+        self.count: npt.NDArray[np.int64] = np.zeros(rows, np.int64)
+        self._places: dict[int, dict[str, int]] = {}
+
+    def place(self, row: int, devices: Mapping[str, DeviceSlot]) -> None:
+        """The node of this row lists these devices."""
+        if not devices and not self.count[row]:
+            return
+        self._widen(len(devices))
+        self.kind[row] = NOTHING
+        self.count[row] = len(devices)
+        # In the order of names, in which the model gives whole devices away.
+        self._places[row] = {name: place for place, name in enumerate(sorted(devices))}
+        for name, place in self._places[row].items():
+            self.kind[row, place] = self._type(devices[name])
+            self.numa[row, place] = devices[name].numa
+        if not devices:
+            del self._places[row]
+        self.clear(row)
+
+    def clear(self, row: int) -> None:
+        """Nothing of the devices of this row is taken."""
+        if self.kind.shape[1]:
+            self.free[row] = np.where(self.kind[row] == NOTHING, 0, MILLI)
+            self.lent[row] = 0
+
+    def take(self, row: int, shares: Iterable[DeviceShare], sign: int) -> None:
+        """Somebody took these. A device that the node does not list is not there to be given."""
+        places = self._places.get(row, {})
+        for share in shares:
+            place = places.get(share.device)
+            if place is not None:
+                self.free[row, place] -= sign * share.milli
+
+    def lend(self, row: int, shares: Iterable[DeviceShare], sign: int) -> None:
+        """Of what was taken, so much is only assumed."""
+        places = self._places.get(row, {})
+        for share in shares:
+            place = places.get(share.device)
+            if place is not None:
+                self.lent[row, place] += sign * share.milli
+
+    def promise(self, row: int, devices: Mapping[str, DeviceSlot]) -> None:
+        """What is promised to somebody is free for nobody else."""
+        for name, place in self._places.get(row, {}).items():
+            if devices[name].promised:
+                self.free[row, place] = self.lent[row, place] = 0
+
+    def name(self, row: int, place: int) -> str:
+        """The id of the device in a place."""
+        return next(name for name, at in self._places[row].items() if at == place)
+
+    def grow(self, rows: int) -> None:
+        for name in ("kind", "numa", "free", "lent", "count"):
+            column = getattr(self, name)
+            more = np.zeros((rows, *column.shape[1:]), column.dtype)
+            more[: len(column)] = column
+            setattr(self, name, more)
+
+    def _type(self, slot: DeviceSlot) -> int:
+        what = slot.device_class, slot.model, slot.memory
+        number = self._numbers.get(what)
+        if number is None:
+            number = self._numbers[what] = len(self.types)
+            self.types.append(msgspec.structs.replace(slot, owners={}, promised="", absent=False))
+        return number
+
+    def _widen(self, places: int) -> None:
+        lacking = places - self.kind.shape[1]
+        if lacking > 0:
+            for name in ("kind", "numa", "free", "lent"):
+                column = getattr(self, name)
+                more = np.zeros((len(column), lacking), column.dtype)
+                setattr(self, name, np.concatenate([column, more], axis=1))
+
+
+# Labels of nodes and the images on them, as columns that are made when somebody first asks.
+#
+# A node has many labels and work asks for few of them. So a column exists for each key that some
+# work asked for: the number of the node's value, or -1 where it has none. Sets of bits were the
+# alternative; a key such as the host's name has as many values as there are nodes.
+
+# Keys, and images, of which a column is kept. More are made anew when they are asked for.
+COLUMNS_MAX = 512
+
+NONE = -1
+
+T = TypeVar("T")
+
+
+class Labels:
+    """The values that one key has on all rows."""
+
+    __slots__ = ("column", "numbers", "values")
+
+    def __init__(self, rows: int) -> None:
+        self.column = np.full(rows, NONE, np.int64)
+        self.values: list[str] = []
+        self.numbers: dict[str, int] = {}
+
+    def put(self, row: int, value: str | None) -> None:
+        if value is None:
+            self.column[row] = NONE
+            return
+        number = self.numbers.get(value)
+        if number is None:
+            number = self.numbers[value] = len(self.values)
+            self.values.append(value)
+        self.column[row] = number
+
+
+class FactColumns:
+    """See the module's docstring."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._labels: list[Mapping[str, str]] = []
+        self._images: list[tuple[str, ...]] = []
+        self._by_key: dict[str, Labels] = {}
+        self._by_image: dict[str, npt.NDArray[np.bool_]] = {}
+
+    def place(self, row: int, labels: Mapping[str, str], images: tuple[str, ...]) -> None:
+        """The node of this row has these now."""
+        while len(self._labels) <= row:
+            self._labels.append({})
+            self._images.append(())
+        self._labels[row], self._images[row] = labels, images
+        for key, column in self._by_key.items():
+            column.put(row, labels.get(key))
+        for image, there in self._by_image.items():
+            there[row] = image in images
+
+    def label(self, key: str) -> Labels:
+        """The column of a label."""
+        found = self._by_key.get(key)
+        if found is None:
+            found = Labels(self._rows)
+            for row, labels in enumerate(self._labels):
+                found.put(row, labels.get(key))
+            _keep(self._by_key, key, found)
+        return found
+
+    def image(self, image: str) -> npt.NDArray[np.bool_]:
+        """Where an image is already."""
+        found = self._by_image.get(image)
+        if found is None:
+            found = np.zeros(self._rows, np.bool_)
+            for row, images in enumerate(self._images):
+                found[row] = image in images
+            _keep(self._by_image, image, found)
+        return found
+
+    def grow(self, rows: int) -> None:
+        """Make room for more rows. Columns are made anew when somebody asks."""
+        self._rows = rows
+        self._by_key.clear()
+        self._by_image.clear()
+
+
+def _keep(table: dict[str, T], key: str, value: T) -> None:
+    if len(table) >= COLUMNS_MAX:
+        del table[next(iter(table))]
+    table[key] = value

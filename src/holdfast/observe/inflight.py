@@ -1,0 +1,58 @@
+"""The requests that a machine has on their way: numbers, what each is about, and a bound."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from holdfast.model.machine import Ask
+from holdfast.observe.watch_events import SERVERS
+
+ASK_TIMEOUT_MS = 5_000
+
+A = TypeVar("A")
+
+
+class Pending(msgspec.Struct, Generic[A], frozen=True):
+    """One request on its way, and what it is about to its owner."""
+
+    request: Any
+    about: A
+    sent_ms: int
+
+
+class Asks(Generic[A]):
+    """See the module's docstring. It owns the numbers of its machine's calls."""
+
+    def __init__(self, asks_max: int) -> None:
+        self._asks_max = asks_max
+        self._calls = 0
+        self._open: dict[int, Pending[A]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def room(self) -> int:
+        """How many more may be sent now."""
+        return self._asks_max - len(self._open)
+
+    def ask(
+        self,
+        request: Any,
+        about: A,
+        now_ms: int,
+        *,
+        to: str = SERVERS,
+        sender: str = "",
+        timeout_ms: int = ASK_TIMEOUT_MS,
+    ) -> Ask:
+        """The effect that sends a request. Callers look for `room` first."""
+        self._calls += 1
+        self._open[self._calls] = Pending(request, about, now_ms)
+        return Ask(self._calls, to, request, timeout_ms, sender)
+
+    def answered(self, call: int) -> Pending[A] | None:
+        """What this answer is about, once."""
+        return self._open.pop(call, None)

@@ -1,0 +1,214 @@
+"""How the servers tell of objects: what a component asks for, and what it is told.
+
+A component opens a stream to the servers with `Follow` and is pushed tuples of news, in order. It
+may ask for single objects with `Get`, which is answered linearizably. `host/client` and the
+simulator's servers make both from the same lines of text (`read_line`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+import msgspec
+
+from holdfast.model.encoding.resource_versions import complete_revision, object_revision
+from holdfast.model.encoding.wire import decode_trusted
+from holdfast.model.errors import Invalid, Unavailable
+from holdfast.model.meta import AnyObject, Object
+
+# The address that stands for any of the plane's servers.
+SERVERS = "servers"
+# How often components and agents want a sign of life on a stream. A server that has too many
+# streams sends it less often, and says so.
+COMPONENT_BOOKMARK_MS, AGENT_BOOKMARK_MS = 2_000, 3_000
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """The story of one kind. `since` None tells of everything as it is first.
+
+    `fields` is the text of a field selector, such as status.binding.node=n1. `is_list` wants that
+    first part alone, and may be told more. `bookmark_ms` is how often it wants a sign of life.
+    """
+
+    plural: str
+    namespace: str = ""
+    fields: str = ""
+    since: int | None = None
+    is_list: bool = False
+    bookmark_ms: int = COMPONENT_BOOKMARK_MS
+
+
+class Get(msgspec.Struct, frozen=True, gc=False):
+    """Ask for one object as it is now."""
+
+    plural: str
+    name: str
+    namespace: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The object as of a revision not older than the question, or None."""
+
+    object: Object | None
+    revision: int
+
+
+class Present(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """The object is there, or has changed."""
+
+    object: AnyObject
+    revision: int
+
+
+class Departed(msgspec.Struct, Generic[AnyObject], frozen=True):
+    """The object is gone, or not selected any more. This is how it was at last."""
+
+    object: AnyObject
+    revision: int
+
+
+class Opaque(msgspec.Struct, frozen=True, gc=False):
+    """The object is there, or has changed, and this version cannot read it.
+
+    A newer version wrote it, or it is damaged. What was known of it is all that there is to know.
+    """
+
+    namespace: str
+    name: str
+    revision: int
+    why: str
+    # Whether it is gone.
+    departed: bool = False
+
+
+class Reached(msgspec.Struct, frozen=True, gc=False):
+    """Nothing else has changed up to this revision.
+
+    `ends_list` says that all objects which were there at first have been told; `listed` says how
+    many these were, so that a reader notices when some were lost on the way. `within_ms` says when
+    the server tells something again at the latest, if it says that at all.
+    """
+
+    revision: int
+    ends_list: bool = False
+    listed: int | None = None
+    within_ms: int | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+LIST_ENDS = "k8s.io/initial-events-end"
+# On the bookmark that ends a list: how many objects were in it.
+LISTED = "holdfast.dev/listed"
+# On each bookmark of a stream that asked how often it gets them: when the next one comes.
+WITHIN = "holdfast.dev/next-within-ms"
+
+
+def bookmark_annotations(listed: int | None, within_ms: int | None) -> dict[str, str]:
+    """What a bookmark says beside its revision."""
+    found = {} if listed is None else {LIST_ENDS: "true", LISTED: str(listed)}
+    return found if within_ms is None else found | {WITHIN: str(within_ms)}
+
+
+_EVENTS = msgspec.json.Decoder(_Event)
+_VERSIONS = msgspec.json.Decoder(_Versioned)
+
+_CHANGES: dict[str, type[Present[Any] | Departed[Any]]] = {
+    "ADDED": Present,
+    "MODIFIED": Present,
+    "DELETED": Departed,
+}
+
+News = Present[Any] | Departed[Any] | Opaque | Reached
+
+
+# How the lines of our servers begin. Others may write the same differently; that is read as well.
+_OPENINGS: dict[bytes, type[Present[Any] | Departed[Any]]] = {
+    b'{"type":"%b","object":' % kind.encode(): made for kind, made in _CHANGES.items()
+}
+_OPENING_BYTES = tuple(dict.fromkeys(len(opening) for opening in _OPENINGS))
+
+
+def read_line(cls: type[Object], line: bytes) -> News | bytes:
+    """One line of a watch as news; the Status of an ERROR as its bytes.
+
+    One object that cannot be read is news as well: it must not end the stream of all others.
+    Raises Unavailable when it cannot be read: whoever sends such lines is not one of our servers,
+    or was cut in the middle.
+    """
+    try:
+        made = _opening(line)
+        if made is not None:
+            return _change(cls, made[0], line[made[1] : -1])
+        event = _EVENTS.decode(line)
+        body = bytes(event.object)
+        if event.type == "ERROR":
+            return body
+        if event.type == "BOOKMARK":
+            return _reached(body)
+        if event.type not in _CHANGES:
+            raise ValueError(f"an event of type {event.type[:40]!r}")
+        return _change(cls, _CHANGES[event.type], body)
+    except (msgspec.DecodeError, ValueError, Invalid) as error:
+        raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
+
+
+def is_bookmark(line: bytes) -> bool:
+    """Whether a line of our servers is a bookmark."""
+    return line.startswith(b'{"type":"BOOKMARK"')
+
+
+def within_ms(line: bytes) -> int | None:
+    """When the server tells something again at the latest, as a bookmark says in any form."""
+    try:
+        found = _VERSIONS.decode(_EVENTS.decode(line).object).metadata.annotations.get(WITHIN)
+        return int(found) if found is not None else None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unavailable(f"the server sent a bookmark that cannot be read: {error}") from error
+
+
+def _opening(line: bytes) -> tuple[type[Present[Any] | Departed[Any]], int] | None:
+    """What a line begins, and where its object does; a line is as long as its object and one."""
+    if not line.endswith(b"}}"):
+        return None
+    for size in _OPENING_BYTES:
+        made = _OPENINGS.get(line[:size])
+        if made is not None:
+            return made, size
+    return None
+
+
+def _change(cls: type[Object], made: Any, body: bytes) -> News:
+    try:
+        obj: Any = decode_trusted(cls, body)
+    except msgspec.ValidationError as error:
+        meta = _VERSIONS.decode(body).metadata
+        revision = object_revision(meta.resource_version)
+        return Opaque(meta.namespace, meta.name, revision, str(error), made is Departed)
+    news: News = made(obj, object_revision(obj.metadata.resource_version))
+    return news
+
+
+def _reached(body: bytes) -> Reached:
+    meta = _VERSIONS.decode(body).metadata
+    listed, within_ms = meta.annotations.get(LISTED), meta.annotations.get(WITHIN)
+    return Reached(
+        complete_revision(meta.resource_version),
+        LIST_ENDS in meta.annotations,
+        int(listed) if listed is not None else None,
+        int(within_ms) if within_ms is not None else None,
+    )

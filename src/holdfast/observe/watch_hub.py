@@ -1,0 +1,560 @@
+"""The watch hub: a machine that follows the store once and tells any number of watchers.
+
+It lists all objects, watches the store from there, and keeps every object in the bytes in which
+clients get it (`cabinet`) and the last changes (`window`). The HTTP server reads from it directly
+and opens a stream for each watch (`watchers`).
+
+A hub that starts lists the objects as they were a while ago, at the oldest recent revision that
+the store still has (`recall`), and follows the store from there. So its window holds what the
+window of its earlier life held, with the object before each change, and watchers go on over a
+restart of their server. It is ready once it has reached the revision at which it was started.
+
+Events go out in ticks: the first one after a pause at once, those that follow soon together, and
+when there are many those of TICK_MS, which costs a third for many watchers. A stream is given the
+next piece when its reader has taken the last one, so that what a slow reader leaves is seen here;
+when it is too much, or when the hub has lost its own place in the store's history, the stream ends
+with Expired and its reader lists again. A watch is ordered, unique and without holes, or it says
+so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.model import keys
+from holdfast.model.errors import Expired, HoldfastError, Unavailable
+from holdfast.model.machine import (
+    Answer,
+    Answered,
+    Asked,
+    Changed,
+    End,
+    Left,
+    Opened,
+    Push,
+    Range,
+    Started,
+    Taken,
+    Unwatch,
+    Wake,
+    Watch,
+    Woken,
+)
+from holdfast.model.registry import KINDS, Kind
+from holdfast.model.time import Instant
+from holdfast.observe.bookmarks import Bookmarks
+from holdfast.observe.entries import Entry, Reader, Unreadable
+from holdfast.observe.entry_table import Cabinet, Picture, parsed_key
+from holdfast.observe.history_bytes import HistoryBytes
+from holdfast.observe.history_start import Recall, current_revision, readable_at
+from holdfast.observe.recent_changes import Happening, Presentation, Window
+from holdfast.observe.selection import Decodings, Selection
+from holdfast.observe.watchers import Audience, Watcher, WatchRequest, resumed
+
+TICK_MS = 20
+# While there is little to tell nothing is gained by waiting: one replica that is created and bound
+# is two events within a few milliseconds.
+SOON_MS = 2
+FEW_EVENTS = 4
+RETRY_MS = 200
+LOAD_PAGE = 2_000
+REACHING_MAX = 10_000
+# How far a hub that starts goes back: about as many changes as its window keeps, and no more of
+# them than a list of the present would take to read. Its start is delayed by that much at most.
+RECENT_REVISIONS = 8_192
+RECENT_CHANGES_MAX = 65_536
+
+# So many watchers are told, each counted for each change, before others have their turn.
+TELLS_MAX = 1_000
+
+_TICK, _LOAD, _REWATCH, _BOOKMARK = "tick", "load", "rewatch", "bookmark"
+_TELL = "tell"
+
+
+class Reach(msgspec.Struct, frozen=True, gc=False):
+    """Ask to be answered once the hub has seen everything up to this revision."""
+
+    revision: int
+
+
+class Hub:
+    """See the module's docstring. `presentation` says how objects look in each form.
+
+    A `reader` may be shared by hubs of one process. `recent` is how many revisions of the store's
+    history a hub reads when it starts.
+    """
+
+    def __init__(
+        self,
+        presentation: Presentation,
+        reader: Reader | None = None,
+        *,
+        recent: int = RECENT_REVISIONS,
+    ) -> None:
+        self._presentation = presentation
+        # Until the first list is complete: where it is to be read. A hub that loses its place later
+        # reads the present, for what it holds already must not become older.
+        self._recall: Recall | None = Recall(recent) if recent > 0 else None
+        # It is ready from this revision on, and has read so many changes on the way there.
+        self._ready_from = 0
+        self._recalled = 0
+        self._reader = reader if reader is not None else Reader()
+        self._cabinet = Cabinet()
+        self._window = Window(0)
+        self._revision = 0
+        self.history = HistoryBytes()
+        # When something of each kind last changed, as far as is known.
+        self._changed_at: dict[str, int] = {}
+        self._changed_in: dict[str, dict[str, int]] = {kind.plural: {} for kind in KINDS}
+        self._listed_at = 0
+        self._is_ready = False
+        self._loading: tuple[int, Cabinet] | None = None
+        self._calls = 0
+        self._watch = 0
+        self._ticking = False
+        # How many events there were since a moment within the last tick or so.
+        self._lately, self._lately_since_ms = 0, 0
+        self._watchers: dict[int, Watcher] = {}
+        self._bookmarks = Bookmarks()
+        # When bookmarks are sent next.
+        self._bookmark_ms = 0
+        self._audiences: dict[str, Audience] = {kind.plural: Audience() for kind in KINDS}
+        self._dirty: dict[int, Watcher] = {}
+        # What live watchers are still to be told, each with its position in the window; and of the
+        # first of them those who are still to be told. Many watchers of many changes would take
+        # seconds in one step.
+        self._untold: deque[tuple[int, Happening]] = deque()
+        self._telling: Iterator[Watcher] | None = None
+        self._decodings = Decodings()
+        self._reaching: list[tuple[int, int]] = []
+        # Streams that were ended because their readers were too slow, those that could not go on
+        # where they wanted to, and how often all had to be listed anew.
+        self.dropped = self.outlived = self.relists = 0
+        # How many lists of everything are complete. Revisions do not tell one from the next: those
+        # of a store that was put back to a backup are lower.
+        self.lists = 0
+        # Stored objects that cannot be read, by key, and why.
+        self.unreadable: dict[str, str] = {}
+
+    # What reads are answered from ------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has listed the store."""
+        return self._is_ready
+
+    @property
+    def revision(self) -> int:
+        """Everything up to this revision has been seen."""
+        return self._revision
+
+    @property
+    def _told(self) -> int:
+        """Everything up to this revision has been told to live watchers."""
+        return self._untold[0][1].revision - 1 if self._untold else self._revision
+
+    @property
+    def _is_telling(self) -> bool:
+        """Whether a step that goes on with it is to come."""
+        return self._telling is not None
+
+    @property
+    def watchers(self) -> int:
+        """How many streams are open."""
+        return len(self._watchers)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Entry | None:
+        """One object as of `revision`."""
+        return self._cabinet.get(kind, namespace, name)
+
+    def select(self, selection: Selection) -> list[Entry]:
+        """Objects as of `revision`, in the order of their keys, where they are known to be few."""
+        return self._cabinet.select(selection)
+
+    def candidates(self, selection: Selection) -> Picture:
+        """All objects as of `revision` that may be selected, for who looks at them in slices."""
+        return self._cabinet.candidates(selection)
+
+    def count(self, kind: Kind, namespace: str = "") -> int:
+        """How many objects there are of a kind."""
+        return self._cabinet.count(kind, namespace)
+
+    def changed(self, kind: Kind) -> int:
+        """The revision at which something of a kind last changed, or at which all was listed."""
+        return self._changed_at.get(kind.plural, self._listed_at)
+
+    def namespaces(self, kind: Kind) -> set[str]:
+        """The namespaces in which there is something of a kind."""
+        return self._cabinet.namespaces(kind)
+
+    def namespaces_changed(self, kind: Kind, after: int) -> set[str]:
+        """Those in which something of a kind has changed after a revision, which is not before the
+        last list of everything.
+        """
+        return {where for where, at in self._changed_in[kind.plural].items() if at > after}
+
+    # Stimuli -------------------------------------------------------------------------------------
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        match stimulus:
+            case Taken(stream=stream):
+                return self._taken(stream)
+            case Changed():
+                return self._changed(stimulus, now)
+            case Woken(name=name):
+                return self._woken(name, now)
+            case Opened():
+                return self._opened(stimulus, now)
+            case Left(stream=stream):
+                self._forget(stream)
+                return []
+            case Asked():
+                return self._asked(stimulus)
+            case Answered():
+                return self._answered(stimulus, now)
+            case Started():
+                return [*self._load(), *self._bookmark(now)]
+            case _:
+                return []
+
+    def _woken(self, name: str, now: Instant) -> list[Any]:
+        if name == _TICK:
+            return self._tick(now)
+        if name == _TELL:
+            told = self._tell(now)
+            return told if self._ticking or not self._dirty else [*told, *self._tick(now)]
+        if name == _LOAD:
+            return self._load()
+        if name == _REWATCH:
+            return self._follow()
+        return self._bookmark(now)
+
+    def _asked(self, asked: Asked) -> list[Any]:
+        if not isinstance(asked.body, Reach):
+            return [Answer(asked.call, Unavailable("the hub answers Reach only"))]
+        if self._is_ready and self._revision >= asked.body.revision:
+            return [Answer(asked.call, self._revision)]
+        if len(self._reaching) >= REACHING_MAX:
+            return [Answer(asked.call, Unavailable(f"{REACHING_MAX} readers wait already"))]
+        self._reaching.append((asked.call, asked.body.revision))
+        return []
+
+    def _reached(self) -> list[Any]:
+        if not self._reaching or not self._is_ready:
+            return []
+        done = [call for call, revision in self._reaching if revision <= self._revision]
+        if done:
+            self._reaching = [it for it in self._reaching if it[1] > self._revision]
+        return [Answer(call, self._revision) for call in done]
+
+    # Following the store -------------------------------------------------------------------------
+
+    def _load(self) -> list[Any]:
+        """List everything anew: as it is, or as it was where the recent history begins."""
+        self._calls += 1
+        if self._recall is not None:
+            self._recall.begin(self._calls)
+            return [current_revision(self._calls)]
+        return self._list(None)
+
+    def _list(self, at: int | None) -> list[Any]:
+        self._calls += 1
+        self._loading = (self._calls, Cabinet())
+        self.unreadable = {}
+        return [Range(self._calls, keys.OBJECTS, keys.after_prefix(keys.OBJECTS), LOAD_PAGE, at)]
+
+    def _list_present(self) -> list[Any]:
+        """Give up on the recent history."""
+        self._recall, self._ready_from = None, 0
+        return self._load()
+
+    def _answered(self, answered: Answered, now: Instant) -> list[Any]:
+        recall = self._recall
+        if recall is None or answered.call != recall.call:
+            return self._loaded(answered, now)
+        is_about_past = recall.present and isinstance(answered.body, Expired)
+        if isinstance(answered.body, HoldfastError) and not is_about_past:
+            return [Wake(_LOAD, now.monotonic_ms + RETRY_MS)]
+        probe = recall.heard(answered.body)
+        if probe is None:
+            self._ready_from = recall.present
+            return self._list(recall.oldest if recall.oldest < recall.present else None)
+        self._calls += 1
+        recall.call = self._calls
+        return [readable_at(self._calls, probe)]
+
+    def _loaded(self, answered: Answered, now: Instant) -> list[Any]:
+        if self._loading is None or answered.call != self._loading[0]:
+            return []
+        page = answered.body
+        if isinstance(page, HoldfastError):
+            self._loading = None
+            if isinstance(page, Expired):
+                # Compacted while it was being read.
+                return self._list_present()
+            return [Wake(_LOAD, now.monotonic_ms + RETRY_MS)]
+        cabinet = self._loading[1]
+        for record in page.records:
+            self._shelve(cabinet, record.key, record.value, record.modified)
+        if page.more_from is not None:
+            self._calls += 1
+            self._loading = (self._calls, cabinet)
+            end = keys.after_prefix(keys.OBJECTS)
+            return [Range(self._calls, page.more_from, end, LOAD_PAGE, page.revision)]
+        self._loading = self._recall = None
+        self._cabinet, self._revision = cabinet, page.revision
+        self._changed_at, self._listed_at = {}, page.revision
+        self._changed_in = {kind.plural: {} for kind in KINDS}
+        self._decodings = Decodings()
+        self.lists += 1
+        self.history.skip_to(page.revision)
+        self._window = Window(page.revision)
+        self._is_ready = page.revision >= self._ready_from
+        return [*self._reached(), *self._follow()]
+
+    def _shelve(self, cabinet: Cabinet, key: str, value: bytes, revision: int) -> None:
+        found = parsed_key(key)
+        if found is None:
+            return
+        try:
+            cabinet.put(*found, self._entry(found, value, revision))
+        except Unreadable as error:
+            self.unreadable[key] = str(error)
+
+    def _entry(self, found: tuple[Kind, str, str], value: bytes, revision: int) -> Entry:
+        """The entry of an object. Raises Unreadable, also for one that gives another name."""
+        entry = self._reader.read(found[0], value, revision)
+        if entry.name != found[2] or entry.namespace != found[1]:
+            raise Unreadable(f"it says that its name is {entry.namespace}/{entry.name}"[:200])
+        return entry
+
+    def _follow(self) -> list[Any]:
+        # Of everything, not of the objects alone: a reader waits for the store's revision, and that
+        # grows with ledgers too.
+        self._watch += 1
+        return [Watch(self._watch, "", self._revision)]
+
+    def _changed(self, changed: Changed, now: Instant) -> list[Any]:
+        if changed.watch != self._watch:
+            return []
+        batch = changed.body
+        if isinstance(batch, Expired):
+            # Nobody may join before the new list is complete: its window would not be his.
+            self._is_ready = False
+            self.relists += 1
+            dropped = self._drop_all("the server has lost its place in the history")
+            return [*dropped, *self._list_present()]
+        if isinstance(batch, HoldfastError):
+            # Watching again after the last revision loses nothing.
+            return [Wake(_REWATCH, now.monotonic_ms + RETRY_MS)]
+        for change in batch.changes:
+            self._apply(change)
+        self._revision = max(self._revision, batch.revision)
+        if not self._is_ready:
+            self._recalled += len(batch.changes)
+            self._is_ready = self._revision >= self._ready_from
+            if not self._is_ready and self._recalled > RECENT_CHANGES_MAX:
+                left, self._watch = self._watch, self._watch + 1
+                return [Unwatch(left), *self._list_present()]
+        effects = self._reached()
+        if not self._is_telling:
+            effects += self._tell(now)
+        if now.monotonic_ms - self._lately_since_ms > TICK_MS:
+            self._lately, self._lately_since_ms = 0, now.monotonic_ms
+        self._lately += len(batch.changes)
+        if self._dirty and not self._ticking:
+            effects += self._tick(now)
+        return effects
+
+    def _apply(self, change: Any) -> None:
+        # A watch may repeat itself after a reconnection; revisions tell.
+        if change.revision <= self._revision:
+            return
+        self.history.note(change)
+        found = parsed_key(change.key)
+        if found is None:
+            return
+        kind = found[0]
+        after = None
+        self.unreadable.pop(change.key, None)
+        if change.value is not None:
+            try:
+                after = self._entry(found, change.value, change.revision)
+            except Unreadable as error:
+                # It is there, whatever it says: those who follow it must not take it for gone.
+                self.unreadable[change.key] = str(error)
+                return
+        before = self._cabinet.put(*found, after)
+        if before is None and after is None:
+            return
+        self._changed_at[kind.plural] = change.revision
+        self._changed_in[kind.plural][found[1]] = change.revision
+        happening = Happening(kind, change.revision, before, after)
+        if self._audiences[kind.plural]:
+            self._untold.append((self._window.end, happening))
+        self._window.append(happening)
+
+    def _tell(self, now: Instant) -> list[Any]:
+        """Tell live watchers of what they were not told yet, as much as one step may."""
+        effects: list[Any] = []
+        left = TELLS_MAX
+        while self._untold:
+            position, happening = self._untold[0]
+            if self._telling is None:
+                concerned = self._audiences[happening.kind.plural].concerned(happening)
+                self._telling = iter(list(concerned))
+            for watcher in self._telling:
+                left -= 1
+                # Who left, or came while this waited, is not told, or was told on his way here.
+                is_there = watcher.is_live and watcher.position <= position
+                if is_there and watcher.tell(happening, self._presentation, self._decodings):
+                    effects += self._queued(watcher)
+                if left <= 0:
+                    return [*effects, Wake(_TELL, now.monotonic_ms)]
+            happening.forget_lines()
+            self._telling = None
+            self._untold.popleft()
+        return effects
+
+    # Watchers ------------------------------------------------------------------------------------
+
+    def _opened(self, opened: Opened, now: Instant) -> list[Any]:
+        request = opened.body
+        if not isinstance(request, WatchRequest):
+            return [End(opened.stream, Unavailable("a stream to the hub is a watch"))]
+        if not self._is_ready:
+            return [End(opened.stream, Unavailable("the server is still reading the store"))]
+        if request.since is None:
+            watcher = Watcher(opened.stream, request, self._revision, self._window.end)
+            watcher.begin_with(self._cabinet.candidates(request.selection), self._revision)
+        else:
+            found = resumed(opened.stream, request, request.since, self._window, self._revision)
+            if isinstance(found, HoldfastError):
+                self.outlived += isinstance(found, Expired)
+                return [End(opened.stream, found)]
+            watcher = found
+        granted = self._bookmarks.add(opened.stream, request.bookmark_ms, now.monotonic_ms)
+        self._watchers[opened.stream] = watcher
+        if request.bookmark_ms:
+            watcher.within_ms = granted.within_ms
+        # The first piece may be empty; it says that the watch has begun.
+        effects = self._advance(watcher, first=True)
+        due_ms = now.monotonic_ms + granted.every_ms
+        if due_ms < self._bookmark_ms:
+            self._bookmark_ms = due_ms
+            effects.append(Wake(_BOOKMARK, due_ms))
+        return effects
+
+    def _taken(self, stream: int) -> list[Any]:
+        watcher = self._watchers.get(stream)
+        if watcher is None:
+            return []
+        watcher.is_waiting = False
+        if not watcher.is_live:
+            return self._advance(watcher)
+        if watcher.has_lines:
+            if not self._ticking:
+                return [self._push(watcher)]
+            self._dirty[stream] = watcher
+        return []
+
+    def _advance(self, watcher: Watcher, *, first: bool = False) -> list[Any]:
+        """Hand over the next piece of the way to the present."""
+        if not watcher.catch_up(self._window, self._presentation):
+            self.dropped += 1
+            return self._drop(watcher, "the watch could not catch up")
+        if watcher.is_over:
+            self._forget(watcher.stream)
+            return [self._push(watcher), End(watcher.stream)]
+        if watcher.is_live:
+            watcher.complete_to = self._revision
+            self._audiences[watcher.kind.plural].add(watcher)
+            is_told = watcher.has_lines or watcher.within_ms is None
+            if first and not is_told and self._wants_bookmark(watcher):
+                # Its reader knows from now on how long this server may be silent.
+                told = self._told_to(watcher)
+                watcher.add(watcher.bookmark(told, self._presentation, None))
+        # An empty piece as well, while there is more to be looked at: when its reader has taken it,
+        # and others had their turn, the watcher goes on.
+        is_pushed = watcher.has_lines or first or not watcher.is_live
+        return [self._push(watcher)] if is_pushed else []
+
+    def _queued(self, watcher: Watcher) -> list[Any]:
+        """An event was added to a live watcher's queue."""
+        if watcher.is_waiting:
+            if watcher.is_too_slow:
+                self.dropped += 1
+                return self._drop(watcher, "the watch was not read fast enough")
+        elif watcher.is_full_enough:
+            return [self._push(watcher)]
+        else:
+            self._dirty[watcher.stream] = watcher
+        return []
+
+    def _push(self, watcher: Watcher) -> Push:
+        watcher.is_waiting = True
+        self._dirty.pop(watcher.stream, None)
+        return Push(watcher.stream, watcher.take())
+
+    def _tick(self, now: Instant) -> list[Any]:
+        ready = [w for w in self._dirty.values() if not w.is_waiting and w.has_lines]
+        self._dirty.clear()
+        self._ticking = bool(ready)
+        effects: list[Any] = [self._push(watcher) for watcher in ready]
+        if ready:
+            pause_ms = SOON_MS if self._lately <= FEW_EVENTS else TICK_MS
+            effects.append(Wake(_TICK, now.monotonic_ms + pause_ms))
+        return effects
+
+    def _bookmark(self, now: Instant) -> list[Any]:
+        """Send the bookmarks that are due, as many as one turn may."""
+        streams, self._bookmark_ms = self._bookmarks.due(now.monotonic_ms)
+        # All who watch a kind in one form, equally often, are told the same.
+        lines: dict[tuple[str, str, int, int | None], bytes] = {}
+        effects: list[Any] = [Wake(_BOOKMARK, self._bookmark_ms)]
+        for stream in streams:
+            watcher = self._watchers[stream]
+            if not self._wants_bookmark(watcher):
+                continue
+            if not watcher.has_lines:
+                told = self._told_to(watcher)
+                about = watcher.request.form, watcher.kind.plural, told, watcher.within_ms
+                text = lines.get(about)
+                if text is None:
+                    text = watcher.bookmark(told, self._presentation, None)
+                    lines[about] = text
+                watcher.add(text)
+            effects.append(self._push(watcher))
+        return effects
+
+    def _wants_bookmark(self, watcher: Watcher) -> bool:
+        if not watcher.request.bookmarks or not watcher.is_live or watcher.is_waiting:
+            return False
+        # A reader that knows more than this server, or a part of a revision that is being told,
+        # must not be led back. One that has something to take learns the revision from that.
+        return max(watcher.since, watcher.last_told) <= self._told_to(watcher)
+
+    def _told_to(self, watcher: Watcher) -> int:
+        """Everything up to this revision has been told to a live watcher."""
+        return max(self._told, watcher.complete_to)
+
+    def _drop_all(self, why: str) -> list[Any]:
+        self._untold.clear()
+        self._telling = None
+        return [it for watcher in list(self._watchers.values()) for it in self._drop(watcher, why)]
+
+    def _drop(self, watcher: Watcher, why: str) -> list[Any]:
+        self._forget(watcher.stream)
+        return [End(watcher.stream, Expired(f"too old resource version: {why}; list again"))]
+
+    def _forget(self, stream: int) -> None:
+        watcher = self._watchers.pop(stream, None)
+        self._dirty.pop(stream, None)
+        self._bookmarks.remove(stream)
+        if watcher is not None:
+            watcher.is_live = False
+            self._audiences[watcher.kind.plural].remove(watcher)

@@ -1,0 +1,203 @@
+"""A run: many replicas that are alike, placed in turn without asking everything each time.
+
+One placement changes the sums of one node only, and the counts of its places. So the best rows are
+put into heaps, one for each group of rows that the rules about company treat alike; each placement
+takes the best that is allowed and puts its row back with the score that it has by then. The result
+is the same as deciding one by one, which a property test holds it to.
+
+Of K placements only the K best rows of each group can be chosen: after k of them at least one of
+those is untouched, and no worse than any row that was left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.kinds.placement import Topology
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.equivalence_class import Alike
+from holdfast.propose.node_choice import ranks
+from holdfast.propose.topology.batch_counts import Crowd, Effect
+
+# Scores are computed ahead for so many placements on one row, and then for so many more.
+LEVELS_FIRST = 2
+LEVELS_MORE = 32
+
+_Rows = npt.NDArray[np.intp]
+# Higher sums first, then lower ranks.
+_Head = tuple[float, int, int]
+# A row, its sum at that moment, and what each scorer said.
+Choice = tuple[int, float, dict[str, float]]
+
+
+class _Steps:
+    """What a row's sum and scores become with each placement there."""
+
+    __slots__ = ("level", "parts", "room", "sums")
+
+    def __init__(self, sums: list[float], parts: list[list[float]], room: int) -> None:
+        self.sums, self.parts, self.room = sums, parts, room
+        self.level = 0
+
+
+class _Group:
+    """Rows of one zone or region, or all of them, the best first."""
+
+    __slots__ = ("aside", "front", "heap", "region", "zone")
+
+    def __init__(self, heap: list[_Head], zone: int, region: int) -> None:
+        self.heap, self.zone, self.region = heap, zone, region
+        # Rows that may be allowed again when the emptiest node has more.
+        self.aside: list[_Head] = []
+        # The best row that may be taken now, if there is one.
+        self.front: _Head | None = None
+
+    def look(self, crowd: Crowd | None) -> None:
+        """Find the front anew."""
+        heap = self.heap
+        self.front = None
+        if crowd is None:
+            self.front = heap[0] if heap else None
+            return
+        if not crowd.allows_group(self):
+            return
+        while heap:
+            row = heap[0][2]
+            if not crowd.allows_row(row):
+                heapq.heappop(heap)
+            elif not crowd.is_even(row):
+                self.aside.append(heapq.heappop(heap))
+            else:
+                self.front = heap[0]
+                return
+
+    def readmit(self) -> None:
+        for head in self.aside:
+            heapq.heappush(self.heap, head)
+        self.aside.clear()
+
+
+class Run:
+    """See the module's docstring. `choices` may end early: then there is no more place."""
+
+    def __init__(self, view: View, alike: Alike, count: int, salt: int) -> None:
+        self._view, self._alike, self._salt = view, alike, salt
+        self._names = [scorer.name for scorer, _ in alike.standing.scorers]
+        self._steps: dict[int, _Steps] = {}
+        self._crowd: Crowd | None = None
+        if alike.company is not None:
+            self._crowd = Crowd(view, alike.company, alike.standing)
+        self._groups = list(self._grouped(count))
+        for group in self._groups:
+            group.look(self._crowd)
+
+    def choices(self, count: int) -> Iterator[Choice]:
+        """Where to put so many, in turn."""
+        groups = self._groups
+        for _ in range(count):
+            best: _Group | None = None
+            for group in groups:
+                front = group.front
+                if front is None:
+                    continue
+                if best is None or best.front is None or front < best.front:
+                    best = group
+            if best is None or best.front is None:
+                return
+            yield self._taken(best, best.front)
+
+    def _taken(self, group: _Group, front: _Head) -> Choice:
+        negative, rank, row = front
+        steps = self._steps.get(row) or self._look_ahead(np.array([row], np.intp))
+        level = steps.level
+        scores = {name: part[level] for name, part in zip(self._names, steps.parts, strict=True)}
+        level = steps.level = level + 1
+        if level >= steps.room:
+            heapq.heappop(group.heap)
+        else:
+            if level >= len(steps.sums):
+                self._more(row, steps)
+            heapq.heapreplace(group.heap, (-steps.sums[level], rank, row))
+        self._settle(group, row)
+        return row, -negative, scores
+
+    def _settle(self, group: _Group, row: int) -> None:
+        """Find out what may be taken next, after one more is there."""
+        if self._crowd is None:
+            group.front = group.heap[0] if group.heap else None
+            return
+        effect = self._crowd.placed(row, group)
+        if effect is Effect.NONE:
+            group.look(self._crowd)
+            return
+        for each in self._groups:
+            if Effect.ROWS in effect:
+                each.readmit()
+            each.look(self._crowd)
+
+    def _more(self, row: int, steps: _Steps) -> None:
+        """Look further ahead on one row."""
+        begin = len(steps.sums)
+        counts = np.arange(begin, min(steps.room, begin + LEVELS_MORE))
+        rows = np.array([row], np.intp)
+        sums, parts = self._alike.standing.ladder(self._view, rows, counts)
+        steps.sums += sums[0].tolist()
+        for own, part in zip(steps.parts, parts.values(), strict=True):
+            own += part[0].tolist()
+
+    # Groups --------------------------------------------------------------------------------------
+
+    def _grouped(self, count: int) -> Iterator[_Group]:
+        columns, standing = self._view.columns, self._alike.standing
+        rows = np.flatnonzero(standing.sums[columns.all] > -np.inf)
+        crowd = self._crowd
+        if crowd is None:
+            yield self._group(rows, count, count)
+            return
+        rows = rows[~crowd.never(rows)]
+        by = {Topology.ZONE: columns.zone, Topology.REGION: columns.region}.get(crowd.finest)
+        # Rows that are set aside for a while could leave fewer than are needed.
+        kept = len(rows) if crowd.sets_aside else count
+        if by is None:
+            yield self._group(rows, kept, count)
+            return
+        places = np.unique(by[rows]).tolist()
+        # Each gets its share and some more of them; where that is not enough it is done then.
+        share = 2 * count // max(1, len(places)) + 1
+        for number in places:
+            yield self._group(rows[by[rows] == number], kept, share)
+
+    def _group(self, rows: _Rows, kept: int, ahead: int) -> _Group:
+        columns, standing = self._view.columns, self._alike.standing
+        if not len(rows):
+            return _Group([], -1, -1)
+        sums = standing.sums[rows]
+        if len(rows) > kept:
+            # All that are as good as the last that is kept: the lot decides among them below.
+            least = np.partition(sums, len(sums) - kept)[len(sums) - kept]
+            rows, sums = rows[sums >= least], sums[sums >= least]
+        lots = ranks(columns.lot[rows], self._salt)
+        order = np.lexsort((lots, -sums))[:kept]
+        rows, sums, lots = rows[order], sums[order], lots[order]
+        # Most placements go to rows that are among the best now; for others it is done then.
+        self._look_ahead(rows[:ahead])
+        # What is sorted is a heap.
+        heap = list(zip((-sums).tolist(), lots.tolist(), rows.tolist(), strict=True))
+        return _Group(heap, int(columns.zone[rows[0]]), int(columns.region[rows[0]]))
+
+    def _look_ahead(self, rows: _Rows) -> _Steps:
+        """What the next placements on these rows would be worth; that of the last of them."""
+        columns, standing = self._view.columns, self._alike.standing
+        room = np.full(len(rows), np.iinfo(np.int64).max)
+        for resource, units in self._alike.work.units:
+            room = np.minimum(room, columns.free[resource, rows] // units)
+        ahead, parts = standing.ladder(self._view, rows, np.arange(LEVELS_FIRST))
+        # By row, then by scorer, then by level.
+        listed = np.stack([*parts.values(), ahead], axis=1).tolist()
+        for row, own, left in zip(rows.tolist(), listed, room.tolist(), strict=True):
+            steps = self._steps[row] = _Steps(own.pop(), own, left)
+        return steps

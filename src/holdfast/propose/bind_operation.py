@@ -1,0 +1,133 @@
+"""The course of one bind, from the first sending until it is known what became of it.
+
+A lost answer settles nothing. The replica is read, and its remembered operations say whether the
+bind happened; if it has not, the very same request is sent again under the very same id, so that
+however many copies arrive, one takes effect. No other node is tried before that.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import msgspec
+
+from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, Bind, Target, Term
+from holdfast.observe.cache import Key
+from holdfast.observe.watch_events import Found
+from holdfast.propose.feasibility.outcome import Proposal
+
+# Each lost answer is followed by a read. After the third copy that is not there either, the way to
+# the servers is the problem: a pause and a fresh candidate do better than a fourth.
+SENDS_MAX = 3
+PAUSE_MIN_MS = 500
+PAUSE_MAX_MS = 30_000
+_DOUBLINGS_MAX = 6
+
+
+class Phase(Enum):
+    """Who moves next: the servers, or this scheduler when the pause is over."""
+
+    SENT = auto()
+    LOOKING = auto()
+    TO_SEND = auto()
+    TO_LOOK = auto()
+
+
+class Course(msgspec.Struct):
+    """One bind on its way. `sends` counts its copies, `looks` the reads in a row that failed."""
+
+    key: Key
+    bind: Bind
+    phase: Phase = Phase.SENT
+    sends: int = 1
+    looks: int = 0
+    due_ms: int = 0
+
+    @property
+    def uid(self) -> str:
+        return self.bind.target.uid
+
+    def pause(self, phase: Phase, tries: int, now_ms: int, jitter: float) -> int:
+        """Go on with this phase after a pause that grows. Returns until when."""
+        pause_ms = min(PAUSE_MAX_MS, PAUSE_MIN_MS << min(tries, _DOUBLINGS_MAX))
+        self.phase = phase
+        self.due_ms = now_ms + int(pause_ms * (0.5 + jitter / 2))
+        return self.due_ms
+
+
+class Outcome(Enum):
+    """What an answer says about a bind."""
+
+    COMMITTED = auto()
+    REFUSED = auto()
+    # This copy did not happen, and none before it was sent.
+    UNDONE = auto()
+    # It may have happened: look.
+    UNKNOWN = auto()
+    # It is not there, and the replica stands where it stood.
+    ABSENT = auto()
+    # The replica went another way, or is gone.
+    OVERTAKEN = auto()
+    # Looking failed.
+    UNREAD = auto()
+
+
+def outcome_of_bind(course: Course, answer: object) -> Outcome:
+    """What the answer to a bind says."""
+    match answer:
+        case Accepted():
+            return Outcome.COMMITTED
+        case Refusal():
+            return Outcome.REFUSED
+        case Unavailable() | Rejected():
+            # Of several copies, this answer is about one only.
+            return Outcome.UNDONE if course.sends == 1 else Outcome.UNKNOWN
+    return Outcome.UNKNOWN
+
+
+def outcome_of_look(course: Course, answer: object) -> Outcome:
+    """What the replica, read after the answer was lost, says about the bind."""
+    if not isinstance(answer, Found):
+        return Outcome.UNREAD
+    return outcome_in(course, answer.object)
+
+
+def outcome_in(course: Course, found: object) -> Outcome:
+    """What a replica says about the bind, wherever it was seen."""
+    target = course.bind.target
+    if not isinstance(found, Replica) or found.metadata.uid != target.uid:
+        return Outcome.OVERTAKEN
+    if any(past.id == course.bind.operation for past in found.metadata.operations):
+        return Outcome.COMMITTED
+    same = found.status.transition_number == target.number
+    return Outcome.ABSENT if same else Outcome.OVERTAKEN
+
+
+def operation_of(identity: str, uid: str, number: int, node: str) -> str:
+    """The id of a bind, which joins it to the store's history and to the agent."""
+    return f"{identity}/{uid}/{number}/bind-{node}"
+
+
+def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> Bind:
+    """The request that a proposal amounts to.
+
+    Its id follows from who means to do what with which replica at which point of its life, so that
+    a later life of this scheduler means the same by it. Should that one choose other devices, the
+    commit says that the id was used, and reading tells what came of it.
+    """
+    uid, number = replica.metadata.uid, replica.status.transition_number
+    return Bind(
+        Target(replica.namespace, replica.name, uid, number),
+        proposal.node,
+        proposal.node_uid,
+        term,
+        operation=operation_of(identity, uid, number, proposal.node),
+        devices=proposal.held.devices or None,
+        policy=proposal.policy,
+        snapshot_revision=proposal.snapshot_revision,
+        snapshot_age_ms=proposal.snapshot_age_ms,
+        reservation=proposal.reservation,
+    )

@@ -1,0 +1,211 @@
+"""Keeping evidence: each round is written down when it is decided, and handed over when it is over.
+
+The scheduler opens a round before its first decision and closes it after the last; the binder says
+what became of each bind. A round that waits for answers for longer than `OPEN_MS` is handed over as
+it is, and once more when they are all there, under the same name. A scheduler that dies loses the
+rounds that were open; what they bound says so itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.machine import Record
+from holdfast.model.requests import Term
+from holdfast.model.time import Instant
+from holdfast.propose.decision_rounds import ACCEPTED, WAITS, Case, Left, Round, Waits
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import Proposal, Report
+from holdfast.propose.queue.scheduling_queue import Entry
+
+# Answers come within a second, or their senders are in trouble.
+OPEN_MS = 10_000
+# Rounds that are named as having placements that are only assumed. A scheduler that sends so many
+# small rounds before the first is answered has other worries; the rest is counted.
+LEFT_MAX = 512
+# A refusal is a sentence; the commit's own bound is smaller.
+MESSAGE_MAX = 400
+
+
+class _Open:
+    """A round of which answers are awaited."""
+
+    __slots__ = ("awaited", "due_ms", "round", "size")
+
+    def __init__(self, decided: Round, due_ms: int) -> None:
+        self.round, self.due_ms = decided, due_ms
+        self.awaited = self.size = 0
+
+
+class Evidence:
+    """See the module's docstring. Nothing here is asked by a decision."""
+
+    def __init__(self, identity: str, fleet: Fleet) -> None:
+        self._identity, self._fleet = identity, fleet
+        self._sequence = 0
+        self._now: _Open | None = None
+        # Where the awaited ones are written: their round, case, and number in the case.
+        self._awaited: dict[str, tuple[_Open, Case, int]] = {}
+        # In the order of time; those that are over by now are left out when they are met.
+        self._waiting: deque[_Open] = deque()
+        # Which placement of which round each assumption is, and those bits of each round.
+        self._made: dict[str, tuple[int, int]] = {}
+        self._bits: dict[int, int] = {}
+        self._epoch = 0
+        self._due: list[Record] = []
+        fleet.unassumed = []
+
+    def open(self, view: View, term: Term, salt: int, seen: dict[str, int], now: Instant) -> None:
+        """The decisions from here on are one round."""
+        if term.epoch != self._epoch:
+            # What was assumed under another epoch has names that this one cannot give.
+            self._epoch = term.epoch
+            self._made.clear()
+            self._bits.clear()
+        self._settle_assumptions()
+        self._fleet.forgive(now.monotonic_ms)
+        self._sequence += 1
+        left = tuple(Left(sequence, f"{bits:x}") for sequence, bits in self._bits.items())
+        named = sum(bits.bit_count() for bits in list(self._bits.values())[:LEFT_MAX])
+        decided = Round(
+            scheduler=self._identity,
+            scope=term.scope,
+            epoch=term.epoch,
+            sequence=self._sequence,
+            decided_ms=now.wall_ms,
+            snapshot_revision=view.revision,
+            snapshot_age_ms=view.age_ms,
+            salt=salt,
+            policy=view.policy.name if view.policy is not None else "",
+            seen=seen,
+            assumed=left[:LEFT_MAX],
+            left_out=self._fleet.assumptions - named,
+            shunned=self._fleet.left_alone(),
+            mixes=self._fleet.pools.begin_round(),
+        )
+        self._now = _Open(decided, now.monotonic_ms + OPEN_MS)
+
+    def _settle_assumptions(self) -> None:
+        """Forget the bits of placements that are not assumed any more."""
+        ended, self._fleet.unassumed = self._fleet.unassumed, []
+        for uid in ended or ():
+            where = self._made.pop(uid, None)
+            if where is None:
+                continue
+            sequence, number = where
+            bits = self._bits[sequence] & ~(1 << number)
+            if bits:
+                self._bits[sequence] = bits
+            else:
+                del self._bits[sequence]
+
+    def decided(
+        self,
+        turns: Sequence[tuple[Entry, Replica]],
+        found: Sequence[Proposal | Report],
+        quota: str,
+    ) -> None:
+        """One question of the round was answered, for as many as there are answers."""
+        opened = self._now
+        if opened is None:
+            return
+        asked = turns[: len(found)]
+        replicas = [replica for _, replica in asked]
+        case = Case(
+            replicas[0].namespace,
+            [it.metadata.name for it in replicas],
+            [entry.uid for entry, _ in asked],
+            [entry.number for entry, _ in asked],
+            [entry.turns for entry, _ in asked],
+            [it.spec.revision for it in replicas],
+            [it.metadata.creation_timestamp for it in replicas],
+            quota=quota,
+        )
+        before = opened.size
+        opened.size += len(asked)
+        opened.round.cases.append(case)
+        first = found[0]
+        if isinstance(first, Report):
+            _say_why(case, first)
+            return
+        case.candidates, case.filtered, case.best = first.candidates, first.reasons, first.best
+        case.looked_at = first.candidates + sum(first.reasons.values())
+        places = [it for it in found if isinstance(it, Proposal)]
+        case.nodes = [place.node for place in places]
+        if first.held.devices:
+            case.devices = [place.held.devices for place in places]
+        case.results = [""] * len(places)
+        opened.awaited += len(places)
+        sequence, bits = opened.round.sequence, self._bits.get(opened.round.sequence, 0)
+        for number, uid in enumerate(case.uids):
+            self._awaited[uid] = opened, case, number
+            self._made[uid] = sequence, before + number
+            bits |= 1 << (before + number)
+        self._bits[sequence] = bits
+
+    def close(self) -> None:
+        """The round is decided; what is awaited comes later."""
+        opened, self._now = self._now, None
+        if opened is None or not opened.round.cases:
+            return
+        if opened.awaited:
+            self._waiting.append(opened)
+        else:
+            self._due.append(Record(opened.round))
+
+    def settled(self, uid: str, result: str, message: str = "") -> None:
+        """It is known what became of a bind."""
+        found = self._awaited.pop(uid, None)
+        if found is None:
+            return
+        opened, case, number = found
+        case.results[number] = result
+        if message and result != ACCEPTED:
+            case.messages[number] = message[:MESSAGE_MAX]
+        opened.awaited -= 1
+        if not opened.awaited:
+            self._due.append(Record(opened.round))
+
+    @property
+    def next_ms(self) -> int | None:
+        """When a round that waits for answers is handed over without them."""
+        while self._waiting and not self._waiting[0].awaited:
+            self._waiting.popleft()
+        return self._waiting[0].due_ms if self._waiting else None
+
+    def due(self, now_ms: int) -> list[Record]:
+        """What is to be handed over now."""
+        while (next_ms := self.next_ms) is not None and next_ms <= now_ms:
+            self._due.append(Record(_as_it_is(self._waiting.popleft().round)))
+        if not self._due:
+            return []
+        due, self._due = self._due, []
+        return due
+
+
+def _say_why(case: Case, report: Report) -> None:
+    miss = report.nearest_miss
+    case.filtered = report.reasons
+    case.looked_at = report.nodes
+    case.results = [WAITS] * len(case.replicas)
+    case.waits = Waits(
+        report.message,
+        report.verdict.value,
+        f"node {miss.node}: {miss.message}" if miss is not None else "",
+        report.smallest_change,
+        report.next_mover,
+    )
+
+
+def _as_it_is(decided: Round) -> Round:
+    """A round that goes on to change, as it is now: what was handed over must not change."""
+    cases = [
+        msgspec.structs.replace(it, results=list(it.results), messages=dict(it.messages))
+        for it in decided.cases
+    ]
+    return msgspec.structs.replace(decided, cases=cases)

@@ -1,0 +1,368 @@
+"""The scheduler's picture of the nodes: what each has, what is taken of it, and what is assumed.
+
+It is kept up to date from the changes of the cache and from the scheduler's own binds that are on
+their way. What a node's ledger would say is put together here from the node, the replicas and the
+reservations, since ledgers themselves are the commit's own; whether something fits is asked of the
+same `model/placement/fit.py` as there.
+
+Each node has a site, which knows who holds what, and a row of the columns, which has the sums. A
+change adds to the row or takes from it; only where promises are made is a row stated anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.model.kinds.node import Node
+from holdfast.model.kinds.replica import Binding, Replica
+from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
+from holdfast.model.lifecycle import CHARGED, Cause
+from holdfast.model.placement.fit import Held
+from holdfast.model.refusal import Refusal
+from holdfast.observe.cache import Change, Key
+from holdfast.observe.node_columns import Columns
+from holdfast.propose.feasibility.node_state import Site
+from holdfast.propose.gpu import Pools
+from holdfast.propose.topology.topology_counts import Census, Kin, kin_of
+
+# What replicas and reservations hold, and of which nodes: as their own objects say it.
+#
+# `fleet.py` asks this of the state before and after each change, and writes down the difference.
+
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+
+
+class Where(msgspec.Struct, frozen=True, gc=False):
+    """Where something is written down: on which node, on which shelf, for whom."""
+
+    node: str
+    shelf: str
+    owner: str
+
+
+def node_of(replica: Any) -> str:
+    """Where a replica is, or an empty string."""
+    if not isinstance(replica, Replica) or replica.status.state not in CHARGED:
+        return ""
+    binding = replica.status.binding
+    return binding.node if binding is not None else ""
+
+
+def _held(source: Binding | Claim, tenant: str) -> Held:
+    return Held(source.charge, source.devices, source.ports, tenant)
+
+
+def of_replica(replica: Any) -> dict[Where, Held]:
+    """What a replica holds. A released one keeps its binding as history only."""
+    if not isinstance(replica, Replica):
+        return {}
+    binding = replica.status.binding
+    if binding is None or replica.status.state not in CHARGED:
+        return {}
+    uid, held = replica.metadata.uid, _held(binding, replica.namespace)
+    found = {Where(binding.node, "held", uid): held}
+    if replica.status.cause is Cause.PREEMPTION:
+        found[Where(binding.node, "leaving", uid)] = held
+    return found
+
+
+def of_reservation(reservation: Any) -> dict[Where, Held]:
+    """What a reservation holds: its open claims, or for a preemption what it was promised."""
+    if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
+        return {}
+    is_promise = reservation.spec.intent is Intent.PREEMPTION
+    shelf = "promised" if is_promise else "held"
+    found: dict[Where, Held] = {}
+    for index, claim in enumerate(reservation.status.claims):
+        if claim.consumed or not claim.node:
+            continue
+        # A gang may have several claims on one node. A promise has one, and its holder's name.
+        uid = reservation.metadata.uid
+        owner = uid if is_promise else f"{uid}/{index}"
+        found[Where(claim.node, shelf, owner)] = _held(claim, reservation.namespace)
+    return found
+
+
+# Longer than a resync of the cache takes to bring a lost event to light. An assumption that is
+# given up too early costs one refused bind; one that is never given up would waste a place.
+ASSUMED_MS = 90_000
+# A node whose ledger said no to what looked possible is known to be seen wrongly. News of it end
+# this at once.
+SHUNNED_MS = 3_000
+
+
+class Assumption(msgspec.Struct, frozen=True, gc=False):
+    """A placement of ours that is on its way, or was accepted and is not seen yet."""
+
+    key: Key
+    node: str
+    held: Held
+    until_ms: int
+    kin: Kin | None = None
+
+
+class Fleet:
+    """All nodes. `notice` takes in what the cache tells; the scheduler adds what it assumes."""
+
+    def __init__(self) -> None:
+        self.columns = Columns()
+        self.census = Census(self.columns)
+        self.pools = Pools(self.columns)
+        self._sites: dict[str, Site] = {}
+        self._by_row: dict[int, Site] = {}
+        self._assumed: dict[str, Assumption] = {}
+        self._shunned: dict[str, Site] = {}
+        # The uids of assumptions that ended, for whoever wants to know and empties it.
+        self.unassumed: list[str] | None = None
+
+    def __iter__(self) -> Iterator[Site]:
+        """The nodes that are registered, in the order in which they became known."""
+        return (site for site in self._sites.values() if site.node is not None)
+
+    def get(self, name: str) -> Site | None:
+        site = self._sites.get(name)
+        return site if site is not None and site.node is not None else None
+
+    def at(self, row: int) -> Site:
+        """The site of a row."""
+        return self._by_row[row]
+
+    # What the cache tells ------------------------------------------------------------------------
+
+    def notice(self, change: Change) -> list[str]:
+        """Take in a change; the names of the nodes that may have more to give than before."""
+        before, after = change.before, change.after
+        match change.object:
+            case Node(metadata=metadata):
+                return self._node(metadata.name, after if isinstance(after, Node) else None)
+            case Replica(metadata=metadata):
+                if before is None and isinstance(after, Replica):
+                    self.pools.see(after.spec.template)
+                # Counted first: a site on which nothing is left is forgotten, and its row with it.
+                self._count(before, after)
+                freed = self._moved(of_replica(before), of_replica(after))
+                return [*freed, *self._seen(metadata.uid, after)]
+            case Reservation():
+                return self._moved(of_reservation(before), of_reservation(after))
+        return []
+
+    def _node(self, name: str, node: Node | None) -> list[str]:
+        site = self._site(name)
+        old = site.node
+        if node is not None and old is not None and _looks_alike(old, node):
+            # Only its status was written: heartbeats and conditions make no room.
+            site.node = node
+            if old.status.images != node.status.images:
+                self.columns.images(site.row, node)
+            return []
+        site.place(node)
+        self.census.is_shaken = True
+        self._shunned.pop(name, None)
+        self._place(site)
+        self._tidy(site)
+        return [name] if node is not None else []
+
+    def _place(self, site: Site) -> None:
+        """Write down in its row what the node is now."""
+        columns, row = self.columns, site.row
+        before = int(columns.zone[row]), int(columns.region[row])
+        if site.node is None:
+            columns.absent(row)
+        else:
+            columns.place_node(row, site.node, site.empty)
+            columns.shun(row, shunned=False)
+        self._restate(site)
+        if before != (int(columns.zone[row]), int(columns.region[row])) and not site.is_bare():
+            # Its replicas were told of before the node was.
+            self.census.rezone()
+
+    def _restate(self, site: Site) -> None:
+        promised = site.ledger if site.promised and site.node is not None else None
+        self.columns.restate(site.row, site.held.values(), site.assumed.values(), promised)
+
+    def _moved(self, before: dict[Where, Held], after: dict[Where, Held]) -> list[str]:
+        freed: dict[str, None] = {}
+        for where, held in before.items():
+            if after.get(where) != held:
+                self._put(where, held, None)
+                freed[where.node] = None
+        for where, held in after.items():
+            if before.get(where) != held:
+                self._put(where, None, held)
+                if where.shelf == "leaving":
+                    freed[where.node] = None
+        for name in freed:
+            self._tidy(self._site(name))
+        return list(freed)
+
+    def _put(self, where: Where, old: Held | None, new: Held | None) -> None:
+        """Put something on a shelf of a site, or take it away, and count that in its row."""
+        site = self._site(where.node)
+        was_promised = bool(site.promised)
+        shelf: dict[str, Held] = getattr(site, where.shelf)
+        old = shelf.pop(where.owner, None) if old is not None else shelf.get(where.owner)
+        if new is not None:
+            shelf[where.owner] = new
+        site.changed()
+        self._unshun(site)
+        if was_promised or site.promised or where.shelf == "promised":
+            self._restate(site)
+        elif where.shelf == "held":
+            if old is not None:
+                self.columns.take(site.row, old, -1)
+            if new is not None:
+                self.columns.take(site.row, new, 1)
+
+    def _count(self, before: Any, after: Any) -> None:
+        """Who is where, for the rules about company."""
+        node = node_of(after)
+        if node:
+            self.census.put(after.metadata.uid, kin_of(after), self._site(node).row)
+        elif before_node := node_of(before):
+            site = self._sites.get(before_node)
+            if site is not None:
+                self.census.remove(before.metadata.uid, before.namespace, site.row)
+
+    def _seen(self, uid: str, replica: Any) -> list[str]:
+        """A replica that moved on answers every assumption about it, whichever way."""
+        assumed = self._assumed.get(uid)
+        if assumed is None or not isinstance(replica, Replica):
+            return []
+        is_going = replica.metadata.deletion_timestamp is not None
+        if replica.status.state not in CHARGED and not is_going:
+            return []
+        self.unassume(uid)
+        binding = replica.status.binding
+        if binding is not None and binding.node == assumed.node:
+            # It is where it was assumed to be, which taking the assumption back has uncounted.
+            self._count(None, replica)
+            return []
+        return [assumed.node]
+
+    def _site(self, name: str) -> Site:
+        site = self._sites.get(name)
+        if site is None:
+            site = self._sites[name] = Site(name, self.columns.add())
+            self._by_row[site.row] = site
+        return site
+
+    def _tidy(self, site: Site) -> None:
+        if site.is_idle() and self._sites.pop(site.name, None) is not None:
+            del self._by_row[site.row]
+            self.columns.drop(site.row)
+
+    # What is assumed -----------------------------------------------------------------------------
+
+    def assume(
+        self, uid: str, key: Key, node: str, held: Held, now_ms: int, kin: Kin | None = None
+    ) -> None:
+        """Count a placement as made until it is seen, taken back, or too old to be believed."""
+        self.unassume(uid)
+        held = msgspec.structs.replace(held, tenant=key[0])
+        self._assumed[uid] = Assumption(key, node, held, now_ms + ASSUMED_MS, kin)
+        site = self._site(node)
+        self._assumed_at(site, uid, held, 1)
+        if kin is not None:
+            self.census.put(uid, kin, site.row)
+
+    def renew(self, uid: str, now_ms: int) -> None:
+        """Believe in an assumption for longer, if it has not been answered yet."""
+        assumed = self._assumed.pop(uid, None)
+        if assumed is not None:
+            # At the end again, as the last to become too old.
+            self._assumed[uid] = Assumption(
+                assumed.key, assumed.node, assumed.held, now_ms + ASSUMED_MS, assumed.kin
+            )
+
+    def unassume(self, uid: str) -> str | None:
+        """Count it no longer; the node that has more to give by it."""
+        assumed = self._assumed.pop(uid, None)
+        if assumed is None:
+            return None
+        if self.unassumed is not None:
+            self.unassumed.append(uid)
+        site = self._site(assumed.node)
+        self._assumed_at(site, uid, assumed.held, -1)
+        if assumed.kin is not None:
+            self.census.remove(uid, assumed.kin.namespace, site.row)
+        self._tidy(site)
+        return assumed.node
+
+    def _assumed_at(self, site: Site, uid: str, held: Held, sign: int) -> None:
+        site.assume(uid, held if sign > 0 else None)
+        if site.promised:
+            self._restate(site)
+        else:
+            self.columns.lend(site.row, held, sign)
+
+    def all_assumed(self) -> Iterable[tuple[str, Assumption]]:
+        """All placements that are only assumed, by uid."""
+        return self._assumed.items()
+
+    def assumed(self, uid: str) -> Assumption | None:
+        return self._assumed.get(uid)
+
+    @property
+    def assumptions(self) -> int:
+        """How many placements are only assumed."""
+        return len(self._assumed)
+
+    def overdue(self, now_ms: int) -> list[str]:
+        """The uids whose placement should have been seen long ago."""
+        # Assumptions are made in the order of time and last equally long: the first ones are due.
+        found = []
+        for uid, assumed in self._assumed.items():
+            if assumed.until_ms > now_ms:
+                break
+            found.append(uid)
+        return found
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next assumption is too old."""
+        return next((assumed.until_ms for assumed in self._assumed.values()), None)
+
+    def shun(self, node: str, refusal: Refusal, now_ms: int) -> None:
+        """Leave a node alone that the commit refused, until there is news of it or a short time."""
+        site = self.get(node)
+        if site is not None:
+            site.shunned, site.shunned_until_ms = refusal, now_ms + SHUNNED_MS
+            self._shunned.pop(node, None)
+            self._shunned[node] = site
+            self.columns.shun(site.row, shunned=True)
+
+    def forgive(self, now_ms: int) -> None:
+        """End what was left alone for long enough. Each for the same time: the first end first."""
+        while self._shunned:
+            site = next(iter(self._shunned.values()))
+            if site.shunned_until_ms > now_ms:
+                break
+            site.shunned = None
+            self._unshun(site)
+
+    def left_alone(self) -> dict[str, tuple[str, str]]:
+        """Why nodes are left alone at the moment, by name: the reason, and its words."""
+        return {
+            name: (site.shunned.reason.value, site.shunned.message)
+            for name, site in self._shunned.items()
+            if site.shunned is not None
+        }
+
+    def _unshun(self, site: Site) -> None:
+        if self._shunned.pop(site.name, None) is not None:
+            self.columns.shun(site.row, shunned=False)
+
+
+def _looks_alike(old: Node, new: Node) -> bool:
+    return (
+        old.metadata.uid == new.metadata.uid
+        and old.spec == new.spec
+        and old.metadata.labels == new.metadata.labels
+        and old.status.phase is new.status.phase
+        and old.status.mark == new.status.mark
+        and old.status.incarnation == new.status.incarnation
+        and old.status.isolation is new.status.isolation
+    )

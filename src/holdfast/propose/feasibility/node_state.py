@@ -1,0 +1,133 @@
+"""One node as the scheduler sees it: what it has, who holds which part of it, what is left.
+
+`fleet.py` keeps these up to date, and the sums in columns beside them. The ledger itself, which
+names owners, is put together when somebody asks: for devices, and to say why not.
+
+Nodes, replicas and reservations are told by different streams, so that the picture may contradict
+itself for a moment: a claim and the binding that consumed it both hold the same device. Such a
+picture errs towards "taken", which costs at most a wait; that is also why what is held is added up
+here without the checks that the commit makes on its own records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.model.errors import unreachable
+from holdfast.model.kinds.node import Node
+from holdfast.model.ledger import NodeLedger, add, mirrored
+from holdfast.model.placement.fit import Held, sums_of
+from holdfast.model.refusal import Refusal
+
+
+class Site:
+    """One node, and everything that is known to hold a part of it."""
+
+    def __init__(self, name: str, row: int) -> None:
+        self.name, self.row = name, row
+        self.node: Node | None = None
+        self.held: dict[str, Held] = {}
+        self.promised: dict[str, Held] = {}
+        self.leaving: dict[str, Held] = {}
+        self.assumed: dict[str, Held] = {}
+        self.shunned: Refusal | None = None
+        self.shunned_until_ms = 0
+        self._empty: NodeLedger | None = None
+        self._settled: NodeLedger | None = None
+        self._ledger: NodeLedger | None = None
+
+    @property
+    def uid(self) -> str:
+        return self.node.metadata.uid if self.node is not None else ""
+
+    @property
+    def empty(self) -> NodeLedger:
+        """The ledger of the node if nothing were on it."""
+        if self._empty is None:
+            if self.node is None:
+                unreachable(f"node {self.name} is not registered, and nobody is placed on it")
+            self._empty = mirrored(self.node, None)
+        return self._empty
+
+    @property
+    def ledger(self) -> NodeLedger:
+        """What its ledger says as far as is known here, assumed placements included."""
+        if self._ledger is None:
+            self._ledger = _with(self.settled, self.assumed) if self.assumed else self.settled
+        return self._ledger
+
+    @property
+    def settled(self) -> NodeLedger:
+        """The same without what is only assumed."""
+        if self._settled is None:
+            ledger = _with(self.empty, self.held)
+            self._settled = self._with_promises(ledger) if self.promised else ledger
+        return self._settled
+
+    def place(self, node: Node | None) -> None:
+        """The node is this now."""
+        self.node = node
+        self._empty = None
+        self.changed()
+
+    def changed(self) -> None:
+        """What it holds is different now, so that an earlier no may not count any more."""
+        self._settled = self._ledger = None
+        self.shunned = None
+
+    def assume(self, uid: str, held: Held | None) -> None:
+        """Count a placement of ours that is not seen yet, or with None no longer."""
+        if held is None:
+            self.assumed.pop(uid, None)
+        else:
+            self.assumed[uid] = held
+        self._ledger = None
+
+    def is_bare(self) -> bool:
+        """Whether nothing at all is on it."""
+        return not (self.held or self.promised or self.assumed)
+
+    def is_idle(self) -> bool:
+        return self.node is None and self.is_bare()
+
+    def _with_promises(self, ledger: NodeLedger) -> NodeLedger:
+        """What is promised to preemptions, less what their victims still hold."""
+        devices, ports = dict(ledger.devices), dict(ledger.promised_ports)
+        for owner, held in self.promised.items():
+            ports |= dict.fromkeys(held.ports, owner)
+            for share in held.devices:
+                if share.device in devices:
+                    slot = devices[share.device]
+                    devices[share.device] = msgspec.structs.replace(slot, promised=owner)
+        leaving: dict[str, int] = {}
+        for held in self.leaving.values():
+            leaving = add(leaving, sums_of(held))
+        return msgspec.structs.replace(
+            ledger,
+            devices=devices,
+            promised={owner: sums_of(held) for owner, held in self.promised.items()},
+            promised_ports=ports,
+            leaving=leaving,
+        )
+
+
+def _with(ledger: NodeLedger, holdings: Mapping[str, Held]) -> NodeLedger:
+    """The ledger with all of these, by owner."""
+    owners = {name: dict(slot.owners) for name, slot in ledger.devices.items()}
+    used, ports, tenants = ledger.used, dict(ledger.ports), ledger.tenants
+    for owner, held in holdings.items():
+        tenants = add(tenants, {held.tenant: 1})
+        used = add(used, sums_of(held))
+        ports |= dict.fromkeys(held.ports, owner)
+        for share in held.devices:
+            # A device that the node does not list (any more) is not there to be given away.
+            if share.device in owners:
+                slot = owners[share.device]
+                slot[owner] = slot.get(owner, 0) + share.milli
+    devices = {
+        name: msgspec.structs.replace(slot, owners=owners[name])
+        for name, slot in ledger.devices.items()
+    }
+    return msgspec.structs.replace(ledger, used=used, devices=devices, ports=ports, tenants=tenants)

@@ -1,0 +1,256 @@
+"""How all nodes stand to one sort of work: why each does not do, or how good it would be.
+
+Computed once for all rows and then again only for rows that changed since the last look, which the
+logs of the columns tell. A change of what is taken of a node asks only about resources; a change of
+the node itself asks everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.errors import invariant
+from holdfast.observe.node_columns import Bools, Codes, Columns, Floats, Ints, Level, Rows
+from holdfast.propose.decision_view import View, Work
+from holdfast.propose.filters import Filter
+from holdfast.propose.scores import Scorer
+from holdfast.propose.scores.fragmentation import Packs
+
+# A row that is no node's.
+NOBODY = 255
+# Above this share of all rows, asking about all of them is cheaper than picking out the changed.
+CHANGED_SHARE_MAX = 0.25
+# So few are picked out anyway.
+CHANGED_FEW = 64
+
+
+class Standing:
+    """See the module's docstring. Arrays are as long as the columns have room for.
+
+    `sums` is the weighted sum of scores, or minus infinity where the node does not do.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        view: View,
+        filters: tuple[Filter, ...],
+        scorers: Sequence[Scorer],
+        weights: Mapping[str, int],
+    ) -> None:
+        self.work, self.filters = work, filters
+        self._rules, self._policy = view.rules, view.policy
+        self._weighed = [(each, weights[each.name]) for each in scorers if each.name in weights]
+        self.scorers = self._applying(view)
+        loads = [place for place, each in enumerate(filters) if each.by_load]
+        self._first_load, self._end_load = loads[0], loads[-1] + 1
+        # What each code means: which filter, and which reason.
+        self.meanings: list[tuple[int, str]] = [(-1, "")]
+        self._bases: list[int] = []
+        for place, each in enumerate(filters):
+            self._bases.append(len(self.meanings) - 1)
+            self.meanings += [(place, reason) for reason in each.reasons]
+        invariant(len(self.meanings) <= NOBODY, "a code has one byte for all reasons")
+        # By code, the place of its filter; -1 where there is none.
+        self.places: Ints = np.full(256, -1, np.int64)
+        self.places[: len(self.meanings)] = [place for place, _ in self.meanings]
+        # Grows whenever something about nodes themselves was looked at again.
+        self.version = 0
+        self._begin(view.columns)
+
+    def is_of(self, view: View) -> bool:
+        """Whether it was made under the rules and the policy that are in force now."""
+        return self._rules == view.rules and self._policy is view.policy
+
+    def _applying(self, view: View) -> list[tuple[Scorer, int]]:
+        """The scorers that have something to say of this work on this fleet."""
+        return [each for each in self._weighed if each[0].applies(self.work, view)]
+
+    @property
+    def weight(self) -> int:
+        """What all scores together can come to, by their weights."""
+        return sum(weight for _, weight in self.scorers)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a placement changes nothing here but sums, in ways that are known ahead.
+
+        What else the load is asked for was added by users: only a new look answers that.
+        """
+        only_sums = all(each.is_exact for each in self.filters if each.by_load)
+        return only_sums and all(scorer.is_exact for scorer, _ in self.scorers)
+
+    def _begin(self, columns: Columns) -> None:
+        room = columns.capacity
+        self.code: Codes = np.full(room, NOBODY, np.uint8)
+        # What filters say before and after those that ask for the load.
+        self._before: Codes = np.full(room, NOBODY, np.uint8)
+        self._after: Codes = np.zeros(room, np.uint8)
+        self.sums: Floats = np.full(room, -np.inf, np.float64)
+        self.parts: dict[str, Floats] = {
+            scorer.name: np.zeros(room, np.float64) for scorer, _ in self.scorers
+        }
+        self.tally: Ints = np.zeros(256, np.int64)
+        self._node_at = self._load_at = -1
+        # The scorers that rank all nodes together, and as of when they did.
+        self._packers = [(scorer, weight) for scorer, weight in self.scorers if scorer.packs]
+        self._packed: Hashable = None
+
+    # Looking again -------------------------------------------------------------------------------
+
+    def refresh(self, view: View) -> None:
+        """Take in whatever changed since the last look."""
+        columns = view.columns
+        if len(self.code) != columns.capacity:
+            self._begin(columns)
+        nodes = columns.node_log.since(self._node_at)
+        loads = columns.load_log.since(self._load_at)
+        self._node_at, self._load_at = columns.node_log.end, columns.load_log.end
+        if (nodes is None or len(nodes)) and (applying := self._applying(view)) != self.scorers:
+            # The first node with devices, say, or with a taint, makes others worth sparing.
+            self.scorers = applying
+            self._begin(columns)
+            self._node_at, self._load_at = columns.node_log.end, columns.load_log.end
+            nodes = None
+        if nodes is None or loads is None:
+            self._everything(view)
+        elif changed := len(nodes) + len(loads):
+            if changed > CHANGED_FEW and changed > columns.count * CHANGED_SHARE_MAX:
+                self._everything(view)
+            else:
+                if len(nodes):
+                    self._look_at_nodes(view, _once(nodes, columns))
+                    loads = np.concatenate([nodes, loads])
+                self._look_at_loads(view, _once(loads, columns))
+        if self._packers:
+            self._repack(view)
+
+    def _everything(self, view: View) -> None:
+        rows = view.columns.all
+        self._look_at_nodes(view, rows)
+        self._look_at_loads(view, rows)
+
+    def _look_at_nodes(self, view: View, rows: Rows) -> None:
+        self.version += 1
+        live = view.columns.live[rows]
+        before: Codes = np.where(live, 0, NOBODY).astype(np.uint8)
+        self._before[rows] = self._judged(view, rows, before, 0, self._first_load)
+        after = np.zeros(len(live), np.uint8)
+        self._after[rows] = self._judged(view, rows, after, self._end_load, len(self.filters))
+        for scorer, _ in self.scorers:
+            if not scorer.by_load and scorer.packs is None:
+                self.parts[scorer.name][rows] = scorer.score(self.work, view, rows, 0)
+
+    def _look_at_loads(self, view: View, rows: Rows) -> None:
+        code: Codes = self._before[rows].copy()
+        code = self._judged(view, rows, code, self._first_load, self._end_load)
+        after = self._after[rows]
+        if after.any():
+            code = np.where(code == 0, after, code)
+        sums = np.zeros(len(code), np.float64)
+        for scorer, weight in self.scorers:
+            if scorer.by_load:
+                part = scorer.score(self.work, view, rows, 0)
+                self.parts[scorer.name][rows] = part
+            else:
+                part = self.parts[scorer.name][rows]
+            sums += weight * part
+        is_refused = code.any()
+        if is_refused:
+            sums[code != 0] = -np.inf
+        if isinstance(rows, slice):
+            self.tally = np.bincount(code, minlength=256)
+        elif is_refused or self.code[rows].any():
+            self.tally += np.bincount(code, minlength=256)
+            self.tally -= np.bincount(self.code[rows], minlength=256)
+        self.code[rows] = code
+        self.sums[rows] = sums
+
+    def _repack(self, view: View) -> None:
+        """Ask those who rank all nodes together, if they would say something else than last time.
+
+        A placement anywhere may change their mind about every node, so all sums are made anew.
+        """
+        packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
+        stamp = self.version, *(each.stamp(self.work, view) for each in packs)
+        if stamp == self._packed:
+            return
+        self._packed = stamp
+        rows = view.columns.all
+        for scorer, _ in self._packers:
+            self.parts[scorer.name][rows] = scorer.score(self.work, view, rows, 0)
+        sums = np.zeros(view.columns.count, np.float64)
+        for scorer, weight in self.scorers:
+            sums += weight * self.parts[scorer.name][rows]
+        sums[self.code[rows] != 0] = -np.inf
+        self.sums[rows] = sums
+
+    def _judged(self, view: View, rows: Rows, code: Codes, begin: int, end: int) -> Codes:
+        """The code with what these filters say, each where the earlier ones let the node pass."""
+        for place in range(begin, end):
+            found = self.filters[place].judge(self.work, view, rows, Level.NOW)
+            if found is not None and found.any():
+                refused = (code == 0) & (found != 0)
+                code[refused] = found[refused] + self._bases[place]
+        return code
+
+    # What it says --------------------------------------------------------------------------------
+
+    @property
+    def candidates(self) -> int:
+        """How many nodes do."""
+        return int(self.tally[0])
+
+    @property
+    def nodes(self) -> int:
+        return int(self.tally.sum() - self.tally[NOBODY])
+
+    @property
+    def packer(self) -> Packs | None:
+        """Who chooses devices: the one with the most weight of those that pack them."""
+        heaviest = max(self._packers, key=lambda each: each[1], default=None)
+        return heaviest[0].packs if heaviest is not None else None
+
+    def stirs(self, view: View, row: int) -> bool:
+        """Whether a placement on this row may change the scores of other rows."""
+        packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
+        return any(each.stirs(self.work, view, row) for each in packs)
+
+    def takes_work(self, columns: Columns) -> Bools:
+        """Where only the load, or company, could be in the way."""
+        rows = columns.all
+        found: Bools = (self._before[rows] == 0) & (self._after[rows] == 0)
+        return found
+
+    def ladder(
+        self, view: View, rows: npt.NDArray[np.intp], more: Ints
+    ) -> tuple[Floats, dict[str, Floats]]:
+        """The sums, and each score, of these rows once so many of this work were put there.
+
+        One row of the result for each row, one column for each count.
+        """
+        down, across = rows[:, None], more[None, :]
+        sums: Floats = np.zeros((len(rows), len(more)), np.float64)
+        parts = {}
+        for scorer, weight in self.scorers:
+            part = self.parts[scorer.name][down]
+            if scorer.by_load:
+                part = scorer.score(self.work, view, down, across)
+            parts[scorer.name] = np.broadcast_to(part, sums.shape)
+            # In the order of additions of a single decision, so that the sums are equal to the bit.
+            sums += weight * part
+        return sums, parts
+
+
+def _once(noted: npt.NDArray[np.intp], columns: Columns) -> npt.NDArray[np.intp]:
+    """Each of these rows once, in order."""
+    if len(noted) == 1:
+        return noted
+    if len(noted) <= CHANGED_FEW:
+        return np.array(sorted(set(noted.tolist())), np.intp)
+    mask = np.zeros(columns.count, np.bool_)
+    mask[noted] = True
+    return np.flatnonzero(mask)

@@ -1,0 +1,152 @@
+"""The smallest change that would let work fit, in words: one change of one thing, with its amount.
+
+`nowhere.py` asks this of the node that came closest, `decide.py` and `binder.py` of a quota that is
+used up. The words follow from what is seen alone, so that two schedulers which see the same say the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.quantity import Resource, demand, render
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.propose.decision_view import Work
+from holdfast.propose.feasibility.outcome import Hope, Report, Verdict
+
+# Resources that are named in one sentence.
+NAMED_MAX = 4
+
+_OF_QUOTA = (Reason.QUOTA_EXCEEDED, Reason.COHORT_EXHAUSTED, Reason.PRIORITY_BUDGET_EXCEEDED)
+_OF_NODE: Mapping[Reason, str] = {
+    Reason.NODE_NOT_READY: "node {node} ready again",
+    Reason.NODE_DRAINING: "node {node} not drained",
+    Reason.NODE_CORDONED: "node {node} uncordoned",
+    Reason.TENANCY_FORBIDDEN: "node {node} open to tenant {tenant}",
+    Reason.PROTECTED_CAPACITY: "node {node} open to the priority class of this work",
+    Reason.ISOLATION_TOO_WEAK: "a node with the isolation that this work asks for",
+    Reason.USER_NOT_ALLOWED: "no user in the template, or that one in the users of tenant {tenant}",
+    Reason.HOST_NETWORK_NOT_ALLOWED: "no hostNetwork, or tenant {tenant} with spec.hostNetwork",
+    Reason.IMAGE_NOT_ALLOWED: "an image that spec.images of tenant {tenant} allows",
+    Reason.NODE_OF_ANOTHER_TENANT: "node {node} without work of other tenants",
+    Reason.RESIDENCY_FORBIDDEN: "the region of node {node} allowed for this work",
+    Reason.RESIDENCY_UNKNOWN: "a Region that says which law holds where node {node} is",
+    Reason.PORT_TAKEN: "the port free on node {node}",
+    Reason.PORT_NOT_OFFERED: "a node that offers the port, or port 0 for any free one",
+    Reason.TOO_MANY_PER_NODE: "one more replica allowed on each node, or one more node",
+    Reason.SPREAD_VIOLATED: "room in the place that has the fewest replicas, or a wider maxSkew",
+    Reason.AFFINITY_UNMET: "room where the replicas are that it wants to be near to",
+    Reason.ANTI_AFFINITY_VIOLATED: "a node away from the replicas that it stays away from",
+}
+
+
+def quota_change(refusal: Refusal, tenant: str) -> str:
+    """By how much a quota would have to be larger, or less of it used."""
+    details = refusal.details
+    if refusal.reason not in _OF_QUOTA or "resource" not in details:
+        return ""
+    resource = details["resource"]
+    needed, used, limit = (demand(resource, details[it]) for it in ("needed", "used", "limit"))
+    whose = f"the quota of tenant {tenant}"
+    if refusal.reason is Reason.COHORT_EXHAUSTED:
+        whose = f"the quotas of the cohort of tenant {tenant}"
+    elif refusal.reason is Reason.PRIORITY_BUDGET_EXCEEDED:
+        whose = f"the budget of tenant {tenant} for priority class {details['priorityClass']}"
+    return f"{render(resource, used + needed - limit)} more {resource} in {whose}"
+
+
+def over_quota(refusal: Refusal, tenant: str) -> Report:
+    """The report for work beyond what its tenant may have now."""
+    return Report(
+        {refusal.reason.value: 1},
+        refusal.message,
+        Verdict.BLOCKED_BY,
+        (Hope.ALLOWANCE, Hope.QUOTA),
+        smallest_change=quota_change(refusal, tenant),
+    )
+
+
+def change_at(
+    work: Work, node: str, refusal: Refusal | None, settled: NodeLedger, *, could_be: bool
+) -> str:
+    """What would let the work onto the node that came closest.
+
+    `could_be` says that the node could take it if it were empty; otherwise only another node helps.
+    """
+    if refusal is None:
+        return ""
+    match refusal.reason:
+        case Reason.NODE_FULL:
+            return _more_free(work, node, settled) if could_be else a_node(work)
+        case Reason.DEVICE_MISSING:
+            return f"a node with {_devices(work)}"
+        case Reason.DEVICE_TAKEN:
+            return f"{_devices(work)} free on node {node}"
+        case Reason.SELECTOR_MISMATCH:
+            return _labelled(work)
+        case Reason.TAINTED:
+            return f"a toleration of the taint {refusal.details.get('taint', '')}"
+        case Reason.REGION_MISMATCH | Reason.ZONE_MISMATCH | Reason.POOL_MISMATCH:
+            return f"a node in {_place(work)}"
+    words = _OF_NODE.get(refusal.reason, "")
+    return words.format(node=node, tenant=work.namespace)
+
+
+def _more_free(work: Work, node: str, ledger: NodeLedger) -> str:
+    lacking = [
+        f"{render(resource, units - ledger.free(resource))} {resource}"
+        for resource, units in _sums(work)
+        if units > ledger.free(resource)
+    ]
+    if ledger.free(Resource.REPLICAS) < 1:
+        lacking.append("room for one replica")
+    return f"{_and(lacking)} more free on node {node}" if lacking else ""
+
+
+def a_node(work: Work) -> str:
+    """The node that would have to come."""
+    wanted = [f"{render(name, units)} {name}" for name, units in _sums(work)]
+    if work.demand.devices:
+        wanted.append(_devices(work))
+    return f"a node with {_and(wanted)} free"
+
+
+def _sums(work: Work) -> list[tuple[str, int]]:
+    """What it takes, but for devices, which are given one by one."""
+    left_out = [Resource.REPLICAS.value, *(it.device_class for it in work.demand.devices)]
+    return [it for it in sorted(work.demand.amounts.items()) if it[1] and it[0] not in left_out]
+
+
+def _devices(work: Work) -> str:
+    return _and([f"{it.count} {it.device_class}" for it in work.demand.devices])
+
+
+def _labelled(work: Work) -> str:
+    placement = work.placement
+    wanted = [f"{key}={value}" for key, value in sorted(placement.node_selector.items())]
+    wanted += [
+        " ".join([it.key, it.operator.value, *it.values][: NAMED_MAX + 2])
+        for it in placement.node_expressions
+    ]
+    return f"one node with label {_and(wanted)}"
+
+
+def _place(work: Work) -> str:
+    placement = work.placement
+    parts = [
+        f"{what} {' or '.join(names[:NAMED_MAX])}"
+        for what, names in (
+            ("region", placement.regions),
+            ("zone", placement.zones),
+            ("pool", (placement.pool,) if placement.pool else ()),
+        )
+        if names
+    ]
+    return ", ".join(parts)
+
+
+def _and(parts: list[str]) -> str:
+    if len(parts) > NAMED_MAX:
+        parts = [*parts[: NAMED_MAX - 1], f"{len(parts) - NAMED_MAX + 1} more things"]
+    return " and ".join(parts)

@@ -1,0 +1,108 @@
+"""What is asked for typically: counted once from a list, or learnt from the work as it comes.
+
+The scores of this room weigh a place by who else could use it, and this is how they know who else
+there is. A mix is a short list of demands with their shares; a plane learns its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.propose.gpu.class_columns import Demand
+
+# Enough for every kind of GPU work that a fleet sees in numbers; each costs time in each decision.
+TYPICAL_MAX = 96
+# Of more kinds than this the rarest is forgotten, so that random demands cannot fill memory.
+KINDS_MAX = 512
+# A kind that is not seen for this many demands counts half. Long enough to know kinds that are one
+# in a thousand, short enough to follow a fleet whose work changes.
+HALF_LIFE = 4_000
+GROWTH = 2.0 ** (1.0 / HALF_LIFE)
+# A mix is published anew when so much of its weight has moved; each time all scores are computed
+# anew, so that following every single demand would cost more than it is worth.
+DRIFT = 0.05
+# How often the drift is looked at, once the first demands have been seen.
+LOOK_EVERY = 16
+
+
+class Typical(msgspec.Struct, frozen=True, array_like=True):
+    """A kind of demand and its share of all that are counted."""
+
+    demand: Demand
+    share: float
+
+
+Mix = tuple[Typical, ...]
+
+
+def typical_mix(counts: Mapping[Demand, float], *, cover: float = 1.0, most: int = 0) -> Mix:
+    """The most frequent kinds until they cover this share of all, their shares adding up to one.
+
+    Demands that differ in memory only are one kind, with their mean. `most` bounds the number of
+    kinds; 0 leaves it open.
+    """
+    weight: dict[Demand, float] = {}
+    memory: dict[Demand, float] = {}
+    for demand, count in counts.items():
+        kind = msgspec.structs.replace(demand, memory=0)
+        weight[kind] = weight.get(kind, 0.0) + count
+        memory[kind] = memory.get(kind, 0.0) + count * demand.memory
+    # Larger demands first among equals: the order in which the published FGD breaks such ties.
+    ordered = sorted(weight, key=lambda kind: (weight[kind], kind), reverse=True)
+    chosen: list[Demand] = []
+    covered, wanted = 0.0, cover * sum(weight.values())
+    for kind in ordered:
+        if covered >= wanted or (most and len(chosen) >= most):
+            break
+        chosen.append(kind)
+        covered += weight[kind]
+    return tuple(
+        Typical(
+            msgspec.structs.replace(kind, memory=int(memory[kind] / weight[kind])),
+            weight[kind] / covered,
+        )
+        for kind in chosen
+    )
+
+
+class LearnedMix:
+    """The mix of the demands seen so far, older ones counting less and less."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Demand, float] = {}
+        self._unit = 1.0
+        self._seen = 0
+        self._published: dict[Demand, float] = {}
+        self.mix: Mix = ()
+
+    def see(self, demand: Demand) -> bool:
+        """Count a demand, once for each replica; whether `mix` is another one now."""
+        # Growing the unit is the same as shrinking all that was counted before, at no cost.
+        self._unit *= GROWTH
+        self._counts[demand] = self._counts.get(demand, 0.0) + self._unit
+        self._seen += 1
+        if len(self._counts) > KINDS_MAX:
+            del self._counts[min(self._counts, key=lambda kind: (self._counts[kind], kind))]
+        if self._unit > 1e100:
+            self._counts = {kind: count / self._unit for kind, count in self._counts.items()}
+            self._unit = 1.0
+        if self._seen > 4 * LOOK_EVERY and self._seen % LOOK_EVERY:
+            return False
+        return self._publish()
+
+    def _publish(self) -> bool:
+        # Work without devices uses no idle GPU, and so has no part in the mix.
+        gpu = {kind: count for kind, count in self._counts.items() if kind.devices}
+        whole = sum(gpu.values())
+        shares = {kind: count / whole for kind, count in gpu.items()}
+        grown = sum(
+            max(0.0, share - self._published.get(kind, 0.0)) for kind, share in shares.items()
+        )
+        # Shares add up to one, so what some kinds gained is what others lost.
+        if grown <= DRIFT:
+            return False
+        self._published = shares
+        self.mix = typical_mix(shares, most=TYPICAL_MAX)
+        return True

@@ -1,0 +1,194 @@
+"""Why replicas wait, as their status says it: written when it changes, and only then.
+
+A replica that waits in silence is a defect, and so is a scheduler that writes the same words every
+minute. What a replica's status says already is not written again; other numbers under the same
+reasons are written once in a while; other reasons at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import msgspec
+
+from holdfast.model.encoding.resource_versions import object_revision
+from holdfast.model.kinds.replica import Pending, Replica
+from holdfast.model.refusal import Refusal
+from holdfast.model.requests import Accepted, ReportPending, Target, Term
+from holdfast.model.time import Instant, timestamp
+from holdfast.observe.cache import Key
+from holdfast.propose.feasibility.outcome import Report
+
+# The same reasons with other counts, or another nearest miss, are not news that anybody waits for.
+NOTICE_EVERY_MS = 30_000
+# What could not be written is tried again after this.
+NOTICE_RETRY_MS = 2_000
+# People read these; the store need not keep a novel.
+MESSAGE_MAX = 400
+
+
+class _Said(msgspec.Struct):
+    """What was last sent of a replica, when, and as of which revision it was accepted."""
+
+    target: Target
+    pending: Pending
+    at_ms: int
+    revision: int | None = None
+    version: str = ""
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """What is to be said, and when."""
+
+    target: Target
+    pending: Pending
+    due_ms: int
+    ticket: int
+    version: str
+
+
+class Notices:
+    """See the module's docstring. The scheduler says what is so and sends what is due."""
+
+    def __init__(self) -> None:
+        self._wishes: dict[Key, _Wish] = {}
+        self._said: dict[Key, _Said] = {}
+        self._sending: set[Key] = set()
+        # When each wish is due; a ticket that is not its wish's own is void.
+        self._heap: list[tuple[int, int, Key]] = []
+        self._tickets = 0
+
+    def say(
+        self, replica: Replica, report: Report, attempts: int, next_ms: int, now: Instant
+    ) -> None:
+        """Let people know why it waits, and that it is tried again at this moment at the latest."""
+        key = replica.namespace, replica.name
+        status = replica.status
+        target = Target(*key, replica.metadata.uid, status.transition_number)
+        said = self._said.get(key)
+        if said is not None and said.target != target:
+            del self._said[key]
+            said = None
+        old = self._known(replica, said)
+        wall_ms = now.wall_ms + max(0, next_ms - now.monotonic_ms)
+        since = old.since if old is not None and old.since is not None else None
+        pending = Pending(
+            reasons=dict(report.reasons),
+            message=report.message[:MESSAGE_MAX],
+            verdict=report.verdict.value,
+            nearest_miss=_nearest(report)[:MESSAGE_MAX],
+            smallest_change=report.smallest_change[:MESSAGE_MAX],
+            attempts=attempts,
+            since=since or timestamp(now.wall_ms),
+            next_wake=timestamp(wall_ms),
+            owner=report.next_mover,
+        )
+        if old is not None and _words(old) == _words(pending):
+            self._wishes.pop(key, None)
+            return
+        due_ms = now.monotonic_ms
+        if said is not None and old is not None and _gist(old) == _gist(pending):
+            due_ms = max(due_ms, said.at_ms + NOTICE_EVERY_MS)
+        self._wish(key, target, pending, due_ms, self._version(replica, said))
+
+    @staticmethod
+    def _version(replica: Replica, said: _Said | None) -> str:
+        """The last version of it that we know of: what we wrote may not have been told yet."""
+        seen = replica.metadata.resource_version
+        if said is None or not said.version:
+            return seen
+        return said.version if object_revision(said.version) > object_revision(seen) else seen
+
+    def _wish(self, key: Key, target: Target, pending: Pending, due_ms: int, version: str) -> None:
+        self._tickets += 1
+        self._wishes[key] = _Wish(target, pending, due_ms, self._tickets, version)
+        heapq.heappush(self._heap, (due_ms, self._tickets, key))
+
+    @staticmethod
+    def _known(replica: Replica, said: _Said | None) -> Pending | None:
+        """What its status says, as far as we know: what we wrote after what we saw counts."""
+        if said is None:
+            return replica.status.pending
+        seen = replica.metadata.resource_version
+        is_newer = said.revision is not None and seen and object_revision(seen) >= said.revision
+        return replica.status.pending if is_newer else said.pending
+
+    def forget(self, key: Key) -> None:
+        """It does not wait any more."""
+        self._wishes.pop(key, None)
+        self._said.pop(key, None)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When something is to be said next."""
+        while self._heap and not self._is_current(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _is_current(self, due: tuple[int, int, Key]) -> bool:
+        wish = self._wishes.get(due[2])
+        return wish is not None and wish.ticket == due[1]
+
+    def due(self, room: int, now_ms: int, term: Term) -> list[tuple[Key, ReportPending]]:
+        """What to send now, no more than there is room for."""
+        found: list[tuple[Key, ReportPending]] = []
+        while len(found) < room:
+            next_ms = self.next_ms
+            if next_ms is None or next_ms > now_ms:
+                break
+            _, _, key = heapq.heappop(self._heap)
+            wish = self._wishes.pop(key)
+            if key in self._sending:
+                # Two of them on their way could arrive in the wrong order.
+                late_ms = now_ms + NOTICE_RETRY_MS
+                self._wish(key, wish.target, wish.pending, late_ms, wish.version)
+                continue
+            self._sending.add(key)
+            self._said[key] = _Said(wish.target, wish.pending, now_ms)
+            report = ReportPending(wish.target, wish.pending, version=wish.version, term=term)
+            found.append((key, report))
+        return found
+
+    def answered(self, key: Key, request: ReportPending, answer: object, now_ms: int) -> None:
+        """Take in the answer. A refusal means that the replica has moved on, and its news come; or
+        that only its version has, and then it says which is the present one.
+        """
+        self._sending.discard(key)
+        said = self._said.get(key)
+        if said is None or said.target != request.target or said.pending != request.pending:
+            return
+        if isinstance(answer, Accepted):
+            said.revision = answer.revision
+            said.version = "".join(it.metadata.resource_version for it in answer.objects)
+            return
+        del self._said[key]
+        version = request.version
+        if isinstance(answer, Refusal):
+            version = answer.details.get("resourceVersion", "")
+            if not version.isdigit():
+                return
+        if key not in self._wishes:
+            # Whether it was written or not, writing the same again changes nothing.
+            late_ms = now_ms + NOTICE_RETRY_MS
+            self._wish(key, request.target, request.pending, late_ms, version)
+
+
+def _nearest(report: Report) -> str:
+    miss = report.nearest_miss
+    return f"node {miss.node}: {miss.message}" if miss is not None else ""
+
+
+def _gist(pending: Pending) -> tuple[object, ...]:
+    return tuple(sorted(pending.reasons)), pending.verdict
+
+
+def _words(pending: Pending) -> tuple[object, ...]:
+    """All but counters and times, which would make every try a write."""
+    return (
+        pending.reasons,
+        pending.message,
+        pending.verdict,
+        pending.nearest_miss,
+        pending.smallest_change,
+        pending.owner,
+    )

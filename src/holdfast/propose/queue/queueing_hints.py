@@ -1,0 +1,100 @@
+"""Who is given another turn by which news: those whom they may help, and no more of them.
+
+The scheduler tells it of nodes that have more to give, of tenants that gave something back, and of
+replicas that came or went. Whoever is parked is looked at by its sort, not one by one: what a node
+or a quota means for one replica it means for all that are alike. Each sort is asked by itself how
+many of it fit now, so that no number of others that do not fit can keep one that does waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.tenant import Quota
+from holdfast.model.time import Instant
+from holdfast.observe.cache import Key
+from holdfast.propose.decision_view import QUOTA_NAME, Objects, View
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import Hope, Report
+from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
+from holdfast.propose.queue.scheduling_queue import Entry, Queue, Sort
+
+# Of each sort that waits for company. Those that get a place stir the others again.
+WOKEN_PER_STIR = 64
+
+
+class Waking:
+    """See the module's docstring."""
+
+    def __init__(self, queue: Queue, fleet: Fleet, board: Board, objects: Objects) -> None:
+        self._queue, self._fleet, self._board, self._objects = queue, fleet, board, objects
+
+    def after_news(self, view: View, freed: Iterable[str], now: Instant) -> None:
+        """Give those another turn whom the news of this step may help."""
+        if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
+            self._queue.wake_hoping(Hope.FRESHNESS)
+        census = self._fleet.census
+        stirred, census.stirred = census.stirred, {}
+        shaken, census.is_shaken = census.is_shaken, False
+        if stirred or shaken:
+            for (tenant, _), alike in self._queue.hoping(Hope.COMPANY):
+                if shaken or tenant in stirred:
+                    self._queue.wake_some(alike, WOKEN_PER_STIR)
+        sites = [site for site in map(self._fleet.get, freed) if site is not None]
+        if not sites:
+            return
+        self._fleet.forgive(now.monotonic_ms)
+        rows = np.array([site.row for site in sites], np.intp)
+        for _, alike in self._queue.hoping(Hope.NODES):
+            self._queue.wake_some(alike, self._room(view, next(iter(alike.values())), rows))
+
+    def after_releases(
+        self, view: View, tenants: Iterable[str], doubted: Container[Sort] = ()
+    ) -> None:
+        """These tenants gave something back: their quotas, and their cohorts', have more room.
+
+        As many of each sort are woken as fit. Those that another sort was faster than are parked
+        again by the same picture of the quota, without a request to the servers. Of a sort that the
+        servers refused against this picture one is tried, and the others once it was accepted: a
+        thousand that are refused again would be a storm.
+        """
+        released = list(tenants)
+        for sort, alike in self._queue.hoping(Hope.QUOTA) if released else ():
+            if any(self._share_quota(sort[0], other) for other in released):
+                room = self._quota_room(view, alike)
+                self._queue.wake_some(alike, min(room, 1) if sort in doubted else room)
+
+    def _quota_room(self, view: View, alike: Mapping[Key, Entry]) -> int:
+        """How many of these the quota of their tenant has room for."""
+        entry = next(iter(alike.values()))
+        replica: Replica | None = self._objects.get("replicas", *entry.key)
+        return quota_room(view, view.work(replica), len(alike))[0] if replica is not None else 1
+
+    def _room(self, view: View, entry: Entry, rows: npt.NDArray[np.intp]) -> int:
+        """How many like this one the nodes of these rows could take at most."""
+        replica: Replica | None = self._objects.get("replicas", *entry.key)
+        if replica is None:
+            return 1
+        known = self._board.known(entry.sort)
+        if known is not None:
+            # Whatever else has changed, what has no room has no room.
+            for resource, units in known.work.units:
+                rows = rows[view.columns.free[resource, rows] >= units]
+            if not len(rows):
+                return 0
+        found = self._board.alike(replica, view)
+        return 0 if isinstance(found, Report) else room_for(view, found, rows)
+
+    def _share_quota(self, one: str, other: str) -> bool:
+        if one == other:
+            return True
+        quotas: list[Quota | None] = [
+            self._objects.get("quotas", name, QUOTA_NAME) for name in (one, other)
+        ]
+        cohorts = {quota.spec.cohort if quota is not None else "" for quota in quotas}
+        return len(cohorts) == 1 and "" not in cohorts

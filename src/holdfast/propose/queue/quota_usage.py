@@ -1,0 +1,230 @@
+"""What tenants use of their quotas, as far as this scheduler sees, with its own binds on their way.
+
+The ledger itself is the commit's own. This picture of it is put together from the bindings of
+replicas, the open claims of reservations and what is assumed, and asked with the very function that
+the commit asks, before anything is sent: work beyond the free quota waits here instead of being
+refused there again and again. A wrong yes costs one refused bind; a wrong no lasts until the news
+that mend it, which also wake those that wait.
+
+Counting begins with the first quota that limits anything: a plane without quotas pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.model.allowance import ceiling, quota_refusal
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.tenant import CapacityClass, Quota
+from holdfast.model.ledger import Amounts, QuotaLedger, TenantLimits, TenantUse, limits_of
+from holdfast.model.lifecycle import CHARGED
+from holdfast.model.quantity import render
+from holdfast.model.refusal import Refusal
+
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+_NO_LIMITS = TenantLimits()
+
+
+class Due(msgspec.Struct, frozen=True, gc=False):
+    """What somebody is charged; `is_assumed` says that it is not seen yet.
+
+    `budget` is the priority class whose budget is charged.
+    """
+
+    tenant: str
+    of: CapacityClass
+    amounts: Amounts
+    budget: str = ""
+    is_assumed: bool = False
+
+
+class Dues:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, TenantLimits] = {}
+        self._cohorts: dict[str, str] = {}
+        self._dues: dict[str, Due] = {}
+        self._used: dict[tuple[str, CapacityClass], dict[str, int]] = {}
+        # The same again, by tenant and priority class.
+        self._spent: dict[str, dict[str, dict[str, int]]] = {}
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether any tenant is limited in anything."""
+        return bool(self._limits)
+
+    # What is told --------------------------------------------------------------------------------
+
+    def limit(self, tenant: str, quota: Quota | None) -> bool:
+        """The tenant's quota is this now. Whether everything has to be told again from the start.
+
+        A tenant whose quota names nothing is not limited.
+        """
+        was_counting = self.is_counting
+        limits = limits_of(quota) if quota is not None else _NO_LIMITS
+        if quota is None or limits == _NO_LIMITS:
+            self._limits.pop(tenant, None)
+            self._cohorts.pop(tenant, None)
+        else:
+            self._limits[tenant] = limits
+            self._cohorts[tenant] = quota.spec.cohort
+        if not self.is_counting:
+            self._dues.clear()
+            self._used.clear()
+            self._spent.clear()
+        return self.is_counting and not was_counting
+
+    def recount(self, replicas: Iterable[Any], reservations: Iterable[Any]) -> None:
+        """Begin anew with all of these."""
+        for each in (*replicas, *reservations):
+            self.notice(None, each)
+
+    def notice(self, before: Any, after: Any) -> bool:
+        """A replica or a reservation is different. Whether its tenant is charged less by it."""
+        if not self._limits:
+            return False
+        if isinstance(after, Reservation) or isinstance(before, Reservation):
+            old, new = _of_reservation(before), _of_reservation(after)
+            lessened = [self._put(owner, None) for owner in old if owner not in new]
+            lessened += [self._put(owner, due) for owner, due in new.items()]
+            return any(lessened)
+        uid = (after if after is not None else before).metadata.uid
+        found = _of_replica(after) if isinstance(after, Replica) else None
+        mine = self._dues.get(uid)
+        if found is None and mine is not None and mine.is_assumed:
+            # The cache may be behind; whoever assumed it says when that is over.
+            return False
+        return self._put(uid, found)
+
+    def assume(
+        self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
+    ) -> None:
+        """Count a bind of ours that is on its way."""
+        if self._limits:
+            self._put(uid, Due(tenant, of, amounts, budget, is_assumed=True))
+
+    def unassume(self, uid: str) -> str | None:
+        """Count it no longer, unless it was seen meanwhile; the tenant that may have more by it."""
+        due = self._dues.get(uid)
+        if due is None or not due.is_assumed:
+            return None
+        self._put(uid, None)
+        return due.tenant
+
+    def _put(self, owner: str, due: Due | None) -> bool:
+        """Charge an owner this from now on. Whether it was charged something else before."""
+        old = self._dues.get(owner)
+        if old == due:
+            return False
+        if old is not None:
+            self._add(old, -1)
+            del self._dues[owner]
+        if due is not None:
+            self._add(due, 1)
+            self._dues[owner] = due
+        return old is not None and (due is None or not _is_same_charge(old, due))
+
+    def _add(self, due: Due, sign: int) -> None:
+        used = self._used.setdefault((due.tenant, due.of), {})
+        spent = self._spent.setdefault(due.tenant, {}).setdefault(due.budget, {})
+        for resource, units in due.amounts.items():
+            used[resource] = used.get(resource, 0) + sign * units
+            spent[resource] = spent.get(resource, 0) + sign * units
+
+    # What is asked -------------------------------------------------------------------------------
+
+    def room(
+        self, tenant: str, of: CapacityClass, amounts: Amounts, budget: str, most: int
+    ) -> tuple[int, Refusal | None]:
+        """How many times this may be had, up to so many; where it is none, what refuses it."""
+        if tenant not in self._limits:
+            return most, None
+        ledger = self._ledger(tenant)
+
+        def refusal(times: int) -> Refusal | None:
+            asked = {resource: times * units for resource, units in amounts.items()}
+            return quota_refusal(ledger, tenant, of, asked, budget)
+
+        if refusal(most) is None:
+            return most, None
+        # More of the same is never allowed where less is not, so that halving finds the most.
+        allowed, refused = 0, most
+        while refused - allowed > 1:
+            middle = (allowed + refused) // 2
+            if refusal(middle) is None:
+                allowed = middle
+            else:
+                refused = middle
+        return allowed, refusal(1) if not allowed else None
+
+    def state(self, tenant: str, of: CapacityClass, budget: str) -> str:
+        """What is used of what, for people; nothing where nothing is limited."""
+        limits = self._limits.get(tenant)
+        if limits is None:
+            return ""
+        named = limits.reclaimable if of is CapacityClass.RECLAIMABLE else limits.hard
+        most = {resource: ceiling(limits, of, resource) or 0 for resource in named}
+        spent = self._spent.get(tenant, {}).get(budget, {})
+        parts = (
+            _stated(of.value, self._used.get((tenant, of), {}), most),
+            _stated(f"priority class {budget}", spent, limits.classes.get(budget, {})),
+        )
+        return "; ".join(part for part in parts if part)
+
+    def _ledger(self, tenant: str) -> QuotaLedger:
+        """The ledger of the tenant's cohort, as this picture has it."""
+        cohort = self._cohorts[tenant]
+        tenants = [tenant]
+        if cohort:
+            tenants = [name for name, other in self._cohorts.items() if other == cohort]
+        hard, reclaimable = CapacityClass.HARD, CapacityClass.RECLAIMABLE
+        used = {
+            name: TenantUse(
+                hard=self._used.get((name, hard), {}),
+                reclaimable=self._used.get((name, reclaimable), {}),
+                classes=self._spent.get(name, {}),
+            )
+            for name in tenants
+        }
+        return QuotaLedger(limits={name: self._limits[name] for name in tenants}, used=used)
+
+
+def _is_same_charge(one: Due, other: Due) -> bool:
+    """Whether two differ in nothing but that one of them is only assumed."""
+    return msgspec.structs.replace(one, is_assumed=other.is_assumed) == other
+
+
+def _stated(whose: str, used: Amounts, most: Amounts) -> str:
+    parts = [
+        f"{name} {render(name, used.get(name, 0))} of {render(name, most[name])}"
+        for name in sorted(most)
+    ]
+    return f"{whose}: {', '.join(parts)}" if parts else ""
+
+
+def _of_replica(replica: Replica) -> Due | None:
+    binding = replica.status.binding
+    if binding is None or replica.status.state not in CHARGED:
+        return None
+    of = CapacityClass(binding.capacity_class) if binding.capacity_class else CapacityClass.HARD
+    return Due(replica.metadata.namespace, of, binding.charge, binding.priority_class)
+
+
+def _of_reservation(reservation: Any) -> dict[str, Due]:
+    """The open claims that are charged to the tenant, each by a name of its own."""
+    if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
+        return {}
+    spec, uid = reservation.spec, reservation.metadata.uid
+    if not spec.quota:
+        return {}
+    tenant, of, budget = reservation.namespace, spec.capacity_class, spec.priority_class
+    return {
+        f"{uid}/{index}": Due(tenant, of, claim.charge, budget)
+        for index, claim in enumerate(reservation.status.claims)
+        if not claim.consumed
+    }

@@ -1,0 +1,95 @@
+"""A place that was held for the recovery of a workload, for its replica that finds no other.
+
+`scheduler.py` asks here when `decide.py` knows no place. The lane is held by controller:reserves
+and charged to the tenant already, so neither the nodes' room nor the quota stand in the way. Only a
+replica that replaces another one may use it: growing is not what it is held for. The commit sees to
+it that no other workload does.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
+from holdfast.model.placement.fit import Held, demand_of
+from holdfast.model.placement.placement_rules import gate_refusal
+from holdfast.model.refusal import Reason
+from holdfast.model.time import Instant, wall_ms
+from holdfast.propose.decision_view import View
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.node_state import Site
+from holdfast.propose.feasibility.outcome import Hope, Proposal, Report
+
+# A lane that ends sooner than this is left alone: the commit stops a skew early, and a bind takes
+# its time.
+LEFT_MIN_MS = 10_000
+
+
+class Lanes:
+    """Remembers which places binds are on their way to, so that no two go to the same."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        # The lane and the node that each replica was sent to, by the replica's uid.
+        self._aimed: dict[str, tuple[str, str]] = {}
+
+    def place(self, view: View, replica: Replica, report: Report, now: Instant) -> Proposal | None:
+        """A place in the lane of its workload, if there is one for it."""
+        lane = self._lane(view, replica, report, now)
+        if lane is None:
+            return None
+        self._aimed = {uid: at for uid, at in self._aimed.items() if self._fleet.assumed(uid)}
+        demand = demand_of(replica.spec.template)
+        passed = list(self._aimed.values())
+        for claim in lane.status.claims:
+            site = self._site(claim)
+            if site is None or claim.charge != demand.amounts:
+                continue
+            aim = lane.metadata.uid, claim.node
+            if aim in passed:
+                # One of the places there is somebody else's; the next one may be free.
+                passed.remove(aim)
+                continue
+            self._aimed[replica.metadata.uid] = aim
+            return _proposal(view, lane, site, report)
+        return None
+
+    @staticmethod
+    def _lane(view: View, replica: Replica, report: Report, now: Instant) -> Reservation | None:
+        """The lane that it may use now."""
+        spec = replica.spec
+        is_held_up = Hope.FRESHNESS in report.hopes or Reason.TENANT_SUSPENDED in report.reasons
+        if spec.incarnation == 0 or spec.gang or is_held_up or report.in_question:
+            return None
+        name = f"{spec.workload}-{Intent.RECOVERY.value}"
+        found: Reservation | None = view.objects.get("reservations", replica.namespace, name)
+        if found is None or found.status.phase is not ReservationPhase.HELD:
+            return None
+        is_own = found.spec.intent is Intent.RECOVERY and found.spec.owner.uid == spec.workload_uid
+        is_lasting = wall_ms(found.spec.deadline) - now.wall_ms > LEFT_MIN_MS
+        return found if is_own and is_lasting else None
+
+    def _site(self, claim: Claim) -> Site | None:
+        """Its node, if that takes work and did not just refuse some."""
+        if claim.consumed or claim.replica:
+            return None
+        site = self._fleet.get(claim.node)
+        if site is None or site.shunned is not None:
+            return None
+        return site if gate_refusal(site.empty.gate) is None else None
+
+
+def _proposal(view: View, lane: Reservation, site: Site, report: Report) -> Proposal:
+    return Proposal(
+        node=site.name,
+        node_uid=site.uid,
+        # The lane stands for it until it is bound: it must not be counted twice.
+        held=Held({}),
+        score=0.0,
+        scores={},
+        candidates=0,
+        reasons=report.reasons,
+        policy=view.policy.name if view.policy is not None else "",
+        snapshot_revision=view.revision,
+        snapshot_age_ms=view.age_ms,
+        reservation=lane.name,
+    )

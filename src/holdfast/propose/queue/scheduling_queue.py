@@ -1,0 +1,387 @@
+"""The replicas that need a place: whose turn it is, who pauses, and who waits for what.
+
+Urgent work goes before all other, then higher priority; among equals the tenants take turns, and
+each tenant's replicas keep the order in which they came. So that nobody waits for ever behind what
+is more important, one turn in a few goes to whoever lines up for the longest, whatever its lane.
+Whoever was refused pauses, longer each time and with jitter. Whoever has no place at the moment is
+parked with what could help, together with those that are alike, and woken by that or by the resync.
+The queue itself is memory only: what is pending stands in the store, and a scheduler that starts
+finds it there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from enum import Enum, auto
+from itertools import islice
+
+import msgspec
+import numpy as np
+
+from holdfast.model.errors import invariant
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.machine import Rng
+from holdfast.model.pulse import AGES_MAX, OTHERS, ROOMS_MAX, WAITS_MAX, Backlog, Room, Waits
+from holdfast.model.time import Instant, wall_ms
+from holdfast.observe.cache import Key
+from holdfast.observe.node_columns import Bools, Columns, gate_number
+from holdfast.propose.decision_view import Objects, budget_of
+from holdfast.propose.feasibility.fleet import Fleet
+from holdfast.propose.feasibility.outcome import Hope
+from holdfast.propose.feasibility.verdict_cache import Board
+
+BACKOFF_MIN_MS = 200
+BACKOFF_MAX_MS = 30_000
+# How many doublings lead from the shortest pause to the longest.
+_DOUBLINGS_MAX = 8
+# One turn in so many is for whoever lines up for the longest.
+AGING_EVERY = 16
+# A tenant that has more than this waiting gets no more into the queue: the resync tries again.
+PENDING_PER_TENANT_MAX = 50_000
+
+# Urgent or not, then priority.
+Lane = tuple[bool, int]
+# A tenant, and what its replicas of one sort have in common.
+Sort = tuple[str, Hashable]
+
+
+class Place(Enum):
+    """Where an entry stands."""
+
+    READY = auto()
+    TAKEN = auto()
+    PAUSING = auto()
+    PARKED = auto()
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One replica in the queue.
+
+    `turns` counts how often it was tried, `failures` the pauses in a row, `conflicts` the refusals
+    since the last of them.
+    """
+
+    key: Key
+    uid: str
+    number: int
+    lane: Lane
+    place: Place = Place.READY
+    ticket: int = 0
+    turns: int = 0
+    failures: int = 0
+    conflicts: int = 0
+    hopes: tuple[Hope, ...] = ()
+    due_ms: int = 0
+    # What it has in common with those that are alike, once that is known.
+    sort: Hashable = None
+
+    @property
+    def tenant(self) -> str:
+        return self.key[0]
+
+
+class Queue:
+    """See the module's docstring. It holds no more than what is pending in the cache."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+        self._entries: dict[Key, Entry] = {}
+        # Tickets by lane and tenant; one that is not its entry's current ticket is void.
+        self._ready: dict[Lane, dict[str, deque[tuple[int, Key]]]] = {}
+        self._pauses: list[tuple[int, int, Key]] = []
+        self._parked: dict[Key, Entry] = {}
+        # Those of them that hope for something, by tenant and sort.
+        self._hoping: dict[Hope, dict[Sort, dict[Key, Entry]]] = {hope: {} for hope in Hope}
+        self._per_tenant: dict[str, int] = {}
+        self._tickets = 0
+        self._ready_count = 0
+        self._turns = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Key) -> Entry | None:
+        return self._entries.get(key)
+
+    @property
+    def has_ready(self) -> bool:
+        return self._ready_count > 0
+
+    @property
+    def has_urgent(self) -> bool:
+        """Whether somebody lines up in the fast lane."""
+        return any(is_urgent for is_urgent, _ in self._ready)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next pause ends, if somebody pauses."""
+        while self._pauses and not self._is_current(self._pauses[0]):
+            heapq.heappop(self._pauses)
+        return self._pauses[0][0] if self._pauses else None
+
+    # Coming and going ----------------------------------------------------------------------------
+
+    def add(self, key: Key, uid: str, number: int, lane: Lane) -> Entry | None:
+        """A replica that needs a place; the same one as before keeps its standing.
+
+        None means that its tenant has too much waiting already.
+        """
+        entry = self._entries.get(key)
+        if entry is not None:
+            if (entry.uid, entry.number, entry.lane) == (uid, number, lane):
+                return entry
+            self.forget(key)
+        waiting = self._per_tenant.get(key[0], 0)
+        if waiting >= PENDING_PER_TENANT_MAX:
+            return None
+        self._per_tenant[key[0]] = waiting + 1
+        entry = self._entries[key] = Entry(key, uid, number, lane)
+        self._line_up(entry)
+        return entry
+
+    def forget(self, key: Key) -> None:
+        """It needs no place any more."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._leave(entry)
+            left = self._per_tenant[key[0]] - 1
+            if left:
+                self._per_tenant[key[0]] = left
+            else:
+                del self._per_tenant[key[0]]
+
+    def take(self, now_ms: int) -> Entry | None:
+        """The next one whose turn it is. It stays taken until one of the calls below."""
+        self._end_pauses(now_ms)
+        if not self._ready_count:
+            return None
+        self._turns += 1
+        lanes = sorted(self._ready, reverse=True)
+        if len(lanes) > 1 and self._turns % AGING_EVERY == 0:
+            lanes.sort(key=self._oldest)
+        for lane in lanes:
+            entry = self._next_of(lane)
+            if entry is not None:
+                entry.place = Place.TAKEN
+                entry.turns += 1
+                self._ready_count -= 1
+                return entry
+        return None
+
+    def _oldest(self, lane: Lane) -> int:
+        """The ticket of whoever lines up in a lane for the longest."""
+        return min(line[0][0] for line in self._ready[lane].values())
+
+    # What becomes of one that was taken ----------------------------------------------------------
+
+    def again(self, entry: Entry) -> None:
+        """It was refused one node and tries the next at once, before others of its tenant."""
+        entry.conflicts += 1
+        self._leave(entry)
+        self._line_up(entry, first=True)
+
+    def failed(self, entry: Entry, now_ms: int) -> int:
+        """It pauses, longer each time. Returns until when. News do not cut a pause short."""
+        self._leave(entry)
+        pause_ms = min(BACKOFF_MAX_MS, BACKOFF_MIN_MS << min(entry.failures, _DOUBLINGS_MAX))
+        entry.failures += 1
+        entry.conflicts = 0
+        entry.place = Place.PAUSING
+        entry.due_ms = now_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
+        entry.ticket = self._ticket()
+        heapq.heappush(self._pauses, (entry.due_ms, entry.ticket, entry.key))
+        return entry.due_ms
+
+    def park(self, entry: Entry, hopes: Iterable[Hope]) -> None:
+        """It waits for one of these, or the resync. Nothing at all means: for news of itself."""
+        self._leave(entry)
+        entry.place, entry.hopes = Place.PARKED, tuple(hopes)
+        entry.failures = entry.conflicts = 0
+        self._parked[entry.key] = entry
+        for hope in entry.hopes:
+            self._hoping[hope].setdefault((entry.tenant, entry.sort), {})[entry.key] = entry
+
+    # Waking --------------------------------------------------------------------------------------
+
+    def hoping(self, hope: Hope) -> list[tuple[Sort, Mapping[Key, Entry]]]:
+        """Those whom an event of this kind could help, by tenant and sort, as they were parked."""
+        return list(self._hoping[hope].items())
+
+    def wake_some(self, alike: Mapping[Key, Entry], most: int) -> int:
+        """Another turn for the first of these; how many got one."""
+        chosen = list(islice(alike.values(), most))
+        for entry in chosen:
+            self.wake(entry)
+        return len(chosen)
+
+    def wake_hoping(self, hope: Hope) -> None:
+        """An event that may help all who hope for this."""
+        for _, alike in self.hoping(hope):
+            self.wake_some(alike, len(alike))
+
+    def wake(self, entry: Entry) -> None:
+        """Something may have changed for one that is parked."""
+        if entry.place is Place.PARKED:
+            self._leave(entry)
+            self._line_up(entry)
+
+    def wake_all(self) -> None:
+        """The resync: whatever was missed, everybody parked gets another turn."""
+        for entry in list(self._parked.values()):
+            self.wake(entry)
+
+    # Inside --------------------------------------------------------------------------------------
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def _line_up(self, entry: Entry, *, first: bool = False) -> None:
+        entry.place, entry.hopes = Place.READY, ()
+        entry.ticket = self._ticket()
+        line = self._ready.setdefault(entry.lane, {}).setdefault(entry.tenant, deque())
+        if first:
+            line.appendleft((entry.ticket, entry.key))
+        else:
+            line.append((entry.ticket, entry.key))
+        self._ready_count += 1
+
+    def _leave(self, entry: Entry) -> None:
+        """Take it away from where it stands."""
+        if entry.place is Place.READY:
+            self._ready_count -= 1
+        elif entry.place is Place.PARKED:
+            del self._parked[entry.key]
+            for hope in entry.hopes:
+                self._unhope(hope, entry)
+        # Whatever line or heap still has its ticket finds it void.
+        entry.ticket = 0
+        entry.place = Place.TAKEN
+
+    def _unhope(self, hope: Hope, entry: Entry) -> None:
+        sort = entry.tenant, entry.sort
+        alike = self._hoping[hope][sort]
+        del alike[entry.key]
+        if not alike:
+            del self._hoping[hope][sort]
+
+    def _next_of(self, lane: Lane) -> Entry | None:
+        """The first of the tenant whose turn it is; then that tenant goes to the end."""
+        tenants = self._ready[lane]
+        while tenants:
+            tenant = next(iter(tenants))
+            line = tenants.pop(tenant)
+            entry = self._first(line)
+            if line:
+                tenants[tenant] = line
+            if entry is not None:
+                if not tenants:
+                    # A lane without anybody has no oldest.
+                    del self._ready[lane]
+                return entry
+        del self._ready[lane]
+        return None
+
+    def _first(self, line: deque[tuple[int, Key]]) -> Entry | None:
+        while line:
+            ticket, key = line.popleft()
+            entry = self._entries.get(key)
+            if entry is not None and entry.ticket == ticket:
+                invariant(entry.place is Place.READY, f"{key} lines up and is {entry.place}")
+                return entry
+        return None
+
+    def _end_pauses(self, now_ms: int) -> None:
+        while self._pauses and self._pauses[0][0] <= now_ms:
+            pause = heapq.heappop(self._pauses)
+            if self._is_current(pause):
+                self._line_up(self._entries[pause[2]])
+
+    def _is_current(self, pause: tuple[int, int, Key]) -> bool:
+        entry = self._entries.get(pause[2])
+        return entry is not None and entry.ticket == pause[1]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+
+# What a scheduler tells of the work that waits and of the room there is: numbers for operators.
+#
+# The shell of a scheduler asks this for each pulse, every few seconds (`host/component/build.py`);
+# servers show it (`host/server/component_pulses.py`). Nothing is decided by it. Whatever is counted
+# here has a bound, so that a backlog of any size costs a pulse a few milliseconds.
+
+# So many of those that wait are looked at for one pulse; the rest is counted without a reason.
+LOOKED_AT_MAX = 20_000
+# Shapes of work that are compared with all nodes: those that were placed or looked at last.
+SHAPES_MAX = 64
+# Of one that was not looked at: not by its scheduler yet, or not for this pulse.
+UNTRIED, UNCOUNTED = "Untried", "Uncounted"
+_OPEN = gate_number(NodePhase.READY, draining=False, cordoned=False)
+
+
+def backlog(queue: Queue, objects: Objects, fleet: Fleet, board: Board, now: Instant) -> Backlog:
+    """See the module's docstring."""
+    counts: dict[tuple[str, str], int] = {}
+    ages: dict[str, int] = {}
+    for looked_at, entry in enumerate(queue):
+        if looked_at >= LOOKED_AT_MAX:
+            _add(counts, (entry.tenant, UNCOUNTED))
+            continue
+        replica: Replica | None = objects.get("replicas", *entry.key)
+        if replica is None:
+            continue
+        for reason in _reasons(entry, replica):
+            _add(counts, (entry.tenant, reason))
+        born = replica.metadata.creation_timestamp
+        age_ms = max(0, now.wall_ms - wall_ms(born)) if born is not None else 0
+        name = budget_of(replica)
+        if name in ages or len(ages) < AGES_MAX:
+            ages[name] = max(age_ms, ages.get(name, 0))
+    return Backlog(_waits(counts), ages, tuple(islice(_rooms(fleet.columns, board), ROOMS_MAX)))
+
+
+def _add(counts: dict[tuple[str, str], int], what: tuple[str, str]) -> None:
+    counts[what] = counts.get(what, 0) + 1
+
+
+def _reasons(entry: Entry, replica: Replica) -> Iterable[str]:
+    pending = replica.status.pending
+    return pending.reasons if pending is not None and pending.reasons else (UNTRIED,)
+
+
+def _waits(counts: dict[tuple[str, str], int]) -> tuple[Waits, ...]:
+    """The largest of them each, and what is beyond the bound together, by reason."""
+    ordered = sorted(counts.items(), key=lambda it: (-it[1], it[0]))
+    named, rest = ordered[:WAITS_MAX], ordered[WAITS_MAX:]
+    others: dict[str, int] = {}
+    for (_, reason), number in rest:
+        others[reason] = others.get(reason, 0) + number
+    found = [Waits(tenant, reason, number) for (tenant, reason), number in named]
+    return (*found, *(Waits(OTHERS, reason, number) for reason, number in others.items()))
+
+
+def _rooms(columns: Columns, board: Board) -> Iterable[Room]:
+    """What is free on nodes that take work, and what of it is in pieces too small for any shape."""
+    rows = columns.all
+    is_open: Bools = columns.live[rows] & (columns.gate[rows] == _OPEN)
+    shapes = board.shapes(SHAPES_MAX)
+    is_fragment: Bools = is_open if shapes else np.zeros_like(is_open)
+    for shape in shapes:
+        fits = is_open.copy()
+        for resource, units in shape:
+            fits &= columns.free[resource, rows] >= units
+        is_fragment = is_fragment & ~fits
+    places = columns.place[rows]
+    for number, place in enumerate(columns.places.values):
+        here: Bools = is_open & (places == number)
+        if not here.any():
+            continue
+        for resource, name in enumerate(columns.resources.values):
+            if not columns.total[resource, rows][here].any():
+                continue
+            free = np.maximum(columns.free[resource, rows], 0)
+            yield Room(*place, name, int(free[here].sum()), int(free[here & is_fragment].sum()))

@@ -1,0 +1,1 @@
+"""Affinity, anti-affinity and spread: counts per domain."""

@@ -1,0 +1,258 @@
+"""Company: rules about where other replicas are. Spread, affinity, and the limit per node.
+
+They are proposal rules (`model/placement/spread.py`): kept on what this scheduler sees, its own
+assumptions included, and not promised across concurrent schedulers. An anti-affinity holds both
+ways: whoever has one keeps those away that it has to stay away from. Each is judged for whole
+places at once, from the counts of the census; the model's functions say the same of one place, in
+words.
+
+A spread compares with the emptiest place that could take such work at all: where some node is of
+the right kind and takes new work. A zone that is lost or closed for repair does not hold back the
+replicas that have to live somewhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from holdfast.model.kinds.placement import Spread, Topology
+from holdfast.model.placement.spread import (
+    affinity_refusal,
+    crowd_refusal,
+    repulsion_refusal,
+    spread_refusal,
+)
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.selection.selectors import LabelSelector
+from holdfast.observe.node_columns import Bools, Codes, Columns, Floats, Ints
+from holdfast.propose.decision_view import View, Work
+from holdfast.propose.feasibility.node_verdicts import Standing
+from holdfast.propose.scores import AFFINITY, SPREAD
+from holdfast.propose.topology.topology_counts import Census, Kin, Term
+
+REASONS = (
+    Reason.TOO_MANY_PER_NODE,
+    Reason.SPREAD_VIOLATED,
+    Reason.AFFINITY_UNMET,
+    Reason.ANTI_AFFINITY_VIOLATED,
+)
+_CROWD, _SPREAD, _AFFINITY, _ANTI = range(1, 5)
+
+
+def has_company(work: Work) -> bool:
+    """Whether work has any rule about other replicas. Others may have one about it."""
+    placement = work.placement
+    rules = placement.spread, placement.affinity, placement.anti_affinity
+    return any(rules) or placement.max_per_node > 0
+
+
+class Company:
+    """The rules of one sort of work. `leans` says that some of them rank places."""
+
+    def __init__(self, work: Work, kin: Kin, weights: Mapping[str, int]) -> None:
+        self._work, self._kin = work, kin
+        placement = work.placement
+        self.limit = placement.max_per_node
+        self.spreads = [rule for rule in placement.spread if rule.required]
+        affinities = [(rule, False) for rule in placement.affinity]
+        affinities += [(rule, True) for rule in placement.anti_affinity]
+        self.affinities = [(rule, anti) for rule, anti in affinities if rule.required]
+        self._soft_spreads = [rule for rule in placement.spread if not rule.required]
+        self._soft = [(rule, anti) for rule, anti in affinities if not rule.required]
+        self._weights = {
+            name: weights[name]
+            for name, rules in ((SPREAD, self._soft_spreads), (AFFINITY, self._soft))
+            if rules and name in weights
+        }
+        self._eligible: dict[Topology, Bools] = {}
+        self._version = -1
+
+    @property
+    def weight(self) -> int:
+        """How much of the whole score is about company."""
+        return sum(self._weights.values())
+
+    @property
+    def leans(self) -> bool:
+        return bool(self._weights)
+
+    # Terms and places ----------------------------------------------------------------------------
+
+    def own(self, census: Census) -> Term:
+        """The workload's own replicas."""
+        return census.term(self._kin.namespace, self._kin.workload_uid, None)
+
+    def term(self, census: Census, selector: LabelSelector) -> Term:
+        return census.term(self._kin.namespace, "", selector)
+
+    def repelling(self, census: Census) -> list[tuple[Term, Topology]]:
+        """Those who have to stay away from such work."""
+        return census.repelling(self._kin)
+
+    def grows(self, term: Term) -> bool:
+        """Whether such work counts by this term itself."""
+        return term.takes(self._kin)
+
+    def is_first(self, term: Term) -> bool:
+        """Whether nobody is there to be near to, and it would be such a one itself."""
+        return term.total == 0 and self.grows(term)
+
+    def eligible(self, topology: Topology, standing: Standing, columns: Columns) -> Bools:
+        """The places that have a node which could take such work at all."""
+        if self._version != standing.version:
+            self._eligible.clear()
+            self._version = standing.version
+        found = self._eligible.get(topology)
+        if found is None:
+            ids = numbers(topology, columns)[standing.takes_work(columns)]
+            found = np.zeros(size(topology, columns), np.bool_)
+            found[ids] = True
+            self._eligible[topology] = found
+        return found
+
+    # Hard rules ----------------------------------------------------------------------------------
+
+    def codes(self, view: View, standing: Standing) -> Codes:
+        """For each row 0, or the place of the reason that rules it out."""
+        columns, census = view.columns, view.fleet.census
+        codes: Codes = np.zeros(columns.count, np.uint8)
+        if self.limit:
+            here = counted(self.own(census), Topology.NODE, columns)
+            codes[here >= self.limit] = _CROWD
+        for rule in self.spreads:
+            bad = self.uneven(rule, self.own(census), standing, columns)
+            _refuse(codes, bad[numbers(rule.over, columns)], _SPREAD)
+        for affinity, anti in self.affinities:
+            term = self.term(census, affinity.selector)
+            if not anti and self.is_first(term):
+                continue
+            found = counted(term, affinity.within, columns) > 0
+            bad = found if anti else ~found
+            _refuse(codes, bad[numbers(affinity.within, columns)], _ANTI if anti else _AFFINITY)
+        for term, within in self.repelling(census):
+            bad = counted(term, within, columns) > 0
+            _refuse(codes, bad[numbers(within, columns)], _ANTI)
+        return codes
+
+    def uneven(self, rule: Spread, term: Term, standing: Standing, columns: Columns) -> Bools:
+        """The places where one more would break a spread."""
+        counts = counted(term, rule.over, columns)
+        eligible = self.eligible(rule.over, standing, columns)
+        emptiest = int(counts[eligible].min()) if eligible.any() else 0
+        return counts + 1 - emptiest > rule.max_skew
+
+    def refusal(self, view: View, standing: Standing, row: int) -> Refusal | None:
+        """The same of one node, by the model's functions, in words."""
+        columns, census = view.columns, view.fleet.census
+        own = self.own(census)
+        refusal = crowd_refusal(self.limit, own.counts[Topology.NODE].get(row, 0))
+        for rule in self.spreads:
+            refusal = refusal or self._spread_refusal(rule, view, standing, row)
+        for affinity, anti in self.affinities:
+            if refusal is None:
+                place = int(numbers(affinity.within, columns)[row])
+                here = census.labels_in(self._kin.namespace, affinity.within, place)
+                first = self.is_first(self.term(census, affinity.selector))
+                refusal = affinity_refusal(affinity, here, anti=anti, first=first)
+        for topology in Topology:
+            if refusal is None:
+                place = int(numbers(topology, columns)[row])
+                rules = census.aparts_in(self._kin.namespace, topology, place)
+                refusal = repulsion_refusal(rules, dict(self._kin.labels))
+        return refusal
+
+    def _spread_refusal(
+        self, rule: Spread, view: View, standing: Standing, row: int
+    ) -> Refusal | None:
+        columns = view.columns
+        own = self.own(view.fleet.census).counts[rule.over]
+        eligible = np.flatnonzero(self.eligible(rule.over, standing, columns)).tolist()
+        place = int(numbers(rule.over, columns)[row])
+
+        def named(number: int) -> str:
+            if rule.over is Topology.NODE:
+                return view.fleet.at(number).name if number == row else f"#{number}"
+            if rule.over is Topology.ZONE:
+                region, zone = columns.zones.values[number]
+                return f"{region}/{zone}" if region else zone
+            return columns.regions.values[number]
+
+        counts = {named(number): count for number, count in own.items()}
+        return spread_refusal(rule, counts, [named(number) for number in eligible], named(place))
+
+    # Soft rules ----------------------------------------------------------------------------------
+
+    def leanings(self, view: View, standing: Standing) -> dict[str, Floats]:
+        """How good each row is by where others are: from 0 to 100 for each of the two."""
+        found = {}
+        if SPREAD in self._weights:
+            found[SPREAD] = self._evenness(view, standing)
+        if AFFINITY in self._weights:
+            found[AFFINITY] = self._nearness(view)
+        return found
+
+    def weighed(self, leanings: Mapping[str, Floats]) -> Floats | float:
+        """The weighted sum of these."""
+        total: Floats | float = 0.0
+        for name, part in leanings.items():
+            total = total + self._weights[name] * part
+        return total
+
+    def _evenness(self, view: View, standing: Standing) -> Floats:
+        """100 in the emptiest place, half of that with one more, and so on; the mean of all."""
+        columns = view.columns
+        total = np.zeros(columns.count, np.float64)
+        for rule in self._soft_spreads:
+            counts = counted(self.own(view.fleet.census), rule.over, columns)
+            eligible = self.eligible(rule.over, standing, columns)
+            emptiest = int(counts[eligible].min()) if eligible.any() else 0
+            score = 100.0 / (1.0 + np.maximum(counts - emptiest, 0))
+            total += score[numbers(rule.over, columns)]
+        return total / len(self._soft_spreads)
+
+    def _nearness(self, view: View) -> Floats:
+        """The weight of the soft rules that are kept, of all of them."""
+        columns = view.columns
+        total = np.zeros(columns.count, np.float64)
+        for rule, anti in self._soft:
+            term = self.term(view.fleet.census, rule.selector)
+            found = counted(term, rule.within, columns) > 0
+            kept = ~found if anti else found
+            total += rule.weight * kept[numbers(rule.within, columns)]
+        return total * (100.0 / sum(rule.weight for rule, _ in self._soft))
+
+
+def numbers(topology: Topology, columns: Columns) -> Ints:
+    """For each row the number of its place."""
+    match topology:
+        case Topology.NODE:
+            return np.arange(columns.count)
+        case Topology.ZONE:
+            return columns.zone[columns.all]
+        case Topology.REGION:
+            return columns.region[columns.all]
+
+
+def size(topology: Topology, columns: Columns) -> int:
+    """How many places there are; at least one, so that rows without a place yet have one."""
+    sizes = {
+        Topology.NODE: columns.count,
+        Topology.ZONE: len(columns.zones),
+        Topology.REGION: len(columns.regions),
+    }
+    return max(1, sizes[topology])
+
+
+def counted(term: Term, topology: Topology, columns: Columns) -> Ints:
+    """How many replicas each place has."""
+    counts: Ints = np.zeros(size(topology, columns), np.int64)
+    there = term.counts[topology]
+    if there:
+        counts[list(there)] = list(there.values())
+    return counts
+
+
+def _refuse(codes: Codes, bad: Bools, code: int) -> None:
+    codes[bad & (codes == 0)] = code

@@ -1,0 +1,269 @@
+"""Who is where: how many replicas of a kind each node, zone and region has.
+
+The fleet keeps it from bindings and from what is assumed; spread, affinity and the limit per node
+ask it. Counts are kept only of what some work asks about (a term: a workload, or a selector within
+a tenant), and begin with one look at all sorts of replicas of that tenant.
+
+A replica that is being stopped counts until it is gone: it is still there to be near to, or to stay
+away from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from holdfast.model.kinds.placement import Topology
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.selection.selectors import LabelSelector, selects
+from holdfast.observe.node_columns import Columns
+
+# Terms that are counted at once. The one that was asked for first is counted anew when needed.
+TERMS_MAX = 4_096
+# Sorts of replicas of which it is remembered who has to stay away from them.
+SORTS_MAX = 16_384
+
+
+# A required anti-affinity: whom to stay away from, and what counts as near.
+Apart = tuple[bytes, Topology]
+
+
+class Kin(msgspec.Struct, frozen=True, gc=False):
+    """What the rules about company look at in a replica."""
+
+    namespace: str
+    workload_uid: str
+    labels: tuple[tuple[str, str], ...] = ()
+    # Whom it has to stay away from, and how far: selectors as they are written.
+    apart: tuple[Apart, ...] = ()
+
+
+def kin_of(replica: Replica) -> Kin:
+    """The same of a replica, whether it has a place or needs one."""
+    labels = tuple(replica.metadata.labels.items())
+    spec = replica.spec
+    rules = spec.template.placement.anti_affinity
+    if not rules:
+        return Kin(replica.namespace, spec.workload_uid, labels)
+    apart = tuple((_written(it.selector), it.within) for it in rules if it.required)
+    return Kin(replica.namespace, spec.workload_uid, labels, apart)
+
+
+def _written(selector: LabelSelector) -> bytes:
+    return msgspec.json.encode(selector, order="deterministic")
+
+
+class Term:
+    """Whom to count: replicas of one workload, those of a tenant that a selector takes, or those
+    that have to stay away from whom a selector takes.
+    """
+
+    __slots__ = ("apart", "counts", "namespace", "selector", "total", "workload_uid")
+
+    def __init__(
+        self,
+        namespace: str,
+        workload_uid: str,
+        selector: LabelSelector | None,
+        apart: Apart | None = None,
+    ) -> None:
+        self.namespace, self.workload_uid, self.selector = namespace, workload_uid, selector
+        self.apart = apart
+        # By row, by zone and by region, each by its number in the columns.
+        self.counts: dict[Topology, dict[int, int]] = {topology: {} for topology in Topology}
+        self.total = 0
+
+    def takes(self, kin: Kin) -> bool:
+        """Whether a replica counts."""
+        if kin.namespace != self.namespace:
+            return False
+        if self.apart is not None:
+            return self.apart in kin.apart
+        if self.selector is None:
+            return kin.workload_uid == self.workload_uid
+        return selects(self.selector, dict(kin.labels))
+
+    def add(self, row: int, columns: Columns, more: int) -> None:
+        """So many more on this row, or with a negative number less."""
+        self.total += more
+        for topology, number in domains_of(row, columns):
+            counts = self.counts[topology]
+            count = counts.get(number, 0) + more
+            if count:
+                counts[number] = count
+            else:
+                del counts[number]
+
+
+def domains_of(row: int, columns: Columns) -> Iterator[tuple[Topology, int]]:
+    """The places that a row belongs to, by topology."""
+    yield Topology.NODE, row
+    yield Topology.ZONE, int(columns.zone[row])
+    yield Topology.REGION, int(columns.region[row])
+
+
+class _Sort:
+    """Replicas that no term tells apart: how many are on each row, and which terms take them."""
+
+    __slots__ = ("kin", "rows", "terms")
+
+    def __init__(self, kin: Kin, terms: list[Term]) -> None:
+        self.kin, self.terms = kin, terms
+        self.rows: dict[int, int] = {}
+
+
+class Census:
+    """See the module's docstring. A replica is in one place, or in none."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        # By tenant: where each replica is, and the sorts of replicas that are anywhere.
+        self._where: dict[str, dict[str, tuple[_Sort, int]]] = {}
+        self._sorts: dict[str, dict[Kin, _Sort]] = {}
+        self._terms: dict[tuple[str, str, bytes | Apart], Term] = {}
+        # By tenant, the anti-affinities of replicas that are somewhere, with how many have each.
+        self._aparts: dict[str, dict[Apart, int]] = {}
+        # Which of them are about a sort of replicas; made anew when there are others.
+        self._repelling: dict[Kin, list[Apart]] = {}
+        # The tenants of whose replicas some came or went since somebody last asked.
+        self.stirred: dict[str, None] = {}
+        # Whether a node changed: the places that a spread compares with may be others now.
+        self.is_shaken = False
+        self.changes = 0
+
+    def put(self, uid: str, kin: Kin, row: int) -> None:
+        """A replica is on this row now, wherever it was before."""
+        there = self._where.setdefault(kin.namespace, {})
+        before = there.get(uid)
+        if before is not None:
+            if before[1] == row and before[0].kin == kin:
+                return
+            self._count(before[0], before[1], -1)
+        sort = self._sort(kin)
+        there[uid] = sort, row
+        self._count(sort, row, 1)
+
+    def remove(self, uid: str, namespace: str, row: int) -> None:
+        """A replica is not on this row any more; if it is elsewhere by now, nothing changes."""
+        there = self._where.get(namespace, {})
+        before = there.get(uid)
+        if before is None or before[1] != row:
+            return
+        del there[uid]
+        if not there:
+            del self._where[namespace]
+        self._count(before[0], row, -1)
+
+    def term(self, namespace: str, workload_uid: str, selector: LabelSelector | None) -> Term:
+        """The counts of a workload, or of what a selector takes in this tenant."""
+        key = namespace, workload_uid, msgspec.json.encode(selector) if selector else b""
+        return self._terms.get(key) or self._term(key, Term(namespace, workload_uid, selector))
+
+    def repelling(self, kin: Kin) -> list[tuple[Term, Topology]]:
+        """Those who have to stay away from such a replica, and how far, in a fixed order."""
+        aparts = self._aparts.get(kin.namespace)
+        if not aparts:
+            return []
+        found = self._repelling.get(kin)
+        if found is None:
+            if len(self._repelling) >= SORTS_MAX:
+                self._repelling.clear()
+            labels = dict(kin.labels)
+            found = [it for it in sorted(aparts) if selects(_selector(it[0]), labels)]
+            self._repelling[kin] = found
+        return [(self._bearers(kin.namespace, apart), apart[1]) for apart in found]
+
+    def _bearers(self, namespace: str, apart: Apart) -> Term:
+        key = namespace, "", apart
+        return self._terms.get(key) or self._term(key, Term(namespace, "", None, apart))
+
+    def aparts_in(
+        self, namespace: str, topology: Topology, number: int
+    ) -> Iterator[tuple[LabelSelector, Topology]]:
+        """The anti-affinities within such a place of all replicas in one, to say why in words."""
+        for sort, row in self._where.get(namespace, {}).values():
+            for written, within in sort.kin.apart:
+                if within is topology and (topology, number) in domains_of(row, self._columns):
+                    yield _selector(written), within
+
+    def _term(self, key: tuple[str, str, bytes | Apart], term: Term) -> Term:
+        if len(self._terms) >= TERMS_MAX:
+            self._forget(self._terms.pop(next(iter(self._terms))))
+        self._terms[key] = term
+        for sort in self._sorts.get(term.namespace, {}).values():
+            if term.takes(sort.kin):
+                sort.terms.append(term)
+                for row, count in sort.rows.items():
+                    term.add(row, self._columns, count)
+        return term
+
+    def _forget(self, term: Term) -> None:
+        for sort in self._sorts.get(term.namespace, {}).values():
+            if term in sort.terms:
+                sort.terms.remove(term)
+
+    def labels_in(
+        self, namespace: str, topology: Topology, number: int
+    ) -> Iterator[dict[str, str]]:
+        """The labels of all replicas of a tenant in one place, to say why in words."""
+        for sort, row in self._where.get(namespace, {}).values():
+            if (topology, number) in domains_of(row, self._columns):
+                yield dict(sort.kin.labels)
+
+    def rezone(self) -> None:
+        """A node is in another zone or region than before: count places anew."""
+        for term in self._terms.values():
+            rows = term.counts[Topology.NODE]
+            fresh: Mapping[Topology, dict[int, int]] = {topology: {} for topology in Topology}
+            for row, count in rows.items():
+                for topology, number in domains_of(row, self._columns):
+                    fresh[topology][number] = fresh[topology].get(number, 0) + count
+            term.counts = dict(fresh)
+
+    def _sort(self, kin: Kin) -> _Sort:
+        sorts = self._sorts.setdefault(kin.namespace, {})
+        sort = sorts.get(kin)
+        if sort is None:
+            sort = sorts[kin] = _Sort(kin, [it for it in self._terms.values() if it.takes(kin)])
+        return sort
+
+    def _count(self, sort: _Sort, row: int, more: int) -> None:
+        kin, rows = sort.kin, sort.rows
+        self.stirred[kin.namespace] = None
+        self.changes += 1
+        count = rows.get(row, 0) + more
+        if count:
+            rows[row] = count
+        else:
+            del rows[row]
+            if not rows:
+                del self._sorts[kin.namespace][kin]
+                if not self._sorts[kin.namespace]:
+                    del self._sorts[kin.namespace]
+        for term in sort.terms:
+            term.add(row, self._columns, more)
+        if kin.apart:
+            self._keep_apart(kin, more)
+
+    def _keep_apart(self, kin: Kin, more: int) -> None:
+        aparts = self._aparts.setdefault(kin.namespace, {})
+        for apart in kin.apart:
+            before = aparts.get(apart, 0)
+            if before and before + more:
+                aparts[apart] = before + more
+                continue
+            self._repelling.clear()
+            if before:
+                del aparts[apart]
+            else:
+                aparts[apart] = more
+        if not aparts:
+            del self._aparts[kin.namespace]
+
+
+# A selector is asked for each sort of work whenever somebody with an anti-affinity is there.
+@lru_cache(maxsize=1024)
+def _selector(written: bytes) -> LabelSelector:
+    return msgspec.json.decode(written, type=LabelSelector)

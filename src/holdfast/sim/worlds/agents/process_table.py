@@ -1,0 +1,247 @@
+"""The process table of this world: work behaves by its manner, disks fill up, shims stand still,
+and where a scenario says so, work opens its ports late.
+
+What `slice/processes` has is unchanged here; this adds to it. A shim that stands still holds no
+deadline: what runs below it may run on, as on a frozen computer, and is counted apart likewise. Its
+agent ends it when a stop that it was told of is overdue, as `host/runtime` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.runtime_protocol import (
+    Attempt,
+    Check,
+    Extend,
+    Halt,
+    Launch,
+    PortsOpened,
+    Probe,
+    Probed,
+)
+from holdfast.model.fence import FenceTiming
+from holdfast.sim.cell import Cell, Host
+from holdfast.sim.faults import HOST, Heal, Kind
+from holdfast.sim.plan import Fault
+from holdfast.sim.randomness import between
+from holdfast.sim.world import World
+from holdfast.sim.worlds.agents.behaviours import FAREWELL_MS, Manner, Sort, manner_of
+from holdfast.sim.worlds.agents.secrets import is_shown
+from holdfast.sim.worlds.end_to_end.process_table import SIGKILL, Held, Processes
+
+FULL, STILL = "disk full", "shims still"
+DISK_FULL = "NotStarted: its directory cannot be prepared: no space left on device"
+# An agent ends a shim that has not done so much later what it was told to.
+OVERDUE_MS = 2_000
+ANSWER_MS = (1, 150)
+# Its ports, each of which is opened so long after the one before: sooner or later than agents wait.
+ADDRESSES = {"http": "10.0.0.1:20001", "rpc": "10.0.0.1:20002"}
+OPENS_MS = (0, 8_000)
+
+
+class Ordered(msgspec.Struct, frozen=True):
+    """A fact: an agent told work to stop, or to say farewell first."""
+
+    host: str
+    uid: str
+    number: int
+    is_farewell: bool
+    within_ms: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A fact: a start was refused by the machine."""
+
+    host: str
+    uid: str
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A fact: the value of a Secret was to be seen where it must not be."""
+
+    where: str
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A fact: work has opened one more of its ports, so long after its start."""
+
+    after_ms: int
+
+
+class Table(Processes):
+    """See the module's docstring."""
+
+    def __init__(self, world: World, timing: FenceTiming, *, opens_late: bool = False) -> None:
+        super().__init__(world, timing)
+        self._opens_late = opens_late
+        # When each attempt began, by true time, and how often it was asked how it is.
+        self.began_us: dict[Attempt, int] = {}
+        self._asked: dict[Attempt, int] = {}
+        # What waits at sockets that nobody reads at present.
+        self._waiting: dict[str, list[tuple[Held, Any]]] = {}
+        world.faults.add("disk_full", Kind(HOST, self._disk_full))
+        world.faults.add("shim_pause", Kind(HOST, self._shim_pause))
+
+    def age_ms(self, held: Held) -> int:
+        """For how long an attempt has run."""
+        return (self._world.now_us - self.began_us[held.launch.attempt]) // 1000
+
+    def manner(self, held: Held) -> Manner:
+        return manner_of(held.launch)
+
+    # Starting --------------------------------------------------------------------------------
+
+    def _launch(self, cell: Cell, launch: Launch) -> None:
+        if is_shown(repr(launch)):
+            self._world.fact(Shown(f"the trace of {cell.name}"))
+        if cell.host.things.get(FULL, 0):
+            self._world.fact(Refused(cell.host.name, launch.attempt.uid))
+            self._refuse(cell, launch, DISK_FULL)
+            return
+        super()._launch(cell, launch)
+
+    def _exec(self, _number: int, cell: Cell, held: Held) -> None:
+        self.began_us[held.launch.attempt] = self._world.now_us
+        super()._exec(_number, cell, held)
+        manner = self.manner(held)
+        if held.is_running and manner.ends_itself:
+            self._after(cell.host, manner.at_ms, self._end_itself, cell.host, held)
+
+    def _begin(self, host: Host, held: Held) -> None:
+        if self._opens_late:
+            held.process = msgspec.structs.replace(held.process, addresses=ADDRESSES)
+            held.unopened = tuple(ADDRESSES)
+            self._after(host, between(self._rng, *OPENS_MS), self._open, host, held)
+
+    def _open(self, _number: int, host: Host, held: Held) -> None:
+        if not held.is_running:
+            return
+        held.unopened = held.unopened[1:]
+        self._world.fact(Opened(self.age_ms(held)))
+        for cell in host.cells:
+            self._tell(host, cell, PortsOpened(held.launch.attempt, held.unopened))
+        if held.unopened:
+            self._after(host, between(self._rng, *OPENS_MS), self._open, host, held)
+
+    def _end_itself(self, _number: int, host: Host, held: Held) -> None:
+        if not held.is_running:
+            return
+        shim = held.shim
+        match self.manner(held).sort:
+            case Sort.FINISHES:
+                self._end(host, held, shim.ended("Exited"), code=0)
+            case Sort.EATS:
+                held.process = msgspec.structs.replace(held.process, oom_killed=True)
+                self._end(host, held, shim.ended("Killed"), signal=SIGKILL)
+            case _:
+                self._end(host, held, shim.ended("Exited"), code=1)
+
+    # Asking ----------------------------------------------------------------------------------
+
+    def _probe(self, cell: Cell, probe: Probe) -> None:
+        attempt, held = probe.attempt, self.table(cell.host).get(probe.attempt)
+        if probe.kind is Check.PRE_STOP:
+            order = Ordered(cell.host.name, attempt.uid, attempt.number, True, probe.timeout_ms)
+            self._world.fact(order)
+        is_well, takes_ms = self._answer(probe, held)
+        answer = Probed(attempt, probe.kind, is_well, "" if is_well else "no answer")
+        self._after(cell.host, takes_ms, self._answered, (cell, cell.life), answer)
+
+    def _answer(self, probe: Probe, held: Held | None) -> tuple[bool, int]:
+        """Whether it answers, and after how long; whoever does not, does not in time."""
+        if held is None or not held.is_running:
+            return False, 1
+        manner = self.manner(held)
+        if probe.kind is Check.PRE_STOP:
+            is_well = manner.sort is not Sort.HANGS and probe.timeout_ms >= FAREWELL_MS
+            return is_well, FAREWELL_MS if is_well else probe.timeout_ms
+        asked = self._asked.get(probe.attempt, 0)
+        self._asked[probe.attempt] = asked + 1
+        is_well = manner.answers(probe.kind, self.age_ms(held), asked)
+        return is_well, between(self._rng, *ANSWER_MS) if is_well else probe.timeout_ms
+
+    def _answered(self, _number: int, to: tuple[Cell, int], answer: Probed) -> None:
+        cell, life = to
+        if cell.life == life:
+            self._tell(cell.host, cell, answer)
+
+    # Shims that stand still --------------------------------------------------------------------
+
+    def _strike(self, _number: int, host: Host, held: Held) -> None:
+        if not host.things.get(STILL, 0):
+            super()._strike(_number, host, held)
+        elif held.is_running:
+            held.was_frozen = True
+            self._waiting.setdefault(host.name, []).append((held, None))
+
+    def _extend(self, cell: Cell, effect: Extend) -> None:
+        if not cell.host.things.get(STILL, 0):
+            super()._extend(cell, effect)
+            return
+        waiting = self._waiting.setdefault(cell.host.name, [])
+        waiting += [(held, effect) for held in self.table(cell.host).values() if held.is_running]
+
+    def _halt(self, cell: Cell, halt: Halt) -> None:
+        attempt = halt.attempt
+        order = Ordered(cell.host.name, attempt.uid, attempt.number, False, halt.grace_ms)
+        self._world.fact(order)
+        super()._halt(cell, halt)
+
+    def _stop(self, host: Host, held: Held, grace_ms: int) -> None:
+        if not host.things.get(STILL, 0):
+            super()._stop(host, held, grace_ms)
+            return
+        self._waiting.setdefault(host.name, []).append((held, grace_ms))
+        for cell in host.cells:
+            self._after(
+                host, grace_ms + OVERDUE_MS, self._end_shim, (cell, cell.life), (host, held)
+            )
+
+    def _end_shim(self, _number: int, by: tuple[Cell, int], what: tuple[Host, Held]) -> None:
+        """Its agent, if it lives, sees to it: with the init of its world the work is gone, too."""
+        (cell, life), (host, held) = by, what
+        if held.is_running and cell.life == life and cell.ready:
+            self._end(host, held, "ShimDied")
+
+    def _shim_pause(self, world: World, fault: Fault) -> Heal:
+        """All shims of a node stand still, and find later what they were told."""
+        host = world.hosts[fault.target]
+        host.things[STILL] = host.things.get(STILL, 0) + 1
+
+        def heal() -> None:
+            host.things[STILL] -= 1
+            if not host.things[STILL]:
+                self._wake_up(host)
+
+        return heal
+
+    def _wake_up(self, host: Host) -> None:
+        for held, word in self._waiting.pop(host.name, []):
+            if not held.is_running:
+                continue
+            # The clock comes before any request, so that none can be too late.
+            super()._strike(0, host, held)
+            if isinstance(word, Extend):
+                held.shim.extend(word.deadline_ms)
+            elif word is not None and not held.shim.is_killed:
+                super()._stop(host, held, word)
+
+    def _power(self, host: Host) -> None:
+        self._waiting.pop(host.name, None)
+        super()._power(host)
+
+    def _disk_full(self, world: World, fault: Fault) -> Heal:
+        """Nothing can be written on a node, so nothing can be started."""
+        things = world.hosts[fault.target].things
+        things[FULL] = things.get(FULL, 0) + 1
+
+        def heal() -> None:
+            things[FULL] -= 1
+
+        return heal
+
+    def _is_stubborn(self, held: Held) -> bool:
+        return self.manner(held).sort is Sort.HANGS or super()._is_stubborn(held)

@@ -1,0 +1,139 @@
+"""What must hold of what is told and left: status, Secrets, and the remains of work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.agent.runtime_protocol import Attempt
+from holdfast.model.lifecycle import STAGES, Stage, State
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.agents.process_table import Shown, Table
+from holdfast.sim.worlds.agents.secrets import KEY, NAME, is_shown
+from holdfast.sim.worlds.agents.stop_checks import replica_of
+from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.end_to_end.process_table import Held, ProcessStarted
+
+# What has been so for this long is in the status, when nothing disturbs.
+SAID_WITHIN_MS = 20_000
+# What is left of a replica is cleared away this long after the replica has gone.
+SWEPT_WITHIN_MS = 45_000
+_SECRETS = "objects/secrets/"
+_READY = STAGES[STAGES.index(Stage.READY) :]
+
+
+class Status:
+    """C7.3, A4: who returns tells what runs, in which attempt, and whether it is ready.
+
+    I5: and leaves nothing of what is gone.
+    """
+
+    def __init__(self, books: Books, table: Table) -> None:
+        self._books, self._table = books, table
+        self._gone_us: dict[str, int] = {}
+
+    def missing(self, world: World) -> str | None:
+        """What is not as it is told, in words."""
+        for host, held in self._table.running():
+            age_ms = self._table.age_ms(held)
+            if age_ms < SAID_WITHIN_MS or held.is_stopping:
+                continue
+            replica, name = replica_of(self._books, held), held.launch.name
+            binding = replica.status.binding if replica is not None else None
+            if replica is None or binding is None or binding.node != host.name:
+                return f"{name} runs on {host.name} and nobody knows"
+            status = replica.status
+            if status.state in (State.RUNNING, State.UNKNOWN):
+                if status.state is State.UNKNOWN or status.process.id != held.process.id:
+                    return f"{name} runs on {host.name} and is told as {status.state.value}"
+                wrong = self._readiness(held, age_ms, status.stage)
+                if wrong:
+                    return f"{name} is told as {status.stage.value} and is {wrong}"
+                is_open = held.process.addresses.keys() - set(held.unopened)
+                if status.stage in _READY and status.process.addresses.keys() != is_open:
+                    return f"{name} listens at {sorted(is_open)} and is told otherwise"
+        return None
+
+    def _readiness(self, held: Held, age_ms: int, stage: Stage) -> str:
+        """How it really is, if it has been for a while and is told otherwise."""
+        manner = self._table.manner(held)
+        is_ready = manner.is_ready(age_ms)
+        if manner.is_ready(age_ms - SAID_WITHIN_MS) is not is_ready:
+            return ""
+        is_told = stage in _READY
+        if is_told is is_ready:
+            return ""
+        return "ready" if is_ready else "not ready"
+
+    def left(self, world: World) -> str | None:
+        """What nobody cleared away, in words."""
+        gone: dict[str, int] = {}
+        for host in world.hosts.values():
+            for held in self._table.table(host).values():
+                uid = held.launch.attempt.uid
+                if replica_of(self._books, held) is not None:
+                    continue
+                gone[uid] = self._gone_us.get(uid, world.now_us)
+                if world.now_us - gone[uid] > SWEPT_WITHIN_MS * 1000:
+                    return f"{host.name} still has what {held.launch.name} left"
+        self._gone_us = gone
+        return None
+
+
+class Addressed(Checker):
+    """H1: no address is told before the work listens there; another tenant's work might."""
+
+    invariants = ("H1",)
+
+    def __init__(self, books: Books, table: Table) -> None:
+        self._books, self._table = books, table
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, _, new in self._books.changed("objects/replicas/"):
+            if new is None or new.status.binding is None or not new.status.process.addresses:
+                continue
+            process = new.status.process
+            for held in self._table.table(world.hosts[new.status.binding.node]).values():
+                early = process.addresses.keys() & set(held.unopened)
+                if held.is_running and held.process.id == process.id and early:
+                    self.violated("H1", f"{new.name} does not listen at {sorted(early)} yet")
+
+
+class Sealing(Checker):
+    """B5: values of Secrets reach the work that refers to them, as they are now; nobody else."""
+
+    invariants = ("B5",)
+
+    def __init__(self, books: Books, table: Table) -> None:
+        self._books, self._table = books, table
+        # The editions of each tenant's Secret, and until when each was the present one.
+        self._until_us: dict[str, dict[str, int]] = {}
+        self._begun_us: dict[str, int] = {}
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if isinstance(fact, Shown):
+            self.violated("B5", f"a Secret is to be seen in {fact.where}")
+        if isinstance(fact, ProcessStarted):
+            held = self._table.table(world.hosts[fact.host])[Attempt(fact.uid, fact.number)]
+            value = held.launch.secrets.values.get(f"{NAME}/{KEY}")
+            if value is not None:
+                self._given(world, fact, value)
+            self._begun_us[fact.uid] = world.now_us
+
+    def _given(self, world: World, fact: ProcessStarted, value: str) -> None:
+        present = self._books.now.get(f"{_SECRETS}{fact.namespace}/{NAME}")
+        if present is not None and present.data.get(KEY) == value:
+            return
+        until_us = self._until_us.get(fact.namespace, {}).get(value)
+        if until_us is None or until_us < self._begun_us.get(fact.uid, 0):
+            self.violated("B5", f"{fact.name} is started with a Secret that has been replaced")
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for change in commit.changes:
+            is_secret = change.key.startswith(_SECRETS)
+            if not is_secret and change.value is not None and is_shown(change.value):
+                self.violated("B5", f"a Secret is to be seen in {change.key}")
+        for _, old, _new in self._books.changed(_SECRETS):
+            if old is not None and KEY in old.data:
+                editions = self._until_us.setdefault(old.metadata.namespace, {})
+                editions[old.data[KEY]] = world.now_us

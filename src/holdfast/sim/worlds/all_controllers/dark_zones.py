@@ -1,0 +1,125 @@
+"""The keeping world with zones that go dark.
+
+    python -m holdfast.sim run holdfast.sim.worlds.all_controllers.dark_zones:DARK --seeds 0-99
+
+Nobody hears the nodes of a zone for minutes, and since that is most of the zone none of them is
+marked: their replicas stay Running, and ready by their last report. Status must not count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.kinds.replica import Replica
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.randomness import between
+from holdfast.sim.world import World
+from holdfast.sim.worlds.all_controllers.invariants import is_ready
+from holdfast.sim.worlds.all_controllers.scenario import SCENARIO, SERVER_NAMES, build_with
+from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.authority.people import TENANTS
+
+# Three in each zone: of fewer it is not held that all are silent at once.
+NODES = 9
+FAULTS_MS = 150_000
+# So long after a node fell silent, or a replica ceased to be ready, status may still count it.
+TOLD_MS = 10_000
+# While a server stands still, status may be late: whoever asked it waits for an answer before it
+# turns to the other one. So long after that, status has to be true again.
+BACK_MS = 20_000
+LOOK_EVERY_MS = 500
+
+
+HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("deaf_zone", 120, for_ms=(30_000, 90_000), only="agent", share=1, alone=True),
+)
+
+
+class Counted(Checker):
+    """STATUS: what is said to be ready is ready, on a node that is heard, or was a moment ago."""
+
+    invariants = ("STATUS",)
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        # Until when each replica that does not work any more did so on a node that was heard.
+        self._until_ms: dict[str, int] = {}
+        # How often a workload had ready replicas that were not to be counted.
+        self.silent = 0
+        # When a server was last seen to stand still.
+        self._hung_ms = -BACK_MS
+
+    def watch(self, world: World) -> None:
+        self._look(0, world, None)
+
+    def _look(self, _number: int, world: World, _: None) -> None:
+        if any(world.cells[name].paused for name in SERVER_NAMES):
+            self._hung_ms = world.now_us // 1000
+        world.post(world.now_us + LOOK_EVERY_MS * 1_000, self._look, world, None)
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        now_ms = world.now_us // 1000
+        is_judged = now_ms - self._hung_ms >= BACK_MS
+        heard = {
+            it.name
+            for it in self._books.all("objects/nodes/")
+            if it.status.phase is NodePhase.READY
+        }
+        working: dict[str, int] = {}
+        ready: dict[str, int] = {}
+        for replica in self._books.all("objects/replicas/"):
+            uid, owner = replica.metadata.uid, replica.spec.workload_uid
+            if is_ready(replica):
+                ready[owner] = ready.get(owner, 0) + 1
+                if _node(replica) in heard:
+                    self._until_ms[uid] = now_ms
+            if now_ms - self._until_ms.get(uid, -TOLD_MS) < TOLD_MS:
+                working[owner] = working.get(owner, 0) + 1
+        for workload in self._books.all("objects/workloads/"):
+            uid, said = workload.metadata.uid, workload.status.progress.ready
+            self.silent += ready.get(uid, 0) > working.get(uid, 0)
+            if is_judged and said > working.get(uid, 0):
+                works = working.get(uid, 0)
+                self.violated("STATUS", f"{workload.name} says {said} ready, {works} are heard")
+
+
+def _node(replica: Replica) -> str:
+    return replica.status.binding.node if replica.status.binding is not None else ""
+
+
+def build(world: World) -> None:
+    """All controllers on nine nodes, three in each zone."""
+    build_with(world, NODES)
+    counted = Counted(world.checker(Books))
+    world.check(counted)
+    counted.watch(world)
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """A few services, and somebody who scales them, so that status is written all the time."""
+    made = [
+        {"do": "make", "type": "Service", "name": f"w{n}", "tenant": TENANTS[0], "replicas": 4}
+        for n in range(3)
+    ]
+    acts = [Act(500 + 100 * n, "operator", body) for n, body in enumerate(made)]
+    for _ in range(6):
+        scaled = {"do": "scale", "some": between(rng, 0, 99), "replicas": between(rng, 2, 5)}
+        acts.append(Act(between(rng, 5_000, FAULTS_MS - 10_000), "operator", scaled))
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+DARK = msgspec.structs.replace(
+    SCENARIO,
+    name="holdfast.sim.worlds.all_controllers.dark_zones:DARK",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    script=script,
+)

@@ -1,0 +1,77 @@
+"""Process tables on which work also ends by itself, as its command says.
+
+`piece MS CODE TIMES`: it runs for so long and has then done its work, but for the first TIMES of
+its place, which end with CODE. How often a place has ended and how is the ground truth by which
+the account of a job is judged.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.fence import FenceTiming
+from holdfast.sim.cell import Cell, Host
+from holdfast.sim.world import World
+from holdfast.sim.worlds.end_to_end.process_table import Held, Processes
+
+COMMAND = "piece"
+
+# A tenant and a replica's name without its incarnation.
+Place = tuple[str, str]
+
+
+class Ends(msgspec.Struct):
+    """How the work of one place has ended so far."""
+
+    done: int = 0
+    failed: int = 0
+
+
+def piece(ms: int, code: int = 1, times: int = 0) -> tuple[str, ...]:
+    """The command of work that ends by itself."""
+    return COMMAND, str(ms), str(code), str(times)
+
+
+def place_of(namespace: str, name: str) -> Place:
+    """The place of a replica of this name."""
+    return namespace, name.rpartition("-")[0]
+
+
+class Pieces(Processes):
+    """See the module's docstring."""
+
+    def __init__(self, world: World, timing: FenceTiming) -> None:
+        super().__init__(world, timing)
+        self.ends: dict[Place, Ends] = {}
+
+    def _exec(self, number: int, cell: Cell, held: Held) -> None:
+        super()._exec(number, cell, held)
+        command = held.launch.template.command
+        if held.is_running and command[:1] == (COMMAND,):
+            self._after(cell.host, int(command[1]), self._finish, cell, held)
+
+    def _finish(self, _number: int, cell: Cell, held: Held) -> None:
+        if held.is_running and not held.is_stopping:
+            _, _, code, times = held.launch.template.command
+            ends = self.of(held)
+            self._end(cell.host, held, "Exited", code=int(code) if ends.failed < int(times) else 0)
+
+    def of(self, held: Held) -> Ends:
+        """How the place of an attempt has ended so far."""
+        place = place_of(held.launch.namespace, held.launch.name)
+        return self.ends.setdefault(place, Ends())
+
+    def _end(
+        self,
+        host: Host,
+        held: Held,
+        why: str,
+        *,
+        signal: int | None = None,
+        code: int | None = None,
+    ) -> None:
+        if held.is_running and why == "Exited" and code == 0:
+            self.of(held).done += 1
+        elif held.is_running and why in ("Exited", "ShimDied"):
+            self.of(held).failed += 1
+        super()._end(host, held, why, signal=signal, code=code)

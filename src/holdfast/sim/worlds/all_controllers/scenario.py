@@ -1,0 +1,386 @@
+"""Who lives in this world, what befalls them, and what must be so in the end.
+
+python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO --seeds 0-99
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.node_facts import Facts
+from holdfast.commit.context import Settings
+from holdfast.correct.all_controllers import all_controllers
+from holdfast.correct.controller_runner import Team
+from holdfast.model import keys
+from holdfast.model.fence import FenceTiming
+from holdfast.model.jobs import cron_of, finished
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.model.lifecycle import Stage
+from holdfast.observe.watch_events import SERVERS
+from holdfast.propose.scheduler import Scheduler
+from holdfast.sim.cell import Seat
+from holdfast.sim.check import Commit, Settles
+from holdfast.sim.plan import LATENESS, Act, Hazard, calendar_steps
+from holdfast.sim.randomness import between, pick
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.all_controllers.checks import Fitting, Truthful, Wished
+from holdfast.sim.worlds.all_controllers.invariants import (
+    Accounted,
+    OnePerNode,
+    Published,
+    Punctual,
+    Rolled,
+    Timely,
+)
+from holdfast.sim.worlds.all_controllers.people import FATAL, Household
+from holdfast.sim.worlds.all_controllers.process_table import Pieces
+from holdfast.sim.worlds.authority.budgets import Budgets
+from holdfast.sim.worlds.authority.commit_checks import Claimed
+from holdfast.sim.worlds.authority.invariants import Lawful, Owned, same, steps_of
+from holdfast.sim.worlds.authority.ledger_oracle import Books, Held
+from holdfast.sim.worlds.authority.liveness import Quiet, overdue
+from holdfast.sim.worlds.authority.people import TENANTS
+from holdfast.sim.worlds.authority.rogues import ADMIN
+from holdfast.sim.worlds.authority.scenario import furnish
+from holdfast.sim.worlds.authority.scripted_clients import SERVERS as HANDS_SERVERS
+from holdfast.sim.worlds.authority.scripted_clients import Tell
+from holdfast.sim.worlds.authority.witness import FOLLOWER, Audited, Follower, Kept, Once, Ordered
+from holdfast.sim.worlds.end_to_end.census import Census
+from holdfast.sim.worlds.end_to_end.checks import OneCopy, Proven
+from holdfast.sim.worlds.end_to_end.listeners import overheard
+from holdfast.sim.worlds.end_to_end.node_hearing import Hearing
+from holdfast.sim.worlds.end_to_end.node_verdicts import Judged, Reborn
+from holdfast.sim.worlds.end_to_end.servers import SimServer
+from holdfast.sim.worlds.placing.checks import InTurn
+from holdfast.store.memory import Keyspace
+
+# What really happened to jobs, cron jobs, one per node and addresses: counted, not judged.
+
+# What has to happen over the seeds of the default run.
+DEMANDED = (
+    "node marked",
+    "node fenced",
+    "move Unknown -> Failed",
+    "replaced",
+    "accepted Bind",
+    "accepted Update",
+    "repeated request",
+    "lost answer settled by a read",
+    "lease taken over by an instance of the same identity",
+    "picture missed something, and the resync found it",
+    "job ended: AllSucceeded",
+    "job ended: RetriesExceeded",
+    "job ended: FailurePolicy",
+    "job ended: DeadlineExceeded",
+    "job removed after its time",
+    "cron run",
+    "cron skipped: StillRunning",
+    "cron run cleared away",
+    "on a node of its own",
+    "serves",
+    "list written",
+    "list emptied",
+    "stopped: Deleted",
+    "stopped: Deadline",
+    "stopped: ScaleDown",
+    "stopped: Rollout",
+    "stopped: Drain",
+    "Evict refused",
+    "rollout: Progressing",
+    "rollout: Idle",
+)
+
+
+class KeepingCensus(Census):
+    """The counts of the slice, and those of this world."""
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        super().on_commit(world, commit)
+        for _, old, new in self.books.changed("objects/workloads/"):
+            self._workload(old, new)
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if new is None:
+                continue
+            before = old if same(old, new) else None
+            if before is None and new.spec.template.placement.node_selector:
+                self._count("on a node of its own")
+            if new.status.stage is Stage.SERVING and before is not None:
+                self._count("serves", before.status.stage is not Stage.SERVING)
+            for step in steps_of(before, new):
+                if step.to.value == "Stopping":
+                    self._count(f"stopped: {step.reason}")
+        for _, old, new in self.books.changed("objects/endpoints/"):
+            was = bool(old is not None and old.endpoints)
+            is_now = bool(new is not None and new.endpoints)
+            self._count("list written" if is_now else "list emptied", is_now or was)
+
+    def _workload(self, old: Workload | None, new: Workload | None) -> None:
+        if old is not None and new is None:
+            over = finished(old)
+            if over is not None:
+                is_run = cron_of(old) is not None
+                self._count("cron run cleared away" if is_run else "job removed after its time")
+            return
+        if new is None:
+            return
+        phase = new.status.rollout.phase
+        if phase and (old is None or old.status.rollout.phase != phase):
+            self._count(f"rollout: {phase.value}")
+        if old is None and cron_of(new) is not None:
+            self._count("cron run")
+        ended, before = finished(new), finished(old) if old is not None else None
+        if ended is not None and before is None:
+            self._count(f"job ended: {ended.reason}")
+        if new.spec.type is WorkloadType.CRON and old is not None:
+            skipped = new.status.cron.last_skipped
+            if skipped is not None and skipped != old.status.cron.last_skipped:
+                self._count(f"cron skipped: {new.status.cron.skipped_because}")
+
+
+NODES = 6
+ZONES = "abc"
+SERVER_NAMES = ("server-1", "server-2")
+FAULTS_MS = 300_000
+# Cron jobs go on for a while after the faults, and are put to rest before silence is demanded.
+CRONS_REST_MS = 40_000
+# So often the operator looks for one that does not rest yet: he may be refused now and then.
+CRON_RESTS = 16
+WELL_WITHIN_MS = 120_000
+SETTLE_MS = WELL_WITHIN_MS + 90_000
+# Longer than any job may take.
+LONG_MS = 200_000
+# A renewal every 4 s: a node is Suspect after 8 s of silence and marked after 14.
+TIMING = FenceTiming(self_stop_after_ms=12_000, grace_ms=5_000, fence_after_ms=24_000)
+SETTINGS = Settings(fence=TIMING)
+FOLLOWED = "objects/workloads/"
+
+HAZARDS = (
+    *LATENESS,
+    Hazard("crash", 120, for_ms=(0, 10_000), amount=(0, 6), only="controllers", share=0.8),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="server"),
+    Hazard("crash", 60, for_ms=(0, 20_000), amount=(0, 6), only="agent"),
+    Hazard("crash", 30, for_ms=(0, 10_000), amount=(0, 6), only="scheduler"),
+    Hazard("pause", 120, for_ms=(500, 25_000), amount=(0, 6), only="controllers"),
+    Hazard("pause", 40, for_ms=(20_000, 60_000), amount=(0, 8), only="agent"),
+    Hazard("reboot", 20, for_ms=(1_000, 60_000), only="agent"),
+    Hazard("work_exit", 30, amount=(0, 2), only="agent"),
+    Hazard("shim_kill", 20, only="agent"),
+    Hazard("deaf", 40, for_ms=(15_000, 40_000), only="agent"),
+    Hazard("clock_rate", 20, amount=(-200, 200)),
+    calendar_steps(30, share=0.5),
+    calendar_steps(30, "server", share=0.5),
+    calendar_steps(30, "controllers", share=0.5),
+    Hazard("partition", 40, for_ms=(500, 60_000), only="agent"),
+    Hazard("partition", 40, for_ms=(500, 20_000), only="controllers"),
+    Hazard("cut", 40, for_ms=(500, 20_000)),
+    Hazard("loss", 40, for_ms=(1_000, 40_000), amount=(50, 600)),
+    Hazard("duplicate", 40, for_ms=(1_000, 40_000), amount=(100, 800)),
+    Hazard("delay", 30, for_ms=(1_000, 40_000), amount=(1, 3_000)),
+    Hazard("scatter", 30, for_ms=(1_000, 40_000), amount=(1, 4_000)),
+    Hazard("store_slow", 20, for_ms=(1_000, 20_000), amount=(10, 2_000)),
+    Hazard("store_fail", 20, for_ms=(1_000, 20_000), amount=(100, 900)),
+    Hazard("store_mute", 30, for_ms=(1_000, 30_000), amount=(100, 900)),
+    Hazard("store_late", 30, for_ms=(1_000, 30_000), amount=(50, 600)),
+    Hazard("store_compact", 30, amount=(0, 3)),
+    Hazard("watch_hold", 90, for_ms=(100, 40_000), only="server"),
+    Hazard("watch_expire", 30),
+    Hazard("delivery_lose", 40, for_ms=(1_000, 40_000), amount=(50, 500), only="controllers"),
+    Hazard("delivery_repeat", 30, for_ms=(1_000, 60_000), amount=(50, 500)),
+    Hazard("delivery_stale", 30, for_ms=(1_000, 60_000), amount=(50, 500)),
+    Hazard("stream_break", 90),
+)
+
+
+def build(world: World) -> None:
+    """Two servers over one store, a scheduler, two teams of all controllers, six nodes."""
+    build_with(world, NODES)
+
+
+def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) -> None:
+    """The same with other numbers."""
+    keyspace = Keyspace()
+    furnish(keyspace, world.seed, cpu=str(nodes * 4))
+    world.add_store(keyspace=keyspace)
+    world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
+    pieces = Pieces(world, TIMING)
+    where = {f"agent-{number}": f"eu-{ZONES[number % len(ZONES)]}" for number in range(nodes)}
+    hearing = Hearing(world, where, TIMING)
+    names = SERVER_NAMES[:servers]
+    for name in names:
+        identity = f"system:server:{name}"
+        world.add(name, lambda seat: SimServer(seat, SETTINGS), store="store", identity=identity)
+    world.balance(SERVERS, names)
+    world.balance(HANDS_SERVERS, names)
+    _add_components(world, hearing, names, teams)
+    for node, zone in where.items():
+        _add_agent(world, node, zone)
+    world.add("operator", lambda seat: Household(seat, ADMIN.name), store="store", identity=ADMIN)
+    world.add(FOLLOWER, lambda seat: Follower(seat, FOLLOWED), store="store")
+    books = _add_laws(world, keyspace, pieces)
+    world.check(Judged(books, hearing, TIMING), Reborn(books, pieces), InTurn(books))
+    _add_ends(world, books, pieces)
+
+
+def _add_components(world: World, hearing: Hearing, servers: tuple[str, ...], teams: int) -> None:
+    def team(seat: Seat) -> Team:
+        return Team(all_controllers(), seat.rng, name=seat.name, servers=servers)
+
+    name = "system:scheduler:main"
+    make: Callable[[Seat], Scheduler] = lambda seat: Scheduler("main", seat.rng)  # noqa: E731
+    world.add("scheduler", overheard(name, make), identity=name)
+    heard = overheard("", hearing.around(team))
+    for number in range(1, teams + 1):
+        world.add(f"controllers-{number}", heard, identity="system:controllers")
+
+
+def _add_agent(world: World, node: str, zone: str) -> None:
+    facts = Facts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
+    name = f"system:node:{node}"
+    make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
+    world.add(node, overheard(name, make), identity=name)
+
+
+def _add_laws(world: World, keyspace: Keyspace, pieces: Pieces) -> Books:
+    records = tuple(keyspace.range("", keys.END).records)
+    books = Books()
+    books.learn(records)
+    # The books are first: the others read in them what the commit has changed.
+    world.check(books, Held(books), Lawful(books), Owned(books, status=True), Claimed(books))
+    world.check(OneCopy(books, pieces), Proven(books, pieces))
+    world.check(Kept(books, records), Once(books), Ordered(records, FOLLOWED), Audited())
+    world.check(Accounted(books, pieces), Punctual(books), OnePerNode(books), Published(books))
+    world.check(Budgets(books), Rolled(books), Timely(books))
+    census = KeepingCensus(books)
+    census.begin(world)
+    world.check(census)
+    return books
+
+
+def _add_ends(world: World, books: Books, pieces: Pieces) -> None:
+    wished, truthful, fitting = Wished(books, pieces), Truthful(books), Fitting(books)
+    world.check(
+        Quiet(books),
+        Settles("CRON", truthful.unpunctual, within_ms=CRONS_REST_MS - 10_000),
+        Settles("V1", wished.missing, within_ms=WELL_WITHIN_MS),
+        Settles("V1", wished.untrusted, within_ms=WELL_WITHIN_MS),
+        Settles("V1", truthful.missing, within_ms=WELL_WITHIN_MS),
+        Settles("V2", fitting.missing, within_ms=20_000),
+        Settles("V3", wished.silent, within_ms=WELL_WITHIN_MS),
+        Settles("INV12", lambda w: overdue(books, w), within_ms=60_000),
+    )
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """What the operator does over the run, and what he puts right after it."""
+    firsts = (_service, _job, _job, _cron, _per_node)
+    acts = [Act(500 + 100 * i, "operator", make(rng, i)) for i, make in enumerate(firsts)]
+    acts += [
+        Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng, number))
+        for number in range(len(firsts), len(firsts) + between(rng, 4, 14))
+    ]
+    acts += [Act(FAULTS_MS + 500, "operator", {"do": "open"}) for _ in range(NODES)]
+    rest = {"do": "rest-crons", "some": 0}
+    acts += [Act(FAULTS_MS + CRONS_REST_MS, "operator", rest) for _ in range(CRON_RESTS)]
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+def _act(rng: Random, number: int) -> dict[str, Any]:
+    some, node = between(rng, 0, 99), f"agent-{between(rng, 0, NODES - 1)}"
+    make = pick(rng, (_service, _job, _job, _cron))
+    return pick(
+        rng,
+        (
+            make(rng, number),
+            make(rng, number),
+            {"do": "scale", "some": some, "replicas": between(rng, 0, 5)},
+            # Odd, which is a deletion in the background: nobody here collects in the foreground.
+            {"do": "delete", "some": some | 1},
+            {"do": "kill", "some": some},
+            {"do": "change", "some": some, "edition": number},
+            {"do": "change", "some": some, "edition": number},
+            {"do": "change", "some": some, "edition": number % 2},
+            {"do": "parallelism", "some": some, "count": between(rng, 0, 3)},
+            {"do": "cordon", "node": node, "on": bool(some % 2)},
+            {"do": "drain", "node": node, "on": bool(some % 3)},
+            {"do": "drain", "node": node, "on": bool(some % 3)},
+            {"do": "label", "some": some, "how": pick(rng, ("merge", "apply"))},
+        ),
+    )
+
+
+# How many of a service may be missing, and how many too many, while a rollout goes on.
+_LIMITS: tuple[dict[str, Any], ...] = (
+    {"unavailable": 1},
+    {"unavailable": "50%"},
+    {"unavailable": 0, "surge": 1},
+)
+
+
+def _service(rng: Random, number: int) -> dict[str, Any]:
+    return {
+        **_named(rng, number, "Service"),
+        "replicas": between(rng, 1, 5),
+        "grace": pick(rng, (1, 10)),
+        "budget": pick(rng, (None, 1, 2)),
+        **pick(rng, _LIMITS),
+    }
+
+
+def _job(rng: Random, number: int) -> dict[str, Any]:
+    """Some fail a few times, some too often, some take longer than they may."""
+    times, rules = pick(rng, (0, 0, 1, 2, 99)), pick(rng, (False, False, True))
+    is_long = pick(rng, (False, False, False, True))
+    return {
+        **_named(rng, number, "Job"),
+        "replicas": between(rng, 1, 5),
+        "parallelism": pick(rng, (None, 1, 2, 3)),
+        "ms": LONG_MS if is_long else pick(rng, (500, 3_000)) if times else 8_000,
+        "times": times,
+        "code": FATAL if rules else 1,
+        "rules": rules,
+        "restart": "Never" if rules else pick(rng, ("Never", "OnFailure")),
+        "retries": pick(rng, (0, 3) if times > 2 else (0, 3, 20)),
+        "deadline": pick(rng, (20, 60)) if is_long else pick(rng, (None, None, 5)),
+        "ttl": pick(rng, (None, None, 5, 30)),
+    }
+
+
+def _cron(rng: Random, number: int) -> dict[str, Any]:
+    ms = pick(rng, (1_000, 10_000, 65_000))
+    return {
+        **_named(rng, number, "Cron"),
+        "ms": ms,
+        "concurrency": pick(rng, ("Forbid", "Forbid", "Allow", "Replace")),
+        "history": between(rng, 0, 2),
+        "times": pick(rng, (0, 0, 1)) if ms < 60_000 else 0,
+        "retries": 2,
+    }
+
+
+def _per_node(rng: Random, number: int) -> dict[str, Any]:
+    return {**_named(rng, number, "PerNode"), "cpu": "250m"}
+
+
+def _named(rng: Random, number: int, kind: str) -> dict[str, Any]:
+    return {"do": "make", "type": kind, "name": f"w{number}", "tenant": pick(rng, TENANTS)}
+
+
+SCENARIO = Scenario(
+    name="holdfast.sim.worlds.all_controllers.scenario:SCENARIO",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)
+
+# Nothing goes wrong: whoever is told everything has nothing to find.
+CALM = msgspec.structs.replace(
+    SCENARIO, name="holdfast.sim.worlds.all_controllers.scenario:CALM", hazards=()
+)

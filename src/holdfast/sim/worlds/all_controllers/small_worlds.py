@@ -1,0 +1,115 @@
+"""Little worlds for a sweep: one workload each, two nodes, and nothing that goes wrong by chance.
+
+    python -m holdfast.sim.worlds.all_controllers.sweep_worlds
+
+Each is a script of one or a few acts. What it comes to in the end is its fingerprint: what is
+wanted and there, how jobs ended, which moments of a schedule had a run, who is listed where. Times,
+revisions, incarnations and nodes may differ after a detour, and nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from holdfast.model.jobs import cron_of, finished
+from holdfast.model.kinds.workload import Workload, WorkloadType
+from holdfast.sim.plan import Act, Plan
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.all_controllers.invariants import completed
+from holdfast.sim.worlds.all_controllers.people import FATAL
+from holdfast.sim.worlds.all_controllers.scenario import WELL_WITHIN_MS, build_with
+from holdfast.sim.worlds.authority.ledger_oracle import Books
+
+NODES = 2
+SEED = 1
+# Long enough for everything that somebody does here and for what follows from it.
+ACTIVE_MS = 45_000
+# The first moment of a cron job that is made at the beginning comes after a minute and the next
+# one after two; in between even whoever looked away for 40 s has to have seen the first.
+CRON_ACTIVE_MS = 115_000
+SETTLE_MS = WELL_WITHIN_MS + 15_000
+# When the first act is carried out: a plane needs a moment to come up.
+FIRST_MS, SECOND_MS, THIRD_MS = 5_000, 15_000, 25_000
+
+SMALL = Scenario(
+    name="holdfast.sim.worlds.all_controllers.small_worlds:SMALL",
+    build=partial(build_with, nodes=NODES, teams=1, servers=1),
+    faults_ms=ACTIVE_MS,
+    settle_ms=SETTLE_MS,
+)
+
+
+def _make(kind: str, **more: Any) -> dict[str, Any]:
+    return {"do": "make", "type": kind, "name": "w", "tenant": "ada", **more}
+
+
+def _plan(*acts: tuple[int, dict[str, Any]], active_ms: int = ACTIVE_MS) -> Plan:
+    told = tuple(Act(at_ms, "operator", body) for at_ms, body in acts)
+    return Plan(active_ms, SETTLE_MS, acts=told)
+
+
+_JOB = partial(_make, "Job", ms=2_000)
+_KILL = {"do": "kill", "some": 0}
+_DELETE = {"do": "delete", "some": 1}
+_REST = (CRON_ACTIVE_MS - 1_000, {"do": "rest-crons", "some": 0})
+
+WORKLOADS: dict[str, Plan] = {
+    "service": _plan((FIRST_MS, _make("Service", replicas=2))),
+    "service-grows": _plan(
+        (FIRST_MS, _make("Service")), (SECOND_MS, {"do": "scale", "some": 0, "replicas": 3})
+    ),
+    "service-shrinks": _plan(
+        (FIRST_MS, _make("Service", replicas=3)),
+        (SECOND_MS, {"do": "scale", "some": 0, "replicas": 1}),
+    ),
+    "service-goes": _plan((FIRST_MS, _make("Service", replicas=2)), (SECOND_MS, _DELETE)),
+    "replica-killed": _plan((FIRST_MS, _make("Service", replicas=2)), (SECOND_MS, _KILL)),
+    "job": _plan((FIRST_MS, _JOB(replicas=3, parallelism=2))),
+    "job-fails-first": _plan((FIRST_MS, _JOB(replicas=2, times=2))),
+    "job-fails": _plan((FIRST_MS, _JOB(replicas=2, times=99, retries=2))),
+    "job-fails-for-good": _plan((FIRST_MS, _JOB(replicas=2, times=9, code=FATAL, rules=True))),
+    "job-too-late": _plan((FIRST_MS, _JOB(replicas=1, deadline=8) | {"ms": 600_000})),
+    "job-cleared-away": _plan((FIRST_MS, _JOB(replicas=1, ttl=5))),
+    "job-paused": _plan(
+        (FIRST_MS, _JOB(replicas=3, parallelism=1) | {"ms": 6_000}),
+        (SECOND_MS, {"do": "parallelism", "some": 0, "count": 0}),
+        (THIRD_MS, {"do": "parallelism", "some": 0, "count": 2}),
+    ),
+    "job-goes": _plan((FIRST_MS, _JOB(replicas=2) | {"ms": 60_000}), (SECOND_MS, _DELETE)),
+    "cron": _plan((FIRST_MS, _make("Cron", ms=2_000, history=1)), _REST, active_ms=CRON_ACTIVE_MS),
+    "per-node": _plan((FIRST_MS, _make("PerNode"))),
+    "per-node-goes": _plan((FIRST_MS, _make("PerNode")), (SECOND_MS, _DELETE)),
+}
+
+
+def outcome(world: World) -> object:
+    """The fingerprint: everything that a fault on the way must not change."""
+    books = world.checker(Books)
+    found: list[Any] = []
+    for workload in books.all("objects/workloads/"):
+        mine = [
+            (it.spec.ordinal, it.status.state.value, it.status.stage.value)
+            for it in books.all("objects/replicas/")
+            if it.spec.workload_uid == workload.metadata.uid
+        ]
+        found.append((workload.name, *_said(workload), sorted(mine) if _stays(workload) else ()))
+    listed = [
+        (it.name, sorted(entry.replica.rpartition("-")[0] for entry in it.endpoints))
+        for it in books.all("objects/endpoints/")
+    ]
+    return sorted(found), sorted(listed)
+
+
+def _stays(workload: Workload) -> bool:
+    """Which attempts of a job are kept, and how they ended, follows from how long it took."""
+    return workload.spec.type in (WorkloadType.SERVICE, WorkloadType.PER_NODE)
+
+
+def _said(workload: Workload) -> tuple[Any, ...]:
+    over, status = finished(workload), workload.status
+    end = (over.type, over.reason) if over is not None else ()
+    cron = status.cron.last_schedule if workload.spec.type is WorkloadType.CRON else None
+    is_run = cron_of(workload) is not None
+    return end, sorted(completed(workload)), cron, is_run, status.progress.ready

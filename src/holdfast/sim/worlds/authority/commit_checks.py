@@ -1,0 +1,244 @@
+"""INV2 as far as the store knows it: nothing is declared gone that may still run, nobody comes back
+under a mark, and each life of a node speaks for its own work.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.commit.context import Settings
+from holdfast.commit.records import Epoch
+from holdfast.model import keys
+from holdfast.model.access import identity as who
+from holdfast.model.access.identity import Identity, acts_as
+from holdfast.model.kinds.node import Mark, Node, NodePhase
+from holdfast.model.kinds.replica import Binding, Replica, TransitionRecord
+from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPhase
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.ledger import NodeLedger
+from holdfast.model.lifecycle import Actor, State
+from holdfast.model.meta import Operation
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.census import SETTINGS
+from holdfast.sim.worlds.authority.invariants import same, steps_of
+from holdfast.sim.worlds.authority.ledger_oracle import Books, accepted_in
+from holdfast.sim.worlds.authority.scripted_agents import LIFE, count_of
+
+_FENCED = (NodePhase.FENCED, NodePhase.LOST)
+_OUT = (NodePhase.UNKNOWN, *_FENCED)
+
+
+class Marked(Checker):
+    """Marks, fences and lives of nodes, and what they allow with the work on them."""
+
+    invariants = ("INV2", "INV7")
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if same(old, new) and new.status.binding is not None:
+                for record in steps_of(old, new):
+                    self._moved(new, new.status.binding, record)
+        for _, old, new in self.books.changed("objects/nodes/"):
+            if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+                self._judged(old, new)
+
+    def _moved(self, replica: Replica, binding: Binding, record: TransitionRecord) -> None:
+        nodes: list[Node] = self.books.versions(f"objects/nodes/{binding.node}")
+        what = f"{record.by} made {replica.name} {record.to.value}"
+        actors = acts_as(Identity(name=record.by))
+        if Actor.REPAIR in actors and nodes:
+            keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
+            if not any(_gone(node, binding, record.to, keeps=keeps) for node in nodes):
+                self.violated("INV2", f"{what} on {nodes[-1].status.phase.value}")
+        if Actor.AGENT in actors:
+            life = int(record.evidence.removeprefix(LIFE))
+            later = record.to is State.RELEASED and life > binding.node_incarnation
+            if life != binding.node_incarnation and not later:
+                self.violated("INV2", f"{what} in life {life} of {binding.node}")
+            back = record.from_state is State.UNKNOWN
+            if back and all(node.status.mark is not None for node in nodes):
+                self.violated("INV2", f"{what} under a mark")
+        if Actor.NODES in actors and all(node.status.mark is None for node in nodes):
+            self.violated("INV2", f"{what} without a mark")
+
+    def _judged(self, old: Node, new: Node) -> None:
+        mark = new.status.mark
+        if mark is not None and mark != old.status.mark:
+            self._under(new, mark)
+        self._about_the_mark(old, new)
+        lives = new.status.incarnation - old.status.incarnation
+        if lives not in (0, 1) or (lives and old.status.phase not in _OUT):
+            self.violated("INV2", f"{new.name} began {lives} lives from {old.status.phase}")
+        if old.status.phase in _FENCED and new.status.phase not in _FENCED and not lives:
+            self.violated("INV2", f"{new.name} came back from its fence in the same life")
+
+    def _about_the_mark(self, old: Node, new: Node) -> None:
+        """A fence or a clearing is about the very mark that it names, in this world by its id."""
+        marks = [n.status.mark.number for n in (old, new) if n.status.mark is not None]
+        for operation in accepted_in(old, new):
+            what, _, number = operation.id.rpartition("/")[2].partition("-")
+            if what in ("Fence", "Clear") and int(number) not in marks:
+                self.violated("INV2", f"{new.name}: {what} of mark {number}, it had {marks}")
+
+    def _under(self, node: Node, mark: Mark) -> None:
+        epochs: list[Epoch] = self.books.versions(keys.epoch("controller:nodes"))
+        if not any((e.epoch, e.holder) == (mark.epoch, mark.by) for e in epochs):
+            self.violated("INV7", f"{mark.by} marked {node.name} under {mark.epoch}, {epochs}")
+
+
+def _gone(node: Node, binding: Binding, to: State, *, keeps: bool) -> bool:
+    """Whether repair may take this work for gone on what it knows of the node."""
+    later = node.status.incarnation > binding.node_incarnation
+    if keeps:
+        return later and to is State.FAILED
+    return later or node.status.phase in _FENCED
+
+
+# What is said of a node rests on the node as it is: a word that comes late changes nothing.
+#
+# Hands say in their requests what they rest on: a judgement of controller:nodes at which revision
+# it looked, a registration the how manyth of its agent it is.
+
+_NODES = "objects/nodes/"
+_JUDGE = f"{who.controller('nodes').name}/"
+
+
+class Evidence(Checker):
+    """STALE: no judgement on a node that has changed since, and no facts older than those there."""
+
+    invariants = ("STALE",)
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        # At which revision each node was last written.
+        self._written: dict[str, int] = {}
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for key, old, new in self._books.changed(_NODES):
+            if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+                self._judged(old, new, self._written.get(key, 0))
+                if count_of(new) < count_of(old):
+                    told = f"{old.status.agent_version} to {new.status.agent_version}"
+                    self.violated("STALE", f"the facts of {new.name} went back from {told}")
+            self._written[key] = commit.revision
+
+    def _judged(self, old: Node, new: Node, written: int) -> None:
+        for operation in accepted_in(old, new):
+            if not operation.id.startswith(_JUDGE):
+                continue
+            looked = int(operation.id.split("/")[-2])
+            if looked < written:
+                what = f"{operation.id} looked at {looked}, {new.name} was written at {written}"
+                self.violated("STALE", f"a judgement took effect on old evidence: {what}")
+
+
+# C6.8 and INV12: what is held or promised is taken by its owner, in time, and by nobody else.
+
+_READY = (ReservationPhase.COMMITTED, ReservationPhase.CONSUMED)
+
+
+class Claimed(Checker):
+    """Bindings out of reservations, and promises to preemptions."""
+
+    invariants = ("INV1", "INV4", "INV12", "C6.8", "GANG")
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if new is None or new.status.binding is None or not new.status.binding.reservation:
+                continue
+            moves = steps_of(old if same(old, new) else None, new)
+            if any(record.to is State.BOUND for record in moves):
+                self._consumed(new, new.status.binding)
+        for key, old, new in self.books.changed("ledgers/node/"):
+            if old is not None and new is not None and self.books.is_sound(key):
+                self._promised(old, new)
+
+    def _consumed(self, replica: Replica, binding: Binding) -> None:
+        name = binding.reservation
+        key = f"objects/reservations/{replica.namespace}/{name}"
+        found: list[Reservation] = self.books.versions(key)
+        mine = (replica.metadata.uid, replica.spec.workload_uid)
+        owned = [held for held in found if held.spec.owner.uid in mine]
+        if not owned:
+            self.violated("C6.8", f"{replica.name} was bound out of {name}, which is not its own")
+        early = timedelta(milliseconds=SETTINGS.skew_ms)
+        at = binding.at
+        if at is not None and all(at > held.spec.deadline - early for held in owned):
+            self.violated("INV12", f"{replica.name} was bound out of {name} after its deadline")
+        gang = owned[-1].spec.intent is Intent.GANG
+        if gang and not any(held.status.phase in _READY for held in owned):
+            self.violated("GANG", f"{replica.name} was bound before its gang was complete")
+
+    def _promised(self, old: NodeLedger, new: NodeLedger) -> None:
+        """Nobody takes what victims make free for somebody else."""
+        for resource, used in new.used.items():
+            promised = sum(amounts.get(resource, 0) for amounts in new.promised.values())
+            open_ = max(0, promised - new.leaving.get(resource, 0))
+            if used > old.used.get(resource, 0) and open_:
+                room = max(ledger.allocatable.get(resource, 0) for ledger in (old, new))
+                if used + open_ > room:
+                    what = f"{used} {resource} taken, {open_} promised of {room}"
+                    self.violated("C6.8", f"{new.gate.uid}: {what}")
+        for device, slot in new.devices.items():
+            before = old.devices.get(device)
+            if before is None or not slot.promised or before.promised != slot.promised:
+                continue
+            if any(share > before.owners.get(who, 0) for who, share in slot.owners.items()):
+                self.violated("C6.8", f"{device} is promised to {slot.promised}, and was taken")
+
+
+# INV3: what was accepted is remembered for as long as it has to be, by true time.
+
+# Clocks may run so much wrong, and a decision is written a moment after it was made.
+TOLERANCE = 0.98
+
+
+class Remembered(Checker):
+    """An operation that is forgotten too early could take effect once more."""
+
+    invariants = ("INV3",)
+
+    def __init__(self, books: Books, settings: Settings) -> None:
+        self._books, self._settings = books, settings
+        # When each operation was first seen on a record, by true time.
+        self._since_ms: dict[tuple[str, str], int] = {}
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        now_ms = world.now_us // 1000
+        for key, old, new in self._books.changed(keys.OBJECTS):
+            before = old.metadata.operations if old is not None else ()
+            after = new.metadata.operations if new is not None else ()
+            if before == after:
+                continue
+            for operation in after:
+                self._since_ms.setdefault((key, operation.id), now_ms)
+            is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
+            if is_same and len(after) < self._settings.operations_max:
+                self._forgotten(key, before, after, now_ms)
+        for key, old, new in self._books.changed(keys.OPERATIONS):
+            if new is not None:
+                self._since_ms.setdefault((key, new.operation.id), now_ms)
+            elif old is not None:
+                self._forgotten(key, (old.operation,), (), now_ms)
+
+    def _forgotten(
+        self,
+        key: str,
+        before: tuple[Operation, ...],
+        after: tuple[Operation, ...],
+        now_ms: int,
+    ) -> None:
+        kept = {it.id for it in after}
+        for operation in before:
+            if operation.id in kept:
+                continue
+            for_ms = now_ms - self._since_ms.get((key, operation.id), 0)
+            if for_ms < self._settings.operations_kept_ms * TOLERANCE:
+                self.violated("INV3", f"{operation.id} was forgotten on {key} after {for_ms} ms")

@@ -1,0 +1,313 @@
+"""A hand: looks at the store, thinks, asks a server, looks again.
+
+It is level-triggered and forgetful: each round starts from what it sees, and every request has an
+operation id that follows from what is meant, so that it may be repeated after any loss. Now and
+then it thinks on an old look on purpose, as a stale cache would make it do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.commit.records import readable, versioned
+from holdfast.model import keys
+from holdfast.model.errors import Unavailable, invariant
+from holdfast.model.kinds.lease import Lease, lease_name
+from holdfast.model.kinds.replica import Replica
+from holdfast.model.machine import Answered, Ask, Range, Started, Wake, Woken
+from holdfast.model.meta import Object
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.requests import (
+    Accepted,
+    AcquireLease,
+    Create,
+    Patch,
+    ReleaseLease,
+    Remove,
+    RenewLease,
+    ReportPending,
+    ReportStage,
+    Target,
+    Term,
+    Update,
+)
+from holdfast.model.time import Instant
+from holdfast.model.transaction import Record
+from holdfast.sim.cell import Seat
+from holdfast.sim.plan import Prompted
+
+# What a hand sees: everything as of one revision.
+
+Kindly = TypeVar("Kindly", bound=Object)
+
+# Objects are immutable and a record's revision names its content, so all hands share one decoding.
+_DECODED_MAX = 20_000
+_decoded: dict[tuple[str, int, bytes], Any] = {}
+
+
+def value_of(key: str, modified: int, value: bytes) -> Any:
+    name = (key, modified, value)
+    found = _decoded.get(name)
+    if found is None:
+        if len(_decoded) >= _DECODED_MAX:
+            _decoded.clear()
+        found = readable(Record(key, value, modified, modified))
+        if isinstance(found, Object):
+            found = versioned(found, modified)
+        _decoded[name] = found
+    return found
+
+
+class Look:
+    """What a hand saw as of one revision, by kind and key."""
+
+    def __init__(self, revision: int, values: Iterable[tuple[str, Any]]) -> None:
+        self.revision = revision
+        self._values: dict[type[Any], dict[str, Any]] = {}
+        for key, value in values:
+            self._values.setdefault(type(value), {})[key] = value
+
+    def all(self, struct: type[Kindly]) -> Iterable[Kindly]:
+        """Everything of a kind, by key."""
+        return self._values.get(struct, {}).values()
+
+    def keyed(self, struct: type[Any]) -> dict[str, Any]:
+        """The same with its keys, for records that do not carry their own."""
+        return self._values.get(struct, {})
+
+    def get(self, struct: type[Kindly], namespace: str, name: str) -> Kindly | None:
+        found = self.keyed(struct)
+        return found.get(keys.object_key(kind_of_struct(struct), namespace, name))
+
+
+SERVERS = "api"
+# The impatient never hear what became of a transaction whose answer was lost; the patient do.
+IMPATIENT_MS, PATIENT_MS = 3_000, 20_000
+# So many requests of one hand are on their way at once.
+ASKS_MAX = 12
+# One look in so many is skipped, and the hand thinks on what it saw before.
+STALE_ONE_IN = 5
+# One lease in so many is given back instead of being renewed.
+RELEASE_ONE_IN = 60
+# What the script tells everybody after the faults: start nothing new, finish what there is.
+REST = {"do": "rest"}
+FIRST_LIFE = 1
+TERMED = (Create, Update, Patch, Remove, ReportStage, ReportPending)
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """Ground truth for the checkers: a server said that this is so."""
+
+    who: str
+    request: Any
+    answer: Accepted
+
+    def __repr__(self) -> str:
+        # A whole object in every line of a story would hide the story.
+        what, answer = type(self.request).__name__, self.answer
+        return f"{self.who}: {what} at {answer.revision}{' again' if answer.replayed else ''}"
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """Ground truth for the checkers: a server said that this is not so, or did not happen.
+
+    `once` says that the request was sent only this once, so that nothing else can have done it.
+    """
+
+    who: str
+    request: Any
+    answer: Refusal | Unavailable
+    once: bool
+
+    def __repr__(self) -> str:
+        return f"{self.who}: {type(self.request).__name__} denied"
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """An effect of this world alone: state a fact."""
+
+    fact: Any
+
+
+def target(replica: Replica) -> Target:
+    """The replica as it was seen."""
+    return Target(
+        replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
+    )
+
+
+def meant(replica: Replica, intent: str, who: str) -> str:
+    """The operation id of an intention about a replica at this point of its life."""
+    return f"{who}/{replica.metadata.uid}/{replica.status.transition_number}/{intent}"
+
+
+class Hand:
+    """Subclasses say what to ask in `think`, and may look at the answers in `heard`."""
+
+    period_ms = 3_000
+    # The scope of a lease to hold, for hands that need one.
+    scope = ""
+    lease_ms = 8_000
+    # What it looks at, all objects and perhaps more.
+    first_key = keys.OBJECTS
+    end_key = keys.after_prefix(keys.OBJECTS)
+
+    def __init__(self, seat: Seat, identity: str) -> None:
+        self.rng = seat.rng
+        self.identity = identity
+        self._term: Term | None = None
+        self._renewals = 0
+        self.look: Look | None = None
+        self.resting = False
+        self._calls = 0
+        self._looking: int | None = None
+        self._asked: dict[int, Any] = {}
+        self._first_life = seat.life == FIRST_LIFE
+        self._sent: dict[str, int] = {}
+        self._lease_seen: tuple[int, int, int] | None = None
+
+    # For subclasses ------------------------------------------------------------------------------
+
+    def think(self, look: Look, now: Instant) -> Iterable[Any]:
+        """What to ask for, given what was seen."""
+        raise NotImplementedError
+
+    def heard(self, request: Any, answer: Any) -> None:
+        """An answer came: a verdict, or an error as a value."""
+
+    def prompted(self, body: dict[str, Any]) -> None:
+        """The script says something."""
+
+    @property
+    def term(self) -> Term:
+        """The lease that it acts under; `think` is called only while there is one."""
+        invariant(self._term is not None, f"{self.identity} thinks without a lease")
+        return self._term or Term("", 0)
+
+    def chance(self, one_in: int) -> bool:
+        return self.rng.random() * one_in < 1
+
+    def whim(self, one_in: int) -> bool:
+        """Whether to do what nobody asked for; never once it is time to rest."""
+        return self.chance(one_in) and not self.resting
+
+    def pick(self, options: list[Any]) -> Any:
+        return options[int(self.rng.random() * len(options))]
+
+    # The machine ---------------------------------------------------------------------------------
+
+    def step(self, stimulus: Any, now: Instant) -> list[Any]:
+        match stimulus:
+            case Started() | Woken(name="round"):
+                return self._round(now)
+            case Answered(call=call) if call == self._looking:
+                return self._looked(stimulus.body, now)
+            case Answered(call=call) if call in self._asked:
+                return self._answered(self._asked.pop(call), stimulus.body)
+            case Prompted(body=body) if body == REST:
+                self.resting = True
+            case Prompted(body=body):
+                self.prompted(body)
+        return []
+
+    def _round(self, now: Instant) -> list[Any]:
+        jitter = int(self.rng.random() * self.period_ms / 2)
+        wake = Wake("round", now.monotonic_ms + self.period_ms + jitter)
+        if self.look is not None and self.chance(STALE_ONE_IN):
+            return [wake, *self._ask(self._thoughts(self.look, now))]
+        self._looking = self._call()
+        return [wake, Range(self._looking, self.first_key, self.end_key)]
+
+    def _looked(self, page: Any, now: Instant) -> list[Any]:
+        self._looking = None
+        records = getattr(page, "records", None)
+        if records is None:
+            return []
+        seen = ((r.key, value_of(r.key, r.modified, r.value)) for r in records)
+        self.look = Look(page.revision, seen)
+        return self._ask(self._thoughts(self.look, now))
+
+    def _thoughts(self, look: Look, now: Instant) -> Iterator[Any]:
+        if self.scope:
+            yield from self._tend_lease(look, now)
+            if self._term is None:
+                return
+        yield from self.think(look, now)
+
+    def _ask(self, requests: Iterable[Any]) -> list[Any]:
+        effects = []
+        for wanted in requests:
+            if len(self._asked) >= ASKS_MAX:
+                break
+            request = self._under_term(wanted)
+            call = self._call()
+            self._asked[call] = request
+            operation = getattr(request, "operation", "")
+            if operation:
+                self._sent[operation] = self._sent.get(operation, 0) + 1
+            timeout_ms = PATIENT_MS if self.chance(2) else IMPATIENT_MS
+            effects.append(Ask(call, SERVERS, request, timeout_ms))
+        return effects
+
+    def _under_term(self, request: Any) -> Any:
+        """What it asks through the ordinary verbs, and its reports, under the lease that it has."""
+        if self._term is None or not isinstance(request, TERMED) or request.term is not None:
+            return request
+        return msgspec.structs.replace(request, term=self._term)
+
+    def _answered(self, request: Any, answer: Any) -> list[Any]:
+        if isinstance(request, AcquireLease | RenewLease):
+            self._lease_answered(answer)
+        if isinstance(request, ReleaseLease):
+            self._term = None
+        self.heard(request, answer)
+        if isinstance(answer, Accepted):
+            return [Tell(Acknowledged(self.identity, request, answer))]
+        operation = getattr(request, "operation", "")
+        if operation and isinstance(answer, Refusal | Unavailable):
+            once = self._first_life and self._sent.get(operation) == 1
+            return [Tell(Denied(self.identity, request, answer, once))]
+        return []
+
+    def _call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    # The lease -----------------------------------------------------------------------------------
+
+    def _tend_lease(self, look: Look, now: Instant) -> Iterator[Any]:
+        """Renew what is ours; take over what did not move for its duration on our own clock."""
+        if self._term is not None:
+            given_back = self.whim(RELEASE_ONE_IN)
+            self._renewals += 1
+            renewal = RenewLease(self._term, number=self._renewals)
+            yield ReleaseLease(self._term) if given_back else renewal
+            return
+        lease = look.get(Lease, "", lease_name(self.scope))
+        if lease is None:
+            yield AcquireLease(self.scope, self.lease_ms)
+            return
+        if not lease.spec.holder:
+            free = lease.spec
+            yield AcquireLease(self.scope, self.lease_ms, free.epoch, free.renewals)
+            return
+        spec, seen = lease.spec, self._lease_seen
+        if seen is None or seen[:2] != (spec.epoch, spec.renewals):
+            self._lease_seen = (spec.epoch, spec.renewals, now.monotonic_ms)
+            return
+        if spec.holder == self.identity or now.monotonic_ms - seen[2] >= spec.duration_ms:
+            yield AcquireLease(self.scope, self.lease_ms, spec.epoch, spec.renewals)
+
+    def _lease_answered(self, answer: Any) -> None:
+        if isinstance(answer, Accepted):
+            for lease in answer.objects:
+                if isinstance(lease, Lease):
+                    self._term = Term(self.scope, lease.spec.epoch)
+                    self._renewals = max(self._renewals, lease.spec.renewals)
+        elif isinstance(answer, Refusal) and answer.reason is not Reason.CONTENTION:
+            self._term, self._renewals = None, 0
+            self._lease_seen = None

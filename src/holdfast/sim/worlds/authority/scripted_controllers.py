@@ -1,0 +1,356 @@
+"""Hands that correct: workloads and nodes, as thin as they can be. The rest are in `menders`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.ledgers.leaks import FOREGROUND_FINALIZER
+from holdfast.commit.objects.deletion import REPLICAS_FINALIZER
+from holdfast.commit.records import PastOperation
+from holdfast.model import keys
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.kinds.replica import Replica, ReplicaSpec
+from holdfast.model.kinds.reservation import Reservation, ReservationPhase
+from holdfast.model.kinds.template import OnDisconnect
+from holdfast.model.kinds.workload import Workload
+from holdfast.model.lifecycle import Cause, Stage, State
+from holdfast.model.meta import ObjectMeta
+from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.requests import (
+    Create,
+    DropReservation,
+    Evict,
+    ForgetOperations,
+    JudgeNode,
+    Move,
+    NodeWord,
+    Remove,
+    ReportStage,
+    Unreserve,
+    Update,
+)
+from holdfast.model.time import Instant, timestamp
+from holdfast.sim.cell import Seat
+from holdfast.sim.worlds.authority.scripted_clients import Hand, Look, meant, target
+
+_ENDED = (State.FAILED, State.SUCCEEDED, State.RELEASED)
+FENCE_MS = 12_000
+
+
+class WorkloadHand(Hand):
+    """Keeps the count: births, evictions, releases and the last rites of replicas and workloads."""
+
+    scope = "controller:workload"
+
+    def __init__(self, seat: Seat, identity: str) -> None:
+        super().__init__(seat, identity)
+        # The last incarnation at a place that has no object any more, as refusals tell it.
+        self._reached: dict[tuple[str, int], int] = {}
+
+    def heard(self, request: Any, answer: Any) -> None:
+        if isinstance(answer, Refusal) and answer.reason is Reason.STALE_PLACE:
+            reached = answer.details.get("reached")
+            if reached is not None:
+                spec = request.object.spec
+                self._reached[spec.workload_uid, spec.ordinal] = int(reached)
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        by_owner: dict[str, list[Replica]] = {}
+        for replica in look.all(Replica):
+            by_owner.setdefault(replica.spec.workload_uid, []).append(replica)
+        for workload in look.all(Workload):
+            mine = by_owner.get(workload.metadata.uid, [])
+            dying = workload.metadata.deletion_timestamp is not None
+            wanted = 0 if dying else workload.spec.replicas
+            for replica in mine:
+                doomed = replica.metadata.deletion_timestamp is not None
+                surplus = replica.spec.ordinal >= wanted or doomed
+                yield from self._tend(replica, surplus=surplus, dying=dying)
+            if dying and not mine:
+                yield self._let_go(workload)
+            # Children of the dying are refused, and must be.
+            born = workload.spec.replicas if self.whim(6) else wanted
+            yield from self._births(workload, mine, born)
+
+    def _births(self, workload: Workload, mine: list[Replica], wanted: int) -> Iterator[Any]:
+        alive = {r.spec.ordinal for r in mine if r.status.state not in _ENDED}
+        for ordinal in range(wanted):
+            if ordinal in alive:
+                continue
+            lives = [r.spec.incarnation for r in mine if r.spec.ordinal == ordinal]
+            gone = self._reached.get((workload.metadata.uid, ordinal), -1)
+            yield Create(self._replica(workload, ordinal, max(*lives, gone, -1) + 1))
+
+    def _replica(self, workload: Workload, ordinal: int, incarnation: int) -> Replica:
+        spec = ReplicaSpec(
+            workload=workload.name,
+            workload_uid=workload.metadata.uid,
+            ordinal=ordinal,
+            incarnation=incarnation,
+            gang=workload.name if workload.spec.gang is not None else "",
+            template=workload.spec.template,
+        )
+        name = f"{workload.name}-{ordinal}-{incarnation}"
+        return Replica(ObjectMeta(name=name, namespace=workload.namespace), spec=spec)
+
+    def _tend(self, replica: Replica, *, surplus: bool, dying: bool) -> Iterator[Any]:
+        state = replica.status.state
+        if state is State.RELEASED:
+            yield Remove(
+                "replicas",
+                replica.namespace,
+                replica.name,
+                replica.metadata.uid,
+                operation=f"{self.identity}/{replica.metadata.uid}/remove",
+            )
+        elif not surplus:
+            if state is State.PENDING and self.whim(60):
+                # As if it were a job that is past its deadline.
+                yield Move(
+                    target(replica),
+                    State.FAILED,
+                    "Deadline",
+                    term=self.term,
+                    operation=meant(replica, "fail", self.identity),
+                )
+        elif state in (State.PENDING, State.RESERVED):
+            yield Move(
+                target(replica),
+                State.RELEASED,
+                "ScaleDown",
+                term=self.term,
+                operation=meant(replica, "release", self.identity),
+            )
+        elif state in (State.BOUND, State.RUNNING):
+            cause = Cause.DELETED if dying else Cause.SCALE_DOWN
+            yield Evict(
+                target(replica),
+                cause,
+                # A privileged write without a term is refused, and then tried as it should be.
+                term=None if self.whim(12) else self.term,
+                operation=meant(replica, "stop", self.identity),
+            )
+
+    def _let_go(self, workload: Workload) -> Update:
+        rest = tuple(f for f in workload.metadata.finalizers if f != REPLICAS_FINALIZER)
+        metadata = msgspec.structs.replace(workload.metadata, finalizers=rest)
+        return Update(msgspec.structs.replace(workload, metadata=metadata))
+
+
+class NodesHand(Hand):
+    """Marks nodes when the script says so, and fences them after a wait on its own clock."""
+
+    scope = "controller:nodes"
+
+    def __init__(self, seat: Seat, identity: str) -> None:
+        super().__init__(seat, identity)
+        self._silent: dict[str, NodeWord] = {}
+        # When it saw a mark committed, by node and number; a new life starts the count again.
+        self._marked: dict[tuple[str, int], int] = {}
+
+    def prompted(self, body: dict[str, Any]) -> None:
+        self._silent[body["node"]] = NodeWord(body["word"])
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        for node in look.all(Node):
+            word, mark = self._word(node, now)
+            if word is not None:
+                yield JudgeNode(
+                    node.name,
+                    node.metadata.uid,
+                    word,
+                    self.term,
+                    mark,
+                    "silence",
+                    f"{self.identity}/{node.metadata.uid}/{look.revision}/{word.value}-{mark}",
+                    version=node.metadata.resource_version,
+                )
+            if node.status.mark is not None and node.status.phase is NodePhase.UNKNOWN:
+                yield from self._unknown(look, node, node.status.mark.number)
+
+    def _word(self, node: Node, now: Instant) -> tuple[NodeWord | None, int]:
+        mark = node.status.mark.number if node.status.mark is not None else 0
+        match node.status.phase:
+            case NodePhase.READY if node.name in self._silent:
+                return self._silent.pop(node.name), 0
+            case NodePhase.SUSPECT:
+                return (NodeWord.MARK if self.whim(3) else NodeWord.TRUST), 0
+            case NodePhase.UNKNOWN:
+                uid = node.metadata.uid
+                since = self._marked.setdefault((uid, mark), now.monotonic_ms)
+                if now.monotonic_ms - since >= FENCE_MS:
+                    # One in ten is about a mark that is not the present one.
+                    return NodeWord.FENCE, mark - 1 if self.whim(10) else mark
+                return (NodeWord.CLEAR if self.chance(4) else None), mark
+            case NodePhase.FENCED if self.whim(8):
+                return NodeWord.LOSE, 0
+        return None, 0
+
+    def _unknown(self, look: Look, node: Node, mark: int) -> Iterator[Any]:
+        for replica in look.all(Replica):
+            binding = replica.status.binding
+            if binding is None or binding.node != node.name:
+                continue
+            if replica.status.state in (State.BOUND, State.RUNNING, State.STOPPING):
+                yield Move(
+                    target(replica),
+                    State.UNKNOWN,
+                    "NodeUnknown",
+                    mark=mark,
+                    term=self.term,
+                    operation=meant(replica, f"unknown-{mark}", self.identity),
+                )
+
+
+# Hands that clear up: repair, garbage, drains and endpoints.
+
+_ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
+LATE = timedelta(seconds=3)
+
+
+class RepairHand(Hand):
+    """Fails and releases what a fence proved gone, and takes back what is past its deadline."""
+
+    scope = "controller:repair"
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        for replica in look.all(Replica):
+            yield from self._replica(look, replica, now)
+        for held in look.all(Reservation):
+            late = held.spec.deadline < timestamp(now.wall_ms) - LATE
+            if held.status.phase in _ACTIVE and (late or self.whim(30)):
+                yield dropped(self, held, "Expired")
+
+    def _replica(self, look: Look, replica: Replica, now: Instant) -> Iterator[Any]:
+        state, binding = replica.status.state, replica.status.binding
+        if state is State.RESERVED:
+            held = look.get(Reservation, replica.namespace, replica.status.reservation)
+            if held is None or held.spec.deadline < timestamp(now.wall_ms) - LATE:
+                operation = meant(replica, "unreserve", self.identity)
+                yield Unreserve(target(replica), "Expired", self.term, operation)
+            return
+        if state is State.FAILED and binding is None:
+            yield self._move(replica, State.RELEASED)
+        if binding is None:
+            return
+        if state is State.UNKNOWN and (self._gone(look, replica) or self.whim(4)):
+            yield self._move(replica, State.FAILED)
+        elif state in (State.FAILED, State.SUCCEEDED, State.STOPPING):
+            keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
+            if (self._gone(look, replica) and not keeps) or self.whim(8):
+                yield self._move(replica, State.RELEASED)
+
+    @staticmethod
+    def _gone(look: Look, replica: Replica) -> bool:
+        """Whether the fence has passed; for `keep` work, whether its node lives on without it."""
+        binding = replica.status.binding
+        node = look.get(Node, "", binding.node) if binding is not None else None
+        if binding is None or node is None or node.status.incarnation > binding.node_incarnation:
+            return True
+        keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
+        return node.status.phase in (NodePhase.FENCED, NodePhase.LOST) and not keeps
+
+    def _move(self, replica: Replica, to: State) -> Move:
+        return Move(
+            target(replica),
+            to,
+            "Fenced",
+            "the node is fenced",
+            term=self.term,
+            operation=meant(replica, to.value, self.identity),
+        )
+
+
+def dropped(hand: Hand, held: Reservation, reason: str) -> DropReservation:
+    """The request to let a reservation go."""
+    return DropReservation(
+        held.namespace,
+        held.name,
+        held.metadata.uid,
+        reason,
+        hand.term,
+        f"{hand.identity}/{held.metadata.uid}/drop",
+    )
+
+
+class GarbageHand(Hand):
+    """Takes away what outlived its owner: reservations, and operations that are past their time."""
+
+    scope = "controller:garbage"
+    period_ms = 6_000
+    end_key = keys.after_prefix(keys.OPERATIONS)
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        for held in look.all(Reservation):
+            if self._owned(look, held) and not self.whim(30):
+                continue
+            if held.status.phase in _ACTIVE:
+                yield dropped(self, held, "Ownerless")
+            else:
+                uid = held.metadata.uid
+                operation = f"{self.identity}/{uid}/remove"
+                yield Remove("reservations", held.namespace, held.name, uid, operation=operation)
+        for workload in look.all(Workload):
+            if FOREGROUND_FINALIZER in workload.metadata.finalizers:
+                yield from self._emptied(look, workload)
+        old = [
+            key.removeprefix(keys.OPERATIONS)
+            for key, past in look.keyed(PastOperation).items()
+            if past.until < timestamp(now.wall_ms) or self.whim(50)
+        ]
+        if old:
+            yield ForgetOperations(tuple(old), self.term)
+
+    @staticmethod
+    def _emptied(look: Look, workload: Workload) -> Iterator[Any]:
+        """Let go of a workload that waited for its replicas to go first."""
+        if any(r.spec.workload_uid == workload.metadata.uid for r in look.all(Replica)):
+            return
+        rest = tuple(f for f in workload.metadata.finalizers if f != FOREGROUND_FINALIZER)
+        metadata = msgspec.structs.replace(workload.metadata, finalizers=rest)
+        yield Update(msgspec.structs.replace(workload, metadata=metadata))
+
+    @staticmethod
+    def _owned(look: Look, held: Reservation) -> bool:
+        owner = held.spec.owner
+        struct = Workload if owner.kind == "Workload" else Replica
+        found = look.get(struct, held.namespace, owner.name)
+        return found is not None and found.metadata.uid == owner.uid
+
+
+class DrainHand(Hand):
+    """Empties draining nodes, as far as budgets let it."""
+
+    scope = "controller:drain"
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        for replica in look.all(Replica):
+            binding = replica.status.binding
+            if binding is None or replica.status.state not in (State.BOUND, State.RUNNING):
+                continue
+            node = look.get(Node, "", binding.node)
+            if node is not None and node.spec.drain is not None:
+                yield Evict(
+                    target(replica),
+                    Cause.DRAIN,
+                    node.spec.drain.reason,
+                    self.term,
+                    meant(replica, "drain", self.identity),
+                )
+
+
+class EndpointsHand(Hand):
+    """Says which replicas are reachable."""
+
+    scope = "controller:endpoints"
+
+    def think(self, look: Look, now: Instant) -> Iterator[Any]:
+        for replica in look.all(Replica):
+            ready = replica.status.stage is Stage.READY or self.whim(30)
+            if replica.status.state is State.RUNNING and ready:
+                version = replica.metadata.resource_version
+                yield ReportStage(target(replica), Stage.SERVING, version=version)

@@ -1,0 +1,148 @@
+"""What really happened in a run: a checker that finds nothing, and counts.
+
+A world in which something never happens proves nothing about it. The tests add up the counts of
+many seeds and hold them against what must occur.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.model.kinds.lease import Lease
+from holdfast.model.kinds.node import Node, NodePhase
+from holdfast.model.lifecycle import State
+from holdfast.sim.check import Checker, Commit
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.census import Seen
+from holdfast.sim.worlds.authority.invariants import same, steps_of
+from holdfast.sim.worlds.authority.ledger_oracle import LEASES, Books
+from holdfast.sim.worlds.authority.scripted_clients import Acknowledged
+from holdfast.sim.worlds.end_to_end.listeners import Overheard
+from holdfast.sim.worlds.end_to_end.process_table import Adopted, ProcessEnded, ProcessStarted
+
+# How often the pictures are asked what they missed; one that ends in between is not.
+LOOK_MS = 10_000
+
+# The words for what becomes of a node, by the phase that it comes to.
+_WORDS = {
+    NodePhase.SUSPECT: "suspected",
+    NodePhase.UNKNOWN: "marked",
+    NodePhase.FENCED: "fenced",
+}
+
+# What has to happen over the seeds of the default run.
+DEMANDED = (
+    "node suspected",
+    "node marked",
+    "node cleared",
+    "node fenced",
+    "node returned in a new life",
+    "move Unknown -> Running",
+    "move Unknown -> Failed",
+    "move Pending -> Reserved",
+    "move Reserved -> Bound",
+    "move Reserved -> Pending",
+    "replaced",
+    "started again in place",
+    "ended: DeadlinePassed",
+    "ended: Exited",
+    "ended: Rebooted",
+    "ended: ShimDied",
+    "ended: Stopped",
+    "adopted by the next agent",
+    "lease taken over by an instance of the same identity",
+    "lease taken back by a later life",
+    "accepted Bind",
+    "accepted ReportPending",
+    "accepted RegisterNode",
+    "repeated request",
+    "Bind refused",
+    "list begun anew after Expired",
+    "lost answer settled by a read",
+    "picture missed something, and the resync found it",
+)
+
+
+class Census(Checker):
+    """Counts by name. It is told what machines went through by those who listen at their doors."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.counts: dict[str, int] = {}
+        self._missed: dict[tuple[str, int], int] = {}
+
+    def begin(self, world: World) -> None:
+        """Look at the pictures from time to time."""
+        world.post(world.now_us + LOOK_MS * 1000, self._look, world, None)
+
+    def _count(self, what: str, times: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + times
+
+    @property
+    def missed(self) -> int:
+        """How many objects only a list brought to light."""
+        return self.counts.get("picture missed something, and the resync found it", 0)
+
+    def _look(self, _number: int, world: World, _: None) -> None:
+        for cell in world.cells.values():
+            if isinstance(cell.machine, Overheard):
+                name, missed = (cell.name, cell.life), cell.machine.missed
+                more = missed - self._missed.get(name, 0)
+                if more:
+                    self._missed[name] = missed
+                    self._count("picture missed something, and the resync found it", more)
+        self.begin(world)
+
+    def at_end(self, world: World) -> None:
+        self._look(0, world, None)
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        match fact:
+            case Seen(what=what):
+                self._count(what)
+            case Acknowledged(request=request, answer=answer):
+                if answer.replayed:
+                    self._count("repeated request")
+                self._count(f"accepted {type(request).__name__}")
+            case ProcessStarted(number=number):
+                self._count("started again in place" if number else "started")
+            case ProcessEnded(why=why):
+                self._count(f"ended: {why}")
+            case Adopted():
+                self._count("adopted by the next agent")
+
+    def on_commit(self, world: World, commit: Commit) -> None:
+        for _, old, new in self.books.changed("objects/nodes/"):
+            if old is not None and new is not None:
+                self._judged(old, new)
+        for _, old, new in self.books.changed("objects/replicas/"):
+            if new is None:
+                continue
+            if not same(old, new) and new.spec.incarnation:
+                self._count("replaced")
+            for record in steps_of(old if same(old, new) else None, new):
+                self._count(f"move {_name(record.from_state)} -> {record.to.value}")
+        for _, old, new in self.books.changed(LEASES):
+            if isinstance(old, Lease) and isinstance(new, Lease):
+                self._leased(old, new)
+
+    def _judged(self, old: Node, new: Node) -> None:
+        was, now = old.status, new.status
+        if now.incarnation > was.incarnation:
+            self._count("node returned in a new life")
+        elif was.phase is not now.phase:
+            cleared = was.phase is NodePhase.UNKNOWN and now.phase is NodePhase.READY
+            word = "cleared" if cleared else _WORDS.get(now.phase, now.phase.value)
+            self._count(f"node {word}")
+
+    def _leased(self, old: Lease, new: Lease) -> None:
+        if old.spec.holder != new.spec.holder or old.spec.epoch == new.spec.epoch:
+            return
+        if old.spec.instance == new.spec.instance:
+            self._count("lease taken back by a later life")
+        else:
+            self._count("lease taken over by an instance of the same identity")
+
+
+def _name(state: State | None) -> str:
+    return state.value if state is not None else "nothing"

@@ -1,0 +1,124 @@
+"""The slice behind one address: controllers ask any server whom all of them heard.
+
+    python -m holdfast.sim run holdfast.sim.worlds.end_to_end.one_address:ONE --seeds 0-99
+
+Agents stay with one of two servers each, so that each server hears some of them, and the answer to
+controllers comes from either. Servers hang, or are gone for minutes; agents die for minutes. A node
+that is well must not be marked, and a dead one must be, whatever became of a server (`Found`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from holdfast.model.kinds.node import NodePhase
+from holdfast.model.requests import NodeWord
+from holdfast.observe.watch_events import SERVERS
+from holdfast.sim.check import Checker
+from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.ledger_oracle import Books
+from holdfast.sim.worlds.end_to_end.hung_servers import choose_servers
+from holdfast.sim.worlds.end_to_end.hung_servers import script as services
+from holdfast.sim.worlds.end_to_end.node_hearing import Decided
+from holdfast.sim.worlds.end_to_end.scenario import SERVER_NAMES, WELL_WITHIN_MS, build_with
+
+NODES = 4
+# A zone for each node, so that no brake hides a mark that is missing.
+ZONES = "abcd"
+FAULTS_MS = 400_000
+SETTLE_MS = WELL_WITHIN_MS + 30_000
+LOOK_EVERY_MS = 500
+# An agent that was well for so long has renewed at a server that lives, whatever the other did.
+WELL_MS = 60_000
+# A node that is dead for so long is marked: three and a half renewals, after a server that is gone
+# counts no more (15 s) and its agents have had time to find another one (30 s), and some looks.
+DEAD_MS = 100_000
+SCRIPTED = 12
+
+_HAZARDS = (
+    late_requests(0.25),
+    calendar_steps(60, share=0.3),
+    Hazard("crash", 30, for_ms=(60_000, 200_000), only="server"),
+    Hazard("pause", 30, for_ms=(20_000, 60_000), only="server"),
+    Hazard("crash", 60, for_ms=(100_000, 250_000), only="agent"),
+)
+_MARKED = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
+
+
+class Found(Checker):
+    """SC6: nobody is marked who is well, and the dead are found."""
+
+    invariants = ("SC6",)
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        # Since when each machine runs, or does not.
+        self._runs: dict[str, tuple[bool, int]] = {}
+
+    def watch(self, world: World) -> None:
+        self._look(0, world, None)
+
+    def _look(self, _number: int, world: World, _: None) -> None:
+        now_ms = world.now_us // 1_000
+        for name, cell in world.cells.items():
+            runs = cell.machine is not None and not cell.paused
+            if self._runs.get(name, (not runs, 0))[0] is not runs:
+                self._runs[name] = (runs, now_ms)
+        if self._is_steady(now_ms):
+            self._dead_are_marked(now_ms)
+        world.post(world.now_us + LOOK_EVERY_MS * 1_000, self._look, world, None)
+
+    def _is_steady(self, now_ms: int) -> bool:
+        """Whether the same servers and controllers have been there for a while, and some are."""
+        others = [name for name in self._runs if name.startswith(("server", "controllers"))]
+        if any(now_ms - self._runs[name][1] < DEAD_MS for name in others):
+            return False
+        return any(self._runs[name][0] for name in SERVER_NAMES)
+
+    def _dead_are_marked(self, now_ms: int) -> None:
+        for node in self._books.all("objects/nodes/"):
+            runs, since_ms = self._runs.get(node.name, (True, 0))
+            is_dead = not runs and now_ms - since_ms >= DEAD_MS
+            if is_dead and node.status.phase not in _MARKED:
+                down_s = (now_ms - since_ms) / 1_000
+                self.violated("SC6", f"{node.name} is dead for {down_s:g} s, and not marked")
+
+    def on_fact(self, world: World, fact: Any) -> None:
+        if not isinstance(fact, Decided) or fact.word is not NodeWord.MARK:
+            return
+        now_ms = world.now_us // 1_000
+        if self._is_well(fact.node, now_ms) and any(
+            self._is_well(server, now_ms) for server in SERVER_NAMES
+        ):
+            self.violated("SC6", f"{fact.node} is to be marked, and was well all the time")
+
+    def _is_well(self, name: str, now_ms: int) -> bool:
+        runs, since_ms = self._runs[name]
+        return runs and now_ms - since_ms >= WELL_MS
+
+
+def build(world: World) -> None:
+    build_with(world, NODES, zones=ZONES, faults_ms=FAULTS_MS, asked=(SERVERS,))
+    choose_servers(world)
+    found = Found(next(it for it in world.checkers if isinstance(it, Books)))
+    world.check(found)
+    found.watch(world)
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """A few small services, so that there is something to lose."""
+    return services(rng)[:SCRIPTED]
+
+
+ONE = Scenario(
+    name="holdfast.sim.worlds.end_to_end.one_address:ONE",
+    build=build,
+    hazards=_HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)

@@ -1,0 +1,326 @@
+"""A server process in the simulator: authority, watch hub and renewals in one life.
+
+In `host/server/server_process` each of the three machines has a shell of its own; here they share a
+cell, so that they live and die together as in one process. Whose call it is that was answered, its
+number says; whose wake-up it is, its name. Watch lines are turned into news by the same function
+that a real client uses.
+
+A server confirms its lists, as `host/api/objects/watches.py` does: whoever follows from the
+beginning is told all that was acknowledged before it asked. The store is asked for its revision
+after the request has come, one question for all who came meanwhile, and the hub tells once it has
+seen that much. A hub that stays behind for too long sends whoever asked elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.context import Settings
+from holdfast.commit.heartbeats import Renewals
+from holdfast.commit.records import decode, versioned
+from holdfast.commit.server import Server
+from holdfast.model import keys
+from holdfast.model.encoding.resource_versions import complete_version
+from holdfast.model.errors import HoldfastError, RecordUnreadable, Unavailable, invariant
+from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.machine import (
+    Answer,
+    Answered,
+    Asked,
+    Changed,
+    End,
+    Left,
+    Machine,
+    Opened,
+    Push,
+    Range,
+    Started,
+    Taken,
+    Wake,
+    Woken,
+)
+from holdfast.model.registry import Kind, kind_of_plural
+from holdfast.model.selection.field_selector import parse_field_selector
+from holdfast.model.time import Instant
+from holdfast.observe.entries import Entry, Reader
+from holdfast.observe.selection import Selection
+from holdfast.observe.watch_events import Follow, Found, Get, News, bookmark_annotations, read_line
+from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.watchers import WatchRequest
+from holdfast.sim.cell import Seat
+
+# The authority's own numbers are negative, those of the renewals small. The hub's are moved beyond
+# these, the reads of single objects and the confirmations of lists have numbers beyond all others.
+_HUB_FROM = 1 << 40
+_READS_FROM = 1 << 41
+_CONFIRMS_FROM = 1 << 42
+# So long a hub may be behind the store before whoever wants a list is sent elsewhere. A real
+# server is as patient (AHEAD_S in `host/api/objects/reads.py`).
+BEHIND_MAX_MS = 3_000
+_BEHIND = "behind/"
+_CONFIRMER = "reader"
+_HEARTBEATS = (Renew, HeardOf)
+# So many revisions a hub that starts reads again. A real one reads more: here a server starts every
+# few minutes, and a minute of a world has about so many.
+RECENT_REVISIONS = 128
+
+
+class SharedReader(Reader):
+    """All servers of a world are told of the same changes; each is read once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read = lru_cache(maxsize=1024)(self._read_once)
+
+    def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
+        return self._read(kind.plural, value, revision)
+
+    def _read_once(self, plural: str, value: bytes, revision: int) -> Entry:
+        return super().read(kind_of_plural(plural), value, revision)
+
+
+class Plain:
+    """How objects look to components: as they are."""
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def _bookmark(kind: str, revision: int, listed: int | None, within_ms: int | None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": complete_version(revision)}
+        annotations = bookmark_annotations(listed, within_ms)
+        if annotations:
+            metadata["annotations"] = annotations
+        return msgspec.json.encode({"kind": kind, "metadata": metadata})
+
+    def object(self, form: str, kind: Kind, data: bytes) -> bytes:
+        return data
+
+    def bookmark(
+        self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
+    ) -> bytes:
+        return self._bookmark(kind.name, revision, listed, within_ms)
+
+
+_READER = SharedReader()
+
+
+@lru_cache(maxsize=4096)
+def _news(plural: str, line: bytes) -> News:
+    """A line is the same for all who watch, and so is what it tells."""
+    news = read_line(kind_of_plural(plural).struct, line)
+    invariant(not isinstance(news, bytes), "the hub ends a stream; it sends no errors in it")
+    return news  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=256)
+def _piece(plural: str, piece: bytes) -> tuple[News, ...]:
+    """All lines of a piece; those who are told nothing but a revision are told the same."""
+    return tuple([_news(plural, line) for line in piece.split(b"\n") if line])
+
+
+@lru_cache(maxsize=1024)
+def _selection(plural: str, namespace: str, fields: str) -> Selection:
+    kind = kind_of_plural(plural)
+    chosen = parse_field_selector(fields, kind.struct) if fields else ()
+    return Selection(kind, namespace, None, chosen)
+
+
+class SimServer:
+    """See the module's docstring.
+
+    Without `confirms` it tells at once what its hub has, for worlds that measure load: there each
+    question to the store is as dear as a transaction, which this one is not.
+    """
+
+    def __init__(self, seat: Seat, settings: Settings, *, confirms: bool = True) -> None:
+        life = f"{seat.name}/{seat.life}"
+        self.authority = Server(seat.name, seat.rng, seat.tokens, settings, life=life)
+        self.hub = Hub(Plain(), _READER, recent=RECENT_REVISIONS)
+        self.renewals = Renewals(seat.name, settings.fence, life=life)
+        self.renewals.unready = self.authority.unready
+        self._plurals: dict[int, str] = {}
+        self._reads = _READS_FROM
+        self._reading: dict[int, tuple[int, str]] = {}
+        self._wakes: dict[str, Machine] = {}
+        # Streams that wait: for the next question to the store, for the answer to the one that was
+        # sent, and for the hub, by the number of their own question to it.
+        self._is_confirming = confirms
+        self._confirms = _CONFIRMS_FROM
+        self._next: list[Opened] = []
+        self._sent: tuple[int, list[Opened]] | None = None
+        self._reaching: dict[int, Opened] = {}
+
+    def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
+        # In the order of how often they come.
+        match stimulus:
+            case Answered():
+                return self._answered(stimulus, now)
+            case Asked():
+                return self._asked(stimulus, now)
+            case Changed():
+                return self._of_hub(stimulus, now)
+            case Woken():
+                return self._woken(stimulus, now)
+            case Opened(body=Follow(since=None)) if self._is_confirming:
+                return self._confirm(stimulus, now)
+            case Opened():
+                return self._opened(stimulus, now)
+            case Left(stream=stream):
+                self._plurals.pop(stream, None)
+                self._gave_up(stream)
+                return self._of_hub(stimulus, now)
+            case Started():
+                return [
+                    *self._of(self.authority, stimulus, now),
+                    *self._of_hub(stimulus, now),
+                    *self._of(self.renewals, stimulus, now),
+                ]
+        return []
+
+    def _answered(self, answered: Answered, now: Instant) -> Sequence[Any]:
+        call = answered.call
+        if call < 0:
+            return self._of(self.authority, answered, now)
+        if call < _HUB_FROM:
+            return self._of(self.renewals, answered, now)
+        if call < _READS_FROM:
+            return self._of_hub(Answered(call - _HUB_FROM, answered.body), now)
+        if call < _CONFIRMS_FROM:
+            return self._read(answered)
+        return self._confirmed(answered, now)
+
+    def _woken(self, woken: Woken, now: Instant) -> Sequence[Any]:
+        if woken.name.startswith(_BEHIND):
+            stream = int(woken.name.removeprefix(_BEHIND))
+            behind = Unavailable("this server is behind the store")
+            return [End(stream, behind)] if self._gave_up(stream) else []
+        if self._wakes[woken.name] is self.hub:
+            return self._of_hub(woken, now)
+        return self._of(self._wakes[woken.name], woken, now)
+
+    def _asked(self, asked: Asked, now: Instant) -> Sequence[Any]:
+        kind = type(asked.body)
+        if kind in _HEARTBEATS:
+            return self._of(self.renewals, asked, now)
+        if kind is not Get:
+            return self._of(self.authority, asked, now)
+        get = asked.body
+        key = keys.object_key(kind_of_plural(get.plural), get.namespace, get.name)
+        self._reads += 1
+        self._reading[self._reads] = (asked.call, key)
+        return [Range(self._reads, key, key + "\0", 1)]
+
+    def _read(self, answered: Answered) -> list[Any]:
+        call, key = self._reading.pop(answered.call)
+        page = answered.body
+        if isinstance(page, HoldfastError):
+            return [Answer(call, page)]
+        found = None
+        for record in page.records:
+            try:
+                found = versioned(decode(key, record.value), record.modified)
+            except RecordUnreadable as error:
+                return [Answer(call, Unavailable(error.message))]
+        return [Answer(call, Found(found, page.revision))]
+
+    def _confirm(self, opened: Opened, now: Instant) -> list[Any]:
+        self._next.append(opened)
+        wake = Wake(f"{_BEHIND}{opened.stream}", now.monotonic_ms + BEHIND_MAX_MS)
+        # One that is on its way may have been sent too early for this one.
+        return [wake, *(self._ask_store() if self._sent is None else ())]
+
+    def _ask_store(self) -> list[Any]:
+        self._confirms += 1
+        self._sent, self._next = (self._confirms, self._next), []
+        return [Range(self._confirms, keys.OBJECTS, keys.OBJECTS + "\0", 1)]
+
+    def _confirmed(self, answered: Answered, now: Instant) -> list[Any]:
+        if self._sent is None or answered.call != self._sent[0]:
+            return []
+        waiting, self._sent = self._sent[1], None
+        page, effects = answered.body, self._ask_store() if self._next else []
+        for opened in waiting:
+            if isinstance(page, HoldfastError):
+                effects.append(End(opened.stream, page))
+                continue
+            self._confirms += 1
+            self._reaching[self._confirms] = opened
+            effects += self._of_hub(Asked(self._confirms, _CONFIRMER, Reach(page.revision)), now)
+        return effects
+
+    def _reached(self, answer: Answer, now: Instant) -> list[Any]:
+        """The hub has seen as much as the store has confirmed, or never will."""
+        opened = self._reaching.pop(answer.call, None)
+        if opened is None:
+            return []
+        if isinstance(answer.body, HoldfastError):
+            return [End(opened.stream, answer.body)]
+        return self._opened(opened, now)
+
+    def _gave_up(self, stream: int) -> bool:
+        """Whether a stream still waited for its confirmation; it does not any more."""
+        lists = [self._next] if self._sent is None else [self._next, self._sent[1]]
+        for waiting in lists:
+            for opened in waiting:
+                if opened.stream == stream:
+                    waiting.remove(opened)
+                    return True
+        for call, opened in self._reaching.items():
+            if opened.stream == stream:
+                del self._reaching[call]
+                return True
+        return False
+
+    def _opened(self, opened: Opened, now: Instant) -> list[Any]:
+        follow: Follow = opened.body
+        self._plurals[opened.stream] = follow.plural
+        selection = _selection(follow.plural, follow.namespace, follow.fields)
+        request = WatchRequest(
+            selection,
+            follow.since,
+            bookmarks=True,
+            bookmark_ms=follow.bookmark_ms,
+            marks_list_end=follow.since is None,
+        )
+        return self._of_hub(Opened(opened.stream, opened.sender, request), now)
+
+    def _of(self, machine: Machine, stimulus: Any, now: Instant) -> Sequence[Any]:
+        """What the authority or the renewals ask for, which is theirs by its numbers already."""
+        effects = machine.step(stimulus, now)
+        for effect in effects:
+            if type(effect) is Wake:
+                self._owns(machine, effect.name)
+        return effects
+
+    def _of_hub(self, stimulus: Any, now: Instant) -> list[Any]:
+        """What the hub asks for; its calls are moved to numbers that nobody else has."""
+        effects: list[Any] = []
+        for effect in self.hub.step(stimulus, now):
+            kind = type(effect)
+            if kind is Push:
+                effects += self._pushed(effect)
+                # A simulated reader takes what it is sent; how slow the way is, the network says.
+                effects += self._of_hub(Taken(effect.stream), now)
+                continue
+            if kind is Answer and effect.call >= _CONFIRMS_FROM:
+                effects += self._reached(effect, now)
+                continue
+            if kind is Range:
+                effect = msgspec.structs.replace(effect, call=effect.call + _HUB_FROM)
+            elif kind is Wake:
+                self._owns(self.hub, effect.name)
+            effects.append(effect)
+        return effects
+
+    def _owns(self, machine: Machine, wake: str) -> None:
+        owner = self._wakes.setdefault(wake, machine)
+        invariant(owner is machine, f"two parts of a server have a wake-up named {wake}")
+
+    def _pushed(self, push: Push) -> list[Any]:
+        plural = self._plurals.get(push.stream)
+        if plural is None or not push.body:
+            return []
+        return [Push(push.stream, _piece(plural, push.body))]

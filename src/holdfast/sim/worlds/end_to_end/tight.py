@@ -1,0 +1,189 @@
+"""The slice with times as short as the law of fencing allows, and hazards where it is decided.
+
+    python -m holdfast.sim run holdfast.sim.worlds.end_to_end.tight:TIGHT --seeds 0-99
+
+A fence waits here for not a millisecond longer than it must, and all clocks run up to as wrong as
+that law says they may. Agents sleep between a question and its answer, or between a decision and
+its deed; controllers become deaf to nodes that are well. So whoever counts from the wrong moment,
+or leaves out one of the terms, lets work run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast.commit.context import Settings
+from holdfast.model import fence
+from holdfast.model.fence import FenceTiming
+from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
+from holdfast.sim.randomness import between, pick
+from holdfast.sim.run import Scenario
+from holdfast.sim.world import World
+from holdfast.sim.worlds.authority.people import TENANTS
+from holdfast.sim.worlds.end_to_end.process_table import KILL_MS
+from holdfast.sim.worlds.end_to_end.scenario import WELL_WITHIN_MS, build_with
+
+NODES = 5
+# Each node is a zone of its own, so that no brake holds back what is to be seen here.
+ZONES = "abcde"
+FAULTS_MS = 120_000
+SETTLE_MS = WELL_WITHIN_MS + 30_000
+RHO = 2_000
+_SHORT = FenceTiming(
+    ack_window_ms=250,
+    self_stop_after_ms=6_000,
+    grace_ms=0,
+    kill_bound_ms=KILL_MS[1],
+    margin_ms=0,
+    fence_after_ms=0,
+)
+
+HAZARDS = (
+    *SELDOM_LATE,
+    # Marked after seven seconds, fenced after eight more; or heard again in between.
+    Hazard("deaf", 600, for_ms=(9_000, 30_000), only="agent", share=0.9),
+    # Answers that are long on their way, and agents that find them late.
+    Hazard("delay", 500, (5_000, 30_000), (100, 900), only="agent", peers="server", share=0.8),
+    Hazard("pause", 300, for_ms=(500, 5_000), amount=(0, 4), only="agent"),
+    Hazard("start_stall", 300, amount=(3_000, 40_000), only="agent"),
+    Hazard("crash", 60, for_ms=(0, 10_000), amount=(0, 6), only="agent"),
+    Hazard("crash", 90, for_ms=(0, 5_000), amount=(0, 6), only="controllers"),
+    Hazard("crash", 90, for_ms=(0, 3_000), amount=(0, 6), only="server"),
+    Hazard("crash", 60, for_ms=(0, 10_000), amount=(0, 6), only="scheduler", share=0.4),
+    Hazard("pause", 60, for_ms=(1_000, 20_000), amount=(0, 6), only="controllers", share=0.4),
+    Hazard("machine_freeze", 90, for_ms=(12_000, 40_000), amount=(1, 1), only="agent", share=0.4),
+    Hazard("reboot", 30, for_ms=(1_000, 20_000), only="agent", share=0.4),
+    Hazard("work_exit", 300, amount=(0, 2), only="agent"),
+    Hazard("work_ill", 90, for_ms=(5_000, 15_000), only="agent"),
+    Hazard("shim_kill", 60, only="agent"),
+    Hazard("clock_rate", 400, amount=(-RHO, RHO), share=0.8),
+    calendar_steps(120, "controllers"),
+    calendar_steps(120, "server", share=0.4),
+    Hazard("partition", 60, for_ms=(500, 20_000), only="agent", share=0.4),
+    Hazard("scatter", 90, for_ms=(2_000, 20_000), amount=(500, 8_000), only="controllers"),
+    Hazard("loss", 60, for_ms=(1_000, 20_000), amount=(50, 600), only="agent", share=0.4),
+    Hazard("duplicate", 60, for_ms=(1_000, 20_000), amount=(100, 800), share=0.4),
+    Hazard("store_slow", 30, for_ms=(1_000, 20_000), amount=(10, 220), share=0.4),
+    Hazard("store_mute", 60, for_ms=(1_000, 20_000), amount=(100, 900), share=0.4),
+    Hazard("store_late", 60, for_ms=(1_000, 20_000), amount=(50, 600), share=0.4),
+    Hazard("watch_hold", 200, for_ms=(1_000, 20_000), only="agent"),
+    Hazard("stream_break", 60, share=0.4),
+)
+
+
+# What tells the observers of nodes from the nodes: everybody falls silent at once.
+_ZONE_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("deaf_zone", 90, for_ms=(20_000, 60_000), only="agent", share=0.9),
+    Hazard("deaf", 200, for_ms=(9_000, 30_000), only="agent"),
+    Hazard("crash", 120, for_ms=(0, 3_000), amount=(0, 6), only="server"),
+    Hazard("crash", 60, for_ms=(0, 5_000), amount=(0, 6), only="controllers"),
+    Hazard("partition", 60, for_ms=(500, 20_000), only="agent", share=0.4),
+    Hazard("partition", 60, for_ms=(500, 20_000), only="controllers", share=0.4),
+    Hazard("delay", 60, for_ms=(2_000, 20_000), amount=(100, 900), share=0.4),
+)
+# Clocks that run so wrong that the term for it is most of what a fence waits for beyond the rest.
+_SKEW = 100_000
+_SKEW_HAZARDS = (
+    *SELDOM_LATE,
+    calendar_steps(60, share=0.3),
+    Hazard("clock_rate", 900, amount=(-_SKEW, _SKEW), share=1),
+    *(hazard for hazard in HAZARDS if hazard.kind in ("deaf", "work_exit")),
+)
+# Controllers that hardly live for as long as a fence takes, by a calendar that jumps.
+_TAKEOVER_HAZARDS = (
+    *SELDOM_LATE,
+    Hazard("deaf", 900, for_ms=(12_000, 30_000), only="agent", share=1),
+    Hazard("crash", 900, for_ms=(0, 500), amount=(0, 6), only="controllers", share=1),
+    calendar_steps(300, "controllers"),
+    Hazard("clock_rate", 100, amount=(-RHO, RHO)),
+)
+
+
+def timing(drift_ppm: int = RHO) -> FenceTiming:
+    """The shortest times that are safe, by the law itself."""
+    short = msgspec.structs.replace(_SHORT, drift_ppm=drift_ppm)
+    return msgspec.structs.replace(short, fence_after_ms=fence.fence_after_min_ms(short))
+
+
+def build(world: World, zones: str = ZONES, drift_ppm: int = RHO) -> None:
+    """Five nodes, each in a zone of its own or all in one."""
+    settings = Settings(fence=timing(drift_ppm))
+    build_with(world, NODES, settings=settings, zones=zones, faults_ms=FAULTS_MS)
+
+
+def script(rng: Random) -> Sequence[Act]:
+    """A few services, and somebody who keeps touching them."""
+    acts = [Act(500 + 100 * i, "operator", _service(rng, i)) for i in range(3)]
+    acts += [
+        Act(between(rng, 5_000, FAULTS_MS - 20_000), "operator", _act(rng))
+        for _ in range(between(rng, 2, 10))
+    ]
+    return sorted(acts, key=lambda act: act.at_ms)
+
+
+def _act(rng: Random) -> dict[str, Any]:
+    some = between(rng, 0, 99)
+    return pick(
+        rng,
+        (
+            {"do": "scale", "some": some, "replicas": between(rng, 0, 4)},
+            {"do": "kill", "some": some},
+        ),
+    )
+
+
+def _service(rng: Random, number: int) -> dict[str, Any]:
+    return {
+        "do": "create",
+        "name": f"w{number}",
+        "tenant": pick(rng, TENANTS),
+        "replicas": between(rng, 2, 4),
+        "cpu": pick(rng, ("500m", "1")),
+        "gpu": "",
+        "urgent": False,
+        "gang": False,
+        "eu": False,
+        "keep": pick(rng, (False, False, False, False, True)),
+        "budget": None,
+        "port": 0,
+        "grace": pick(rng, (1, 10, 60)),
+        "probed": pick(rng, (False, True)),
+    }
+
+
+TIGHT = Scenario(
+    name="holdfast.sim.worlds.end_to_end.tight:TIGHT",
+    build=build,
+    hazards=HAZARDS,
+    faults_ms=FAULTS_MS,
+    settle_ms=SETTLE_MS,
+    script=script,
+)
+
+# The same in one zone, where not the node but its observers may be what is wrong.
+ZONE = msgspec.structs.replace(
+    TIGHT,
+    name="holdfast.sim.worlds.end_to_end.tight:ZONE",
+    build=partial(build, zones="a"),
+    hazards=_ZONE_HAZARDS,
+)
+
+# The same with clocks that run wrong by a tenth.
+SKEWED = msgspec.structs.replace(
+    TIGHT,
+    name="holdfast.sim.worlds.end_to_end.tight:SKEWED",
+    build=partial(build, drift_ppm=_SKEW),
+    hazards=_SKEW_HAZARDS,
+)
+
+# The same with controllers that take over from each other all the time.
+TAKEOVER = msgspec.structs.replace(
+    TIGHT, name="holdfast.sim.worlds.end_to_end.tight:TAKEOVER", hazards=_TAKEOVER_HAZARDS
+)

@@ -1,0 +1,322 @@
+"""A store around a store that keeps some of its records encrypted.
+
+It holds the same contract, and the same suite judges it. Secrets are encrypted just before they
+reach the inner store and decrypted as soon as they come from it, so that decisions, which are pure,
+never meet a key; and every disk, log, history, backup and etcd member has ciphertext only.
+
+A record that cannot be decrypted is passed on as it is. Whoever decodes it finds it unreadable,
+which costs that one record and nothing else (ADR 0085).
+
+A plane that had Secrets before it had a key has plain ones, which are read as they are until all
+are encrypted. From then on a plain one was written by somebody without the key, and is unreadable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from holdfast.model import keys
+from holdfast.model.encoding import encrypted_records
+from holdfast.model.errors import Expired, Forbidden, Unavailable
+from holdfast.model.kinds.secret import Secret
+from holdfast.model.registry import kind_of_struct
+from holdfast.model.transaction import (
+    ABSENT,
+    Change,
+    Compare,
+    Delete,
+    Outcome,
+    Put,
+    Record,
+    Refused,
+    Transaction,
+    Write,
+)
+from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store, check
+from holdfast.store.encryption.keyring import Keyring
+
+# What is encrypted: all Secrets, and the record by which a server knows that it has the right key.
+PREFIXES = (keys.kind_prefix(kind_of_struct(Secret)), keys.ENCRYPTION)
+# So many records are decrypted in one go; a large page must not hold up the event loop.
+SLICE = 200
+REENCRYPT_PAGE = 500
+_PROOF = b"{}"
+_WHOLE, _NOT_WHOLE = b'{"whole":true}', b'{"whole":false}'
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """How many records were brought to their new form, and how many could not be."""
+
+    changed: int = 0
+    left: int = 0
+
+
+class EncryptedStore:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        inner: Store,
+        ring: Keyring,
+        prefixes: tuple[str, ...] = PREFIXES,
+        *,
+        whole: bool = False,
+        remember: Callable[[bool], Awaitable[None]] | None = None,
+    ) -> None:
+        """`whole`: whether this server knows of before that all Secrets are encrypted. It is kept
+        outside the store by `remember`: who can write to the store can remove what is in it.
+        """
+        self.inner, self.ring = inner, ring
+        self._prefixes = prefixes
+        self._whole, self._remember = whole and not ring.plain, remember
+        # Whether the present pass has met a plain record.
+        self._plain_seen = False
+
+    async def range(
+        self, start: str, end: str, *, limit: int = RANGE_LIMIT_MAX, at: int | None = None
+    ) -> Page:
+        page = await self.inner.range(start, end, limit=limit, at=at)
+        concerned = [it.value for it in page.records if it.key.startswith(self._prefixes)]
+        if not concerned:
+            return page
+        await self.prepare(concerned)
+        opened: list[Record] = []
+        for begin in range(0, len(page.records), SLICE):
+            if begin:
+                await asyncio.sleep(0)
+            opened += [self._opened(it) for it in page.records[begin : begin + SLICE]]
+        return msgspec.structs.replace(page, records=tuple(opened))
+
+    async def txn(
+        self, transaction: Transaction, *, token: str | None = None, timeout_s: float = 5.0
+    ) -> Outcome:
+        check(transaction)
+        if any(write.key.startswith(self._prefixes) for write in transaction.writes):
+            await self.ring.ready()
+            writes = tuple(self._written(write) for write in transaction.writes)
+            transaction = Transaction(transaction.compares, writes)
+        outcome = await self.inner.txn(transaction, token=token, timeout_s=timeout_s)
+        if not isinstance(outcome, Refused):
+            return outcome
+        concerned = [it.value for it in outcome.current if it and it.key.startswith(self._prefixes)]
+        if not concerned:
+            return outcome
+        await self.prepare(concerned)
+        current = tuple(it and self._opened(it) for it in outcome.current)
+        return Refused(outcome.revision, current)
+
+    def new_token(self) -> str:
+        return self.inner.new_token()
+
+    async def fate(self, token: str) -> Fate:
+        return await self.inner.fate(token)
+
+    def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
+        return _Watch(self, self.inner.watch(prefix, after=after))
+
+    async def compact(self, revision: int) -> None:
+        await self.inner.compact(revision)
+
+    async def revision(self) -> int:
+        return await self.inner.revision()
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+    # Between plain and encrypted ------------------------------------------------------------------
+
+    async def prepare(self, values: list[bytes]) -> None:
+        """Before these are opened: have their keys, and know whether a plain one is believed."""
+        await self.ring.learn(values)
+        if not all(map(encrypted_records.is_encrypted, values)):
+            await self._ascertain()
+
+    def _opened(self, record: Record) -> Record:
+        if not record.key.startswith(self._prefixes):
+            return record
+        value = self._value(record.key, record.value)
+        return Record(record.key, value, record.created, record.modified)
+
+    def _value(self, key: str, value: bytes) -> bytes:
+        if not self._whole or encrypted_records.is_encrypted(value):
+            return self.ring.decrypt(key, value)
+        self.ring.refused += 1
+        return encrypted_records.distrusted(value)
+
+    def _written(self, write: Write) -> Write:
+        if not isinstance(write, Put) or not write.key.startswith(self._prefixes):
+            return write
+        return Put(write.key, self.ring.encrypt(write.key, write.value))
+
+    def concerned(self, batch: Batch) -> list[bytes]:
+        """The values of a batch that are encrypted, or should be."""
+        return [
+            it.value
+            for it in batch.changes
+            if it.value is not None and it.key.startswith(self._prefixes)
+        ]
+
+    def opened_batch(self, batch: Batch) -> Batch:
+        changes = [
+            it
+            if it.value is None or not it.key.startswith(self._prefixes)
+            else Change(it.revision, it.key, self._value(it.key, it.value), it.created)
+            for it in batch.changes
+        ]
+        return Batch(batch.revision, tuple(changes))
+
+    # Whether all of it is encrypted -------------------------------------------------------------
+
+    async def _ascertain(self) -> tuple[Record | None, bytes]:
+        """Take in what the store says of it; that record, and what it says if it counts.
+
+        Only what was written with the plane's key counts: without it nobody can say that plain
+        records are good again.
+        """
+        key = keys.encryption_whole()
+        page = await self.inner.range(key, key + "\0", limit=1)
+        if not page.records:
+            return None, b""
+        found = page.records[0]
+        await self.ring.learn((found.value,))
+        said = self.ring.decrypt(key, found.value)
+        if not encrypted_records.is_encrypted(found.value) or said not in (_WHOLE, _NOT_WHOLE):
+            return found, b""
+        await self._settle(said == _WHOLE and not self.ring.plain)
+        return found, said
+
+    async def _settle(self, whole: bool) -> None:
+        if whole != self._whole:
+            self._whole = whole
+            if self._remember is not None:
+                await self._remember(whole)
+
+    async def _declare(self, wanted: bytes) -> None:
+        """Have the store say so, with the current key. Who writes it meanwhile is right, too."""
+        key = keys.encryption_whole()
+        found, said = await self._ascertain()
+        if said == wanted and found is not None and self.ring.has_current_key(found.value):
+            return
+        compare = Compare(key, found.modified if found is not None else ABSENT)
+        put = Put(key, self.ring.authenticated(key, wanted))
+        if not isinstance(await self.inner.txn(Transaction((compare,), (put,))), Refused):
+            await self._settle(wanted == _WHOLE)
+
+    # What is in the store already ---------------------------------------------------------------
+
+    async def prove(self) -> None:
+        """Find out that this server has the key of the plane; the first one says which it is.
+
+        Raises Forbidden with a sentence for people.
+        """
+        key = keys.encryption_proof()
+        await self._ascertain()
+        for _ in range(2):
+            page = await self.range(key, key + "\0", limit=1)
+            if page.records:
+                if page.records[0].value != _PROOF:
+                    raise Forbidden(_without_key(page.records[0].value))
+                return
+            if self.ring.plain:
+                return
+            first = Transaction((Compare(key, ABSENT),), (Put(key, _PROOF),))
+            await self.txn(first)
+
+    async def reencrypt(self) -> Pass:
+        """Bring every record to the form in which it would be written now.
+
+        A record that somebody writes meanwhile is left to the next pass.
+        """
+        done, self._plain_seen = Pass(), False
+        if self.ring.plain:
+            # Before the first plain one is written: other servers still demand encrypted ones.
+            await self._declare(_NOT_WHOLE)
+        for prefix in self._prefixes:
+            start: str | None = prefix
+            while start is not None:
+                end = keys.after_prefix(prefix)
+                page = await self.inner.range(start, end, limit=REENCRYPT_PAGE)
+                for record in page.records:
+                    done = await self._reencrypt(record, done)
+                start = page.more_from
+        if not self.ring.plain and not self._plain_seen:
+            # While there were plain ones, a server without the key may still have been writing.
+            await self._declare(_WHOLE)
+        return done
+
+    async def _reencrypt(self, record: Record, done: Pass) -> Pass:
+        if self.ring.is_current(record.value) or record.key == keys.encryption_whole():
+            return done
+        if not encrypted_records.is_encrypted(record.value):
+            self._plain_seen = True
+            if self._whole:
+                # Written past the servers. Encrypting it would make it good.
+                return Pass(done.changed, done.left + 1)
+        await self.ring.learn((record.value,))
+        plain = self.ring.decrypt(record.key, record.value)
+        write: Write = Put(record.key, self.ring.encrypt(record.key, plain))
+        if self.ring.plain and record.key == keys.encryption_proof():
+            if done.left:
+                return done
+            # Nothing is encrypted any more, so that servers need no key from now on.
+            write = Delete(record.key)
+        elif encrypted_records.is_encrypted(plain):
+            # Its key is not here; whoever reads it is told so.
+            return Pass(done.changed, done.left + 1)
+        compare = Compare(record.key, record.modified)
+        outcome = await self.inner.txn(Transaction((compare,), (write,)))
+        if isinstance(outcome, Refused):
+            return Pass(done.changed, done.left + 1)
+        return Pass(done.changed + 1, done.left)
+
+
+class _Watch:
+    """Decrypts batches. A cancelled `anext` loses nothing: the batch waits for the next one."""
+
+    def __init__(self, store: EncryptedStore, inner: AsyncIterator[Batch]) -> None:
+        self._store, self._inner = store, inner
+        self._held: Batch | None = None
+        # Passed on encrypted, because the key service could not be asked at that time.
+        self._owed: list[bytes] = []
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if self._held is None:
+            self._held = await anext(self._inner)
+        batch = self._held
+        closed = self._store.concerned(batch)
+        if closed or self._owed:
+            # One record must not hold up all others. The reader takes it for unreadable, and lists
+            # again as soon as the service answers.
+            try:
+                await self._store.prepare([*self._owed, *closed])
+            except Unavailable:
+                self._owed += closed
+            else:
+                if self._owed:
+                    raise Expired("records can be decrypted that could not: list again")
+        self._held = None
+        return self._store.opened_batch(batch) if closed else batch
+
+
+async def demand_plain(store: Store) -> None:
+    """Raise Forbidden where the plane is encrypted, for a server that was given no key."""
+    key = keys.encryption_proof()
+    page = await store.range(key, key + "\0", limit=1)
+    for record in page.records:
+        raise Forbidden(_without_key(record.value))
+
+
+def _without_key(value: bytes) -> str:
+    found = encrypted_records.taken_apart(value)
+    name = f"key {found.header.key[:80]!r}" if found is not None else "a key"
+    return (
+        f"the Secrets of this plane are encrypted with {name}, which this server does not have: "
+        "give it the key file or the key service of the other servers (--encryption-key-file, "
+        "--encryption-kms)"
+    )

@@ -1,0 +1,110 @@
+"""Which tokens may still be used, and which are remembered.
+
+A token may be used for USABLE_S after it was issued and, once used, is remembered for at least as
+long again. So a caller has ten minutes to ask, whenever its answer was lost. Beyond TOKENS_MAX of
+them the oldest go earlier. Used tokens are rows in the file, written in the transaction that they
+stand for; this book only draws the two lines.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+
+from holdfast.model.errors import Invalid, Unavailable
+from holdfast.store import contract
+from holdfast.store.contract import Token
+
+USABLE_S = 600.0
+TOKENS_MAX = 1_000_000
+# The lines move in steps, so that moving them costs little.
+_STEP_S = 30.0
+_STEP_TOKENS = 10_000
+
+
+class TokenBook:
+    """The tokens of one session, and what is still known of earlier ones.
+
+    `issue` is called by the event loop, everything else by the writer.
+    """
+
+    def __init__(self, session: int, forgotten: Token, clock: Callable[[], float]) -> None:
+        self.session = session
+        # Tokens up to this one have no rows any more.
+        self.forgotten = forgotten
+        # Tokens up to this one are refused, so that none is used and forgotten soon after. All of
+        # earlier sessions are: whoever sent them is not waiting for us any more.
+        self._expired = Token(session, 0)
+        self._withdrawn: set[Token] = set()
+        # Issued and never presented, in the order of issue: these need not be looked up.
+        self._fresh: dict[Token, None] = {}
+        self._numbers = itertools.count(1)
+        self._issued = 0
+        self._clock = clock
+        # At each of these times, all tokens up to this one had been issued.
+        self._marks: deque[tuple[float, Token]] = deque([(clock(), Token(session, 0))])
+
+    def issue(self) -> Token:
+        self._issued = next(self._numbers)
+        token = Token(self.session, self._issued)
+        self._fresh[token] = None
+        return token
+
+    def is_first_seen(self, token: Token) -> bool:
+        """Whether a token was never presented before, so that it certainly has no row."""
+        return self._fresh.pop(token, token) is None
+
+    def check_form(self, token: Token) -> None:
+        if token > Token(self.session, self._issued):
+            raise Invalid(f"not a token of this store: '{token}'")
+
+    def check_usable(self, token: Token) -> None:
+        """Raise unless a token that has no row may be used now."""
+        if token <= self.forgotten:
+            raise contract.forgotten(token)
+        if token in self._withdrawn:
+            raise contract.withdrawn(token)
+        if token <= self._expired:
+            raise Unavailable(
+                f"nothing was written: token {token} is too old to be used, take a new one"
+            )
+
+    def withdraw(self, token: Token) -> None:
+        """Make sure that a token without a row never gets one."""
+        if token > self._expired:
+            self._withdrawn.add(token)
+
+    def due(self) -> Token | None:
+        """The token up to which rows may be deleted now, if there are new ones."""
+        self._mark()
+        now = self._clock()
+        line = self.forgotten
+        for time_s, token in self._marks:
+            if now - time_s >= 2 * USABLE_S:
+                line = max(line, token)
+            if now - time_s >= USABLE_S:
+                self._expire(token)
+        surplus = self._issued - TOKENS_MAX
+        if surplus >= _STEP_TOKENS:
+            line = max(line, Token(self.session, surplus // _STEP_TOKENS * _STEP_TOKENS))
+            self._expire(line)
+        # Rows are deleted in pieces, so a mark is needed until all before it are gone.
+        while len(self._marks) > 1 and self._marks[0][1] <= self.forgotten:
+            self._marks.popleft()
+        return line if line > self.forgotten else None
+
+    def _mark(self) -> None:
+        now = self._clock()
+        if now - self._marks[-1][0] >= _STEP_S:
+            self._marks.append((now, Token(self.session, self._issued)))
+
+    def _expire(self, token: Token) -> None:
+        if token > self._expired:
+            self._expired = token
+            self._withdrawn = {t for t in self._withdrawn if t > token}
+            # A copy, because the event loop goes on issuing.
+            for old in list(self._fresh):
+                if old > token:
+                    break
+                self._fresh.pop(old, None)
