@@ -24,7 +24,7 @@ SEEDS   ?= 1000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: authority-page signals-page matrix-page help install up system check check-types check-rules format test test-quick test-long full-long property-long storm-long crash-long failover-long slice-long run-long fuzz sim-authority sim-slice sim-keeping sim-edges sim-sweep bench requirements lock clean
+.PHONY: authority-page signals-page matrix-page help install up system check check-types check-rules format test test-quick test-long full-long property-long storm-long crash-long failover-long end-to-end-long run-long fuzz sim-authority sim-end-to-end sim-all-controllers sim-edges sim-sweep bench requirements lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,8 +81,8 @@ crash-long: $(VENV)/.installed ## Fail the power at 200,000 moments of the embed
 failover-long: $(VENV)/.installed $(VENV)/.system ## Kill and stop etcd members at random under load (SECONDS=600)
 	HOLDFAST_FAILOVER_S=$(or $(SECONDS),600) $(BIN)/pytest tests/live/etcd/test_failover.py -k long_time -s $(ARGS)
 
-slice-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd; 500 completions of a job; the store away for 90 s (some minutes)
-	HOLDFAST_LONG=1 HOLDFAST_SLICE_LONG=1 $(BIN)/pytest tests/live/test_slice.py tests/live/test_slice_trouble.py tests/live/test_jobs.py \
+end-to-end-long: $(VENV)/.installed $(VENV)/.system ## Kill every pair of parts on the way of one replica, on SQLite and on etcd; 500 completions of a job; the store away for 90 s (some minutes)
+	HOLDFAST_LONG=1 HOLDFAST_END_TO_END_LONG=1 $(BIN)/pytest tests/live/test_end_to_end.py tests/live/test_end_to_end_trouble.py tests/live/test_jobs.py \
 		tests/live/test_serving.py -s $(ARGS)
 
 run-long: $(VENV)/.installed $(VENV)/.system ## Cut nodes off, take servers away, kill parts under load, run 5,000 short pieces of work (some minutes)
@@ -99,11 +99,11 @@ sim-authority: $(VENV)/.installed ## Simulate the authority under faults, SEEDS 
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.authority.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
-sim-slice: $(VENV)/.installed ## Simulate one replica end to end under faults, SEEDS of them (1,000 take about half an hour of CPU)
+sim-end-to-end: $(VENV)/.installed ## Simulate one replica end to end under faults, SEEDS of them (1,000 take about half an hour of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.end_to_end.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 
-sim-keeping: $(VENV)/.installed ## Simulate all controllers under faults, SEEDS of them (1,000 take about half an hour of CPU)
+sim-all-controllers: $(VENV)/.installed ## Simulate all controllers under faults, SEEDS of them (1,000 take about half an hour of CPU)
 	$(BIN)/python -m holdfast.sim run holdfast.sim.worlds.all_controllers.scenario:SCENARIO \
 		--seeds 0-$$(($(SEEDS) - 1)) --processes $(WORKERS)
 

@@ -25,7 +25,7 @@ from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.workload import Workload
 from tests.live.plane_process import workload
-from tests.live.slice_plane import FENCE, SlicePlane
+from tests.live.whole_plane import FENCE, WholePlane
 
 IS_SHORT = bool(os.environ.get("HOLDFAST_BENCH_SHORT"))
 PARTS = ("converge", "idle", "recover", "suspects")
@@ -56,7 +56,7 @@ def service(name: str, replicas: int) -> Workload:
     return workload(name, replicas=replicas, template=template)
 
 
-async def converge(plane: SlicePlane, observed: Observed, hollows: list[Hollow]) -> None:
+async def converge(plane: WholePlane, observed: Observed, hollows: list[Hollow]) -> None:
     """From apply to all ready, on a plane that knows its nodes."""
     spent, log, busy = Spent(plane, hollows), Log(plane), load()
     began = time.perf_counter()
@@ -84,7 +84,7 @@ async def converge(plane: SlicePlane, observed: Observed, hollows: list[Hollow])
     )
 
 
-async def idle(plane: SlicePlane, hollows: list[Hollow]) -> None:
+async def idle(plane: WholePlane, hollows: list[Hollow]) -> None:
     """Nothing happens, so nothing is written but that those who lead are still there."""
     await asyncio.sleep(SETTLE_S)
     spent, log = Spent(plane, hollows), Log(plane)
@@ -109,7 +109,7 @@ async def idle(plane: SlicePlane, hollows: list[Hollow]) -> None:
 
 
 async def recover(
-    plane: SlicePlane, observed: Observed, hollows: list[Hollow], timing: FenceTiming
+    plane: WholePlane, observed: Observed, hollows: list[Hollow], timing: FenceTiming
 ) -> None:
     """One node loses its power; its work is ready elsewhere soon after the fence allows it."""
     lost, there = hollows[-1], f"{DOOMED}0"
@@ -150,7 +150,7 @@ async def controlled(folder: Path, parts: list[str]) -> None:
     timing = FenceTiming()
     if IS_SHORT:
         timing = FenceTiming(1_000, 6_000, 1_000, 1_000, fence_after_ms=10_004)
-    async with SlicePlane(folder, (), fence=fence) as plane, Observed(plane) as observed:
+    async with WholePlane(folder, (), fence=fence) as plane, Observed(plane) as observed:
         hollows = [
             Hollow(plane, "hollow-many", "--count", str(NODES - 1)),
             Hollow(plane, "hollow-one", "--count", "1", "--prefix", DOOMED),
@@ -172,7 +172,7 @@ async def controlled(folder: Path, parts: list[str]) -> None:
 
 async def crowded(folder: Path) -> None:
     """Many nodes, which all renew, and none of which is ever believed to be silent."""
-    async with SlicePlane(folder, (), fence=()) as plane, Observed(plane) as observed:
+    async with WholePlane(folder, (), fence=()) as plane, Observed(plane) as observed:
         pause_ms = str(round(1_000 * CROWD_START_S / CROWD))
         began = time.perf_counter()
         hollows = [Hollow(plane, "hollow", "--count", str(CROWD), "--pause-ms", pause_ms)]

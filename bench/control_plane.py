@@ -26,7 +26,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.observe.watch_events import Departed, Present
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 
 LOOK_S = 0.05
 # Rows of the log are numbered by revision and by place among the writes of one revision.
@@ -36,7 +36,7 @@ _REVISION_SHIFT = 16
 class Hollow:
     """One process of hollow nodes."""
 
-    def __init__(self, plane: SlicePlane, name: str, *options: str) -> None:
+    def __init__(self, plane: WholePlane, name: str, *options: str) -> None:
         self.name, self._log = name, plane.folder / f"{name}.log"
         servers = [word for url in plane.access_urls for word in ("--server", url)]
         pki = ("--pki", str(plane.folder / "pki"))
@@ -68,7 +68,7 @@ class Hollow:
 class Observed:
     """What a watch tells of replicas and nodes, counted as it comes."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self._plane = plane
         self._replicas: dict[str, Replica] = {}
         self.ready: set[str] = set()
@@ -157,7 +157,7 @@ class Observed:
 class Spent:
     """CPU seconds of each part since it was made, and what they have in memory."""
 
-    def __init__(self, plane: SlicePlane, hollows: list[Hollow]) -> None:
+    def __init__(self, plane: WholePlane, hollows: list[Hollow]) -> None:
         self._pids = {name: part.pid for name, part in plane.parts.items()}
         self._pids |= {it.name: it.process.pid for it in hollows}
         self._pids["generator"] = os.getpid()
@@ -191,7 +191,7 @@ class Spent:
 class Log:
     """The writes of the store since it was made, by the kind of the record."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self._path = plane.folder / plane.servers[0] / "store.db"
         self._from = self._last()
 

@@ -40,7 +40,7 @@ from holdfast.observe.leader_election import LEASE_MS, LOOKS_PER_LEASE
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT, workload
-from tests.live.slice_plane import Part, SlicePlane
+from tests.live.whole_plane import Part, WholePlane
 from tests.live.witness import beats, overlaps, template
 
 IS_SHORT = bool(os.environ.get("HOLDFAST_BENCH_SHORT"))
@@ -66,7 +66,7 @@ ONCE = RetryPolicy(tries_max=1, looks_max=1, deadline_ms=15_000, try_ms=15_000)
 # What is measured --------------------------------------------------------------------------------
 
 
-async def new_work(plane: SlicePlane, name: str, began: float) -> float:
+async def new_work(plane: WholePlane, name: str, began: float) -> float:
     """Seconds since `began` until a service that is created now has written to its witness."""
     witness = plane.folder / f"witness-{name}"
     async with Client(plane.access, policy=PATIENT) as client:
@@ -81,7 +81,7 @@ async def new_work(plane: SlicePlane, name: str, began: float) -> float:
     return taken_s
 
 
-async def first_write(plane: SlicePlane, name: str, began: float) -> float:
+async def first_write(plane: WholePlane, name: str, began: float) -> float:
     """Seconds since `began` until one of many writes, sent one after another, is accepted."""
     accepted: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
@@ -104,7 +104,7 @@ async def first_write(plane: SlicePlane, name: str, began: float) -> float:
     return accepted.result()
 
 
-async def lease_of(plane: SlicePlane, scope: str) -> Lease:
+async def lease_of(plane: WholePlane, scope: str) -> Lease:
     """A lease that somebody holds."""
 
     async def held() -> Lease | None:
@@ -115,12 +115,12 @@ async def lease_of(plane: SlicePlane, scope: str) -> Lease:
     return found
 
 
-async def authority(plane: SlicePlane) -> Part:
+async def authority(plane: WholePlane) -> Part:
     """The server that decides."""
     return plane.parts[(await lease_of(plane, SCOPE)).spec.holder.rpartition(":")[2]]
 
 
-async def all_work(plane: SlicePlane) -> None:
+async def all_work(plane: WholePlane) -> None:
     """Until every part is up, and has had time to take up what it does."""
 
     async def works() -> bool:
@@ -159,14 +159,14 @@ def tell(name: str, samples: list[float], bound_s: float, bound: str, goal_s: fl
 @contextlib.asynccontextmanager
 async def on_etcd(
     folder: Path, *, members: int, nodes: tuple[str, ...] = ("n1", "n2"), standby: bool = False
-) -> AsyncIterator[tuple[SlicePlane, EtcdCluster]]:
+) -> AsyncIterator[tuple[WholePlane, EtcdCluster]]:
     """Two servers over an etcd of their own."""
     (folder / "etcd").mkdir(parents=True)
     cluster = EtcdCluster(folder / "etcd", size=members)
     await asyncio.to_thread(cluster.start)
     try:
         store = ("--store", "etcd://" + ",".join(it.target for it in cluster.members))
-        plane = SlicePlane(folder, nodes, servers=2, store=store, fence=(), agent=CAPACITY)
+        plane = WholePlane(folder, nodes, servers=2, store=store, fence=(), agent=CAPACITY)
         async with plane:
             if standby:
                 arguments = plane.parts["controllers"].arguments
@@ -224,7 +224,7 @@ async def controllers(folder: Path) -> None:
 async def sqlite(folder: Path) -> None:
     """The only server is killed and started again by its supervisor."""
     taken: list[float] = []
-    async with SlicePlane(folder, (), fence=()) as plane:
+    async with WholePlane(folder, (), fence=()) as plane:
         await all_work(plane)
         for number in range(SAMPLES):
             began = time.monotonic()
@@ -270,7 +270,7 @@ async def delete_all(client: Client, until: float) -> None:
         await asyncio.sleep(1.0)
 
 
-async def cycle(plane: SlicePlane, rng: random.Random) -> None:
+async def cycle(plane: WholePlane, rng: random.Random) -> None:
     """Stop the server that decides while replicas are deleted through the other one."""
     part = await authority(plane)
     others = [
@@ -299,7 +299,7 @@ async def cycles(folder: Path, seed: int) -> tuple[int, int, int]:
     return done, born_twice(plane), beside_another(plane)
 
 
-def born_twice(plane: SlicePlane) -> int:
+def born_twice(plane: WholePlane) -> int:
     """Births of a replica whose name was born before, by the audit of both servers."""
     journals = [plane.folder / name / FOLDER for name in plane.servers]
     said = (mutation_of(record) for record in records(journals) if not record.is_gap)
@@ -307,7 +307,7 @@ def born_twice(plane: SlicePlane) -> int:
     return sum(count - 1 for count in births.values())
 
 
-def beside_another(plane: SlicePlane) -> int:
+def beside_another(plane: WholePlane) -> int:
     """Processes that were still alive when another one of their place had begun."""
     return len({line.partition(", at_ms")[0] for line in overlaps(beats(plane.witness))})
 

@@ -19,14 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.end_to_end import Watched
 from bench.harness import figure, percentile
 from bench.shim import BARE, together
-from bench.slice import Watched
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
 from tests.live.plane_process import workload
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 
 NODES = ("n1", "n2", "n3", "n4")
 # Not what the machine has but what it is said to have: idle work needs neither.
@@ -55,7 +55,7 @@ async def all_run(watched: Watched, count: int) -> None:
     await watched.until(lambda: True if len(running(watched)) == count else None)
 
 
-async def submit_to_running(plane: SlicePlane, watched: Watched) -> list[float]:
+async def submit_to_running(plane: WholePlane, watched: Watched) -> list[float]:
     """Milliseconds of one service after the other on an idle plane."""
     taken = []
     for number in range(SAMPLES + 1):
@@ -71,7 +71,7 @@ async def submit_to_running(plane: SlicePlane, watched: Watched) -> list[float]:
     return taken[1:]
 
 
-async def starts(plane: SlicePlane, watched: Watched) -> tuple[float, dict[str, float]]:
+async def starts(plane: WholePlane, watched: Watched) -> tuple[float, dict[str, float]]:
     """Starts a second from submission to the last start, and CPU ms of each part for one."""
     before = {name: cpu_s(part.pid) for name, part in plane.parts.items()}
     began = time.perf_counter()
@@ -101,7 +101,7 @@ def memory_kb(pid: int) -> tuple[int, int]:
     return found["Rss:"], found["Pss:"]
 
 
-async def idle(plane: SlicePlane, node: str) -> float:
+async def idle(plane: WholePlane, node: str) -> float:
     """Per cent of one core that an agent takes while nothing happens."""
     pid = plane.parts[node].pid
     # What the starts left behind is done by then.
@@ -121,7 +121,7 @@ def bare_ms() -> float:
 
 
 async def played(folder: Path) -> None:
-    async with SlicePlane(folder, NODES, fence=(), agent=CAPACITY) as plane:
+    async with WholePlane(folder, NODES, fence=(), agent=CAPACITY) as plane:
         watched = Watched(plane)
         following = asyncio.create_task(watched.follow())
         load = os.getloadavg()[0]
@@ -163,7 +163,7 @@ def tell_starts(rate: float, each: dict[str, float], load: float) -> None:
     )
 
 
-async def tell_idle(plane: SlicePlane) -> None:
+async def tell_idle(plane: WholePlane) -> None:
     shims = [memory_kb(pid) for pid in plane.shims(NODES[0])]
     figure(
         "run.shim.rss_kb",

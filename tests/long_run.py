@@ -19,9 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # The cheap ones first, so that a broken tree is noticed early.
 PARTS = (
-    *("full-long", "storm-long", "slice-long", "run-long", "failover-long"),
+    *("full-long", "storm-long", "end-to-end-long", "run-long", "failover-long"),
     *("fuzz", "crash-long", "property-long"),
-    *("sim-sweep", "sim-edges", "sim-authority", "sim-slice", "sim-keeping"),
+    *("sim-sweep", "sim-edges", "sim-authority", "sim-end-to-end", "sim-all-controllers"),
 )
 
 

@@ -17,7 +17,7 @@ from holdfast.model.lifecycle import State
 from tests.live.names import knowing, port_at
 from tests.live.plane_process import workload
 from tests.live.relay import Relay
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.live.witness import beats, overlaps, processes, template
 from tests.patience import STORY_S
 
@@ -50,7 +50,7 @@ def test_one_gpu_of_a_node_that_is_late_has_one_owner_at_a_time(tmp_path: Path) 
     it is tried again; then they get the device one after the other. [SC1, C3, C4, D1, F5, H4]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("node-gpu-7",), fence=TIMING, agent=GPU) as plane:
+        async with WholePlane(tmp_path, ("node-gpu-7",), fence=TIMING, agent=GPU) as plane:
             agent = plane.parts["node-gpu-7"]
             await plane.until(lambda: is_trusted(plane))
             agent.signal(signal.SIGSTOP)
@@ -81,35 +81,35 @@ def test_one_gpu_of_a_node_that_is_late_has_one_owner_at_a_time(tmp_path: Path) 
     play(story())
 
 
-async def is_trusted(plane: SlicePlane) -> bool:
+async def is_trusted(plane: WholePlane) -> bool:
     """Whether the node is there yet, and ready: its agent says that it works before it is."""
     found = (await plane.client.list(Node)).objects
     return any(it.status.phase is NodePhase.READY for it in found)
 
 
-async def is_doubted(plane: SlicePlane) -> bool:
+async def is_doubted(plane: WholePlane) -> bool:
     phase = (await plane.client.get(Node, "node-gpu-7")).status.phase
     return phase is not NodePhase.READY
 
 
-async def batch(plane: SlicePlane) -> list[Replica]:
+async def batch(plane: WholePlane) -> list[Replica]:
     found = (await plane.client.list(Replica, "default")).objects
     return [it for it in found if it.spec.workload == "fraud-batch"]
 
 
-async def all_wait(plane: SlicePlane) -> list[Replica]:
+async def all_wait(plane: WholePlane) -> list[Replica]:
     found = [it for it in await batch(plane) if it.status.pending and it.status.pending.reasons]
     assert all(it.status.state is State.PENDING for it in found)
     return found if len(found) == 3 else []
 
 
-async def is_done(plane: SlicePlane) -> bool:
+async def is_done(plane: WholePlane) -> bool:
     found = await plane.client.get(Workload, "fraud-batch", "default")
     return found.status.progress.succeeded == 3
 
 
 @asynccontextmanager
-async def lossy(folder: Path, *names: str) -> AsyncIterator[tuple[SlicePlane, list[Relay]]]:
+async def lossy(folder: Path, *names: str) -> AsyncIterator[tuple[WholePlane, list[Relay]]]:
     """A plane with a wire that can lose answers between each of these parts and their server.
 
     The server is known by a name alone, also to those who ask which servers there are, and to each
@@ -124,7 +124,7 @@ async def lossy(folder: Path, *names: str) -> AsyncIterator[tuple[SlicePlane, li
         for name, host in zip(names, hosts, strict=True)
     }
     serve = ("--cert-name", LOSSY, "--advertise", url)
-    plane = SlicePlane(folder, ("node-b7",), fence=LONG_FENCE, agent=agent, serve=serve, wrap=wraps)
+    plane = WholePlane(folder, ("node-b7",), fence=LONG_FENCE, agent=agent, serve=serve, wrap=wraps)
     (direct,) = plane.access_urls
     async with AsyncExitStack() as laid:
         relays = []
@@ -168,7 +168,7 @@ def test_answers_that_get_lost_bind_and_start_nothing_twice(tmp_path: Path) -> N
     play(story())
 
 
-async def all_run(plane: SlicePlane) -> list[Replica]:
+async def all_run(plane: WholePlane) -> list[Replica]:
     found = (await plane.client.list(Replica, "default")).objects
     is_so = all(it.status.state is State.RUNNING for it in found)
     begun = {it.place for it in beats(plane.witness)}

@@ -33,7 +33,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
-from tests.live.slice_plane import LONG_FENCE, PLACE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, PLACE, WholePlane
 from tests.live.witness import beats, processes
 from tests.patience import PATIENCE_S, STORY_S
 
@@ -137,7 +137,7 @@ async def _watch(access: Access, tls: ssl.SSLContext) -> None:
 class Story:
     """A plane, its load, and the administrator's commands."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self.plane, self.load = plane, Load()
         self.pki = plane.folder / "pki"
         self.admin = plane.folder / plane.servers[0] / "kubeconfig"
@@ -177,7 +177,7 @@ def test_the_authority_is_replaced_under_load_and_nobody_notices(
 
     async def story() -> None:
         target = cluster.members[0].target
-        async with SlicePlane(
+        async with WholePlane(
             tmp_path,
             NODES,
             servers=2,
@@ -254,7 +254,7 @@ async def _play(of: Story, capsys: pytest.CaptureFixture[str]) -> None:
     await _nothing_happened(plane, before)
 
 
-async def _are_of(plane: SlicePlane, signer: str) -> bool:
+async def _are_of(plane: WholePlane, signer: str) -> bool:
     """Whether all nodes have certificates of this authority."""
     files = [plane.folder / node / "pki" / "node.crt" for node in NODES]
     found = {common_name(x509.load_pem_x509_certificate(it.read_bytes()).issuer) for it in files}
@@ -289,7 +289,7 @@ async def _refused(old: Access, new: Access) -> None:
         await connect(msgspec.structs.replace(new, servers=(url,)))
 
 
-async def _nothing_happened(plane: SlicePlane, before: list[Replica]) -> None:
+async def _nothing_happened(plane: WholePlane, before: list[Replica]) -> None:
     """All work runs as it ran before, and no node was lost for a moment."""
     async with Client(plane.access) as client:
         nodes = [await client.get(Node, name) for name in NODES]

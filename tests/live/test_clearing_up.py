@@ -21,7 +21,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from tests.live import kubectls
 from tests.live.plane_process import workload
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 
 
 def kubectl(folder: Path, *words: str) -> str:
@@ -30,7 +30,7 @@ def kubectl(folder: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-async def told(plane: SlicePlane, *reasons: str) -> list[Event]:
+async def told(plane: WholePlane, *reasons: str) -> list[Event]:
     """The events of these reasons, once there is one of each."""
 
     async def look() -> list[Event]:
@@ -41,14 +41,14 @@ async def told(plane: SlicePlane, *reasons: str) -> list[Event]:
     return list(await plane.until(look))
 
 
-async def gone(plane: SlicePlane, tenant: str) -> None:
+async def gone(plane: WholePlane, tenant: str) -> None:
     async def look() -> bool:
         return await plane.client.find(Tenant, tenant) is None
 
     await plane.until(look)
 
 
-async def in_tenant(plane: SlicePlane, tenant: str) -> None:
+async def in_tenant(plane: WholePlane, tenant: str) -> None:
     """Work and a secret in a tenant of its own; then the tenant goes, with all that is in it."""
     await plane.client.create(Tenant(ObjectMeta(name=tenant)))
     await plane.client.create(Secret(ObjectMeta(name="s", namespace=tenant)))
@@ -67,7 +67,7 @@ async def in_tenant(plane: SlicePlane, tenant: str) -> None:
         assert not (await plane.client.list(kind, tenant)).objects
 
 
-async def machine_lost(plane: SlicePlane, folder: Path) -> None:
+async def machine_lost(plane: WholePlane, folder: Path) -> None:
     """Work that runs on when cut off waits for a word; the word ends it, and it is replaced."""
     keep = workload("keeper", replicas=1)
     template = msgspec.structs.replace(keep.spec.template, on_disconnect=OnDisconnect.KEEP)
@@ -103,7 +103,7 @@ def test_what_happens_is_told_and_what_is_over_is_cleared_up(tmp_path: Path) -> 
     """By kubectl, as people see it. [M1, I3, I4, I5, SC6, SC13]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2", "n3")) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2", "n3")) as plane:
             await in_tenant(plane, "brief")
             await plane.apply(1)
             (replica,) = await plane.ready(1)

@@ -17,7 +17,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import Stage, State
 from tests.live.plane_process import workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.workshop import NODE
 
 pytestmark = pytest.mark.root
@@ -52,7 +52,7 @@ def asks(script: str, failures: int = 1) -> dict[str, Any]:
     return {"exec": command, "periodSeconds": 1, "failureThreshold": failures}
 
 
-async def seen(plane: SlicePlane, holds: Any) -> Replica:
+async def seen(plane: WholePlane, holds: Any) -> Replica:
     async def look() -> Replica | None:
         found = [it for it in await plane.replicas() if holds(it)]
         return found[0] if found else None
@@ -69,7 +69,7 @@ def test_commands_inside_a_container_say_when_it_is_ready_and_when_it_is_ill(
 
     async def story() -> None:
         agent = ("--capacity", "cpu=2", "--images", str(images))
-        async with SlicePlane(
+        async with WholePlane(
             tmp_path, ("n1",), fence=LONG_FENCE, agent=agent, tenants=()
         ) as plane:
             # Only the first attempt falls ill.

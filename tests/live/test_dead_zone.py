@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import root
 from holdfast.model.kinds.workload import Progress, Workload
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 from tests.patience import STORY_S
 
 # Doubted after seconds of silence, and fenced long after the test is over.
@@ -22,14 +22,14 @@ NODES = ("n1", "n2", "n3", "n4")
 DEAD = ("n1", "n2", "n3")
 
 
-async def command(plane: SlicePlane, *words: str) -> tuple[int, str]:
+async def command(plane: WholePlane, *words: str) -> tuple[int, str]:
     config = str(plane.folder / "server-1" / "kubeconfig")
     arguments = [*words, "--kubeconfig", config]
     ran = await asyncio.to_thread(CliRunner().invoke, root, arguments, standalone_mode=False)
     return int(ran.return_value if ran.exception is None else 1), ran.output
 
 
-def dead_zone(plane: SlicePlane) -> None:
+def dead_zone(plane: WholePlane) -> None:
     """The machines of a zone lose their power: agents, shims and work."""
     for node in DEAD:
         shims = plane.shims(node)
@@ -46,7 +46,7 @@ def test_a_dead_zone_is_seen_in_what_is_ready_and_its_nodes_are_named(tmp_path: 
     """
 
     async def story() -> None:
-        plane = SlicePlane(tmp_path, NODES, fence=FENCE)
+        plane = WholePlane(tmp_path, NODES, fence=FENCE)
         for node in DEAD:
             part = plane.parts[node]
             part.arguments = tuple("eu-a" if it == f"eu-{node}" else it for it in part.arguments)
@@ -70,7 +70,7 @@ def test_a_dead_zone_is_seen_in_what_is_ready_and_its_nodes_are_named(tmp_path: 
     asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
-async def seen(plane: SlicePlane) -> Progress | None:
+async def seen(plane: WholePlane) -> Progress | None:
     """The progress once nothing is claimed of what was on the dead nodes."""
     lost = [
         it

@@ -15,10 +15,10 @@ from holdfast.host.client import paths
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.registry import kind_of_struct
 from tests.live.plane_process import ROOT
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 
-async def decisions(plane: SlicePlane, result: str) -> list[Decision]:
+async def decisions(plane: WholePlane, result: str) -> list[Decision]:
     found = (await plane.client.list(Decision, "default")).objects
     return [it for it in found if it.spec.result == result]
 
@@ -28,7 +28,7 @@ def test_decisions_are_kept_and_can_be_made_again(tmp_path: Path) -> None:
     Whoever asks why the other one waits is told by them. [M1, M2, M4, F8]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
+        async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
             await plane.apply(2)
             accepted = await plane.until(lambda: decisions(plane, "Accepted"))
             plane.parts["scheduler"].signal(signal.SIGKILL)
@@ -53,7 +53,7 @@ def test_decisions_are_kept_and_can_be_made_again(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-async def waits(plane: SlicePlane) -> str:
+async def waits(plane: WholePlane) -> str:
     """Whoever says that there is no room."""
     found = [it for it in await plane.replicas() if it.status.pending is not None]
     return found[0].name if found else ""
@@ -66,7 +66,7 @@ def explain(config: Path, name: str) -> str:
     return done.stdout
 
 
-async def works_again(plane: SlicePlane) -> bool:
+async def works_again(plane: WholePlane) -> bool:
     parts = (plane.parts["scheduler"], plane.parts["server-1"])
     return all(part.lives > 1 and part.works for part in parts)
 

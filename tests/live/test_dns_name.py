@@ -23,7 +23,7 @@ from holdfast.model.registry import kind_of_struct
 from tests.etcd_cluster import EtcdCluster
 from tests.live.names import knowing
 from tests.live.plane_process import PATIENT, ROOT
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.patience import PATIENCE_S
 
 NAME = "plane.test"
@@ -32,7 +32,7 @@ NODES = ("n1", "n2")
 AGENT = ("--capacity", "cpu=8", "--capacity", "memory=8Gi", "--gpus", "none")
 
 
-def at(plane: SlicePlane, server: str) -> Client:
+def at(plane: WholePlane, server: str) -> Client:
     return Client(msgspec.structs.replace(plane.access, servers=(server,)), policy=PATIENT)
 
 
@@ -50,7 +50,7 @@ async def command(path: str, config: Path, *words: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
-def config_for(plane: SlicePlane, name: str, server: str) -> Path:
+def config_for(plane: WholePlane, name: str, server: str) -> Path:
     """A kubeconfig that has this address."""
     document = yaml.safe_load((plane.folder / "server-1" / "kubeconfig").read_text())
     document["clusters"][0]["cluster"]["server"] = server
@@ -59,7 +59,7 @@ def config_for(plane: SlicePlane, name: str, server: str) -> Path:
     return path
 
 
-async def looked_into(plane: SlicePlane, server: str, replica: Replica) -> bool:
+async def looked_into(plane: WholePlane, server: str, replica: Replica) -> bool:
     """Whether this server can read the work's logs, and has decisions about it."""
     log = one(kind_of_struct(Replica), "default", replica.name, "log")
     async with at(plane, server) as client:
@@ -68,7 +68,7 @@ async def looked_into(plane: SlicePlane, server: str, replica: Replica) -> bool:
         return answer.code == 200 and any(it.spec.result == "Accepted" for it in decisions)
 
 
-async def all_stay_ready(plane: SlicePlane, server: str) -> None:
+async def all_stay_ready(plane: WholePlane, server: str) -> None:
     async with at(plane, server) as client:
         nodes = (await client.list(Node)).objects
     assert {it.name: it.status.marks for it in nodes} == dict.fromkeys(NODES, 0)
@@ -87,7 +87,7 @@ def test_a_name_for_two_servers_serves_everybody_when_one_of_them_is_gone(tmp_pa
     wrap = ("env", f"PYTHONPATH={path}")
 
     async def story(store: tuple[str, ...]) -> None:
-        plane = SlicePlane(
+        plane = WholePlane(
             tmp_path,
             NODES,
             servers=len(HOSTS),
@@ -131,7 +131,7 @@ async def _remembered(path: str, config: Path, *servers: str) -> None:
     assert stat.S_IMODE(known.stat().st_mode) == 0o600
 
 
-async def _answered(plane: SlicePlane, path: str, config: Path) -> None:
+async def _answered(plane: WholePlane, path: str, config: Path) -> None:
     (replica, *_) = await plane.replicas()
     for words in (("get", "nodes"), ("logs", replica.name), ("repair", "list")):
         code, told = await command(path, config, *words)

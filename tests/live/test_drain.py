@@ -22,12 +22,12 @@ from holdfast.model.kinds.workload import Disruption, Workload
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.placement.disruption import is_available
 from tests.live.plane_process import ROOT
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
 from tests.live.test_serving import AGENT, Visitor, service, serving
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.patience import STORY_S
 
 
-async def command(plane: SlicePlane, line: str) -> tuple[int, str]:
+async def command(plane: WholePlane, line: str) -> tuple[int, str]:
     """How a command ends, and what it prints."""
     kubeconfig = plane.folder / plane.servers[0] / "kubeconfig"
     done = await asyncio.to_thread(
@@ -42,11 +42,11 @@ async def command(plane: SlicePlane, line: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-async def said(plane: SlicePlane, name: str) -> Any:
+async def said(plane: WholePlane, name: str) -> Any:
     return condition((await plane.client.get(Node, name)).status.conditions, DRAINED)
 
 
-async def homes(plane: SlicePlane) -> dict[str, str]:
+async def homes(plane: WholePlane) -> dict[str, str]:
     """Where each replica that works is."""
     return {
         it.name: it.status.binding.node
@@ -55,7 +55,7 @@ async def homes(plane: SlicePlane) -> dict[str, str]:
     }
 
 
-async def budget(plane: SlicePlane, stated: Disruption) -> None:
+async def budget(plane: WholePlane, stated: Disruption) -> None:
     def compute(it: Workload) -> Workload:
         return msgspec.structs.replace(it, spec=msgspec.structs.replace(it.spec, disruption=stated))
 
@@ -65,7 +65,7 @@ async def budget(plane: SlicePlane, stated: Disruption) -> None:
 class Counted:
     """Counts how many replicas work, again and again."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self._plane, self.least, self.looks = plane, 1_000, 0
         self._task: asyncio.Task[None] | None = None
 
@@ -85,7 +85,7 @@ class Counted:
             await asyncio.sleep(0.02)
 
 
-async def held_up_and_taken_back(plane: SlicePlane, node: str) -> None:
+async def held_up_and_taken_back(plane: WholePlane, node: str) -> None:
     """With no room in the budget nothing is stopped, and the node says for whom it waits."""
     await budget(plane, Disruption(max_unavailable=0))
     assert await command(plane, f"drain {node} --no-wait") == (
@@ -112,7 +112,7 @@ async def held_up_and_taken_back(plane: SlicePlane, node: str) -> None:
     assert await homes(plane) == before
 
 
-async def emptied_under_traffic(plane: SlicePlane, node: str) -> None:
+async def emptied_under_traffic(plane: WholePlane, node: str) -> None:
     """One at a time, and nobody who follows the Endpoints is refused."""
     await budget(plane, Disruption(min_available=2))
     known = await serving(plane, 3)
@@ -130,7 +130,7 @@ async def emptied_under_traffic(plane: SlicePlane, node: str) -> None:
     assert code == 0
 
 
-async def ended_by_its_deadline(plane: SlicePlane, node: str) -> None:
+async def ended_by_its_deadline(plane: WholePlane, node: str) -> None:
     await budget(plane, Disruption(max_unavailable=0))
     code, text = await command(plane, f"drain {node} --deadline 1s")
     assert code == 0, text
@@ -143,7 +143,7 @@ def test_a_node_is_emptied_under_traffic_and_says_for_whom_it_waits(tmp_path: Pa
     """[G4, H2, E3, C7.6, L1, A7]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:
             await plane.client.create(service(plane, 3))
             await serving(plane, 3)
             names = list((await homes(plane)).values())

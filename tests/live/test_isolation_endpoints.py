@@ -19,7 +19,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.observe.watch_events import Present
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.patience import STORY_S
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
@@ -50,7 +50,7 @@ def service(name: str, port: int, *, after_s: float = 0, namespace: str = "defau
     return msgspec.structs.replace(made, metadata=metadata)
 
 
-async def replica_of(plane: SlicePlane, name: str, namespace: str = "default") -> Replica | None:
+async def replica_of(plane: WholePlane, name: str, namespace: str = "default") -> Replica | None:
     found = (await plane.client.list(Replica, namespace)).objects
     return next((it for it in found if it.spec.workload == name), None)
 
@@ -58,7 +58,7 @@ async def replica_of(plane: SlicePlane, name: str, namespace: str = "default") -
 class Visitor:
     """Goes to every address as soon as a list names it, and writes down who answers."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self._plane = plane
         self.answers: dict[str, list[str]] = {}
 
@@ -90,7 +90,7 @@ def test_no_list_names_a_port_before_the_work_itself_listens_there(tmp_path: Pat
     late, stolen = free_ports(2)
 
     async def story() -> None:
-        async with SlicePlane(
+        async with WholePlane(
             tmp_path, ("n1",), tenants=(), fence=LONG_FENCE, agent=("--capacity", "cpu=4")
         ) as plane:
             await plane.client.create(Tenant(ObjectMeta(name="rival")))

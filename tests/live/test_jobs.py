@@ -1,7 +1,7 @@
 """Jobs, cron jobs and one per node with real processes, while parts of the plane are killed.
 
-HOLDFAST_SLICE_LONG=1, as `make slice-long` sets it, runs 500 completions and waits for whole
-minutes of a cron job's schedule.
+HOLDFAST_END_TO_END_LONG=1, as `make end-to-end-long` sets it, runs 500 completions and waits for
+whole minutes of a cron job's schedule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.model.kinds.workload import (
     WorkloadType,
 )
 from holdfast.model.meta import ObjectMeta
-from tests.live.slice_plane import IS_LONG, LONG_FENCE, SlicePlane
+from tests.live.whole_plane import IS_LONG, LONG_FENCE, WholePlane
 
 COMPLETIONS, PARALLELISM = (500, 50) if IS_LONG else (60, 20)
 AGENT = ("--capacity", "cpu=32")
@@ -54,7 +54,7 @@ def ran(notes: Path) -> Counter[str]:
     return Counter(notes.read_text().split())
 
 
-async def over(plane: SlicePlane, name: str) -> Workload:
+async def over(plane: WholePlane, name: str) -> Workload:
     async def look() -> Workload | None:
         found = await plane.client.get(Workload, name, "default")
         return found if finished(found) is not None else None
@@ -63,7 +63,7 @@ async def over(plane: SlicePlane, name: str) -> Workload:
     return made
 
 
-async def _complete(plane: SlicePlane, notes: Path) -> None:
+async def _complete(plane: WholePlane, notes: Path) -> None:
     """Every index runs once, though the controllers die meanwhile."""
     line = f'echo "$HOLDFAST_INDEX" >> {notes}'
     job = Job(completions=COMPLETIONS, parallelism=PARALLELISM, indexed=True)
@@ -94,7 +94,7 @@ async def _complete(plane: SlicePlane, notes: Path) -> None:
     print(f"{COMPLETIONS} completions, {PARALLELISM} at a time: {took_s:.1f} s")
 
 
-async def _fail(plane: SlicePlane) -> None:
+async def _fail(plane: WholePlane) -> None:
     """One job fails by its retries and goes, one by its deadline and stays."""
     failed = finished(await over(plane, "bad"))
     assert failed is not None
@@ -116,7 +116,7 @@ async def _fail(plane: SlicePlane) -> None:
 
 
 async def _jobs(folder: Path) -> None:
-    async with SlicePlane(folder, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:
+    async with WholePlane(folder, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:
         create = plane.client.create
         bad = Job(completions=2, retries=1, ttl_seconds_after_finished=10)
         late = Job(completions=1, deadline_seconds=5)
@@ -135,7 +135,7 @@ def test_jobs_complete_and_fail_and_each_node_gets_its_own_though_controllers_di
 
 
 async def _minutes(folder: Path) -> None:
-    async with SlicePlane(folder, ("n1",), fence=LONG_FENCE, agent=AGENT) as plane:
+    async with WholePlane(folder, ("n1",), fence=LONG_FENCE, agent=AGENT) as plane:
         client = plane.client
         stated = Cron("0 0 1 1 *", concurrency=Concurrency.ALLOW, history=10)
         await client.create(

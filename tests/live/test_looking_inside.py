@@ -31,7 +31,7 @@ from tests.etcd_cluster import EtcdCluster
 from tests.live import kubectls
 from tests.live.kubectls import Binary, Kubectl
 from tests.live.plane_process import ROOT, workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 # The tests that use one plane run in one process, so that it is started once.
 pytestmark = pytest.mark.xdist_group("looking-inside")
@@ -61,8 +61,8 @@ class House:
     def do(self, story: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(story, self._loop).result(PATIENCE_S * 2)
 
-    async def _make(self, folder: Path, store: tuple[str, ...]) -> SlicePlane:
-        return SlicePlane(folder, ("n1",), servers=2, store=store, fence=LONG_FENCE)
+    async def _make(self, folder: Path, store: tuple[str, ...]) -> WholePlane:
+        return WholePlane(folder, ("n1",), servers=2, store=store, fence=LONG_FENCE)
 
     def __enter__(self) -> House:
         self.do(self.plane.__aenter__())

@@ -18,7 +18,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from tests.live.plane_process import workload
-from tests.live.slice_plane import FENCE, PLACE, SlicePlane
+from tests.live.whole_plane import FENCE, PLACE, WholePlane
 from tests.live.wire import Wire
 from tests.live.witness import STUBBORN, Beat, beats, processes, template
 from tests.patience import STORY_S
@@ -44,16 +44,16 @@ def now_ms() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1_000)
 
 
-def of(plane: SlicePlane, place: str, node: str) -> list[Beat]:
+def of(plane: WholePlane, place: str, node: str) -> list[Beat]:
     return [it for it in beats(plane.witness) if (it.place, it.node) == (place, node)]
 
 
-async def named(plane: SlicePlane, workload_name: str) -> list[Replica]:
+async def named(plane: WholePlane, workload_name: str) -> list[Replica]:
     found = (await plane.client.list(Replica, "default")).objects
     return [it for it in found if it.spec.workload == workload_name]
 
 
-async def running(plane: SlicePlane, name: str, node: str) -> Replica:
+async def running(plane: WholePlane, name: str, node: str) -> Replica:
     """The replica of a workload, once it runs on this node."""
 
     async def look() -> list[Replica]:
@@ -69,11 +69,11 @@ async def running(plane: SlicePlane, name: str, node: str) -> Replica:
     return found[0]
 
 
-async def phase(plane: SlicePlane, node: str) -> NodePhase:
+async def phase(plane: WholePlane, node: str) -> NodePhase:
     return (await plane.client.get(Node, node)).status.phase
 
 
-def kept(plane: SlicePlane) -> Any:
+def kept(plane: WholePlane) -> Any:
     spec = template(plane.witness) | {"onDisconnect": "keep", "resources": SMALL}
     return workload("kept", replicas=1, template=spec)
 
@@ -92,7 +92,7 @@ def test_a_node_that_is_cut_off_stops_in_time_and_is_replaced_after_the_fence(
     async def story() -> None:
         with Wire() as wire:
             wrap = {"n1": wire.wrap}
-            async with SlicePlane(tmp_path, ("n1", "n2"), host=wire.host, wrap=wrap) as plane:
+            async with WholePlane(tmp_path, ("n1", "n2"), host=wire.host, wrap=wrap) as plane:
                 # Everything begins on n1.
                 await cordon(plane, "n2", True)
                 await plane.apply(1, STUBBORN)
@@ -135,19 +135,19 @@ def test_a_node_that_is_cut_off_stops_in_time_and_is_replaced_after_the_fence(
     play(story())
 
 
-async def cordon(plane: SlicePlane, node: str, is_so: bool) -> None:
+async def cordon(plane: WholePlane, node: str, is_so: bool) -> None:
     await plane.client.patch(Node, node, "", {"spec": {"cordoned": is_so}})
 
 
-async def has_begun(plane: SlicePlane, node: str) -> bool:
+async def has_begun(plane: WholePlane, node: str) -> bool:
     return bool(of(plane, PLACE, node))
 
 
-async def beats_after(plane: SlicePlane, place: str, at_ms: int) -> bool:
+async def beats_after(plane: WholePlane, place: str, at_ms: int) -> bool:
     return of(plane, place, "n1")[-1].at_ms > at_ms
 
 
-async def last_beat_ms(plane: SlicePlane) -> int:
+async def last_beat_ms(plane: WholePlane) -> int:
     """When the work at PLACE on n1 was last seen, once it is seen no more."""
     last_ms = now_ms()
     while of(plane, PLACE, "n1")[-1].at_ms > last_ms - QUIET_MS:
@@ -156,19 +156,19 @@ async def last_beat_ms(plane: SlicePlane) -> int:
     return of(plane, PLACE, "n1")[-1].at_ms
 
 
-async def is_adopted(plane: SlicePlane, old: Replica) -> bool:
+async def is_adopted(plane: WholePlane, old: Replica) -> bool:
     """Whether the same replica runs on, in the second life of its node."""
     found = [it for it in await named(plane, "kept") if it.status.state is State.RUNNING]
     lives = [it.status.binding.node_incarnation for it in found if it.status.binding is not None]
     return ([it.name for it in found], lives) == ([old.name], [2])
 
 
-async def restarted(plane: SlicePlane) -> Replica | None:
+async def restarted(plane: WholePlane) -> Replica | None:
     found = await running(plane, "web", "n1")
     return found if found.status.process.restarts else None
 
 
-async def is_phase(plane: SlicePlane, node: str, wanted: NodePhase) -> bool:
+async def is_phase(plane: WholePlane, node: str, wanted: NodePhase) -> bool:
     return await phase(plane, node) is wanted
 
 
@@ -179,7 +179,7 @@ def test_servers_that_are_away_cost_stop_work_its_process_and_keep_work_nothing(
     """What is kept goes on; what ends meanwhile is told when they are back. [H7, H8, H2]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), agent=("--capacity", "cpu=4")) as plane:
+        async with WholePlane(tmp_path, ("n1",), agent=("--capacity", "cpu=4")) as plane:
             go = tmp_path / "go"
             script = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)"
             job = {

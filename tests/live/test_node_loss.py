@@ -24,7 +24,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import wall_ms
-from tests.live.slice_plane import PLACE, SlicePlane
+from tests.live.whole_plane import PLACE, WholePlane
 from tests.live.witness import beats, processes
 from tests.patience import STORY_S
 
@@ -43,16 +43,16 @@ GIVEN_UP_S = 7.0
 EARLY_S = 2.0
 
 
-async def phases(plane: SlicePlane) -> dict[str, NodePhase]:
+async def phases(plane: WholePlane) -> dict[str, NodePhase]:
     found = (await plane.client.list(Node)).objects
     return {it.name: it.status.phase for it in found}
 
 
-async def has_phase(plane: SlicePlane, node: str, phase: NodePhase) -> bool:
+async def has_phase(plane: WholePlane, node: str, phase: NodePhase) -> bool:
     return (await phases(plane))[node] is phase
 
 
-async def why(plane: SlicePlane, replica: Replica, wanted: Why) -> Explanation:
+async def why(plane: WholePlane, replica: Replica, wanted: Why) -> Explanation:
     """The answer, once it is that."""
     path = paths.one(kind_of_struct(Replica), "default", replica.name, "explanation")
 
@@ -70,7 +70,7 @@ def node_of(replica: Replica) -> str:
 
 
 @contextlib.contextmanager
-def asleep(plane: SlicePlane, *nodes: str) -> Any:
+def asleep(plane: WholePlane, *nodes: str) -> Any:
     """Agents that hang until the end of this."""
     for node in nodes:
         plane.parts[node].signal(signal.SIGSTOP)
@@ -81,7 +81,7 @@ def asleep(plane: SlicePlane, *nodes: str) -> Any:
             plane.parts[node].signal(signal.SIGCONT)
 
 
-async def brake(plane: SlicePlane, replica: Replica) -> None:
+async def brake(plane: WholePlane, replica: Replica) -> None:
     """Three of five are silent: that is more than one believes, and nobody is given up."""
     mine = node_of(replica)
     silent = [mine, *(it for it in NODES if it != mine)][:3]
@@ -98,11 +98,11 @@ async def brake(plane: SlicePlane, replica: Replica) -> None:
     await plane.until(lambda: all_ready(plane))
 
 
-async def all_ready(plane: SlicePlane) -> bool:
+async def all_ready(plane: WholePlane) -> bool:
     return set((await phases(plane)).values()) == {NodePhase.READY}
 
 
-async def returns_in_time(plane: SlicePlane, replica: Replica) -> None:
+async def returns_in_time(plane: WholePlane, replica: Replica) -> None:
     """Marked, and heard again before the fence: the mark is cleared, and nothing is replaced."""
     node = node_of(replica)
     with asleep(plane, node):
@@ -117,7 +117,7 @@ async def returns_in_time(plane: SlicePlane, replica: Replica) -> None:
     assert (await plane.client.get(Node, node)).status.incarnation == 1
 
 
-async def dies(plane: SlicePlane, replica: Replica) -> Replica:
+async def dies(plane: WholePlane, replica: Replica) -> Replica:
     """The machine is gone with all that ran there: replaced after the fence, not before."""
     node = node_of(replica)
     plane.parts[node].end()
@@ -144,7 +144,7 @@ async def dies(plane: SlicePlane, replica: Replica) -> Replica:
     return new
 
 
-async def has_beaten(plane: SlicePlane, node: str) -> bool:
+async def has_beaten(plane: WholePlane, node: str) -> bool:
     return any(it.node == node for it in beats(plane.witness))
 
 
@@ -153,7 +153,7 @@ def test_nodes_that_hang_die_and_come_back_never_run_anything_twice(tmp_path: Pa
     asks meanwhile is told for what work waits, and until when. [SC4, SC6, H4, H5, H6, INV2, M2]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, NODES, agent=ZONE) as plane:
+        async with WholePlane(tmp_path, NODES, agent=ZONE) as plane:
             await plane.apply(1)
             (replica,) = await plane.ready(1)
             await brake(plane, replica)

@@ -15,8 +15,8 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ConditionStatus, condition
 from tests.live.plane_process import workload
-from tests.live.slice_plane import SlicePlane
 from tests.live.test_serving import status
+from tests.live.whole_plane import WholePlane
 from tests.live.witness import Beat, beats, overlaps, template
 from tests.patience import STORY_S
 
@@ -31,17 +31,17 @@ def play(story: Any) -> None:
     asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
-def kept(plane: SlicePlane, name: str, **more: Any) -> Any:
+def kept(plane: WholePlane, name: str, **more: Any) -> Any:
     spec = template(plane.witness) | {"onDisconnect": "keep", "resources": SMALL} | more
     return workload(name, replicas=1, template=spec)
 
 
-async def named(plane: SlicePlane, workload_name: str) -> list[Replica]:
+async def named(plane: WholePlane, workload_name: str) -> list[Replica]:
     found = (await plane.client.list(Replica, "default")).objects
     return [it for it in found if it.spec.workload == workload_name]
 
 
-async def running(plane: SlicePlane, name: str, besides: str = "") -> Replica:
+async def running(plane: WholePlane, name: str, besides: str = "") -> Replica:
     """The replica of a workload that runs, and is not this one."""
 
     async def look() -> list[Replica]:
@@ -52,12 +52,12 @@ async def running(plane: SlicePlane, name: str, besides: str = "") -> Replica:
     return found[0]
 
 
-def of(plane: SlicePlane, place: str, process: str = "") -> list[Beat]:
+def of(plane: WholePlane, place: str, process: str = "") -> list[Beat]:
     found = [it for it in beats(plane.witness) if it.place == place]
     return [it for it in found if not process or it.process == process]
 
 
-async def goes_on(plane: SlicePlane, place: str, process: str) -> None:
+async def goes_on(plane: WholePlane, place: str, process: str) -> None:
     count = len(of(plane, place, process))
 
     async def more() -> bool:
@@ -74,7 +74,7 @@ def test_another_directory_under_a_nodes_name_proves_nothing_and_the_first_one_s
     [INV2, C6.4, I3, C7.6]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), agent=("--capacity", "cpu=2")) as plane:
+        async with WholePlane(tmp_path, ("n1",), agent=("--capacity", "cpu=2")) as plane:
             await plane.client.create(kept(plane, "kept"))
             await plane.client.create(kept(plane, "soon", replaceAfterSeconds=1))
             keeper, old = await running(plane, "kept"), await running(plane, "soon")
@@ -119,7 +119,7 @@ def test_another_directory_under_a_nodes_name_proves_nothing_and_the_first_one_s
     play(story())
 
 
-def add_second(plane: SlicePlane) -> None:
+def add_second(plane: WholePlane) -> None:
     """Start an agent for the same node over an empty directory."""
     plane.nodes = (*plane.nodes, SECOND)
     arguments = list(plane.parts["n1"].arguments)
@@ -128,14 +128,14 @@ def add_second(plane: SlicePlane) -> None:
     plane.parts[SECOND].spawn()
 
 
-async def begun(plane: SlicePlane) -> bool:
+async def begun(plane: WholePlane) -> bool:
     return bool(of(plane, "kept-0") and of(plane, "soon-0"))
 
 
-async def is_phase(plane: SlicePlane, wanted: NodePhase) -> bool:
+async def is_phase(plane: WholePlane, wanted: NodePhase) -> bool:
     return (await plane.client.get(Node, "n1")).status.phase is wanted
 
 
-async def is_released(plane: SlicePlane, old: Replica) -> bool:
+async def is_released(plane: WholePlane, old: Replica) -> bool:
     found = [it for it in await named(plane, "soon") if it.name == old.name]
     return not found or found[0].status.state is State.RELEASED

@@ -42,7 +42,7 @@ from holdfast.model.requests import (
     Term,
 )
 from tests.live.plane_process import PATIENT, workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.live.witness import template
 
 TOLD = (
@@ -52,7 +52,7 @@ TOLD = (
 
 
 @asynccontextmanager
-async def node_client(plane: SlicePlane, node: str) -> AsyncIterator[Client]:
+async def node_client(plane: WholePlane, node: str) -> AsyncIterator[Client]:
     """What an agent of this node that was taken over could ask."""
     issued = Authority.open(plane.folder / "pki").issue(f"system:node:{node}")
     access = msgspec.structs.replace(plane.access, certificate=issued.certificate, key=issued.key)
@@ -75,7 +75,7 @@ def test_an_agent_says_what_its_machine_is_and_sees_and_changes_its_own_alone(
     """[A4, A9, A10, C6.8, H1]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=TOLD) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=TOLD) as plane:
             spread = {"maxSkew": 1, "over": "zone"}
             spec = template(plane.witness) | {
                 "resources": {"cpu": "100m", "memory": "16Mi"},
@@ -163,7 +163,7 @@ def pressure() -> dict[str, Any]:
     return {"status": {"conditions": [{"type": "Pressure", "status": "True", "reason": "Disk"}]}}
 
 
-async def check_requests(plane: SlicePlane, agent: Client, found: dict[str, Replica]) -> None:
+async def check_requests(plane: WholePlane, agent: Client, found: dict[str, Replica]) -> None:
     """It speaks for its own node and its own work, and is no scheduler and no controller."""
     other, own = found["n2"], found["n1"]
     stranger = await plane.client.get(Node, "n2")

@@ -19,7 +19,7 @@ from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster, free_ports
 from tests.live.balancer import Balancer
 from tests.live.plane_process import PATIENT
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 
 NODES = ("n1", "n2", "n3")
 # Short, but with room for a busy machine: a server counts for 4.5 s without a renewal.
@@ -42,7 +42,7 @@ async def all_stay_ready(client: Client, seconds: float) -> None:
     assert {it.status.phase for it in nodes} == {NodePhase.READY}
 
 
-async def told(plane: SlicePlane, *urls: str) -> list[Line]:
+async def told(plane: WholePlane, *urls: str) -> list[Line]:
     """What `holdfast status` says whose kubeconfig has these addresses."""
     return judged(await gathered(msgspec.structs.replace(plane.access, servers=urls)))
 
@@ -51,7 +51,7 @@ def wrong(lines: list[Line]) -> list[tuple[str, str]]:
     return [(it.part, it.name) for it in lines if it.wrong]
 
 
-async def dropped(plane: SlicePlane, name: str, url: str) -> None:
+async def dropped(plane: WholePlane, name: str, url: str) -> None:
     """Until a server that is gone no longer counts, with an alarm."""
 
     async def alarmed() -> bool:
@@ -80,7 +80,7 @@ def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_server
 
     async def story(store: tuple[str, ...]) -> None:
         url = f"https://127.0.0.1:{port}"
-        plane = SlicePlane(
+        plane = WholePlane(
             tmp_path, NODES, servers=3, store=store, fence=FENCE, agent=AGENT, given=(url,)
         )
         to = [urlsplit(it).port or 0 for it in plane.access_urls]
@@ -102,7 +102,7 @@ def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_server
         asyncio.run(story(("--store", f"etcd://{cluster.members[0].target}")))
 
 
-async def without_servers(plane: SlicePlane, client: Client, url: str) -> None:
+async def without_servers(plane: WholePlane, client: Client, url: str) -> None:
     for name in ("server-2", "server-3"):
         plane.parts[name].end()
         await dropped(plane, name, url)
@@ -120,7 +120,7 @@ async def without_servers(plane: SlicePlane, client: Client, url: str) -> None:
     assert ("nodes", "1 node") in wrong(await told(plane, url))
 
 
-async def without_balancer(plane: SlicePlane, client: Client) -> None:
+async def without_balancer(plane: WholePlane, client: Client) -> None:
     await client.scale(Workload, "web", "default", 6)
 
     async def grown() -> bool:

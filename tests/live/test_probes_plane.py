@@ -21,7 +21,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import KINDS
 from tests.canaries import canary, forms, found_in, leaks
 from tests.live.plane_process import workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 
 # It answers with the code that lies in its directory, or 503 while there is none.
 SERVES = """
@@ -42,12 +42,12 @@ def probe(path: str, **more: Any) -> dict[str, Any]:
     return {"http": {"port": "http", "path": f"/{path}"}, "periodSeconds": 1, **more}
 
 
-async def only(plane: SlicePlane) -> Replica | None:
+async def only(plane: WholePlane) -> Replica | None:
     found = await plane.replicas()
     return found[-1] if found else None
 
 
-async def seen(plane: SlicePlane, holds: Any) -> Replica:
+async def seen(plane: WholePlane, holds: Any) -> Replica:
     """The one replica, once this holds for it."""
 
     async def look() -> Replica | None:
@@ -58,7 +58,7 @@ async def seen(plane: SlicePlane, holds: Any) -> Replica:
     return replica
 
 
-def directory(plane: SlicePlane, replica: Replica, number: int) -> Path:
+def directory(plane: WholePlane, replica: Replica, number: int) -> Path:
     return plane.folder / "n1" / replica.metadata.uid / str(number) / "work"
 
 
@@ -67,7 +67,7 @@ def test_probes_gate_ready_restart_what_is_ill_and_let_it_say_farewell(tmp_path:
     from its first start to its end. [A6, H1, H3, H4, E3]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
+        async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
             farewell = tmp_path / "farewell"
             template = {
                 "command": ["python3", "-c", SERVES],
@@ -115,7 +115,7 @@ def test_probes_gate_ready_restart_what_is_ill_and_let_it_say_farewell(tmp_path:
     asyncio.run(story())
 
 
-async def check_errors(plane: SlicePlane) -> None:
+async def check_errors(plane: WholePlane) -> None:
     """What is wrong with a secret, or with who shows one, is said without it."""
     meta = ObjectMeta(name="bad", namespace="default")
     with pytest.raises(Invalid) as refused:
@@ -132,7 +132,7 @@ async def check_errors(plane: SlicePlane) -> None:
         assert not found_in(await answer.read(), forms())
 
 
-async def check_told(plane: SlicePlane) -> None:
+async def check_told(plane: WholePlane) -> None:
     """Nothing that the servers tell of the plane has it: no object, no event, no metric."""
     connector = aiohttp.TCPConnector(ssl=plane.access.context())
     plurals = [kind.plural for kind in KINDS if kind.plural != "secrets"]
@@ -143,7 +143,7 @@ async def check_told(plane: SlicePlane) -> None:
                 assert not found_in(await answer.read(), forms()), path
 
 
-async def check_audit(plane: SlicePlane) -> None:
+async def check_audit(plane: WholePlane) -> None:
     """It says who made the secret and who was given it, and nothing of what is in it."""
 
     async def written() -> bool:
@@ -162,7 +162,7 @@ def test_work_waits_for_its_secret_and_no_one_prints_it(tmp_path: Path) -> None:
 
     async def story() -> None:
         loud = ("--refusals", "log")
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE, serve=loud, joins=True) as plane:
+        async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE, serve=loud, joins=True) as plane:
             reference = {"name": "db", "key": "password"}
             template = {
                 "command": ["sh", "-c", '[ -n "$P" ] && cmp own copy && sleep 600'],

@@ -26,7 +26,7 @@ from bench.control_plane import Hollow, Observed
 from holdfast.model.kinds.node import NodePhase
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import workload
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,7 +53,7 @@ _UNCOUNTED = ('verb="watch"', 'verb="connect"', 'resource="other"')
 class Counts:
     """How many requests the server has answered, second by second."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self._plane = plane
         self.seconds: list[tuple[float, float]] = []
         self._reports = 0.0
@@ -132,7 +132,7 @@ def test_a_plane_is_well_soon_after_its_store_stood_still_for_a_minute(tmp_path:
         with EtcdCluster(tmp_path / "etcd") as cluster:
             store = ("--store", "etcd://" + ",".join(cluster.endpoints))
             async with (
-                SlicePlane(tmp_path, (), fence=(), store=store) as plane,
+                WholePlane(tmp_path, (), fence=(), store=store) as plane,
                 Observed(plane) as observed,
             ):
                 hollow = Hollow(plane, "hollow", "--count", str(AGENTS), "--pause-ms", "50")
@@ -145,7 +145,7 @@ def test_a_plane_is_well_soon_after_its_store_stood_still_for_a_minute(tmp_path:
     asyncio.run(story())
 
 
-async def _storm(plane: SlicePlane, observed: Observed, cluster: EtcdCluster) -> None:
+async def _storm(plane: WholePlane, observed: Observed, cluster: EtcdCluster) -> None:
     await plane.client.create(service())
     await observed.until(lambda: len(observed.ready) == REPLICAS, 120.0)
     counts = Counts(plane)

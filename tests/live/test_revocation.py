@@ -33,7 +33,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PATIENT
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 from tests.patience import PATIENCE_S, STORY_S
 
 HOUR = timedelta(hours=1)
@@ -120,7 +120,7 @@ _EVER = aiohttp.ClientTimeout(total=None)
 
 @asynccontextmanager
 async def bearer(
-    plane: SlicePlane, user: str, ttl: timedelta = HOUR, tenants: tuple[str, ...] = ("default",)
+    plane: WholePlane, user: str, ttl: timedelta = HOUR, tenants: tuple[str, ...] = ("default",)
 ) -> AsyncIterator[Any]:
     """Somebody of these tenants with a token; and the token's name."""
     text, _ = await create_bearer(plane.client, user, groups_for((), tenants), ttl)
@@ -136,7 +136,7 @@ async def listens_to_all(one: Somebody, replica: Replica) -> None:
     await one.run(replica.name)
 
 
-async def people(plane: SlicePlane, replica: Replica) -> None:
+async def people(plane: WholePlane, replica: Replica) -> None:
     """By token: taken back, ended by itself; a role; a certificate. Others do not notice."""
     async with bearer(plane, "bob") as (bob, _):
         await listens_to_all(bob, replica)
@@ -183,7 +183,7 @@ async def people(plane: SlicePlane, replica: Replica) -> None:
         assert await bob.code(f"{IN}/workloads") == 200
 
 
-async def nodes(plane: SlicePlane) -> None:
+async def nodes(plane: WholePlane) -> None:
     """A node that is revoked loses its line and its work, and is let in again by a new token."""
     files = NodeFiles(plane.folder / "n1" / "pki")
     old_token = (plane.folder / "n1.token").read_text()
@@ -217,7 +217,7 @@ async def nodes(plane: SlicePlane) -> None:
     await plane.ready(1)
 
 
-async def deleted(plane: SlicePlane) -> None:
+async def deleted(plane: WholePlane) -> None:
     """A node that is deleted is out as well, and does not come back by itself."""
     await plane.scale(0)
 
@@ -244,7 +244,7 @@ async def deleted(plane: SlicePlane) -> None:
 
 def play(tmp_path: Path, servers: int, store: tuple[str, ...]) -> None:
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), servers=servers, store=store, joins=True) as plane:
+        async with WholePlane(tmp_path, ("n1",), servers=servers, store=store, joins=True) as plane:
             await plane.apply(1)
             (replica,) = await plane.ready(1)
             await people(plane, replica)

@@ -19,7 +19,7 @@ from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.template import EnvVar, Template
 from holdfast.model.kinds.workload import Workload, WorkloadRevision
 from tests.live.plane_process import workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.live.witness import template
 
 AGENT = ("--capacity", "cpu=4")
@@ -33,17 +33,17 @@ ROLLOUT = {
 }
 
 
-def service(plane: SlicePlane) -> Workload:
+def service(plane: WholePlane) -> Workload:
     spec = {**template(plane.witness), "probes": {"readiness": PROBE}, "graceSeconds": 4}
     spec["resources"] = {"cpu": "100m", "memory": "16Mi"}
     return workload("web", replicas=3, template=spec, rollout=ROLLOUT)
 
 
-async def found(plane: SlicePlane) -> Workload:
+async def found(plane: WholePlane) -> Workload:
     return await plane.client.get(Workload, "web", "default")
 
 
-async def want(plane: SlicePlane, **changes: Any) -> None:
+async def want(plane: WholePlane, **changes: Any) -> None:
     """Change the template, as somebody who edits it does."""
     while True:
         seen = await found(plane)
@@ -54,7 +54,7 @@ async def want(plane: SlicePlane, **changes: Any) -> None:
             return
 
 
-async def rests(plane: SlicePlane, phase: str) -> Workload:
+async def rests(plane: WholePlane, phase: str) -> Workload:
     """The workload, once its last template was taken up and it is so."""
 
     async def look() -> Workload | None:
@@ -67,7 +67,7 @@ async def rests(plane: SlicePlane, phase: str) -> Workload:
     return seen
 
 
-async def all_of(plane: SlicePlane, revision: str) -> bool:
+async def all_of(plane: WholePlane, revision: str) -> bool:
     """Whether three are ready, all of this revision, and nothing else is there."""
     seen = await plane.replicas()
     return len(seen) == 3 and all(is_ready(it) and it.spec.revision == revision for it in seen)
@@ -83,7 +83,7 @@ class Traffic:
 
 
 @asynccontextmanager
-async def traffic(plane: SlicePlane) -> AsyncIterator[Traffic]:
+async def traffic(plane: WholePlane) -> AsyncIterator[Traffic]:
     seen = Traffic()
 
     async def ask(session: aiohttp.ClientSession, address: str) -> None:
@@ -120,7 +120,7 @@ def test_a_service_is_rolled_out_under_traffic_and_a_broken_revision_goes_back(
     never becomes ready is given up by itself while the old ones serve. [I6, H4, C6.9, A12]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:
             await plane.client.create(service(plane))
             first = (await rests(plane, "Idle")).status.rollout
             await plane.until(lambda: published(plane))
@@ -144,7 +144,7 @@ def test_a_service_is_rolled_out_under_traffic_and_a_broken_revision_goes_back(
             kept = (await plane.client.list(WorkloadRevision, "default")).objects
             assert sorted(it.spec.number for it in kept) == [1, 2, 3]
 
-    async def published(plane: SlicePlane) -> bool:
+    async def published(plane: WholePlane) -> bool:
         try:
             listed = await plane.client.get(Endpoints, "web", "default")
         except Missing:

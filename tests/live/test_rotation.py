@@ -38,7 +38,7 @@ from holdfast.observe.retry import RetryPolicy
 from holdfast.observe.watch_events import SERVERS, Follow, Get
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
-from tests.live.slice_plane import PLACE, SlicePlane
+from tests.live.whole_plane import PLACE, WholePlane
 from tests.live.witness import beats, processes
 from tests.patience import STORY_S
 
@@ -57,7 +57,7 @@ def play(story: Any) -> None:
     asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
-def shown(plane: SlicePlane) -> bytes:
+def shown(plane: WholePlane) -> bytes:
     """The certificate that the first server shows to whoever connects now."""
     url = plane.parts[plane.servers[0]].arguments
     host, _, port = url[url.index("--listen") + 1].rpartition(":")
@@ -68,7 +68,7 @@ def ends(pem: bytes) -> float:
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
 
 
-async def outlive(plane: SlicePlane) -> None:
+async def outlive(plane: WholePlane) -> None:
     """Live for several lives of a certificate, with an agent and a server killed on the way."""
     await plane.apply(1)
     (before,) = await plane.ready(1)
@@ -106,7 +106,7 @@ def test_a_plane_outlives_the_certificates_of_its_nodes_and_servers(tmp_path: Pa
     async def story() -> None:
         life = ("--certificate-life", f"{LIFE_S}s")
         agent = ("--capacity", "cpu=4")
-        async with SlicePlane(
+        async with WholePlane(
             tmp_path, ("n1",), fence=FENCE, serve=life, agent=agent, joins=True
         ) as plane:
             await outlive(plane)
@@ -244,7 +244,7 @@ def test_with_two_servers_either_renews_what_the_other_issued(
         targets = ",".join(member.target for member in cluster.members)
         store = ("--store", f"etcd://{targets}", "--etcd-prefix", "/rotation/")
         life = ("--certificate-life", f"{LIFE_S}s")
-        async with SlicePlane(
+        async with WholePlane(
             tmp_path,
             ("n1",),
             servers=2,

@@ -19,7 +19,7 @@ from holdfast.agent.work import is_ready
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from tests.live.plane_process import workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.live.witness import beats, overlaps, template
 
 SERVICES, REPLICAS = 6, 5
@@ -37,7 +37,7 @@ def name(number: int) -> str:
     return f"svc{number}"
 
 
-async def churn(plane: SlicePlane, rng: random.Random) -> None:
+async def churn(plane: WholePlane, rng: random.Random) -> None:
     """Ask for other counts all the time."""
     while True:
         await plane.client.scale(
@@ -46,7 +46,7 @@ async def churn(plane: SlicePlane, rng: random.Random) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
-def kill(plane: SlicePlane, rng: random.Random) -> str:
+def kill(plane: WholePlane, rng: random.Random) -> str:
     """One part of the plane, or some shim, or some work."""
     victim = rng.choice([*plane.parts, "shim", "shim"])
     if victim != "shim":
@@ -60,7 +60,7 @@ def kill(plane: SlicePlane, rng: random.Random) -> str:
     return victim
 
 
-async def settled(plane: SlicePlane) -> bool:
+async def settled(plane: WholePlane) -> bool:
     found = (await plane.client.list(Replica, "default")).objects
     return len(found) == SERVICES * REPLICAS and all(map(is_ready, found))
 
@@ -72,7 +72,7 @@ def test_any_part_may_be_killed_under_load(tmp_path: Path) -> None:
 
     async def story() -> None:
         agent = ("--capacity", "cpu=8", "--capacity", "memory=8Gi", "--gpus", "none")
-        async with SlicePlane(tmp_path, ("n1", "n2", "n3"), fence=LONG_FENCE, agent=agent) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2", "n3"), fence=LONG_FENCE, agent=agent) as plane:
             spec = template(plane.witness) | {"resources": {"cpu": "100m", "memory": "16Mi"}}
             for number in range(SERVICES):
                 made = workload(name(number), replicas=REPLICAS, template=spec)

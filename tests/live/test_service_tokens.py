@@ -19,7 +19,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from tests.lines import Line, Wish
 from tests.live.plane_process import workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.patience import STORY_S
 
 GROUP = "/apis/holdfast.dev/v1"
@@ -56,7 +56,7 @@ FILE = "plane-token"
 class Rig:
     """A plane with one replica that asks again and again."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self.plane = plane
 
     async def replica(self, *, restarts: int = 0) -> Replica:
@@ -104,7 +104,7 @@ def test_work_asks_the_plane_by_its_own_token_for_as_long_as_it_lives(tmp_path: 
     and its replica. [B5, C6.8]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
+        async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
             await _story(Rig(plane))
 
     asyncio.run(asyncio.wait_for(story(), STORY_S))

@@ -2,7 +2,7 @@
 
 The addresses in its Endpoints answer; whoever follows them is never refused while replicas come and
 go. And the store may be away for a while: what runs goes on, what is new waits, all is caught up.
-HOLDFAST_SLICE_LONG=1, as `make slice-long` sets it, takes the store away for 90 seconds.
+HOLDFAST_END_TO_END_LONG=1, as `make end-to-end-long` sets it, takes the store away for 90 seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.observe.retry import RetryPolicy
 from tests.etcd_cluster import EtcdCluster
 from tests.live.kubectls import Kubectl, binaries
 from tests.live.plane_process import ROOT, workload
-from tests.live.slice_plane import IS_LONG, LONG_FENCE, SlicePlane
+from tests.live.whole_plane import IS_LONG, LONG_FENCE, WholePlane
 from tests.live.witness import template
 from tests.patience import STORY_S
 
@@ -45,13 +45,13 @@ def play(story: Any) -> None:
     asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
-def service(plane: SlicePlane, count: int, name: str = "web") -> Workload:
+def service(plane: WholePlane, count: int, name: str = "web") -> Workload:
     spec = {**template(plane.witness), "probes": {"readiness": PROBE}, "graceSeconds": 4}
     spec["resources"] = {"cpu": "100m", "memory": "16Mi"}
     return workload(name, replicas=count, template=spec)
 
 
-async def listed(plane: SlicePlane, name: str = "web") -> dict[str, str]:
+async def listed(plane: WholePlane, name: str = "web") -> dict[str, str]:
     """The addresses of a service by replica."""
     try:
         found = await plane.client.get(Endpoints, name, "default")
@@ -60,7 +60,7 @@ async def listed(plane: SlicePlane, name: str = "web") -> dict[str, str]:
     return {it.replica: it.ports["http"] for it in found.endpoints}
 
 
-async def serving(plane: SlicePlane, count: int, name: str = "web") -> dict[str, str]:
+async def serving(plane: WholePlane, count: int, name: str = "web") -> dict[str, str]:
     """The addresses, once the status says that so many serve."""
 
     async def look() -> dict[str, str]:
@@ -75,7 +75,7 @@ async def serving(plane: SlicePlane, count: int, name: str = "web") -> dict[str,
     return seen
 
 
-def status(plane: SlicePlane) -> tuple[int, str]:
+def status(plane: WholePlane) -> tuple[int, str]:
     """What `holdfast status` prints, and how it ends."""
     kubeconfig = plane.folder / plane.servers[0] / "kubeconfig"
     done = subprocess.run(
@@ -92,7 +92,7 @@ def status(plane: SlicePlane) -> tuple[int, str]:
 class Visitor:
     """Somebody who follows the Endpoints and asks whoever is in them, again and again."""
 
-    def __init__(self, plane: SlicePlane, known: dict[str, str]) -> None:
+    def __init__(self, plane: WholePlane, known: dict[str, str]) -> None:
         self._plane, self.answers, self.refused = plane, 0, list[str]()
         self._known = known
         self._tasks: list[asyncio.Task[None]] = []
@@ -127,7 +127,7 @@ class Visitor:
                 await asyncio.sleep(0.005)
 
 
-async def _changed(plane: SlicePlane, kubectl: Kubectl) -> None:
+async def _changed(plane: WholePlane, kubectl: Kubectl) -> None:
     """Nobody who follows the list is refused while it shrinks and grows, nor while all of it is
     replaced by another template."""
     async with Visitor(plane, await listed(plane)) as visitor:
@@ -145,7 +145,7 @@ async def _changed(plane: SlicePlane, kubectl: Kubectl) -> None:
     assert visitor.answers > 50
 
 
-async def _replaced(plane: SlicePlane, before: dict[str, str]) -> bool:
+async def _replaced(plane: WholePlane, before: dict[str, str]) -> bool:
     found = await plane.client.get(Workload, "web", "default")
     progress = found.status.progress
     if (progress.updated, progress.serving, progress.admitted) != (3, 3, 3):
@@ -163,7 +163,7 @@ def test_a_service_is_applied_and_serves_at_addresses_that_answer(tmp_path: Path
     kubectl_binary = binaries()[-1]
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), agent=AGENT, fence=LONG_FENCE) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2"), agent=AGENT, fence=LONG_FENCE) as plane:
             kubeconfig = tmp_path / plane.servers[0] / "kubeconfig"
             kubectl = Kubectl(kubectl_binary, kubeconfig, "default", tmp_path)
             document = msgspec.to_builtins(service(plane, 3))
@@ -188,7 +188,7 @@ def test_a_service_is_applied_and_serves_at_addresses_that_answer(tmp_path: Path
     play(story())
 
 
-async def _healthy(plane: SlicePlane) -> bool:
+async def _healthy(plane: WholePlane) -> bool:
     """`holdfast status` says that everything works, with all controllers and both nodes."""
     code, said = await asyncio.to_thread(status, plane)
     if code:
@@ -210,7 +210,7 @@ def test_while_the_store_is_away_work_runs_on_and_new_work_waits(tmp_path: Path)
 
     async def story(cluster: EtcdCluster) -> None:
         store = ("--store", f"etcd://{cluster.members[0].target}")
-        plane = SlicePlane(tmp_path, ("n1", "n2"), agent=AGENT, fence=LONG_FENCE, store=store)
+        plane = WholePlane(tmp_path, ("n1", "n2"), agent=AGENT, fence=LONG_FENCE, store=store)
         async with plane:
             await plane.client.create(service(plane, 2))
             before = await serving(plane, 2)
@@ -237,7 +237,7 @@ def test_while_the_store_is_away_work_runs_on_and_new_work_waits(tmp_path: Path)
         play(story(cluster))
 
 
-async def _away(plane: SlicePlane, addresses: dict[str, str]) -> None:
+async def _away(plane: WholePlane, addresses: dict[str, str]) -> None:
     """The store does not answer: work does, new work is refused for a reason, `status` says so."""
     async with Visitor(plane, addresses) as visitor:
         async with Client(plane.access, policy=ONCE) as client:

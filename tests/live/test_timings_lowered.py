@@ -15,7 +15,7 @@ from holdfast.cli.status import gathered
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
-from tests.live.slice_plane import PLACE, SlicePlane
+from tests.live.whole_plane import PLACE, WholePlane
 from tests.live.witness import STUBBORN, beats
 from tests.patience import STORY_S
 
@@ -32,7 +32,7 @@ def test_a_node_is_fenced_by_the_grace_that_its_work_was_given(tmp_path: Path) -
     """
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), fence=FENCE) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2"), fence=FENCE) as plane:
             await plane.apply(1, STUBBORN)
             (old,) = await plane.ready(1)
             home = node_of(old)
@@ -57,7 +57,7 @@ def test_a_node_is_fenced_by_the_grace_that_its_work_was_given(tmp_path: Path) -
     asyncio.run(asyncio.wait_for(story(), STORY_S))
 
 
-def lower(plane: SlicePlane) -> None:
+def lower(plane: WholePlane) -> None:
     """Restart the server with the shorter grace."""
     server = plane.parts["server-1"]
     at = server.arguments.index("--stop-grace") + 1
@@ -70,24 +70,24 @@ def node_of(replica: Replica) -> str:
     return replica.status.binding.node
 
 
-async def pending(plane: SlicePlane) -> str:
+async def pending(plane: WholePlane) -> str:
     """What `holdfast status` says of times that are not in force yet."""
     lines = judged(await gathered(plane.access))
     return "".join(it.more for it in lines if (it.part, it.state) == ("timing", "pending"))
 
 
-async def is_marked(plane: SlicePlane, node: str) -> bool:
+async def is_marked(plane: WholePlane, node: str) -> bool:
     return (await plane.client.get(Node, node)).status.mark is not None
 
 
-async def is_fenced(plane: SlicePlane, node: str) -> bool:
+async def is_fenced(plane: WholePlane, node: str) -> bool:
     return (await plane.client.get(Node, node)).status.phase is NodePhase.FENCED
 
 
-async def replaced(plane: SlicePlane, old: Replica) -> Any:
+async def replaced(plane: WholePlane, old: Replica) -> Any:
     found = [it for it in await plane.replicas() if it.status.state is State.RUNNING]
     return next((it for it in found if it.name != old.name), None)
 
 
-async def has_begun(plane: SlicePlane, node: str) -> bool:
+async def has_begun(plane: WholePlane, node: str) -> bool:
     return any((it.place, it.node) == (PLACE, node) for it in beats(plane.witness))

@@ -15,7 +15,7 @@ from holdfast.cli.upgrade import raised
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import Conflict
 from holdfast.model.plane_format import FORMAT, Raise, is_older
-from tests.live.slice_plane import LONG_FENCE, Part, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, Part, WholePlane
 
 NEXT_VERSION = "99.0.0"
 # The next version, generated: all of this one, with one more format.
@@ -33,7 +33,7 @@ runpy.run_module("holdfast.host", run_name="__main__")
 PARTS = ("scheduler", "controllers", "n1")
 
 
-async def command(plane: SlicePlane, *words: str) -> tuple[int, str]:
+async def command(plane: WholePlane, *words: str) -> tuple[int, str]:
     """The exit code and the words of a command, run in this process."""
     config = str(plane.folder / "server-1" / "kubeconfig")
     ran = await asyncio.to_thread(
@@ -45,11 +45,11 @@ async def command(plane: SlicePlane, *words: str) -> tuple[int, str]:
     return int(ran.return_value if ran.exception is None else 1), ran.output
 
 
-async def finish(plane: SlicePlane) -> tuple[int, str]:
+async def finish(plane: WholePlane) -> tuple[int, str]:
     return await command(plane, "finish", "--reason", "ticket 7", "--yes")
 
 
-async def restarted(plane: SlicePlane, *names: str, program: tuple[str, ...] = NEXT) -> None:
+async def restarted(plane: WholePlane, *names: str, program: tuple[str, ...] = NEXT) -> None:
     """Replace these parts by others of that version."""
     lives = {name: plane.parts[name].lives for name in names}
     for name in names:
@@ -76,7 +76,7 @@ def test_the_format_is_raised_when_no_older_part_lives_and_older_servers_stay_ou
     assert is_older(__version__, NEXT_VERSION)
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
+        async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:
             await plane.apply(1)
             (web,) = await plane.ready(1)
             code, told = await finish(plane)
@@ -99,7 +99,7 @@ def test_the_format_is_raised_when_no_older_part_lives_and_older_servers_stay_ou
     asyncio.run(story())
 
 
-async def _refused_while_older_parts_live(plane: SlicePlane) -> None:
+async def _refused_while_older_parts_live(plane: WholePlane) -> None:
     async def heard() -> bool:
         _, told = await command(plane, "status")
         return NEXT_VERSION in told
@@ -119,16 +119,16 @@ async def _refused_while_older_parts_live(plane: SlicePlane) -> None:
             await raised(to, Raise(FORMAT + 1, "in a hurry"))
 
 
-async def _all_new(plane: SlicePlane) -> bool:
+async def _all_new(plane: WholePlane) -> bool:
     code, _ = await command(plane, "status")
     return code == 0
 
 
-async def _replicas(plane: SlicePlane, count: int) -> bool:
+async def _replicas(plane: WholePlane, count: int) -> bool:
     return len(await plane.replicas()) == count
 
 
-async def _older_server_stays_out(plane: SlicePlane) -> None:
+async def _older_server_stays_out(plane: WholePlane) -> None:
     server = plane.parts["server-1"]
     # It is not started again when it ends: nobody tends it.
     older = Part(plane.folder, "server-of-before", *server.arguments)

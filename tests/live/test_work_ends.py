@@ -13,7 +13,7 @@ from holdfast.host.runtime.cgroups import detect
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica
 from holdfast.model.lifecycle import State
 from tests.live.plane_process import workload
-from tests.live.slice_plane import LONG_FENCE, SlicePlane
+from tests.live.whole_plane import LONG_FENCE, WholePlane
 from tests.workshop import NODE
 
 HOG = "kept = []\nwhile True: kept.append(bytearray(1 << 20))"
@@ -27,7 +27,7 @@ def has_limits(folder: Path) -> bool:
     return "memory" in groups.controllers
 
 
-async def seen(plane: SlicePlane, name: str, holds: Any) -> Replica:
+async def seen(plane: WholePlane, name: str, holds: Any) -> Replica:
     async def look() -> Replica | None:
         for it in (await plane.client.list(Replica, "default")).objects:
             if it.spec.workload == name and holds(it):
@@ -47,7 +47,7 @@ def test_what_ended_work_is_on_its_replica_and_it_is_started_less_and_less_often
 
     async def story() -> None:
         agent = ("--capacity", "cpu=4", "--capacity", "memory=1Gi")
-        async with SlicePlane(tmp_path, ("n1",), fence=LONG_FENCE, agent=agent) as plane:
+        async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE, agent=agent) as plane:
             command = [sys.executable, "-I", "-S", "-c", HOG]
             hog = {"command": command, "limits": {"memory": "32Mi"}, "restart": "Never"}
             calm = {"command": ["sleep", "600"], "resources": SMALL}
@@ -79,7 +79,7 @@ async def check_memory(replica: Replica) -> None:
     assert "signal 9" in step.evidence
 
 
-async def check_loop(plane: SlicePlane) -> None:
+async def check_loop(plane: WholePlane) -> None:
     """The pauses double; the replica says what happens and when it is tried next."""
     late = await seen(plane, "loops", lambda it: it.status.process.restarts >= 6)
     reason = late.status.process.reason

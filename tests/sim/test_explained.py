@@ -1,4 +1,4 @@
-"""Whoever waits in the keeping world has an answer: who moves next, and by when."""
+"""Whoever waits in the world of all controllers has an answer: who moves next, and by when."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.sim.scenarios.asking import explained
 from holdfast.sim.world import World
 from holdfast.sim.worlds.all_controllers.scenario import TIMING
 from holdfast.sim.worlds.authority.ledger_oracle import Books
-from tests.sim.keeping.planting import WHOLE
+from tests.sim.all_controllers.planting import WHOLE
 
 # One of those in which replicas wait in most ways.
 SEED = 4

@@ -23,14 +23,20 @@ ALL = {PAUSE, LATE, CALENDAR}
 
 # World, without which of these hazards, and why.
 EXEMPT: dict[str, tuple[set[str], str]] = {
-    "slice.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
-    "keeping.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
+    "end_to_end.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
+    "all_controllers.scenario:CALM": (
+        ALL,
+        "shows that nobody misses anything where nothing goes wrong",
+    ),
     "placing.scenario:CALM": (ALL, "shows that nobody misses anything where nothing goes wrong"),
     "placing.scenario:PROMPT": (
         ALL,
         "shows who is woken by events alone, and not by the list after a stream has ended",
     ),
-    "keeping.small:SMALL": (ALL, "the sweep puts one fault at each of its points, and no others"),
+    "all_controllers.small_worlds:SMALL": (
+        ALL,
+        "the sweep puts one fault at each of its points, and no others",
+    ),
     "audit.scenario:SCENARIO": ({PAUSE, LATE}, "nobody asks anybody there, so it has no servers"),
 }
 
@@ -105,12 +111,12 @@ def test_calendars_are_set_by_minutes_a_day_and_forty_days_both_ways() -> None:
 # Where the seeds of those worlds are played that are no part of `make sim-edges`.
 ELSEWHERE = {
     "authority.scenario:SCENARIO": "make sim-authority",
-    "keeping.scenario:SCENARIO": "make sim-keeping",
-    "slice.scenario:SCENARIO": "make sim-slice",
-    "slice.scenario:QUICK": "make sim-slice, with a longer calm",
-    "keeping.small:SMALL": "make sim-sweep",
-    "slice.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
-    "keeping.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
+    "all_controllers.scenario:SCENARIO": "make sim-all-controllers",
+    "end_to_end.scenario:SCENARIO": "make sim-end-to-end",
+    "end_to_end.scenario:QUICK": "make sim-end-to-end, with a longer calm",
+    "all_controllers.small_worlds:SMALL": "make sim-sweep",
+    "end_to_end.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
+    "all_controllers.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
     "placing.scenario:CALM": "nothing goes wrong there, so all seeds are much the same",
 }
 

@@ -120,8 +120,12 @@ NAMES = (
     _world(
         "authority", "authority.scenario:SCENARIO", "the commit alone, and all who ask it badly"
     ),
-    _world("slice", "slice.scenario:SCENARIO", "one replica end to end, on twenty nodes"),
-    _world("keeping", "keeping.scenario:SCENARIO", "all controllers and all types of work"),
+    _world("end-to-end", "end_to_end.scenario:SCENARIO", "one replica, on twenty nodes"),
+    _world(
+        "all-controllers",
+        "all_controllers.scenario:SCENARIO",
+        "all controllers and all types of work",
+    ),
     _world("rot", "versions.rot:ROT", "records that are damaged below a plane that goes on"),
     _world("ledgers", "versions.ledgers:LEDGERS", "ledgers that are damaged, and recounted"),
     _world("mixed", "versions.mixed:MIXED", "servers of two versions over one store"),
@@ -134,14 +138,22 @@ NAMES = (
 EDGES = tuple(
     _WORLDS + where
     for where in (
-        *(f"slice.tight:{it}" for it in ("TIGHT", "ZONE", "SKEWED", "TAKEOVER")),
-        *("slice.crowded:CROWDED", "slice.crowded:LOSSY", "slice.hung:HUNG"),
-        *("slice.one_address:ONE", "slice.names:REUSED", "slice.names:TWO_MACHINES"),
-        *("slice.timings:RETIMED", "slice.timings:LOWERED"),
+        *(f"end_to_end.tight:{it}" for it in ("TIGHT", "ZONE", "SKEWED", "TAKEOVER")),
+        *("end_to_end.crowded:CROWDED", "end_to_end.crowded:LOSSY", "end_to_end.hung_servers:HUNG"),
+        *(
+            "end_to_end.one_address:ONE",
+            "end_to_end.node_names:REUSED",
+            "end_to_end.node_names:TWO_MACHINES",
+        ),
+        *("end_to_end.fence_timings:RETIMED", "end_to_end.fence_timings:LOWERED"),
         *("versions.mixed:MIXED", "versions.raised:RAISED"),
         *("versions.rot:ROT", "versions.ledgers:LEDGERS"),
-        *("keeping.calendars:CALENDARS", "keeping.dark:DARK", "keeping.rolling:ROLLING"),
-        "authority.alone:ALONE",
+        *(
+            "all_controllers.calendars:CALENDARS",
+            "all_controllers.dark_zones:DARK",
+            "all_controllers.rollouts_under_faults:ROLLING",
+        ),
+        "authority.scenario:ALONE",
         *(f"agents.scenario:{it}" for it in ("AGENTS", "AWAY", "PORTS", "STOPPING")),
         "audit.scenario:SCENARIO",
         *(f"placing.scenario:{it}" for it in ("SCENARIO", "SHARDS", "PROMPT", "MANY")),

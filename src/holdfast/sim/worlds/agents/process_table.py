@@ -1,9 +1,9 @@
 """The process table of this world: work behaves by its manner, disks fill up, shims stand still,
 and where a scenario says so, work opens its ports late.
 
-What `slice/processes` has is unchanged here; this adds to it. A shim that stands still holds no
-deadline: what runs below it may run on, as on a frozen computer, and is counted apart likewise. Its
-agent ends it when a stop that it was told of is overdue, as `host/runtime` does.
+What `end_to_end/process_table` has is unchanged here; this adds to it. A shim that stands still
+holds no deadline: what runs below it may run on, as on a frozen computer, and is counted apart
+likewise. Its agent ends it when a stop that it was told of is overdue, as `host/runtime` does.
 """
 
 from __future__ import annotations

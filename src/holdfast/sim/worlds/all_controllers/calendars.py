@@ -1,4 +1,5 @@
-"""The keeping world with calendars that are set all the time, on one computer after the other.
+"""The world of all controllers with calendars that are set all the time, on one computer after the
+other.
 
     python -m holdfast.sim run holdfast.sim.worlds.all_controllers.calendars:CALENDARS --seeds 0-99
 

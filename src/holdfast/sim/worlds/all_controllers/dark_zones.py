@@ -1,4 +1,4 @@
-"""The keeping world with zones that go dark.
+"""The world of all controllers with zones that go dark.
 
     python -m holdfast.sim run holdfast.sim.worlds.all_controllers.dark_zones:DARK --seeds 0-99
 

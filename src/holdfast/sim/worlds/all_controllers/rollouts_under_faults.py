@@ -1,4 +1,5 @@
-"""The keeping world with rollouts one after the other, seen by controllers whose news are late.
+"""The world of all controllers with rollouts one after the other, seen by controllers whose news
+are late.
 
     python -m holdfast.sim run holdfast.sim.worlds.all_controllers.rollouts_under_faults:ROLLING
     --seeds 0-99

@@ -98,7 +98,7 @@ DEMANDED = (
 
 
 class KeepingCensus(Census):
-    """The counts of the slice, and those of this world."""
+    """The counts of the end-to-end world, and those of this world."""
 
     def on_commit(self, world: World, commit: Commit) -> None:
         super().on_commit(world, commit)

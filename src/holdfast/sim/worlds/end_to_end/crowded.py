@@ -1,4 +1,4 @@
-"""The slice with less room than is wanted, and with news that never arrive.
+"""The end-to-end world with less room than is wanted, and with news that never arrive.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.crowded:CROWDED --seeds 0-99
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.crowded:LOSSY --seeds 0-99

@@ -1,4 +1,4 @@
-"""The slice where the plane's fence timing changes while nodes are cut off.
+"""The end-to-end world where the plane's fence timing changes while nodes are cut off.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.fence_timings:RETIMED --seeds 0-99
 

@@ -1,4 +1,5 @@
-"""The slice with servers that hang: one of two stands still for 20 to 60 s, and new work comes.
+"""The end-to-end world with servers that hang: one of two stands still for 20 to 60 s, and new work
+comes.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.hung_servers:HUNG --seeds 0-99
 

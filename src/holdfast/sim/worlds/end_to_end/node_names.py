@@ -1,4 +1,5 @@
-"""The slice where a node's name is taken over by another machine while the first one runs on.
+"""The end-to-end world where a node's name is taken over by another machine while the first one
+runs on.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.node_names:REUSED --seeds 0-99
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.node_names:TWO_MACHINES --seeds 0-99

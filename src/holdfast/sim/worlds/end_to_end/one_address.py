@@ -1,4 +1,4 @@
-"""The slice behind one address: controllers ask any server whom all of them heard.
+"""The end-to-end world behind one address: controllers ask any server whom all of them heard.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.one_address:ONE --seeds 0-99
 

@@ -1,4 +1,5 @@
-"""The slice with times as short as the law of fencing allows, and hazards where it is decided.
+"""The end-to-end world with times as short as the law of fencing allows, and hazards where it is
+decided.
 
     python -m holdfast.sim run holdfast.sim.worlds.end_to_end.tight:TIGHT --seeds 0-99
 

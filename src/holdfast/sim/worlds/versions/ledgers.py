@@ -1,4 +1,5 @@
-"""The slice with ledgers that go bad while their work runs, and an operator who recounts them.
+"""The end-to-end world with ledgers that go bad while their work runs, and an operator who recounts
+them.
 
     python -m holdfast.sim run holdfast.sim.worlds.versions.ledgers:LEDGERS --seeds 0-99
 
@@ -320,7 +321,7 @@ class Mender:
 
 
 def build(world: World) -> None:
-    """The slice with a few nodes, and an operator who repairs their ledgers."""
+    """The end-to-end world with a few nodes, and an operator who repairs their ledgers."""
     damage = Damage()
     world.faults.add("spoil", Kind(STORE, damage.strike))
     world.check(damage)

@@ -1,4 +1,4 @@
-"""The slice with parts of two versions over one store, which are replaced by each other.
+"""The end-to-end world with parts of two versions over one store, which are replaced by each other.
 
     python -m holdfast.sim run holdfast.sim.worlds.versions.mixed:MIXED --seeds 0-99
 
@@ -6,7 +6,7 @@ Each life of a server, a scheduler, a team of controllers, an agent or an operat
 or of the next (`newer`), whose structs have a field more, which is written into workloads, replicas
 and the ledgers of nodes. All are restarted all the time, so that each record is rewritten by both
 and each pair of versions meets. Now and then one workload has a type that only the next version
-knows. The laws of the slice hold, nobody breaks down, and the new field is never lost.
+knows. The laws of the end-to-end world hold, nobody breaks down, and the new field is never lost.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ def _newer_type(world: World, fault: Fault) -> Heal | None:
 
 
 def build(world: World) -> None:
-    """The slice with a few nodes, and servers of two versions."""
+    """The end-to-end world with a few nodes, and servers of two versions."""
     world.faults.add("newer_type", Kind(STORE, _newer_type))
     build_with(
         world,

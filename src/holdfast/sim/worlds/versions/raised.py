@@ -5,7 +5,7 @@
 For the first half it is the world of `mixed`. Then the format is raised to one that only the next
 version knows, while servers of this version are at work and have transactions on their way. From
 that revision on none of them writes anything. They are replaced a while later, and the laws of the
-slice hold all the time.
+end-to-end world hold all the time.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Raising(Checker):
 
 
 def build(world: World) -> None:
-    """The slice with a few nodes, and servers of two versions until the format is raised."""
+    """The end-to-end world with a few nodes, and servers of two versions until the format is
+    raised.
+    """
     raising = Raising(world)
     build_with(
         world,

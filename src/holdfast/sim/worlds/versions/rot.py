@@ -1,11 +1,12 @@
-"""The slice with records that go bad: none of them may stop anything but what is about itself.
+"""The end-to-end world with records that go bad: none of them may stop anything but what is about
+itself.
 
     python -m holdfast.sim run holdfast.sim.worlds.versions.rot:ROT --seeds 0-99
 
 Some objects are there for this alone, one of most kinds that components follow. A hazard writes
 over one of them: bytes that are no JSON, a field that is missing, a value that only a newer version
-can read. Everything else must go on as if nothing had happened, under the laws of the slice. An
-operator touches the damaged ones now and then, and is told what is wrong.
+can read. Everything else must go on as if nothing had happened, under the laws of the end-to-end
+world. An operator touches the damaged ones now and then, and is told what is wrong.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class Confined(Checker):
 
 
 def build(world: World) -> None:
-    """The slice with a few nodes, the decoys, and somebody who touches them."""
+    """The end-to-end world with a few nodes, the decoys, and somebody who touches them."""
     world.faults.add("rot", Kind(STORE, _rot))
     build_with(world, NODES, zones="abcde", faults_ms=FAULTS_MS, more=decoys())
     world.add(CURIOUS, Curious, identity=ADMIN)

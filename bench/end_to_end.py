@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from bench import slice_sim
+from bench import end_to_end_sim
 from bench.harness import figure, percentile
 from holdfast.agent.work import is_ready
 from holdfast.host.client.list_watch import Listed, follow
@@ -30,7 +30,7 @@ from holdfast.model.lifecycle import State
 from holdfast.observe.watch_events import Departed, Present
 from tests.etcd_cluster import free_ports
 from tests.live.plane_process import workload
-from tests.live.slice_plane import SlicePlane
+from tests.live.whole_plane import WholePlane
 from tests.live.witness import template
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ PATIENCE_S = 30.0
 class Watched:
     """The replicas as a watch tells them, so that looking costs the plane nothing."""
 
-    def __init__(self, plane: SlicePlane) -> None:
+    def __init__(self, plane: WholePlane) -> None:
         self._plane = plane
         self.seen: dict[str, Replica] = {}
         self._news = asyncio.Event()
@@ -99,7 +99,7 @@ async def answer(port: int) -> None:
 class Rounds:
     """One service after the other: applied, killed once, deleted. All times in milliseconds."""
 
-    def __init__(self, plane: SlicePlane, watched: Watched) -> None:
+    def __init__(self, plane: WholePlane, watched: Watched) -> None:
         self._plane, self._watched = plane, watched
         self.applied_ms: list[float] = []
         self.killed_ms: list[float] = []
@@ -148,7 +148,7 @@ def bare_start(folder: Path) -> float:
 
 async def played(folder: Path) -> Rounds:
     """All rounds on one plane. The first one finds connections to be made and code to be read."""
-    async with SlicePlane(folder, ("n1", "n2"), fence=()) as plane:
+    async with WholePlane(folder, ("n1", "n2"), fence=()) as plane:
         watched = Watched(plane)
         following = asyncio.create_task(watched.follow())
         rounds = Rounds(plane, watched)
@@ -182,7 +182,7 @@ def live() -> None:
 
 
 def main() -> None:
-    slice_sim.main()
+    end_to_end_sim.main()
     live()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.correct.controller import Plan
 from holdfast.model.kinds.node import NodePhase
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.slice.planting import COMMIT, CORRECT, MODEL, OBSERVE, bug
+from tests.sim.end_to_end.planting import COMMIT, CORRECT, MODEL, OBSERVE, bug
 
 NODES = (
     bug(

@@ -1,7 +1,7 @@
 """Bugs planted in the controllers that keep it so, and benign controls.
 
-    python -m holdfast.sim mutants tests.sim.keeping.mutants:MUTANTS \
-        --record tests/sim/keeping/found.json
+    python -m holdfast.sim mutants tests.sim.all_controllers.mutants:MUTANTS \
+        --record tests/sim/all_controllers/found.json
 
 searches for each over many seeds and records which found it; the tests run each at its seed.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.keeping.job_bugs import CLOCKS, CRONS, JOBS
-from tests.sim.keeping.planting import CORRECT, benign
-from tests.sim.keeping.told_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS, SILENCE
+from tests.sim.all_controllers.job_bugs import CLOCKS, CRONS, JOBS
+from tests.sim.all_controllers.planting import CORRECT, benign
+from tests.sim.all_controllers.told_bugs import BUDGETS, COUNTS, LISTS, PLACES, ROLLOUTS, SILENCE
 
 RECORDED = Path(__file__).with_name("found.json")
 

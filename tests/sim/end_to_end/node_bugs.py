@@ -7,7 +7,7 @@ from holdfast.sim.cell import Cell
 from holdfast.sim.mutants import rewrite, swap
 from holdfast.sim.worlds.end_to_end.process_table import Processes
 from holdfast.sim.worlds.end_to_end.simulated_shim import Shim
-from tests.sim.slice.planting import AGENT, COMMIT, MARKED_EARLY, SHIM, bug
+from tests.sim.end_to_end.planting import AGENT, COMMIT, MARKED_EARLY, SHIM, bug
 
 
 def _extend_whatever(shims: Processes, cell: Cell, effect: Extend) -> None:

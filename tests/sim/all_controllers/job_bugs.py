@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.keeping.planting import CALENDARS, COMMIT, CORRECT, bug
+from tests.sim.all_controllers.planting import CALENDARS, COMMIT, CORRECT, bug
 
 JOBS = (
     bug(

@@ -1,4 +1,4 @@
-"""How bugs are planted in the slice, and where they are looked for."""
+"""How bugs are planted in the end-to-end world, and where they are looked for."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.correct.controller import Plan
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.slice.planting import (
+from tests.sim.end_to_end.planting import (
     AGENT,
     COMMIT,
     CORRECT,

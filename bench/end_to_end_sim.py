@@ -51,7 +51,7 @@ def simulated(name: str, scenario: Scenario, goal: str | None) -> None:
 
 
 def main() -> None:
-    """Part of `bench.slice`, and on its own where no plane can be started."""
+    """Part of `bench.end_to_end`, and on its own where no plane can be started."""
     simulated(f"sim.hours_per_cpu_min.n{NODES}", SCENARIO, ">= 25")
     simulated(f"sim.calm.hours_per_cpu_min.n{NODES}", CALM, None)
 

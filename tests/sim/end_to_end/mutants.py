@@ -1,7 +1,7 @@
-"""Bugs planted in the slice, and benign controls.
+"""Bugs planted in the end-to-end world, and benign controls.
 
-    python -m holdfast.sim mutants tests.sim.slice.mutants:MUTANTS \
-        --record tests/sim/slice/found.json
+    python -m holdfast.sim mutants tests.sim.end_to_end.mutants:MUTANTS \
+        --record tests/sim/end_to_end/found.json
 
 searches for each over many seeds and records which found it; the tests run each at its seed.
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.sim.mutants import rewrite, swap
-from tests.sim.slice.hung_bugs import HANGING
-from tests.sim.slice.installation_bugs import INSTALLATIONS
-from tests.sim.slice.node_bugs import DEADLINES, LIVES
-from tests.sim.slice.plane_bugs import NODES, PICTURES, WORK
-from tests.sim.slice.planting import AGENT, CORRECT, MARKED_EARLY, OBSERVE, benign
-from tests.sim.slice.tight_bugs import COUNTING, LATER_LIVES, OBSERVERS, SENDERS, WAITING
-from tests.sim.slice.timing_bugs import TIMINGS
+from tests.sim.end_to_end.hung_bugs import HANGING
+from tests.sim.end_to_end.installation_bugs import INSTALLATIONS
+from tests.sim.end_to_end.node_bugs import DEADLINES, LIVES
+from tests.sim.end_to_end.plane_bugs import NODES, PICTURES, WORK
+from tests.sim.end_to_end.planting import AGENT, CORRECT, MARKED_EARLY, OBSERVE, benign
+from tests.sim.end_to_end.tight_bugs import COUNTING, LATER_LIVES, OBSERVERS, SENDERS, WAITING
+from tests.sim.end_to_end.timing_bugs import TIMINGS
 
 RECORDED = Path(__file__).with_name("found.json")
 

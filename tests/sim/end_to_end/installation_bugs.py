@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite
-from tests.sim.slice.planting import AGENT, COMMIT, CORRECT, MODEL, REUSED, TWO_MACHINES, bug
+from tests.sim.end_to_end.planting import AGENT, COMMIT, CORRECT, MODEL, REUSED, TWO_MACHINES, bug
 
 INSTALLATIONS = (
     bug(

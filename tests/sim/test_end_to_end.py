@@ -16,14 +16,8 @@ from holdfast.sim.worlds.end_to_end.census import DEMANDED, Census
 from holdfast.sim.worlds.end_to_end.checks import OneCopy
 from tests.scale import scaled, some_of
 from tests.sim.authority.coverage import told
-from tests.sim.findings import (
-    all_found,
-    everything_happened,
-    found_by_a_promise,
-    same_in_every_process,
-)
-from tests.sim.slice.mutants import MUTANTS, RECORDED
-from tests.sim.slice.planting import (
+from tests.sim.end_to_end.mutants import MUTANTS, RECORDED
+from tests.sim.end_to_end.planting import (
     CALM,
     CROWDED,
     HUNG,
@@ -40,9 +34,15 @@ from tests.sim.slice.planting import (
     WHOLE,
     ZONE,
 )
+from tests.sim.findings import (
+    all_found,
+    everything_happened,
+    found_by_a_promise,
+    same_in_every_process,
+)
 
 # The tests that use the campaign run in one process, so that it is run once.
-together = pytest.mark.xdist_group("slice-world")
+together = pytest.mark.xdist_group("end-to-end-world")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
@@ -152,17 +152,17 @@ def test_without_faults_nobody_misses_anything(seed: int) -> None:
     [it if it.name in SOON_FOUND else pytest.param(it, marks=pytest.mark.long) for it in BUGS],
     ids=lambda mutant: mutant.name,
 )
-def test_a_bug_planted_in_the_slice_is_found(mutant: Mutant) -> None:
+def test_a_bug_planted_in_the_end_to_end_world_is_found(mutant: Mutant) -> None:
     """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
     found_by_a_promise(mutant, RECORDED)
 
 
-def test_the_recorded_search_found_every_bug_of_the_slice_and_no_control() -> None:
+def test_the_recorded_search_found_every_bug_of_the_end_to_end_world_and_no_control() -> None:
     """At least 42 bugs, half of them within 10 seeds, and 3 controls that do not alarm. [N6]"""
     all_found(MUTANTS, RECORDED, bugs_min=42, controls_min=3, half_within=10)
 
 
-def test_the_page_shows_each_bug_of_the_slice_as_it_was_found() -> None:
+def test_the_page_shows_each_bug_of_the_end_to_end_world_as_it_was_found() -> None:
     """Which invariant found it, in which world, and how many seeds that took. [N6]"""
     recorded = {finding.mutant: finding for finding in load(RECORDED)}
     for mutant in BUGS:
@@ -173,11 +173,11 @@ def test_the_page_shows_each_bug_of_the_slice_as_it_was_found() -> None:
 
 
 @pytest.mark.parametrize("mutant", some_of(CONTROLS, 8), ids=lambda mutant: mutant.name)
-def test_a_benign_change_of_the_slice_does_not_alarm(mutant: Mutant) -> None:
+def test_a_benign_change_of_the_end_to_end_world_does_not_alarm(mutant: Mutant) -> None:
     """A checker that cries wolf is worse than none. [N6]"""
     assert search(mutant, seeds_max=BENIGN_SEEDS).seed is None
 
 
-def test_a_seed_of_the_slice_means_the_same_run_in_every_process() -> None:
+def test_a_seed_of_the_end_to_end_world_means_the_same_run_in_every_process() -> None:
     """Under different hash seeds, also with every stimulus and effect spelt out. [N6]"""
     same_in_every_process(scaled(TIGHT, QUICK), scaled((), (3, 17)), 5)

@@ -16,12 +16,14 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from tests.live.plane_process import workload
-from tests.live.slice_plane import IS_LONG, PLACE, Part, SlicePlane
+from tests.live.whole_plane import IS_LONG, PLACE, Part, WholePlane
 from tests.live.witness import STUBBORN, beats, processes, template
 from tests.patience import STORY_S
 
 pytestmark = pytest.mark.slow
-only_long = pytest.mark.skipif(not IS_LONG, reason="waits for the fence: make slice-long runs it")
+only_long = pytest.mark.skipif(
+    not IS_LONG, reason="waits for the fence: make end-to-end-long runs it"
+)
 # Longer than FENCE lets work run on without contact, with its grace.
 SILENCE_S = 9.0
 TWIN_S = 2.0
@@ -31,7 +33,7 @@ def play(story: Any) -> None:
     asyncio.run(asyncio.wait_for(story, STORY_S))
 
 
-async def gone(plane: SlicePlane) -> None:
+async def gone(plane: WholePlane) -> None:
     """Until nothing is left of the service."""
 
     async def look() -> bool:
@@ -45,7 +47,7 @@ def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> No
     """On the same directory it ends with a sentence; with another one it waits. [C6.7, INV2]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",)) as plane:
+        async with WholePlane(tmp_path, ("n1",)) as plane:
             await plane.apply(1)
             await plane.ready(1)
             first = plane.parts["n1"]
@@ -87,7 +89,7 @@ def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> No
     play(story())
 
 
-async def none(plane: SlicePlane) -> bool:
+async def none(plane: WholePlane) -> bool:
     return not await plane.replicas()
 
 
@@ -98,7 +100,7 @@ def test_servers_that_are_away_for_long_cost_work_its_process_and_nothing_else(
     """It stops by itself and starts again in place; its node was not given up. [H5, I1, INV2]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2")) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2")) as plane:
             await plane.apply(1, STUBBORN)
             (before,) = await plane.ready(1)
             server = plane.parts["server-1"]
@@ -121,7 +123,7 @@ def test_what_is_deleted_while_its_node_is_down_goes_with_the_fence(tmp_path: Pa
     """Not before: its process may run. [H5, C6.4]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",)) as plane:
+        async with WholePlane(tmp_path, ("n1",)) as plane:
             await plane.apply(1, STUBBORN)
             (old,) = await plane.ready(1)
             plane.parts["n1"].end()
@@ -159,7 +161,7 @@ def test_a_full_disk_is_told_and_work_starts_when_there_is_room(
     """What runs goes on meanwhile. [A7, E3, I1]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",)) as plane:
+        async with WholePlane(tmp_path, ("n1",)) as plane:
             await plane.apply(1)
             (old,) = await plane.ready(1)
             fill(small_disk / "ballast")
@@ -197,7 +199,7 @@ def test_work_that_ends_on_a_full_disk_is_started_again_when_there_is_room(
     does not run. [A7, E3, H2, INV2]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1",)) as plane:
+        async with WholePlane(tmp_path, ("n1",)) as plane:
             await plane.apply(1)
             (old,) = await plane.ready(1)
             fill(small_disk / "ballast")
@@ -222,7 +224,7 @@ def test_work_that_ends_on_a_full_disk_is_started_again_when_there_is_room(
     play(story())
 
 
-def second(plane: SlicePlane) -> Workload:
+def second(plane: WholePlane) -> Workload:
     """Another service."""
     spec = template(plane.witness) | {"resources": {"cpu": "100m", "memory": "16Mi"}}
     return workload("other", replicas=1, template=spec)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.model import requests as ask
 from holdfast.sim.mutants import rewrite, swap
+from tests.sim.all_controllers.planting import COMMIT, CORRECT, DARK, MODEL, ROLLING, bug
 from tests.sim.authority.planting import handler
-from tests.sim.keeping.planting import COMMIT, CORRECT, DARK, MODEL, ROLLING, bug
 
 PLACES = (
     bug(

@@ -1,6 +1,6 @@
 """One replica, end to end: every part on its way is killed, alone and in pairs, and it comes back.
 
-HOLDFAST_SLICE_LONG=1, as `make slice-long` sets it, runs every pair, on etcd as well.
+HOLDFAST_END_TO_END_LONG=1, as `make end-to-end-long` sets it, runs every pair, on etcd as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import workload
-from tests.live.slice_plane import IS_LONG, LONG_FENCE, PLACE, SlicePlane
+from tests.live.whole_plane import IS_LONG, LONG_FENCE, PLACE, WholePlane
 from tests.live.witness import STUBBORN, Beat, beats, overlaps, processes
 
 ROLES = ("work", "shim", "agent", "server", "scheduler", "controllers")
@@ -84,7 +84,7 @@ async def writing(client: Client) -> AsyncIterator[None]:
     assert await ledger.lost() == []
 
 
-async def kill_in_turn(plane: SlicePlane, rounds: list[tuple[str, ...]]) -> None:
+async def kill_in_turn(plane: WholePlane, rounds: list[tuple[str, ...]]) -> None:
     """Kill the parts of each round at once, ask for another count, and see it come true.
 
     The count needs every part: controllers make or stop the second replica, the scheduler places
@@ -107,7 +107,7 @@ async def kill_in_turn(plane: SlicePlane, rounds: list[tuple[str, ...]]) -> None
         print(f"{time.monotonic() - began:6.2f} s after {', '.join(roles)}")
 
 
-async def delete(plane: SlicePlane) -> None:
+async def delete(plane: WholePlane) -> None:
     """Nothing is left of the service, in the store and on the nodes."""
     await plane.client.delete(Workload, "web", "default")
 
@@ -118,7 +118,7 @@ async def delete(plane: SlicePlane) -> None:
     plane.check_witness()
 
 
-async def pause_past_the_fence(plane: SlicePlane) -> None:
+async def pause_past_the_fence(plane: WholePlane) -> None:
     """Stop an agent for longer than the fence: its work ends by itself before the next begins.
 
     Awake again it finds another life of its node, starts nothing of the old one, and takes work.
@@ -178,7 +178,7 @@ def test_every_part_may_be_killed_alone_and_in_pairs(tmp_path: Path) -> None:
     [H1, C7.4, I1, INV2, INV11]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE) as plane:
             await plane.apply(1)
             async with writing(plane.client):
                 await kill_in_turn(plane, [*SINGLES, *(PAIRS if IS_LONG else SOME_PAIRS)])
@@ -192,7 +192,7 @@ def test_an_agent_that_is_paused_past_its_fence_resurrects_nothing(tmp_path: Pat
     """Its work ignores SIGTERM, and is gone before another one starts. [H5, C6.4, INV2]"""
 
     async def story() -> None:
-        async with SlicePlane(tmp_path, ("n1", "n2")) as plane:
+        async with WholePlane(tmp_path, ("n1", "n2")) as plane:
             await plane.apply(1, STUBBORN)
             await pause_past_the_fence(plane)
             await delete(plane)
@@ -208,10 +208,10 @@ def test_with_two_servers_on_etcd_either_or_all_may_be_killed(
 ) -> None:
     """The same over a real etcd. [H1, C7.4, I1, INV2, INV11]"""
     targets = ",".join(member.target for member in cluster.members)
-    store = ("--store", f"etcd://{targets}", "--etcd-prefix", "/slice/")
+    store = ("--store", f"etcd://{targets}", "--etcd-prefix", "/end-to-end/")
 
     async def story() -> None:
-        async with SlicePlane(
+        async with WholePlane(
             tmp_path, ("n1", "n2"), servers=2, store=store, fence=LONG_FENCE
         ) as plane:
             await plane.apply(1)

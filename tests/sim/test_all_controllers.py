@@ -16,13 +16,13 @@ from holdfast.sim.worlds.all_controllers.scenario import DEMANDED, KeepingCensus
 from holdfast.sim.worlds.all_controllers.small_worlds import WORKLOADS
 from holdfast.sim.worlds.all_controllers.sweep_worlds import KINDS, main, swept
 from tests.scale import scaled, some_of
+from tests.sim.all_controllers.mutants import MUTANTS, RECORDED
+from tests.sim.all_controllers.planting import CALENDARS, CALM, DARK, ROLLING, WHOLE
 from tests.sim.authority.coverage import told
 from tests.sim.findings import all_found, everything_happened, found_by_a_promise, looked_for
-from tests.sim.keeping.mutants import MUTANTS, RECORDED
-from tests.sim.keeping.planting import CALENDARS, CALM, DARK, ROLLING, WHOLE
 
 # The tests that use the campaign run in one process, so that it is run once.
-together = pytest.mark.xdist_group("keeping-world")
+together = pytest.mark.xdist_group("all-controllers-world")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")

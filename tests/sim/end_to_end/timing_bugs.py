@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.sim.mutants import rewrite
-from tests.sim.slice.planting import AGENT, LOWERED, MODEL, RETIMED, bug
+from tests.sim.end_to_end.planting import AGENT, LOWERED, MODEL, RETIMED, bug
 
 TIMINGS = (
     bug(

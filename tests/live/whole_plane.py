@@ -1,13 +1,13 @@
 """A whole plane of real processes under a supervisor, whose every part may be killed at any time.
 
-    async with SlicePlane(folder, ("n1", "n2")) as plane:
+    async with WholePlane(folder, ("n1", "n2")) as plane:
         await plane.apply(1)
         (replica,) = await plane.ready(1)
         plane.kill(replica, "work", "agent")
 
 The parts of one replica's way are `work`, `shim`, `agent`, `server`, `scheduler`, `controllers`.
-Whatever ends is started again, as an init system would. The tests and the benchmark of the slice
-share it.
+Whatever ends is started again, as an init system would. The tests and the benchmark of the
+end-to-end world share it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from tests.live.plane_process import DIE_WITH_PARENT, PATIENT, ROOT, workload
 from tests.live.witness import beats, overlaps, template
 
 PATIENCE_S = 120.0
-# Whether there is time for every pair and every wait, as `make slice-long` says.
-IS_LONG = bool(os.environ.get("HOLDFAST_SLICE_LONG"))
+# Whether there is time for every pair and every wait, as `make end-to-end-long` says.
+IS_LONG = bool(os.environ.get("HOLDFAST_END_TO_END_LONG"))
 RESTART_PAUSE_S = 0.2
 LOOK_S = 0.02
 # Short, so that a test is; long enough that a busy machine with two cores keeps them.
@@ -120,7 +120,7 @@ class Part:
         return any(line.startswith(GREETINGS) for line in text.splitlines())
 
 
-class SlicePlane:
+class WholePlane:
     """See the module's docstring. Several servers need `store`, the options of one they share."""
 
     def __init__(
@@ -191,7 +191,7 @@ class SlicePlane:
 
     # Its life ------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> SlicePlane:
+    async def __aenter__(self) -> WholePlane:
         try:
             # The first one makes the authority that all others need.
             first, *others = self.servers
