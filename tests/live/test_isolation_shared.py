@@ -312,7 +312,7 @@ def forget_landlock() -> None:
 def test_work_runs_on_a_kernel_without_landlock_and_reaches_abstract_sockets_there(
     has_landlock: bool,
 ) -> None:
-    """What the node says of it then: tests/unit/host/runtime/test_levels.py. [H1]"""
+    """What the node says of it then: tests/unit/host/runtime/test_isolation_levels.py. [H1]"""
     program = shim_binary.find()
     is_scoped = has_landlock and shim_binary.can_scope_sockets(program)
     name = f"holdfast-test-{new_uid()}"

@@ -110,7 +110,7 @@ class Somebody:
         return [what for what, task in self._ears.items() if not task.done()]
 
     async def all_ended(self) -> None:
-        """Every stream must end; tests/unit/host/api/test_guests.py judges how soon."""
+        """Every stream must end; tests/unit/host/api/objects/test_long_streams.py judges how soon."""
         for task in self._ears.values():
             await asyncio.wait_for(asyncio.shield(task), PATIENCE_S)
 

@@ -39,7 +39,7 @@ from holdfast.model.time import timestamp
 from tests.furnished import AGENT, ANN, DRAINS, GARBAGE, ROLLOUTS, Furnished, every
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, target, template
 from tests.property.late_copies import Asked, Case, Step
-from tests.unit.commit.test_table import older_format
+from tests.unit.commit.test_authority_table import older_format
 
 ENDPOINTS, STATUS = who.controller("endpoints"), who.controller("status")
 EVENTS, SERVER = who.controller("events"), who.server("one")

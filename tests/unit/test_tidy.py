@@ -293,10 +293,10 @@ def test_a_finding_names_file_line_and_reason() -> None:
 
 def test_the_tree_is_searched_and_a_planted_file_found(tmp_path: Path) -> None:
     """The walk over the repository reaches src and tests."""
-    for path in ("src/holdfast/commit/lifecycle/bind.py", "tests/unit/commit/test_bind.py"):
+    for path in ("src/holdfast/commit/draft.py", "tests/unit/commit/test_draft.py"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(DOC + "import time\ntime.sleep(1)\n")
     assert [(f.path, f.rule) for f in check_tree(tmp_path)] == [
-        ("src/holdfast/commit/lifecycle/bind.py", "import"),
-        ("tests/unit/commit/test_bind.py", "sleep"),
+        ("src/holdfast/commit/draft.py", "import"),
+        ("tests/unit/commit/test_draft.py", "sleep"),
     ]

@@ -17,7 +17,7 @@ from holdfast.model.plane_format import FORMAT, PlaneFormat
 from holdfast.model.requests import Accepted, Create
 from holdfast.model.transaction import Compare, Put, Transaction
 from tests.plane import ADMIN, Plane
-from tests.unit.commit.test_table import EXAMPLES, Furnished
+from tests.unit.commit.test_authority_table import EXAMPLES, Furnished
 
 
 def raised(plane: Plane, to: int) -> None:

@@ -13,7 +13,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.observe import recent_changes, watchers
 from tests.unit.observe.hub_rig import HubRig
-from tests.unit.observe.test_hub import replica, workload
+from tests.unit.observe.test_watch_hub import replica, workload
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from holdfast.model.machine import Started
 from holdfast.model.registry import kind_named
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.watch_events import Opaque, Present, read_line
+from tests.unit.observe.audit_writer.test_writer import Office
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_cache import Rig, departed, list_end, present
-from tests.unit.observe.test_hub import workload
-from tests.unit.observe.test_scribe import Office
+from tests.unit.observe.test_watch_hub import workload
 
 WEB, API = workload("web"), workload("api")
 DAMAGES = (b"", b"{", b"\xff", b"[]", b'{"metadata":{}}', b'{"metadata":{"name":"other"}}')

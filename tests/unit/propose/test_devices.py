@@ -20,7 +20,7 @@ from holdfast.propose.feasibility.verdict_cache import Board
 from holdfast.propose.placement import propose_run
 from tests.plane import template
 from tests.unit.propose.recorded import Recorded
-from tests.unit.propose.test_decide import NOW, node, placed, replica, view
+from tests.unit.propose.test_placement import NOW, node, placed, replica, view
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
 HALF = DeviceRequest(device_class="gpu", share="500m")

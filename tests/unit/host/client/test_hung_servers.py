@@ -20,7 +20,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.observe.watch_events import WITHIN
 from tests.unit.host.client.scripted import Scripted
-from tests.unit.host.client.test_following import event, tenants
+from tests.unit.host.client.test_list_watch import event, tenants
 
 FIRST, SECOND, THIRD = "https://a", "https://b", "https://c"
 

@@ -17,8 +17,8 @@ from holdfast.store.encryption import encrypted_store as stores
 from holdfast.store.encryption.encrypted_store import _Watch
 from holdfast.store.encryption.keyring import Keyring
 from holdfast.store.sqlite import schema
+from tests.unit.store.encryption import test_encrypted_store as around
 from tests.unit.store.encryption import test_envelope as envelopes
-from tests.unit.store.encryption import test_store as around
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

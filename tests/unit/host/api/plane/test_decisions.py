@@ -14,8 +14,8 @@ from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.propose.decision_rounds import Case, Round
 from tests.unit.host.api.api_rig import GROUP, TABLE, ApiRig, play, store_of
-from tests.unit.host.test_archive import case
-from tests.unit.host.test_archive import decided as decided_at
+from tests.unit.host.server.test_decision_archive import case
+from tests.unit.host.server.test_decision_archive import decided as decided_at
 
 SCHEDULER = "system:scheduler:one"
 RECORDS = f"{GROUP}/records"

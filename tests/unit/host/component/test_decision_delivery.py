@@ -12,7 +12,7 @@ from holdfast.host.component import decision_delivery as subject
 from holdfast.host.component.decision_delivery import Courier
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import Record
-from tests.unit.host.test_archive import case, decided
+from tests.unit.host.server.test_decision_archive import case, decided
 
 
 class Servers:

@@ -23,8 +23,8 @@ from holdfast.model.time import timestamp
 from holdfast.model.transaction import Put, Transaction
 from tests.unit.correct.pictures import node, replaced, replica
 from tests.unit.host.api.api_rig import GROUP, Answer, ApiRig, play, store_of
-from tests.unit.host.test_archive import case
-from tests.unit.host.test_archive import decided as decided_at
+from tests.unit.host.server.test_decision_archive import case
+from tests.unit.host.server.test_decision_archive import decided as decided_at
 
 WHERE = f"{GROUP}/namespaces/acme/replicas/web-0-0/explanation"
 AGENT = "system:node:node-a"

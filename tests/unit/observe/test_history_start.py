@@ -15,8 +15,8 @@ from holdfast.observe import watch_hub as hub_module
 from holdfast.observe.selection import Selection
 from holdfast.observe.watch_hub import Hub, Reach
 from tests.unit.observe.hub_rig import HubRig
-from tests.unit.observe.test_hub import workload
 from tests.unit.observe.test_resumption import crowded
+from tests.unit.observe.test_watch_hub import workload
 
 WORKLOAD = kind_named("Workload")
 

@@ -125,7 +125,7 @@ def test_every_policy_says_whether_it_fails_closed_or_open() -> None:
         "tenant-regions",
     }
     assert {it.name for it in POLICIES} - closed == {"known-regions", "stop-grace"}
-    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
     for it in POLICIES:
         assert f"| {it.name} | {it.fails} | {it.about} |" in page
 

@@ -25,7 +25,7 @@ from holdfast.propose.filters import Filter
 from holdfast.propose.placement import propose, propose_run
 from holdfast.propose.scores import Scorer
 from tests.plane import template
-from tests.unit.propose.test_decide import NOW, node, replica, view
+from tests.unit.propose.test_placement import NOW, node, replica, view
 
 
 def policy(**spec: Any) -> SchedulerPolicy:

@@ -29,7 +29,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Create, Forward, Patch, PatchType, Term, Update
 from tests.furnished import Furnished
-from tests.unit.commit.test_table import EXAMPLES
+from tests.unit.commit.test_authority_table import EXAMPLES
 
 ANN = Identity("ann", ("devs", "tenant:acme"), ("acme",))
 

@@ -111,7 +111,7 @@ def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tests.unit.host.test_archive import case, decided\n"
+        "from tests.unit.host.server.test_decision_archive import case, decided\n"
         "from holdfast.host.server.decision_archive import Archive\n"
         "archive = Archive(Path(sys.argv[1]))\n"
         "for sequence in range(1, 100_000):\n"

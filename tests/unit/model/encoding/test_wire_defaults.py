@@ -3,7 +3,7 @@
 tests/golden/model-defaults.txt holds them. A line that changes or goes away changes every stored
 object, and needs a new API version instead. New fields may wait for their line. To take them in:
 
-    HOLDFAST_REWRITE_GOLDEN=1 pytest tests/unit/model/test_wire_defaults.py
+    HOLDFAST_REWRITE_GOLDEN=1 pytest tests/unit/model/encoding/test_wire_defaults.py
 
 and then read the difference.
 """
@@ -20,7 +20,7 @@ from msgspec import NODEFAULT, inspect
 
 from holdfast.model.registry import KINDS
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "model-defaults.txt"
+GOLDEN = Path(__file__).parents[3] / "golden" / "model-defaults.txt"
 
 
 def structs(kind: Any, seen: dict[str, inspect.StructType]) -> None:
