@@ -14,7 +14,7 @@ INPUTS, MUTATED = 40, 256
 
 @pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
 def test_nothing_but_a_declared_refusal_comes_of_any_input(target: Target) -> None:
-    """And it costs little, and what is read stays what it is when it is read again. [B4, B6]"""
+    """And it costs little, and what is read stays what it is when it is read again."""
     tally = Tally()
     explore(target, INPUTS, SEED, tally)
     change(target, 30.0, SEED, tally, inputs_max=MUTATED)

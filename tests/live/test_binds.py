@@ -134,7 +134,7 @@ def play(folder: Path, story: Callable[[Fleet], Awaitable[None]]) -> None:
 
 
 def test_a_bound_replica_is_started_by_the_agent_of_its_node(tmp_path: Path) -> None:
-    """The scheduler binds, the agent of that node sees it and runs it. [A1, A6, C4]"""
+    """The scheduler binds, the agent of that node sees it and runs it. [A6, C4]"""
 
     async def story(fleet: Fleet) -> None:
         scheduler = await fleet.client(SCHEDULER)
@@ -185,7 +185,7 @@ def test_of_a_batch_each_bind_is_decided_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_gang_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
-    """All of them or none. [C4]"""
+    """All of them or none. [G5]"""
 
     async def story(fleet: Fleet) -> None:
         scheduler = await fleet.client(SCHEDULER)

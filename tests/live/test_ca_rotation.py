@@ -173,7 +173,7 @@ def test_the_authority_is_replaced_under_load_and_nobody_notices(
     tmp_path: Path, cluster: EtcdCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No request fails, no work restarts and no node is doubted; who holds only the old authority
-    is refused after the last step, and not before. [B5, K1, H8]"""
+    is refused after the last step, and not before."""
 
     async def story() -> None:
         target = cluster.members[0].target

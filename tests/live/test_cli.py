@@ -109,7 +109,6 @@ def test_a_bad_document_is_named_by_file_place_field_value_and_rule(
 
 
 def test_an_apply_says_what_it_changed(shell: Shell) -> None:
-    """[B4]"""
     document = GOOD.replace("good", "stated")
     assert shell.good("apply -f - --dry-run", document).endswith("stated created (dry run)\n")
     assert shell.good("apply -f -", document).endswith("stated created\n")
@@ -123,7 +122,6 @@ def test_an_apply_says_what_it_changed(shell: Shell) -> None:
 
 
 def test_what_the_server_warns_of_is_shown(shell: Shell) -> None:
-    """[B4]"""
     document = GOOD.replace("good", "slow").replace("template: {", "template: {graceSeconds: 60, ")
     code, out, err = shell("apply -f -", document)
     assert (code, out) == (0, "workload.holdfast.dev/slow created\n")
@@ -132,7 +130,6 @@ def test_what_the_server_warns_of_is_shown(shell: Shell) -> None:
 
 
 def test_all_forms_show_the_same_object(shell: Shell) -> None:
-    """[A11]"""
     shell.good("apply -f -", GOOD.replace("good", "shown").replace("replicas: 1", "replicas: 2"))
     whole = json.loads(shell.good("get wl shown -o json"))
     assert yaml.safe_load(shell.good("get wl shown -o yaml")) == whole
@@ -181,7 +178,6 @@ def test_a_watch_shows_changes_waits_for_a_server_and_ends_with_ctrl_c(
 
 
 def test_tokens_are_made_listed_and_taken_back(shell: Shell) -> None:
-    """[A7]"""
     code, out, err = shell("token create --node web-1 --ttl 90s")
     assert code == 0
     # One line, so that options written behind it are those of the agent.
@@ -224,7 +220,7 @@ class Hand:
 def test_people_are_let_in_by_token_and_out_again(
     plane: PlaneProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file for each; what it holds is shown nowhere else. [B6, B5]"""
+    """A file for each; what it holds is shown nowhere else."""
     run, mine = Hand(plane, capsys), tmp_path / "ann.kubeconfig"
     code, out, err = run(f"token create --user ann --tenant default --write {mine}")
     assert (code, out) == (0, f"{mine} lets its bearer in as ann\n")
@@ -262,7 +258,6 @@ def test_people_are_let_in_by_token_and_out_again(
 
 
 def test_a_server_that_is_not_there_ends_a_command_with_3(tmp_path: Path, shell: Shell) -> None:
-    """[E5]"""
     config = (shell.plane.data / "kubeconfig").read_text().replace(str(shell.plane.port), "1")
     (tmp_path / "config").write_text(config)
     for line in ("get nodes", "apply -f -", "scale wl a --replicas 1", "delete wl a"):
@@ -275,7 +270,6 @@ def test_a_server_that_is_not_there_ends_a_command_with_3(tmp_path: Path, shell:
 
 
 def test_a_reader_who_has_seen_enough_is_no_error(shell: Shell) -> None:
-    """[A7]"""
     process = shell.spawn("get wl -A -o yaml")
     assert process.stdout is not None
     process.stdout.close()

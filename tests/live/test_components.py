@@ -210,7 +210,7 @@ async def answering(replica: Replica) -> None:
 
 @pytest.mark.long
 def test_a_service_answers_and_every_part_may_be_killed_on_the_way(tmp_path: Path) -> None:
-    """From an object to a process that answers http, and back to nothing. [H1, C7.4, I1]"""
+    """From an object to a process that answers http, and back to nothing. [H1, C7.4]"""
 
     async def story() -> None:
         async with living(tmp_path) as plane:
@@ -320,8 +320,6 @@ def test_a_stop_gives_leases_back_at_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
-    """[A12]"""
-
     def ran(*arguments: str) -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast.host", *arguments],
@@ -355,8 +353,6 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
 
 
 def test_certificates_are_issued_into_a_directory_of_their_own_and_kept(tmp_path: Path) -> None:
-    """[K1]"""
-
     async def story() -> None:
         async with living(tmp_path) as plane:
             name = "system:scheduler:main"

@@ -41,7 +41,7 @@ async def flood(plane: PlaneProcess) -> set[int]:
 
 
 def test_a_flood_of_joins_is_sent_away_and_others_are_served(tmp_path: Path) -> None:
-    """Health is still told to the same address, and whoever is known is served. [B5, B6, E6]"""
+    """Health is still told to the same address, and whoever is known is served."""
 
     async def story() -> None:
         plane = await PlaneProcess(tmp_path / "plane").start()

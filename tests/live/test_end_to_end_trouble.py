@@ -44,7 +44,7 @@ async def gone(plane: WholePlane) -> None:
 
 
 def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> None:
-    """On the same directory it ends with a sentence; with another one it waits. [C6.7, INV2]"""
+    """On the same directory it ends with a sentence; with another one it waits. [INV2]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1",)) as plane:
@@ -97,7 +97,7 @@ async def none(plane: WholePlane) -> bool:
 def test_servers_that_are_away_for_long_cost_work_its_process_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """It stops by itself and starts again in place; its node was not given up. [H5, I1, INV2]"""
+    """It stops by itself and starts again in place; its node was not given up. [H5, INV2]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1", "n2")) as plane:
@@ -158,7 +158,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_told_and_work_starts_when_there_is_room(
     tmp_path: Path, small_disk: Path
 ) -> None:
-    """What runs goes on meanwhile. [A7, E3, I1]"""
+    """What runs goes on meanwhile. [E3]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1",)) as plane:
@@ -196,7 +196,7 @@ def test_work_that_ends_on_a_full_disk_is_started_again_when_there_is_room(
     tmp_path: Path, small_disk: Path
 ) -> None:
     """Its end cannot be written down, and is known all the same; meanwhile its replica says why it
-    does not run. [A7, E3, H2, INV2]"""
+    does not run. [E3, INV2]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1",)) as plane:

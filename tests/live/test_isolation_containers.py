@@ -115,7 +115,7 @@ async def said(one: Workshop, template: Template, namespace: str) -> str:
 
 def test_root_in_a_container_is_no_one_on_the_node(plant: Plant) -> None:
     """And another one for each tenant. What it writes belongs to it outside, too: a program that
-    it marks makes nobody root. [H1]
+    it marks makes nobody root.
     """
     script = (
         "cat /proc/self/uid_map /proc/self/gid_map; cp /bin/busybox /holdfast/su;"
@@ -148,7 +148,7 @@ def test_root_in_a_container_is_no_one_on_the_node(plant: Plant) -> None:
 
 
 def test_a_container_gains_no_rights_and_asks_the_kernel_for_little(plant: Plant) -> None:
-    """No new namespaces, no mounts, no devices, no programs that make root of a user. [H1]"""
+    """No new namespaces, no mounts, no devices, no programs that make root of a user."""
     script = (
         "grep -E '^(CapBnd|CapEff|Seccomp|NoNewPrivs):' /proc/self/status;"
         " for kind in -U -m -n -p -i -u; do unshare $kind true && echo unshared $kind; done;"
@@ -184,7 +184,7 @@ async def listening(family: int, address: Any) -> AsyncIterator[socket.socket]:
 
 def test_a_container_is_on_a_network_of_its_own(plant: Plant) -> None:
     """It reaches neither what listens for the node alone nor abstract sockets, and takes no port
-    there; without ports it has nothing but its own loopback. [H1]
+    there; without ports it has nothing but its own loopback.
     """
 
     async def story(one: Workshop) -> None:
@@ -234,7 +234,7 @@ def addresses(one: Workshop, of: Attempt) -> dict[str, str]:
 
 def test_the_ports_of_a_container_are_published_on_the_node(plant: Plant) -> None:
     """Of two containers each answers on its own; probes ask the container itself, so that one
-    that does not listen yet is not taken for one that does. [H1, H3]
+    that does not listen yet is not taken for one that does.
     """
 
     async def story(one: Workshop) -> None:
@@ -266,7 +266,7 @@ def test_the_ports_of_a_container_are_published_on_the_node(plant: Plant) -> Non
 
 
 def test_who_publishes_a_container_s_ports_is_charged_to_the_container(plant: Plant) -> None:
-    """For processor and memory, as all that is in it. [H1]"""
+    """For processor and memory, as all that is in it."""
 
     async def story(one: Workshop) -> None:
         script = WEB.format(whose=ACME)
@@ -289,7 +289,7 @@ def test_who_publishes_a_container_s_ports_is_charged_to_the_container(plant: Pl
 
 def test_a_port_that_another_has_taken_is_never_the_container_s_own(plant: Plant) -> None:
     """A container whose port cannot be held does not run, so that no endpoint leads elsewhere,
-    and its log says why. [H1]
+    and its log says why.
     """
 
     async def story(one: Workshop) -> None:
@@ -308,8 +308,6 @@ def test_a_port_that_another_has_taken_is_never_the_container_s_own(plant: Plant
 
 
 def test_a_container_may_have_no_more_users_than_its_block(plant: Plant) -> None:
-    """[H1]"""
-
     async def story(one: Workshop) -> None:
         attempt = one.launch(plant.box("id", user="65536"), namespace=ACME)
         reason = (await one.heard(NotLaunched, attempt)).process.reason
@@ -319,7 +317,7 @@ def test_a_container_may_have_no_more_users_than_its_block(plant: Plant) -> None
 
 
 def test_a_tenant_that_may_use_the_node_s_network_does_so(plant: Plant) -> None:
-    """The commit asks the policy; see tests/unit/commit/test_isolation.py. [H1]"""
+    """The commit asks the policy; see tests/unit/commit/test_isolation.py."""
 
     async def story(one: Workshop) -> None:
         async with listening(socket.AF_INET, ("127.0.0.1", 0)) as tcp:
@@ -339,7 +337,7 @@ def contents(paths: list[str]) -> dict[str, bytes]:
 
 def test_a_tenant_s_container_reaches_nothing_that_is_not_its_own(plant: Plant) -> None:
     """Neither files, secrets, sockets and processes of another tenant's work, nor the node's keys,
-    the shims and the agent, whatever paths and pids it knows. [H1]
+    the shims and the agent, whatever paths and pids it knows.
     """
 
     async def story(one: Workshop) -> None:
@@ -375,7 +373,7 @@ def test_a_tenant_s_container_reaches_nothing_that_is_not_its_own(plant: Plant) 
 def test_containers_run_where_the_agent_s_disk_is_mounted_with_options(
     plant: Plant, tmp_path: Path, options: str
 ) -> None:
-    """What such a mount forbids stays forbidden inside, which the kernel insists on. [H1]"""
+    """What such a mount forbids stays forbidden inside, which the kernel insists on."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "test", str(tmp_path)], check=True)
 
     async def story() -> None:

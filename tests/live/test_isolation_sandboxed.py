@@ -59,7 +59,7 @@ def runsc(tmp_path: Path) -> Runsc:
 def test_a_node_offers_sandboxes_only_if_its_runtime_has_run_one(
     plant: Plant, tmp_path: Path, runsc: Runsc
 ) -> None:
-    """Otherwise it offers what it does without, and says why. [H1]"""
+    """Otherwise it offers what it does without, and says why."""
     (tmp_path / "agent").mkdir()
     plain = options_of(tmp_path)
     level, notes = offered(tmp_path / "agent", NODE, plain)
@@ -80,7 +80,7 @@ def test_work_that_is_to_be_sandboxed_is_run_by_that_runtime_alone(
     plant: Plant, tmp_path: Path, runsc: Runsc
 ) -> None:
     """With its commands, probes and ports, across lives of the agent; other containers are run by
-    runc. A process is not started at all, nor is anything without the runtime. [H1]
+    runc. A process is not started at all, nor is anything without the runtime.
     """
     more = ("--images", str(plant.image.parent), "--sandbox-runtime", str(runsc.path))
     sandboxed = {"namespace": ACME, "isolation": Isolation.SANDBOXED}

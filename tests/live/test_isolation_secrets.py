@@ -48,7 +48,7 @@ def file_system(path: Path) -> str:
 
 
 def test_a_file_from_a_secret_is_in_memory_and_its_owner_s_alone(tmp_path: Path) -> None:
-    """Until the work has ended, also across lives of the agent. [H1]"""
+    """Until the work has ended, also across lives of the agent."""
 
     async def story() -> None:
         options = options_of(tmp_path)
@@ -78,8 +78,6 @@ def test_a_file_from_a_secret_is_in_memory_and_its_owner_s_alone(tmp_path: Path)
 
 
 def test_a_container_has_its_secret_files_from_memory_as_well(plant: Plant) -> None:
-    """[H1]"""
-
     async def story(one: Workshop) -> None:
         for user in ("", "4242"):
             template = plant.box(SHOW, files=FILES, user=user)
@@ -95,8 +93,6 @@ def test_a_container_has_its_secret_files_from_memory_as_well(plant: Plant) -> N
 
 
 def test_what_was_never_started_leaves_no_secret_behind(tmp_path: Path) -> None:
-    """[H1]"""
-
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
             lacking = (*FILES, File("other", secret=SecretRef("db", "missing")))
@@ -131,7 +127,7 @@ for path in sys.argv[1:]:
 def test_a_tenant_cannot_fill_the_memory_of_all_secret_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by files that it makes there, nor by its own, nor by large Secrets. [H1]"""
+    """Neither by files that it makes there, nor by its own, nor by large Secrets."""
     monkeypatch.setattr(secret_files, "TENANT_BYTES_MAX", 1024 * 1024)
 
     async def story() -> None:
@@ -163,7 +159,7 @@ def test_a_tenant_cannot_fill_the_memory_of_all_secret_files(
 
 
 def test_a_container_cannot_write_to_its_secret_files(plant: Plant) -> None:
-    """Though it is root inside, where its other users may read what is for all. [H1]"""
+    """Though it is root inside, where its other users may read what is for all."""
     script = (
         "echo x >> conf/password && echo LENGTHENED; touch $(cat where)/junk && echo MADE;"
         " cat conf/password; echo; cat open; echo; sleep 600"
@@ -186,7 +182,7 @@ def test_a_container_cannot_write_to_its_secret_files(plant: Plant) -> None:
 def test_secret_files_have_a_file_system_of_their_own_also_where_run_is_in_memory(
     tmp_path: Path,
 ) -> None:
-    """What fills /run keeps no Secret from being written, and the other way round. [H1]"""
+    """What fills /run keeps no Secret from being written, and the other way round."""
     run = tmp_path / "run"
     run.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "test", str(run)], check=True)
@@ -224,7 +220,7 @@ class Issuer:
 def test_a_renewed_service_token_is_in_memory_as_the_first_one_was(
     plant: Plant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_boxed: bool
 ) -> None:
-    """And the work sees it, in a container as well, also when another agent renews it. [H1, B5]"""
+    """And the work sees it, in a container as well, also when another agent renews it."""
     monkeypatch.setattr(service_tokens, "LOOK_S", 0.05)
     issuer = Issuer()
 

@@ -91,7 +91,7 @@ def up(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Up]:
 
 @pytest.mark.slow
 def test_a_job_sees_nothing_of_the_plane_that_runs_it(up: Up) -> None:
-    """Neither where the agent is root, nor where all is one user's own. [H1]"""
+    """Neither where the agent is root, nor where all is one user's own."""
     up.start()
     script = SCRIPT.format(data=up.data)
     job = up.log.with_name("job.yaml")

@@ -33,7 +33,6 @@ def closed() -> Iterator[Path]:
 
 
 def test_work_finds_its_directory_its_files_and_a_tmp_of_its_own(tmp_path: Path) -> None:
-    """[H1]"""
     script = (
         'pwd; cat "$HOLDFAST_DIRECTORY/etc/app.txt"; ls -a /tmp /var/tmp /dev/shm | grep -c x;'
         " echo mine > /tmp/x && cat /var/tmp/x; echo home > ~/kept && cat ../kept; touch /x || true"
@@ -59,7 +58,7 @@ def test_work_finds_its_directory_its_files_and_a_tmp_of_its_own(tmp_path: Path)
 
 
 def test_a_command_beside_work_is_confined_as_the_work_is(tmp_path: Path) -> None:
-    """Also in the next life of the agent, which knows it by what lies on disk. [H1, H3]"""
+    """Also in the next life of the agent, which knows it by what lies on disk."""
     script = (
         "id -u; id -G; grep CapBnd /proc/self/status; pwd; cat password; echo;"
         " cat /tmp/scratch.txt; ls $(dirname $PWD); ls {plane}; cat /etc/shadow; true"
@@ -90,8 +89,6 @@ def test_a_command_beside_work_is_confined_as_the_work_is(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("user", ["root", "0"])
 def test_no_template_makes_work_root(tmp_path: Path, user: str) -> None:
-    """[H1]"""
-
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:
             template = Template(command=("id",), user=user)
@@ -103,8 +100,6 @@ def test_no_template_makes_work_root(tmp_path: Path, user: str) -> None:
 
 
 def test_one_tenant_s_work_runs_as_the_agent_where_the_operator_says_so(tmp_path: Path) -> None:
-    """[H1]"""
-
     async def story() -> None:
         options = options_of(tmp_path, "--single-tenant")
         async with workshop(tmp_path / "agent", options=options) as one:
@@ -116,7 +111,7 @@ def test_one_tenant_s_work_runs_as_the_agent_where_the_operator_says_so(tmp_path
 
 
 def test_a_node_without_users_runs_the_work_of_one_tenant_at_a_time(tmp_path: Path) -> None:
-    """Also if it was bound there when the agent still kept tenants apart. [H1, INV5]"""
+    """Also if it was bound there when the agent still kept tenants apart. [INV5]"""
 
     async def story() -> None:
         options = options_of(tmp_path)
@@ -141,7 +136,7 @@ def test_a_command_beside_work_follows_no_links_that_the_work_has_put_in_its_way
     tmp_path: Path, closed: Path
 ) -> None:
     """Work may make a mount namespace of its own, and the shim, which joins it, is root at first: a
-    probe would read a file of root, or stand behind a door that is closed to all others. [H1]"""
+    probe would read a file of root, or stand behind a door that is closed to all others."""
     folder = closed / "open"
     folder.mkdir(mode=0o755)
     for name, mode in (("key", 0o600), ("public", 0o644)):
@@ -171,7 +166,7 @@ def test_a_command_beside_work_follows_no_links_that_the_work_has_put_in_its_way
 def test_an_agent_whose_directory_is_reached_by_a_link_runs_work_and_commands(
     tmp_path: Path,
 ) -> None:
-    """The shim follows no links, so it is told where the directory really is. [H1]"""
+    """The shim follows no links, so it is told where the directory really is."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
 

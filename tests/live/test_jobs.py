@@ -130,7 +130,7 @@ async def _jobs(folder: Path) -> None:
 def test_jobs_complete_and_fail_and_each_node_gets_its_own_though_controllers_die(
     tmp_path: Path,
 ) -> None:
-    """Real processes write down which index they are; each is there once. [E5, I1, I5, A7]"""
+    """Real processes write down which index they are; each is there once. [I1]"""
     play(_jobs(tmp_path))
 
 
@@ -183,5 +183,5 @@ async def _minutes(folder: Path) -> None:
 def test_a_cron_job_runs_each_minute_once_though_server_and_controllers_are_killed(
     tmp_path: Path,
 ) -> None:
-    """Nor again after its run was deleted, by whoever comes next. [K1, E5, I1]"""
+    """Nor again after its run was deleted, by whoever comes next. [I1]"""
     play(_minutes(tmp_path))

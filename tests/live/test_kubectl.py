@@ -79,7 +79,6 @@ def test_an_object_is_made_shown_changed_and_scaled(kubectl: Kubectl) -> None:
 
 
 def test_client_side_apply_creates_configures_and_leaves_alone(kubectl: Kubectl) -> None:
-    """[A1]"""
     assert "created" in kubectl("apply", "-f", "-", given=workload("csa", 1))
     assert "configured" in kubectl("apply", "-f", "-", given=workload("csa", 2))
     before = kubectl.get("wl", "csa")
@@ -88,7 +87,6 @@ def test_client_side_apply_creates_configures_and_leaves_alone(kubectl: Kubectl)
 
 
 def test_server_side_apply_names_the_owner_and_yields_to_force(kubectl: Kubectl) -> None:
-    """[A1]"""
     apply = ("apply", "--server-side", "-f", "-")
     assert "serverside-applied" in kubectl(*apply, given=workload("ssa", 1))
     refused = kubectl.refused(*apply, "--field-manager=other", given=workload("ssa", 2))
@@ -102,7 +100,7 @@ def test_server_side_apply_names_the_owner_and_yields_to_force(kubectl: Kubectl)
 def test_client_side_apply_turns_into_server_side_apply_without_a_conflict(
     kubectl: Kubectl,
 ) -> None:
-    """Newer kubectls rewrite the owners themselves, by a JSON patch of metadata. [A1]"""
+    """Newer kubectls rewrite the owners themselves, by a JSON patch of metadata."""
     kubectl("apply", "-f", "-", given=workload("turn", 1))
     done = kubectl.run("apply", "--server-side", "-f", "-", given=workload("turn", 3))
     assert (done.code, done.err) == (0, "")
@@ -110,7 +108,6 @@ def test_client_side_apply_turns_into_server_side_apply_without_a_conflict(
 
 
 def test_an_unknown_field_is_refused_with_its_name(kubectl: Kubectl) -> None:
-    """[A11]"""
     wrong = workload("wrong")
     wrong["spec"]["replicaz"] = 1
     for verb in ("create", "apply"):
@@ -119,7 +116,6 @@ def test_an_unknown_field_is_refused_with_its_name(kubectl: Kubectl) -> None:
 
 
 def test_deleted_objects_are_gone_when_delete_returns(kubectl: Kubectl) -> None:
-    """[A1]"""
     kubectl("create", "-f", "-", given=listed(*(role(f"r{n}") for n in range(4))))
     assert 'role.holdfast.dev "r0" deleted' in kubectl("delete", "role", "r0")
     assert "NotFound" in kubectl.refused("get", "role", "r0")
@@ -129,7 +125,7 @@ def test_deleted_objects_are_gone_when_delete_returns(kubectl: Kubectl) -> None:
 
 
 def test_what_one_may_do_is_told(kubectl: Kubectl) -> None:
-    """Kubectl from 1.32 on asks in protobuf. [C8]"""
+    """Kubectl from 1.32 on asks in protobuf."""
     assert kubectl("auth", "can-i", "create", "workloads.holdfast.dev").strip() == "yes"
     assert "*.*" in kubectl("auth", "can-i", "--list")
     if kubectl.is_at_least(28):

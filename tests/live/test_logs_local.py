@@ -43,7 +43,7 @@ def files(one: Workshop, attempt: Attempt, stream: str) -> list[Path]:
 
 
 def test_each_line_has_its_stream_and_its_time(tmp_path: Path) -> None:
-    """Bytes stay as they are, and a line without an end is a piece of one. [H1]"""
+    """Bytes stay as they are, and a line without an end is a piece of one."""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:
@@ -65,7 +65,7 @@ def test_each_line_has_its_stream_and_its_time(tmp_path: Path) -> None:
 
 
 def test_a_hundred_megabytes_stay_bounded_and_the_last_words_are_kept(tmp_path: Path) -> None:
-    """The work is not held up, and neither stream pushes out what the other said. [H1]"""
+    """The work is not held up, and neither stream pushes out what the other said."""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:
@@ -100,7 +100,7 @@ def test_a_line_without_end_is_kept_in_pieces(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_full_disk_neither_blocks_nor_ends_the_work(tmp_path: Path) -> None:
-    """What is lost is counted, and how the work ended is on disk all the same. [H1]"""
+    """What is lost is counted, and how the work ended is on disk all the same."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")
     folder = tmp_path / "small"
@@ -165,7 +165,7 @@ def test_work_gets_its_secrets_and_nobody_else_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As they are, in variables and in files that are its owner's alone; in no record, no log and
-    no word of the runtime. [C6.8, B5]"""
+    no word of the runtime."""
     caplog.set_level("DEBUG")
 
     async def story() -> None:

@@ -70,8 +70,6 @@ def forget(one: Workshop, attempt: Attempt) -> None:
 def test_short_work_leaves_no_descriptor_no_directory_no_group_and_no_memory(
     tmp_path: Path,
 ) -> None:
-    """[H1, I1]"""
-
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:
             await run_and_clear(one, WARM_UP)

@@ -35,7 +35,7 @@ async def served(process: PlaneProcess) -> str:
 
 
 def test_each_metric_of_the_page_is_served_and_each_that_is_served_is_on_it(tmp_path: Path) -> None:
-    """A budget that is used up and a read that asks how new the server is are counted. [M6, B6]"""
+    """A budget that is used up and a read that asks how new the server is are counted. [M6]"""
 
     async def story() -> None:
         async with running(tmp_path) as process, process.client() as client:

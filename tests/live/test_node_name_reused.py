@@ -71,7 +71,7 @@ def test_another_directory_under_a_nodes_name_proves_nothing_and_the_first_one_s
 ) -> None:
     """Work that is kept is not replaced while nobody can know that it has stopped. What was given
     up stops on the first machine as soon as that is heard again, without the name.
-    [INV2, C6.4, I3, C7.6]"""
+    [INV2, C6.4, I3]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1",), agent=("--capacity", "cpu=2")) as plane:

@@ -73,7 +73,7 @@ def test_nodes_behind_one_address_are_heard_and_the_dead_are_found_though_server
     """Agents and controllers are given a load balancer, which leads them to any of three servers.
     Nobody is taken for silent who is heard at another one. Two servers that are gone for good no
     longer count, with an alarm; a dead node is found after that as well. Without the balancer all
-    go on with the server that they found by its lease. [H3, H4, C6.4, C7.5, SC13]
+    go on with the server that they found by its lease. [H3, H4, C6.4, C7.5]
     """
     (tmp_path / "etcd").mkdir()
     (port,) = free_ports(1)

@@ -39,7 +39,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlaneProcess]:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_no_request_breaks_the_server(operation: Any, plane: PlaneProcess) -> None:
-    """[A11, C8]"""
     pki = plane.data / "pki"
 
     @settings(

@@ -96,8 +96,6 @@ def test_a_repeated_operation_is_answered_and_not_performed_again(tmp_path: Path
 
 
 def test_health_is_open_and_metrics_are_for_those_who_may(tmp_path: Path) -> None:
-    """[C8]"""
-
     async def story() -> None:
         async with running(tmp_path) as process, process.client() as client:
             for path in ("/livez", "/healthz", "/readyz"):
@@ -116,8 +114,6 @@ def test_health_is_open_and_metrics_are_for_those_who_may(tmp_path: Path) -> Non
 
 
 def test_the_certificate_says_who_asks(tmp_path: Path) -> None:
-    """[A2]"""
-
     async def story() -> None:
         async with running(tmp_path) as process:
             async with process.client_as("ada", f"tenant:{NS}") as ada:
@@ -174,8 +170,6 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_load(tmp_path: Path) -> No
 
 
 def test_a_stop_takes_seconds_with_fifty_watchers(tmp_path: Path) -> None:
-    """[C8]"""
-
     async def watch(client: Client, ready: asyncio.Semaphore) -> None:
         async for _ in follow(client, Workload, NS):
             ready.release()

@@ -32,14 +32,12 @@ def ended(process: PlaneProcess) -> str:
 
 
 def test_an_etcd_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """[A12]"""
     port = free_ports(1)[0]
     process = PlaneProcess(tmp_path / "data", "--store", f"etcd://127.0.0.1:{port}")
     assert "no etcd member answers" in ended(process)
 
 
 def test_a_damaged_store_is_named_and_left_as_it_is(tmp_path: Path) -> None:
-    """[A12]"""
     (tmp_path / "data").mkdir(mode=0o700)
     store = tmp_path / "data" / "store.db"
     store.write_bytes(b"this is no store" * 1_000)
@@ -48,7 +46,6 @@ def test_a_damaged_store_is_named_and_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    """[A12]"""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"cannot listen on 127.0.0.1:{port}" in ended(
@@ -58,7 +55,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit on this machine")
 def test_a_server_whose_disk_fails_ends_with_the_stores_own_sentence(tmp_path: Path) -> None:
-    """[C7.4, INV11]"""
+    """[INV11]"""
 
     async def story() -> None:
         # No file may grow beyond this: the disk is full for this process alone.
@@ -84,8 +81,6 @@ async def _fill(client: Client) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    """[C8]"""
-
     async def story() -> None:
         process = PlaneProcess(tmp_path / "data")
         try:

@@ -113,8 +113,6 @@ async def _more(known: dict[str, str], tasks: list[asyncio.Task[None]], count: i
 def test_a_server_that_stops_in_order_gives_its_lease_back(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
-    """[C7.4]"""
-
     async def story() -> None:
         servers = two_servers(tmp_path, cluster, "/lease/")
         async with servers as (one, two), one.client(two) as client:

@@ -60,7 +60,7 @@ def exec_probe(attempt: Attempt, script: str, timeout_ms: int = 5_000) -> Probe:
 def test_http_is_good_from_200_to_399_and_follows_nothing(
     code: int, ok: bool, tmp_path: Path
 ) -> None:
-    """A redirect leads to an address that nobody answers at: it is not gone to. [A6, H3]"""
+    """A redirect leads to an address that nobody answers at: it is not gone to. [H3]"""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:
@@ -153,7 +153,7 @@ async def beside(one: Workshop) -> Attempt:
 
 @pytest.mark.parametrize("isolation", isolations())
 def test_a_command_finds_itself_beside_the_work(isolation: str, tmp_path: Path) -> None:
-    """Same variables, directory and processes; nothing of the agent's. [A6, H3]"""
+    """Same variables, directory and processes; nothing of the agent's. [H3]"""
 
     async def story() -> None:
         try:

@@ -158,7 +158,7 @@ async def check_audit(plane: WholePlane) -> None:
 
 def test_work_waits_for_its_secret_and_no_one_prints_it(tmp_path: Path) -> None:
     """It says what it waits for, starts when that is there, and the value is nowhere else: in no
-    object, no log, no record of the agent and no word of a server. [C6.8, B5, E3]"""
+    object, no log, no record of the agent and no word of a server. [E3]"""
 
     async def story() -> None:
         loud = ("--refusals", "log")

@@ -97,7 +97,7 @@ def asked(port: int, text: bytes) -> bytes:
 
 
 def test_all_bytes_of_many_connections_arrive_in_both_directions(tmp_path: Path) -> None:
-    """Also after one side has said that it sends no more. [H1]"""
+    """Also after one side has said that it sends no more."""
     inside, port = bound(socket.SOCK_STREAM)
     with inside, published(tmp_path, f"t{port}") as word:
         assert word == "ok"
@@ -117,7 +117,7 @@ def test_all_bytes_of_many_connections_arrive_in_both_directions(tmp_path: Path)
 
 
 def test_a_connection_is_refused_when_nothing_listens_inside(tmp_path: Path) -> None:
-    """And the next one is served when something does. [H1]"""
+    """And the next one is served when something does."""
     inside, port = bound(socket.SOCK_STREAM)
     with inside, published(tmp_path, f"t{port}") as word:
         assert word == "ok"
@@ -129,7 +129,6 @@ def test_a_connection_is_refused_when_nothing_listens_inside(tmp_path: Path) -> 
 
 
 def test_datagrams_reach_the_container_and_each_answer_its_sender(tmp_path: Path) -> None:
-    """[H1]"""
     inside, port = bound(socket.SOCK_DGRAM)
     with inside, published(tmp_path, f"u{port}") as word:
         assert word == "ok"
@@ -146,7 +145,6 @@ def test_datagrams_reach_the_container_and_each_answer_its_sender(tmp_path: Path
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_is_published(tmp_path: Path) -> None:
-    """[H1]"""
     with socket.socket() as taken:
         taken.bind((NODE, 0))
         taken.listen()
@@ -157,7 +155,7 @@ def test_a_port_that_is_taken_is_said_and_nothing_is_published(tmp_path: Path) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_who_publishes_has_no_rights_and_its_listeners_are_the_tenant_s(tmp_path: Path) -> None:
-    """So that the node can tell whose an open port is. [H1]"""
+    """So that the node can tell whose an open port is."""
     owner = 2_000_001_234
     inside, port = bound(socket.SOCK_STREAM)
     with inside, published(tmp_path, f"t{port}", owner=owner) as word:
@@ -227,7 +225,7 @@ def until(is_so: Callable[[], bool]) -> None:
 def test_a_connection_that_waits_for_a_reader_costs_no_more_than_an_open_one(
     tmp_path: Path, whose: str
 ) -> None:
-    """Whichever end does not read, both ends having said that they send no more. [H1]"""
+    """Whichever end does not read, both ends having said that they send no more."""
     inside, port = bound(socket.SOCK_STREAM)
     with inside, published(tmp_path, f"t{port}") as word, ExitStack() as held:
         assert word == "ok"
@@ -257,7 +255,7 @@ def test_a_connection_that_waits_for_a_reader_costs_no_more_than_an_open_one(
 
 
 def test_a_client_that_reads_nothing_is_held_little_for(tmp_path: Path) -> None:
-    """The kernel's buffers do not grow with what is sent. [H1]"""
+    """The kernel's buffers do not grow with what is sent."""
     inside, port = bound(socket.SOCK_STREAM)
     inside.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with inside, published(tmp_path, f"t{port}") as word:
@@ -284,7 +282,7 @@ def test_a_half_closed_connection_on_which_nothing_moves_is_ended(
     tmp_path: Path, is_full: bool
 ) -> None:
     """Also when all of it is in the kernel's buffers, and the publisher has closed it. One that is
-    open stays. [H1]
+    open stays.
     """
     inside, port = bound(socket.SOCK_STREAM)
     with inside, published(tmp_path, f"t{port}", idle_ms=200) as word:
@@ -300,7 +298,7 @@ def test_a_half_closed_connection_on_which_nothing_moves_is_ended(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make control groups")
 def test_the_publisher_is_in_the_container_s_groups_from_the_first_connection_on() -> None:
-    """Not before: runc refuses a group in which there is a process. [H1]"""
+    """Not before: runc refuses a group in which there is a process."""
     hierarchy = next((it for it in GROUPS if (it / "cgroup.procs").exists()), None)
     if hierarchy is None:
         pytest.skip("this machine has no control groups for memory")

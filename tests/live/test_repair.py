@@ -71,7 +71,7 @@ async def quarantine(server: PlaneProcess) -> list[str]:
 
 
 def test_a_server_lives_with_bad_records_and_an_operator_repairs_them(tmp_path: Path) -> None:
-    """Objects beside them are served, created and changed; two commands end it. [C5]"""
+    """Objects beside them are served, created and changed; two commands end it."""
     asyncio.run(_lives(tmp_path))
 
 
@@ -136,7 +136,7 @@ async def _repaired(server: PlaneProcess) -> None:
 
 
 def test_a_server_starts_with_a_damaged_format_and_an_operator_mends_it(tmp_path: Path) -> None:
-    """Nothing is written before that, and everything after it. [C5]"""
+    """Nothing is written before that, and everything after it."""
     asyncio.run(_mended(tmp_path))
 
 
@@ -162,7 +162,6 @@ async def _mended(tmp_path: Path) -> None:
 
 
 def test_the_quarantine_is_for_operators(tmp_path: Path) -> None:
-    """[B5]"""
     asyncio.run(_guarded(tmp_path))
 
 

@@ -117,7 +117,7 @@ def test_a_service_is_rolled_out_under_traffic_and_a_broken_revision_goes_back(
     tmp_path: Path,
 ) -> None:
     """Not one request to a published address fails while all three replicas are replaced; what
-    never becomes ready is given up by itself while the old ones serve. [I6, H4, C6.9, A12]"""
+    never becomes ready is given up by itself while the old ones serve. [I6, H4, C6.9]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:

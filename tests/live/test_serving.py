@@ -159,7 +159,7 @@ async def _true(is_so: bool) -> bool:
 
 def test_a_service_is_applied_and_serves_at_addresses_that_answer(tmp_path: Path) -> None:
     """The whole way with kubectl; the status of plane and service says so; and scaling and a
-    rolling update refuse nobody who follows the list. [A6, A11, A12, H3, I6]"""
+    rolling update refuse nobody who follows the list. [A6, A11, H3, I6]"""
     kubectl_binary = binaries()[-1]
 
     async def story() -> None:
@@ -205,7 +205,7 @@ async def _healthy(plane: WholePlane) -> bool:
 @pytest.mark.xdist_group("plane-etcd")
 def test_while_the_store_is_away_work_runs_on_and_new_work_waits(tmp_path: Path) -> None:
     """Nothing is decided, and whoever asks hears so; afterwards everything is caught up with, and
-    nothing that ran was touched. [J2, C7.6, H4, H8]"""
+    nothing that ran was touched. [C7.6, H4, H8]"""
     (tmp_path / "etcd").mkdir()
 
     async def story(cluster: EtcdCluster) -> None:

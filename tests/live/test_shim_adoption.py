@@ -279,7 +279,7 @@ def test_work_is_adopted_with_the_deadline_that_was_granted_meanwhile(tmp_path: 
 
 
 def test_a_halt_of_what_is_not_there_is_answered(tmp_path: Path) -> None:
-    """The agent asks before it has looked, or of work that never began. [H1]"""
+    """The agent asks before it has looked, or of work that never began."""
 
     async def story() -> None:
         folder = tmp_path / "replicas"
@@ -297,8 +297,6 @@ def test_a_halt_of_what_is_not_there_is_answered(tmp_path: Path) -> None:
 
 
 def test_clearing_removes_everything_but_what_links_lead_to(tmp_path: Path) -> None:
-    """[H1]"""
-
     async def story() -> None:
         folder, outside = tmp_path / "replicas", tmp_path / "outside"
         outside.mkdir()

@@ -85,8 +85,6 @@ def test_work_gets_who_it_is_and_nothing_of_the_agent_s(
 
 
 def test_work_can_be_reached_at_its_address(tmp_path: Path) -> None:
-    """[H1]"""
-
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:
             serve = (

@@ -209,7 +209,7 @@ def test_a_signal_that_nobody_here_sent_is_told(isolation: str, tmp_path: Path) 
 
 
 def test_two_hundred_pieces_of_work_leave_nothing_behind(tmp_path: Path) -> None:
-    """Neither descriptors nor zombies nor processes. [H1]"""
+    """Neither descriptors nor zombies nor processes."""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:

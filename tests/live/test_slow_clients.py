@@ -92,8 +92,6 @@ def drip(wire: ssl.SSLSocket, data: bytes, every_s: float = 0.1) -> bool:
 
 
 def test_a_handshake_that_is_never_finished_ends(wires: Wires) -> None:
-    """[B6]"""
-
     def begun() -> socket.socket:
         made = wires.plain()
         made.sendall(b"\x16\x03\x01\x02\x00\x01")
@@ -107,13 +105,12 @@ def test_a_handshake_that_is_never_finished_ends(wires: Wires) -> None:
 
 
 def test_a_client_that_never_says_what_it_wants_ends(wires: Wires) -> None:
-    """[B6]"""
     with wires.secure(NOBODY) as wire:
         assert TIMES["header"] / 2 < ends_after_s(wire)
 
 
 def test_a_head_that_drips_ends(wires: Wires) -> None:
-    """Each byte in time is no head in time, of the first request and of a later one. [B6]"""
+    """Each byte in time is no head in time, of the first request and of a later one."""
     request = raw("GET", "/livez", "X-Slow: " + "a" * 200)
     others_are_served_beside(wires, lambda: wires.secure(NOBODY))
     with wires.secure(NOBODY) as wire:
@@ -140,7 +137,6 @@ def test_whoever_watches_over_a_plane_sees_how_many_were_cut(
 
 
 def test_a_body_that_drips_or_never_comes_is_answered_408(wires: Wires) -> None:
-    """[B4, B6]"""
     for rest in (b"", b" " * 200):
         with wires.secure() as wire:
             wire.sendall(raw("POST", WORKLOADS, "Content-Length: 1000", body=b"{"))
@@ -153,7 +149,6 @@ def test_a_body_that_drips_or_never_comes_is_answered_408(wires: Wires) -> None:
 
 
 def test_a_body_in_time_is_taken_however_it_is_cut(wires: Wires) -> None:
-    """[B4]"""
     body = msgspec.json.encode(meta(namespace="default", name="BAD"))
     where = f"{GROUP}/namespaces/default/workloads"
     with wires.secure() as wire:
@@ -165,7 +160,6 @@ def test_a_body_in_time_is_taken_however_it_is_cut(wires: Wires) -> None:
 
 
 def test_an_idle_connection_ends_but_not_while_it_is_used(wires: Wires) -> None:
-    """[B6]"""
     with wires.secure() as wire:
         for _ in range(4):
             assert wires.ask(wire, raw("GET", WORKLOADS)).code == 200
@@ -174,7 +168,7 @@ def test_an_idle_connection_ends_but_not_while_it_is_used(wires: Wires) -> None:
 
 
 def test_a_watch_outlives_all_of_these_times(wires: Wires) -> None:
-    """It is neither idle nor slow to say nothing on a stream that has nothing to say. [B6]"""
+    """It is neither idle nor slow to say nothing on a stream that has nothing to say."""
     with wires.secure() as wire:
         wire.sendall(raw("GET", f"{WORKLOADS}?watch=1&timeoutSeconds=4"))
         began = time.monotonic()
@@ -187,7 +181,7 @@ def test_a_watch_outlives_all_of_these_times(wires: Wires) -> None:
 def test_a_client_that_takes_nothing_of_its_answer_ends(
     wires: Wires, process: PlaneProcess
 ) -> None:
-    """What it asked for is not kept for it for ever. [B6]"""
+    """What it asked for is not kept for it for ever."""
     secrets = f"{GROUP}/namespaces/default/secrets"
     with wires.secure() as wire:
         for number in range(12):
@@ -221,7 +215,7 @@ def test_a_client_that_takes_nothing_of_its_answer_ends(
 def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(
     said: bytes, wires: Wires, process: PlaneProcess
 ) -> None:
-    """Its connection is half open: it has ended its side, and waits for ours. [B6]"""
+    """Its connection is half open: it has ended its side, and waits for ours."""
     meter = Meter(process.pid)
     had = meter.descriptors()
     with wires.secure() as wire:
@@ -236,7 +230,6 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(
 def test_a_crowd_of_slow_clients_costs_bounded_memory_and_nobody_notices(
     wires: Wires, process: PlaneProcess
 ) -> None:
-    """[B6]"""
     meter = Meter(process.pid)
     others_are_served(wires)
     had, descriptors = meter.rss_bytes(), meter.descriptors()

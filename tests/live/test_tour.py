@@ -207,7 +207,7 @@ def eventually(look: Callable[[], str], step: Step, timeout_s: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [KUBECTL, pytest.param(HOLDFAST, marks=pytest.mark.long)])
 def test_the_tour_of_the_readme_goes_as_printed(variant: str, terminal: Terminal) -> None:
-    """[A6, A10, C7.3, C7.4, H1, H8]"""
+    """[A6, C7.4, H1, H8]"""
     if shutil.which("kubectl") is None:
         pytest.skip("no kubectl: `make system` installs one")
     typed = commands(variant)

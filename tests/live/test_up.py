@@ -151,7 +151,7 @@ def test_no_part_outlives_an_up_that_is_killed_and_the_next_one_goes_on(up: Up) 
 
 @pytest.mark.slow
 def test_a_second_up_on_the_same_data_is_refused_and_a_stop_is_clean(up: Up) -> None:
-    """Also below `nohup`, whose terminal may close, and where SIGINT was ignored. [C7.6]"""
+    """Also below `nohup`, whose terminal may close, and where SIGINT was ignored."""
     process = up.start()
     assert kept_from_process(process.pid) == {"SIGHUP"}
     assert [kept_from_process(pid) for pid in up.parts().values()] == [set()] * 4
@@ -185,7 +185,7 @@ spec:
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_fixed_port_is_given_once_on_all_nodes_of_one_machine(up: Up) -> None:
-    """The other replica starts nowhere, and says why. [F2, F4]"""
+    """The other replica starts nowhere, and says why. [F2]"""
     up.start("--agents=2")
     port = free_ports(1)[0]
     manifest = up.data.parent / "fixed.yaml"
@@ -209,7 +209,6 @@ def test_a_fixed_port_is_given_once_on_all_nodes_of_one_machine(up: Up) -> None:
 
 
 def test_a_server_that_cannot_start_ends_up_with_its_own_sentence(up: Up) -> None:
-    """[C7.6]"""
     with socket.create_server(("127.0.0.1", up.port)):
         process = up.spawn()
         assert process.wait(START_S) == 1

@@ -71,7 +71,7 @@ def test_the_format_is_raised_when_no_older_part_lives_and_older_servers_stay_ou
     tmp_path: Path,
 ) -> None:
     """The command names the parts that are older and refuses while one lives; work runs on through
-    all of it as the same process. [C5, H1]
+    all of it as the same process.
     """
     assert is_older(__version__, NEXT_VERSION)
 

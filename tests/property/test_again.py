@@ -115,7 +115,7 @@ def of_nodes(rig: Recorded, what: str, how: int, more: Any) -> None:
 @settings(max_examples=examples(120), deadline=None)
 @given(st.integers(0, 999), MOVES)
 def test_each_round_decided_again_says_the_same(seed: int, moves: list[Any]) -> None:
-    """From what was stored then, with what was assumed and the same lot. [M4, F4, F8]"""
+    """From what was stored then, with what was assumed and the same lot. [M4, F8]"""
     rig = Recorded(seed=seed)
     for number in range(4):
         rig.node(f"node-{number}", cpu="4", zone="ab"[number % 2])

@@ -130,7 +130,7 @@ class Story:
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(doings, max_size=40))
 def test_every_index_of_a_job_succeeds_exactly_once(story: list[tuple[str, int]]) -> None:
-    """For any order of ends, births, deletions, crashes and lost answers. [E5, F6, I1, C6.4]"""
+    """For any order of ends, births, deletions, crashes and lost answers. [E5, I1, C6.4, N1.1]"""
     told = Story()
     for what, number in story:
         told.do("go on", 0)

@@ -50,7 +50,7 @@ def walks(begun: Begun) -> Iterator[Walk]:
 @pytest.mark.parametrize("case", CASES, ids=lambda it: it.name)
 def test_of_all_copies_of_a_request_one_takes_effect(case: Case) -> None:
     """Also when several are decided in one group, and by servers that were paused for long before
-    they wrote. [C7.5, E5, INV2, INV3, INV7]"""
+    they wrote. [E5, INV2, INV3, INV7]"""
     begun, effects, accepted = begin(case), 0, 0
     assert type(begun.request) is case.request
     for walk in walks(begun):
@@ -63,5 +63,5 @@ def test_of_all_copies_of_a_request_one_takes_effect(case: Case) -> None:
 
 
 def test_every_type_of_request_has_a_case() -> None:
-    """A new one must say what keeps it from taking effect twice. [C7.5, INV3]"""
+    """A new one must say what keeps it from taking effect twice. [INV3]"""
     assert {it.request for it in CASES} == {*HANDLERS}

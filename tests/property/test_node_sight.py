@@ -233,7 +233,7 @@ def campaign(folder: Path, reads: int) -> Counter[str]:
 
 @pytest.mark.timeout(1_200 if LONG else 600)
 def test_an_agent_sees_its_own_and_nothing_else(tmp_path: Path) -> None:
-    """[A10, B5, C6.8]"""
+    """[A10]"""
     heard = campaign(tmp_path, READS)
     assert set(heard) >= {"list 200", "pages", "get 200", "get 404", "get 403", "other 403"}
 
@@ -242,7 +242,6 @@ def test_an_agent_sees_its_own_and_nothing_else(tmp_path: Path) -> None:
 def test_a_rule_of_sight_that_is_left_out_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """[C6.8]"""
     careless: Any = {"visible": lambda *args: (), "is_given": lambda *args: True}[name]
     for module in (scope, reads):
         monkeypatch.setattr(module, name, careless)
@@ -251,7 +250,7 @@ def test_a_rule_of_sight_that_is_left_out_is_noticed(
 
 
 def test_a_watch_of_an_agent_tells_it_of_its_own_alone(tmp_path: Path) -> None:
-    """While work is bound to it and to another, and moves on. [C6.8, C8]"""
+    """While work is bound to it and to another, and moves on. [C8]"""
 
     async def story() -> None:
         async with inner_plane(tmp_path) as plane:

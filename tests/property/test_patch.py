@@ -155,7 +155,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 @given(case=patches())
 def test_a_json_patch_is_what_its_rfc_says(case: tuple[Any, list[dict[str, Any]]]) -> None:
-    """Whatever the operations, result and failure agree with the reference. [C2]"""
+    """Whatever the operations, result and failure agree with the reference."""
     document, operations = case
     before = deepcopy(case)
     try:
@@ -187,7 +187,6 @@ def _merge_reference(target: Any, patch: Any) -> Any:
 
 @given(target=trees, patch=trees)
 def test_a_merge_patch_is_what_its_rfc_says(target: Any, patch: Any) -> None:
-    """[C2]"""
     before = deepcopy((target, patch))
     assert _equal(merge_patch(target, patch), _merge_reference(deepcopy(target), patch))
     assert (target, patch) == before
@@ -221,7 +220,7 @@ greedy = st.lists(
 
 @given(document=st.sampled_from([{"a": [1]}, {"a": ["x" * 5000], "b": {"a": []}}]), ops=greedy)
 def test_no_patch_grows_beyond_the_bounds_or_costs_much(document: Any, ops: Any) -> None:
-    """Repeated to the allowed number of operations, it is refused or its result is small. [B6]"""
+    """Repeated to the allowed number of operations, it is refused or its result is small."""
     # Only those that work at all are repeated, for an error would end the patch at once.
     working: list[Any] = []
     for operation in ops:

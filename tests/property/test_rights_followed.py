@@ -72,7 +72,6 @@ ROLES = tuple(
 def test_rights_that_are_followed_are_those_that_are_read(
     story: list[tuple[list[Object], list[Object], str]],
 ) -> None:
-    """[B5]"""
     store, watch = Keyspace(), 1
     change(store, ROLES, ())
     hub = listed(store)

@@ -216,7 +216,7 @@ def test_a_budget_is_never_overdrawn_by_those_who_must_ask(
     allowed: int | None, desired: int | None, steps: list[tuple[str, int, Cause]]
 ) -> None:
     """An accepted drain, rollout or preemption leaves no more missing than allowed, or takes what
-    was missing already; losses for other reasons count. [G4, H2]"""
+    was missing already; losses for other reasons count. [G4]"""
     gone: set[int] = set()
     for what, uid, cause in steps:
         ledger = DisruptionLedger(
@@ -342,7 +342,7 @@ addresses = st.tuples(st.sampled_from(KINDS), names, names)
 def test_two_objects_never_share_a_key(
     first: tuple[Kind, str, str], second: tuple[Kind, str, str]
 ) -> None:
-    """A key is equal only for equal kind, name and, where it counts, namespace. [A2, C2]"""
+    """A key is equal only for equal kind, name and, where it counts, namespace. [C2]"""
     meant = [
         (kind.name, namespace if kind.namespaced else "", name)
         for kind, namespace, name in (first, second)
@@ -425,7 +425,7 @@ def test_a_condition_is_one_per_type_and_silent_when_nothing_changed(
 def test_rules_give_an_answer_for_every_valid_object(
     node: Node, template: Template, tenant: Tenant, region: Region, ledger: NodeLedger
 ) -> None:
-    """No valid object makes a rule raise anything but our own words. [C5]"""
+    """No valid object makes a rule raise anything but our own words."""
     wanted = demand_of(template)
     mine = mirrored(node, ledger)
     got = claim(mine, wanted)

@@ -147,7 +147,7 @@ def test_lowering_a_quota_takes_nothing_away_and_gives_nothing_more(
 def test_what_never_fits_is_refused_in_every_state(
     own: TenantLimits, of: CapacityClass, wanted: Amounts, name: str, others: QuotaLedger
 ) -> None:
-    """Admission says Never only when no ledger could accept it, and then none does. [C7.6, D3]"""
+    """Admission says Never only when no ledger could accept it, and then none does. [C7.6]"""
     ledger = msgspec.structs.replace(others, limits={**others.limits, "ant": own})
     if never_fits(own, of, wanted, name) is not None:
         assert quota_refusal(ledger, "ant", of, wanted, name) is not None
@@ -218,7 +218,7 @@ def test_sums_undo_each_other_and_have_one_form(left: Amounts, right: Amounts) -
 def test_a_region_never_spends_more_than_it_was_granted(
     budgets: dict[str, Amounts], spends: list[tuple[str, Amounts, int]]
 ) -> None:
-    """Not beyond any budget, not after the grant, and stopping a skew before its end. [INV8, J4]"""
+    """Not beyond any budget, not after the grant, and stopping a skew before its end. [INV8]"""
     ledger = GrantLedger(serial=1, expires=NOW, budgets=budgets)
     for budget, units, at_ms in spends:
         now = NOW + timedelta(milliseconds=at_ms)

@@ -217,7 +217,6 @@ def campaign(folder: Path, programs: int, pairs: int) -> Counter[int]:
 
 @pytest.mark.timeout(3_600 if LONG else 600)
 def test_a_tenant_cannot_tell_whether_it_has_a_neighbour(tmp_path: Path) -> None:
-    """[B5, C6.8]"""
     codes = campaign(tmp_path, PROGRAMS, PAIRS)
     assert sum(codes.values()) == PROGRAMS * STEPS
     assert {200, 201, 400, 403, 404, 409, 422} <= set(codes)
@@ -236,7 +235,6 @@ def test_a_tenant_cannot_tell_whether_it_has_a_neighbour(tmp_path: Path) -> None
 def test_a_door_that_is_left_open_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: Any, name: str, careless: Any
 ) -> None:
-    """[C6.8]"""
     monkeypatch.setattr(whose, name, careless)
     with pytest.raises(AssertionError):
         campaign(tmp_path, BUG_PROGRAMS, 1)

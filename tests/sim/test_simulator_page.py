@@ -27,6 +27,6 @@ def test_the_page_names_every_kind_of_fault() -> None:
 
 
 def test_the_page_names_every_worked_example() -> None:
-    """[N4, N6]"""
+    """[N6]"""
     table = PAGE.partition("## The worked examples")[2].partition("\n## ")[0]
     assert all(f"`{it.name}`" in table for it in NAMES if it.is_example)

@@ -52,7 +52,7 @@ def campaign() -> Campaign:
 @together
 @pytest.mark.timeout(600)
 def test_records_that_go_bad_stop_nothing_else(campaign: Campaign) -> None:
-    """INV1 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults. [C5, N6]"""
+    """INV1 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults. [N6]"""
     assert campaign.broken == {}
 
 
@@ -67,7 +67,7 @@ def test_records_do_go_bad_and_decisions_do_meet_them(campaign: Campaign) -> Non
 @pytest.mark.timeout(600)
 def test_a_ledger_that_goes_bad_is_recounted_and_stops_only_what_needs_it() -> None:
     """INV1 to INV7 for all else and from the repair on, V2 meanwhile, V1 to V5 at the end.
-    [C5, N6]"""
+    [N6]"""
     struck = met = 0
     for seed in range(LEDGERS_SEEDS):
         world = World(seed)
@@ -82,7 +82,7 @@ def test_a_ledger_that_goes_bad_is_recounted_and_stops_only_what_needs_it() -> N
 
 @pytest.mark.timeout(600)
 def test_parts_of_two_versions_keep_the_promises_and_the_field_of_the_newer_one() -> None:
-    """INV1 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults. [C5, N6]"""
+    """INV1 to INV7, INV10 to INV12 at every commit, V1 to V5 after the faults. [N6]"""
     known = set(WRITERS)
     rewritten, promised, lives = 0, 0, dict.fromkeys(PARTS, 0)
     met: set[Met] = set()
@@ -107,7 +107,7 @@ def test_parts_of_two_versions_keep_the_promises_and_the_field_of_the_newer_one(
 
 @pytest.mark.timeout(600)
 def test_a_server_that_is_too_old_for_the_format_writes_nothing_once_it_is_raised() -> None:
-    """Nor does what it had on its way; the next version keeps all promises. [C5, N6]"""
+    """Nor does what it had on its way; the next version keeps all promises. [N6]"""
     for seed in range(RAISED_SEEDS):
         assert attempt(find(RAISED), World(seed)) is None, seed
 
@@ -115,7 +115,7 @@ def test_a_server_that_is_too_old_for_the_format_writes_nothing_once_it_is_raise
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_dealing_with_other_versions_is_found(mutant: Mutant) -> None:
-    """That nobody breaks down is one of the promises here. [N6, C5]"""
+    """That nobody breaks down is one of the promises here. [N6]"""
     finding = confirm(mutant, load(RECORDED), seeds_max=SEEDS_MAX)
     assert finding.as_hoped(), finding
 

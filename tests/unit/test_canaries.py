@@ -42,7 +42,6 @@ def apart() -> Iterator[Path]:
     ids=("plain", "base64", "base64 + 2", "base64 + 1", "planted", "hash", "far", "cut in two"),
 )
 def test_a_secret_is_found_in_any_form_and_place(apart: Path, content: bytes) -> None:
-    """[B5]"""
     for name in ("server.log", "decisions.db-wal", "audit/audit-1.jsonl"):
         path = apart / name
         path.parent.mkdir(exist_ok=True)
@@ -54,7 +53,6 @@ def test_a_secret_is_found_in_any_form_and_place(apart: Path, content: bytes) ->
     "name", ["store.db", "store.db-wal", "etcd/member/snap/db", "n1/uid/0/work/own", "n1.token"]
 )
 def test_who_may_hold_secrets_is_left_alone(apart: Path, name: str) -> None:
-    """[B5]"""
     path = apart / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(canary("x"))
@@ -72,7 +70,6 @@ def test_leaks(tmp_path):
 
 
 def test_a_planted_leak_fails_a_session_in_which_all_tests_pass(apart: Path) -> None:
-    """[B5]"""
     folder = apart / "tests"
     folder.mkdir()
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())

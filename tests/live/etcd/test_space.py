@@ -54,7 +54,7 @@ async def _fill(store: EtcdStore) -> None:
 
 
 def test_a_tenant_fills_etcd_no_further_than_deletions_need(etcd: EtcdCluster) -> None:
-    """Reads and deletions go on, operators write, and with room there are writes again. [B6, E6]"""
+    """Reads and deletions go on, operators write, and with room there are writes again. [B6]"""
 
     async def story() -> None:
         said: list[str] = []
@@ -92,7 +92,7 @@ def test_an_etcd_that_is_full_all_the_same_is_opened_again_by_a_server(
 ) -> None:
     """With its alarm raised nothing can be written, not even a deletion: that is said at once, and
     reads go on. Then history is forgotten, free pages are given back, the alarm is taken back, and
-    deletions work. [E6]
+    deletions work.
     """
     monkeypatch.setattr(store_space, "RELIEF_AFTER_S", 0.1)
 

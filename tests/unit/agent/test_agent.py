@@ -20,7 +20,7 @@ from tests.unit.agent.running_work import asked, made, running, started, without
 
 
 def test_nothing_is_decided_before_inventory_and_lists_are_there() -> None:
-    """Whoever knows half of the story starts things twice or kills what he must not. [E4, H2]"""
+    """Whoever knows half of the story starts things twice or kills what he must not. [E4]"""
     rig = Rig()
     rig.bound()
     rig.start()
@@ -48,7 +48,7 @@ def test_work_that_is_not_listed_is_stopped_only_after_a_read_of_itself() -> Non
 
 
 def test_work_whose_replica_is_gone_is_stopped_and_cleared() -> None:
-    """The operator's word ended it while the agent was away. [I5, C6.4]"""
+    """The operator's word ended it while the agent was away. [C6.4]"""
     rig = started()
     replica = running(rig)
     rig.stop()
@@ -66,7 +66,7 @@ def test_work_whose_replica_is_gone_is_stopped_and_cleared() -> None:
 
 
 def test_stale_news_after_the_end_start_nothing_again() -> None:
-    """The stream is behind: it still tells that the work is bound here. [C8, C6.4]"""
+    """The stream is behind: it still tells that the work is bound here. [C6.4]"""
     rig = started()
     rig.bound("once", restart=RestartPolicy.NEVER)
     rig.settle()
@@ -89,7 +89,7 @@ def test_stale_news_after_the_end_start_nothing_again() -> None:
 
 
 def test_work_that_serves_goes_on_a_moment_before_it_is_told_to_stop() -> None:
-    """Whoever read its address just before still gets an answer. [H1, I6]"""
+    """Whoever read its address just before still gets an answer."""
     rig = started()
     replica = rig.bound()
     rig.settle()
@@ -122,7 +122,7 @@ def test_a_launch_names_the_tenant_by_its_uid_and_how_far_to_keep_it_apart() -> 
 
 
 def test_no_more_than_so_many_starts_at_once_and_all_get_their_turn() -> None:
-    """A node that comes back with all its work must not choke on it. [E6, V5]"""
+    """A node that comes back with all its work must not choke on it."""
     rig = started()
     replicas = [rig.bound("tiny", cpu="100m", memory="10Mi") for _ in range(LAUNCHES_MAX + 3)]
     rig.settle()
@@ -147,7 +147,7 @@ def test_kept_work_is_started_without_a_deadline_and_others_never_beyond_the_pla
 
 
 def test_a_start_of_the_machine_asks_first_what_is_there() -> None:
-    """And says nothing to anybody before it knows. [K2]"""
+    """And says nothing to anybody before it knows."""
     rig = Rig()
     rig.start()
     assert isinstance(rig.story[0], Started)
@@ -157,7 +157,7 @@ def test_a_start_of_the_machine_asks_first_what_is_there() -> None:
 def test_more_replicas_than_a_node_may_have_wait_until_others_are_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever the servers say, the agent's memory is bounded. [E6, C7.6]"""
+    """Whatever the servers say, the agent's memory is bounded. [C7.6]"""
     monkeypatch.setattr("holdfast.agent.replica_workers.WORKS_MAX", 2)
     rig = started()
     first, second, third = (rig.bound() for _ in range(3))

@@ -18,7 +18,7 @@ from tests.unit.agent.running_work import made, running, started, without
 
 
 def test_the_first_life_of_a_node_that_nobody_knew() -> None:
-    """Life one, and a uid from the server. [A1, C7.3]"""
+    """Life one, and a uid from the server. [C7.3]"""
     rig = Rig()
     rig.plane.store.txn(without("objects/nodes/node-a", "ledgers/node/node-a"))
     rig.plane.seed += 1
@@ -58,7 +58,7 @@ def test_a_fence_between_look_and_registration_stops_the_old_work_before_any_ext
 
 
 def test_an_end_that_was_told_before_the_inventory_counts() -> None:
-    """A shim does not wait for the agent to look around. [H2, K2]"""
+    """A shim does not wait for the agent to look around."""
     rig = started()
     replica = running(rig)
     rig.stop()
@@ -71,7 +71,7 @@ def test_an_end_that_was_told_before_the_inventory_counts() -> None:
 
 
 def test_a_process_that_the_machine_knows_nothing_of_is_reported_and_started_again() -> None:
-    """Its directory was lost. What the inventory does not have does not run. [H2, A7]"""
+    """Its directory was lost. What the inventory does not have does not run."""
     rig = started()
     replica = running(rig)
     rig.stop()
@@ -132,7 +132,7 @@ def test_a_replica_that_repair_took_over_is_proven_stopped_by_the_next_life() ->
 
 
 def test_a_binding_of_a_later_life_leads_to_that_life_and_not_to_a_stop() -> None:
-    """The stream of replicas was faster than that of nodes. [H2, C7.7]"""
+    """The stream of replicas was faster than that of nodes. [H2]"""
     rig = started()
     rig.it.fenced()
     rig.it.registered()
@@ -152,7 +152,7 @@ def test_a_binding_of_a_later_life_leads_to_that_life_and_not_to_a_stop() -> Non
 
 
 def test_failing_starts_of_work_that_once_ran_here_do_not_give_it_up() -> None:
-    """It was in a crash loop before the mark, and is after it. [A7, C7.3]"""
+    """It was in a crash loop before the mark, and is after it."""
     rig = started()
     replica = running(rig)
     rig.exited(replica.name, code=1)

@@ -40,7 +40,7 @@ def published(rig: Rig, replica: Any) -> tuple[Stage, list[str]]:
 
 
 def test_no_address_is_told_before_the_work_listens_there() -> None:
-    """And it is not ready before it listens everywhere. [H1, A6]"""
+    """And it is not ready before it listens everywhere. [A6]"""
     rig = started()
     replica = begun(rig)
     rig.wait(1_000)
@@ -56,7 +56,7 @@ def test_no_address_is_told_before_the_work_listens_there() -> None:
 
 
 def test_work_that_opens_no_listener_says_so_and_is_ready_without_that_address() -> None:
-    """It may have a port that it never uses; a later listener is published. [H1, H4]"""
+    """It may have a port that it never uses; a later listener is published."""
     rig = started()
     replica = begun(rig)
     rig.opened(replica.name, "rpc")
@@ -78,7 +78,7 @@ def test_work_that_opens_no_listener_says_so_and_is_ready_without_that_address()
 
 
 def test_a_probe_asks_a_port_that_is_not_published_yet() -> None:
-    """Both have to come true before it is ready, in any order. [A6, H4]"""
+    """Both have to come true before it is ready, in any order. [A6]"""
     rig = started()
     probes = Probes(readiness=ProbeSpec(tcp=TcpAction(port="http"), period_seconds=1))
     replica = begun(rig, probes=probes)
@@ -95,7 +95,7 @@ def test_a_probe_asks_a_port_that_is_not_published_yet() -> None:
 def test_what_an_agent_has_published_its_next_life_does_not_take_back(
     opened: tuple[str, ...],
 ) -> None:
-    """Nor is work unready for a port that it never opened. [H1, C7.4]"""
+    """Nor is work unready for a port that it never opened. [C7.4]"""
     rig = started()
     replica = begun(rig)
     rig.opened(replica.name, *opened)
@@ -112,7 +112,7 @@ def test_what_an_agent_has_published_its_next_life_does_not_take_back(
 
 
 def test_a_listener_that_the_next_agent_does_not_find_is_not_published_any_more() -> None:
-    """Another tenant might take its port by now. [H1]"""
+    """Another tenant might take its port by now."""
     rig = started()
     replica = begun(rig)
     rig.opened(replica.name, "http", "rpc")
@@ -127,7 +127,6 @@ def test_a_listener_that_the_next_agent_does_not_find_is_not_published_any_more(
 
 
 def test_the_next_attempt_has_opened_nothing() -> None:
-    """[H1]"""
     rig = started()
     replica = begun(rig)
     rig.opened(replica.name, "http", "rpc")
@@ -146,7 +145,7 @@ def test_the_next_attempt_has_opened_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["Move", "ReportStage"])
 def test_a_port_that_opens_while_an_answer_is_lost_is_published_all_the_same(kind: str) -> None:
-    """The repetition says more than what was accepted: it is refused, and then read. [F6]"""
+    """The repetition says more than what was accepted: it is refused, and then read. [N1.1]"""
     rig = started()
     replica = rig.bound(ports=PORTS)
     rig.settle()

@@ -49,7 +49,7 @@ def test_an_older_acknowledgement_that_comes_later_moves_nothing_back() -> None:
 
 def test_a_plane_that_wants_to_be_told_more_often_is_obeyed_at_once() -> None:
     """A second renewal after the usual time would come after the deadline of the first. An answer
-    that is late calls for nothing more: a later renewal is on its way already. [H3]"""
+    that is late calls for nothing more: a later renewal is on its way already."""
     it = renewing()
     it.due(0)
     hasty = FenceTiming(self_stop_after_ms=6_000)
@@ -140,7 +140,7 @@ def test_what_was_acknowledged_for_one_life_counts_for_no_other() -> None:
 
 
 def test_a_renewal_that_hangs_does_not_hold_up_the_next_and_few_hang_at_once() -> None:
-    """Bounded on both sides. [H8, E5]"""
+    """Bounded on both sides. [E5]"""
     it = renewing()
     sent = [it.due(at_ms) for at_ms in range(0, 60_000, 10_000)]
     assert [renew is not None for renew in sent] == [True] * RENEWALS_MAX + [False] * 3

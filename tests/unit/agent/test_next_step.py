@@ -28,7 +28,6 @@ def test_a_part_of_the_grace_is_kept_for_the_stop(grace_ms: int, kept: int) -> N
 
 
 def test_work_is_told_first_and_then_stopped_within_the_same_grace() -> None:
-    """[H1]"""
     first = stop(work(Phase.RUNNING), 10_000, 0, BYE)
     assert first == Farewell(Probe(AT, Check.PRE_STOP, BYE.action, 8_000), 10_000)
     leaving = work(Phase.LEAVING)
@@ -47,7 +46,7 @@ def test_what_has_no_farewell_or_no_time_for_one_is_stopped_at_once() -> None:
 
 
 def test_what_serves_lingers_inside_its_grace_for_clients_that_do_not_know_yet() -> None:
-    """The grace counts from the first moment, and the stop keeps its part of it. [H1, I6]"""
+    """The grace counts from the first moment, and the stop keeps its part of it."""
     assert stop(work(Phase.RUNNING), 10_000, 0, None, 1_000) == Farewell(None, 10_000)
     lingering = work(Phase.LEAVING, has_left=True)
     assert stop(lingering, 10_000, 999, None, 1_000) == Wait(1_000)
@@ -62,7 +61,6 @@ def test_what_serves_lingers_inside_its_grace_for_clients_that_do_not_know_yet()
 
 
 def test_only_what_serves_lingers_for_as_long_as_its_template_says() -> None:
-    """[I6]"""
     slow = Template(command=("web",), drain_seconds=3)
     assert lingering_ms(replica(stage=Stage.SERVING, template=slow)) == 3_000
     assert lingering_ms(replica(stage=Stage.READY, template=slow)) == 0

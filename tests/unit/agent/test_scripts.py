@@ -185,7 +185,7 @@ class Player:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_agent_does_what_the_script_says(name: str) -> None:
-    """The whole story of a node, read line by line. [H5, H8, C6.4, C7.3, C7.5, F6, A7]"""
+    """The whole story of a node, read line by line. [H5, H8, C6.4, C7.3, C7.5]"""
     path = GOLDEN / f"{name}.txt"
     text = path.read_text(encoding="utf-8")
     player = Player()
@@ -204,5 +204,5 @@ def test_the_agent_does_what_the_script_says(name: str) -> None:
 
 
 def test_there_is_a_script_for_every_way_a_node_can_fare() -> None:
-    """A script that is not found plays nothing. [N3]"""
+    """A script that is not found plays nothing."""
     assert len(SCRIPTS) >= 10

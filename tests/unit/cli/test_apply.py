@@ -22,19 +22,16 @@ def of(**changes: Any) -> Document:
 
 
 def test_a_document_without_a_namespace_goes_where_the_command_says() -> None:
-    """[B4]"""
     assert target(of(), "shop").path == ("/apis/holdfast.dev/v1/namespaces/shop/workloads/hello")
     own = of(metadata={"name": "hello", "namespace": "own"})
     assert target(own, "shop").namespace == "own"
 
 
 def test_an_object_of_the_whole_cluster_has_no_namespace() -> None:
-    """[B4]"""
     assert target(of(kind="Tenant"), "shop").path == "/apis/holdfast.dev/v1/tenants/hello"
 
 
 def test_a_name_cannot_lead_to_another_path() -> None:
-    """[B4]"""
     found = target(of(metadata={"name": "../../tokens/x", "namespace": "a/b"}), "shop")
     assert found.path.endswith("/namespaces/a%2Fb/workloads/..%2F..%2Ftokens%2Fx")
 

@@ -43,13 +43,11 @@ def folder_of(tmp_path: Path, said: list[bytes]) -> str:
 def test_a_chain_is_judged_against_what_is_known(
     tmp_path: Path, options: tuple[str, ...], code: int, words: str
 ) -> None:
-    """[L1]"""
     found = ran("verify", "--data", folder_of(tmp_path, lines(CHAIN)), *options)
     assert (found.return_value, words in found.output) == (code, True), found.output
 
 
 def test_a_gap_is_not_whole(tmp_path: Path) -> None:
-    """[L1]"""
     gap = written(7, 9, 1_800_000_000_000, LAST.hash, Gap(3, 9, 1_800_000_000_000))
     data = folder_of(tmp_path, lines([*CHAIN, gap]))
     found = ran("verify", "--data", data, "--offline")
@@ -60,7 +58,6 @@ def test_a_gap_is_not_whole(tmp_path: Path) -> None:
 
 
 def test_records_are_shown_by_what_is_asked_for(tmp_path: Path) -> None:
-    """[L1]"""
     evil = Mutation(who="mallory\x1b[31m", verb="Remove", kind="secrets", name="db", forced=True)
     more = written(7, 9, 1_800_000_000_000, LAST.hash, encoded(evil))
     data = folder_of(tmp_path, lines([*CHAIN, more]))

@@ -29,7 +29,6 @@ def write(folder: Path, text: str, name: str = "a.yaml") -> str:
 
 
 def test_every_document_of_a_file_knows_its_place(tmp_path: Path) -> None:
-    """[B4]"""
     file = write(tmp_path, TWO)
     assert [it.title for it in documents(file)] == [
         f"{file}, document 1 at line 2 (Workload one)",
@@ -38,7 +37,6 @@ def test_every_document_of_a_file_knows_its_place(tmp_path: Path) -> None:
 
 
 def test_json_lists_and_folders_are_unfolded(tmp_path: Path) -> None:
-    """[B4]"""
     write(tmp_path, '{"kind": "List", "items": [{"kind": "A"}, {"kind": "B"}]}', "b.json")
     write(tmp_path, "kind: C", "a.yml")
     write(tmp_path, "not looked at", "notes.txt")
@@ -46,7 +44,6 @@ def test_json_lists_and_folders_are_unfolded(tmp_path: Path) -> None:
 
 
 def test_the_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[B4]"""
     given = io.TextIOWrapper(io.BytesIO(b"kind: Workload"))
     monkeypatch.setattr(sys, "stdin", given)
     (found,) = documents("-")
@@ -68,7 +65,6 @@ def test_the_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_file(tmp_path: Path, text: str, rule: str) -> None:
-    """[B4]"""
     file = write(tmp_path, text, "bad.yaml")
     with pytest.raises(Invalid) as caught:
         documents(file)
@@ -77,13 +73,11 @@ def test_what_cannot_be_read_is_told_with_its_file(tmp_path: Path, text: str, ru
 
 
 def test_a_file_without_end_is_not_read_to_its_end() -> None:
-    """[B6]"""
     with pytest.raises(Invalid, match=f"at most {FILE_BYTES_MAX >> 20} MiB"):
         documents("/dev/zero")
 
 
 def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
-    """[B4]"""
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(Invalid, match="must be UTF-8 text"):
         documents(str(tmp_path / "a.yaml"))

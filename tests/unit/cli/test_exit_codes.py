@@ -43,7 +43,7 @@ def failing(error: BaseException) -> Callable[[], int]:
 
 
 def test_a_lost_answer_is_never_told_as_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    """[E5, F6]"""
+    """[E5, N1.1]"""
     assert failing(OutcomeUnknown("no answer in time"))() == Code.UNKNOWN
     assert capsys.readouterr().err == (
         "holdfast: no answer in time; it may have been done all the same: look before trying "
@@ -54,7 +54,6 @@ def test_a_lost_answer_is_never_told_as_a_failure(capsys: pytest.CaptureFixture[
 def test_a_bug_is_one_sentence_and_a_traceback_only_on_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[A7]"""
     monkeypatch.delenv(TRACE_VARIABLE, raising=False)
     assert failing(ZeroDivisionError("by zero"))() == Code.FAILED
     said = capsys.readouterr().err
@@ -66,16 +65,13 @@ def test_a_bug_is_one_sentence_and_a_traceback_only_on_request(
 
 
 def test_an_interrupted_command_says_nothing() -> None:
-    """[A7]"""
     assert failing(KeyboardInterrupt())() == Code.INTERRUPTED
 
 
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """[A7]"""
     assert failing(FileNotFoundError(2, "No such file or directory", "a.yaml"))() == Code.FAILED
     assert capsys.readouterr().err == "holdfast: a.yaml: No such file or directory\n"
 
 
 def test_what_others_wrote_cannot_command_the_terminal() -> None:
-    """[A7]"""
     assert plain("a\x1b[31mred\x07\u202e\n") == "a\ufffd[31mred\ufffd\ufffd\n"

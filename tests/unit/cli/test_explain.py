@@ -85,6 +85,5 @@ def test_where_there_is_no_deadline_the_reason_is_said() -> None:
 def test_a_wrong_command_says_what_is_wrong(
     line: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """[B4]"""
     assert main(line.split()) == 2
     assert sentence in capsys.readouterr().err

@@ -20,7 +20,6 @@ DOCUMENT: dict[str, Any] = {
 
 
 def test_every_form_is_known_and_others_are_told_with_all_of_them() -> None:
-    """[A11]"""
     for form in (*FORMS, "value=status.state"):
         assert form_of(form) == form
     for wrong in ("xml", "value=", "value=a..b", ""):
@@ -40,12 +39,10 @@ def test_every_form_is_known_and_others_are_told_with_all_of_them() -> None:
     ],
 )
 def test_one_field_is_shown_bare_for_scripts(path: str, text: str) -> None:
-    """[A11]"""
     assert value(DOCUMENT, path) == text
 
 
 def test_documents_say_first_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """[A11]"""
     show_document(DOCUMENT, "yaml")
     said = capsys.readouterr().out
     assert said.splitlines()[:2] == ["apiVersion: holdfast.dev/v1", "kind: Replica"]
@@ -55,13 +52,11 @@ def test_documents_say_first_what_they_are(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_field_is_shown_of_each_object_of_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    """[A11]"""
     show_document({"kind": "ReplicaList", "items": [DOCUMENT, DOCUMENT]}, "value=kind")
     assert capsys.readouterr().out == "Replica\nReplica\n"
 
 
 def test_namespaces_are_shown_where_there_may_be_several() -> None:
-    """[A11]"""
     assert Question(kind=kind_named("wl")).shows_namespaces
     assert not Question(kind=kind_named("wl"), namespace="shop").shows_namespaces
     assert not Question(kind=kind_named("node")).shows_namespaces

@@ -22,14 +22,12 @@ def test_every_kind_has_all_its_names() -> None:
     [("worklaod", "did you mean workloads?"), ("x", "it must be one of workloads, replicas")],
 )
 def test_a_kind_that_is_none_is_told_with_what_comes_near(text: str, hint: str) -> None:
-    """[A7]"""
     with pytest.raises(Misused, match=f"KIND: '{text}' is no kind; ") as caught:
         kind_named(text)
     assert hint in caught.value.message
 
 
 def test_a_name_may_stand_behind_a_slash_and_then_nowhere_else() -> None:
-    """[A7]"""
     assert kind_and_name("wl/hello", "")[1] == "hello"
     assert kind_and_name("wl", "hello")[1] == "hello"
     with pytest.raises(Misused, match="which has one already"):

@@ -37,7 +37,6 @@ def test_shares_of_the_machine_never_add_up_to_more_than_it_has(tmp_path: Path) 
 
 
 def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
-    """[A10]"""
     household = Household(plan(tmp_path), lambda text: None)
     household.url = "https://127.0.0.1:6443"
     assert [it.name for it in household.all] == [
@@ -65,7 +64,6 @@ def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_held_is_refused_with_whom_to_look_for(tmp_path: Path) -> None:
-    """[C6.1]"""
     data = tmp_path / "data"
     holder = rf"another `holdfast up` \(process {os.getpid()}\)"
     with alone(data), pytest.raises(Conflict, match=holder), alone(data):

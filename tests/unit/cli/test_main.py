@@ -33,13 +33,11 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """[A7]"""
     assert main([*command.split(), "--help"]) == 0
     assert f"Usage: holdfast {command}" in capsys.readouterr().out
 
 
 def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """[A7]"""
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(f"  {command} " in said for command in COMMANDS)
@@ -82,7 +80,6 @@ def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixtur
 def test_a_wrong_command_line_is_told_and_ends_with_2(
     line: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """[A7]"""
     assert main(line.split()) == Code.USAGE
     caught = capsys.readouterr()
     assert sentence in caught.err
@@ -92,7 +89,6 @@ def test_a_wrong_command_line_is_told_and_ends_with_2(
 def test_a_plane_that_nobody_named_is_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[A7]"""
     assert main(["get", "nodes"]) == Code.FAILED
     assert "which plane? There is no data/kubeconfig here" in capsys.readouterr().err
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
@@ -103,7 +99,6 @@ def test_a_plane_that_nobody_named_is_asked_for(
 
 
 def test_a_missing_file_is_told_before_anybody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    """[B4]"""
     assert main(["apply", "-f", "nix.yaml"]) == Code.FAILED
     assert (
         capsys.readouterr().err == "holdfast: nix.yaml cannot be read: No such file or directory\n"
@@ -111,7 +106,6 @@ def test_a_missing_file_is_told_before_anybody_is_asked(capsys: pytest.CaptureFi
 
 
 def test_the_server_of_up_is_started_with_what_up_was_given() -> None:
-    """[A10]"""
     line = "--data d --cert-name a --cert-name b --self-stop-after 7 --etcd-user u --name s1"
     given = up.make_context("up", line.split()).params
     settings = settings_of(parser().parse_args(["serve", *passed_on(given)]))
@@ -121,7 +115,6 @@ def test_the_server_of_up_is_started_with_what_up_was_given() -> None:
 
 
 def test_a_token_tells_what_became_of_it() -> None:
-    """[A7]"""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     later, earlier = now + timedelta(hours=1), now - timedelta(hours=1)
 

@@ -16,7 +16,6 @@ def write(log: ChildLog, text: str) -> int:
 
 
 def test_only_the_present_life_is_quoted(tmp_path: Path) -> None:
-    """[M1]"""
     log = ChildLog(tmp_path / "a.log")
     os.close(write(log, "old words\n"))
     os.close(write(log, "one\n\ntwo\n"))
@@ -26,7 +25,6 @@ def test_only_the_present_life_is_quoted(tmp_path: Path) -> None:
 
 
 def test_a_long_log_is_cut_while_its_part_goes_on_writing(tmp_path: Path) -> None:
-    """[E6]"""
     log = ChildLog(tmp_path / "a.log")
     descriptor = write(log, "x" * BYTES_MAX + "y\n")
     log.bound()
@@ -41,7 +39,6 @@ def test_a_long_log_is_cut_while_its_part_goes_on_writing(tmp_path: Path) -> Non
 
 
 def test_a_quote_is_short_and_cannot_command_the_terminal(tmp_path: Path) -> None:
-    """[E6]"""
     log = ChildLog(tmp_path / "a.log")
     os.close(write(log, "a" * 10 * TAIL_BYTES + "\x1b[2J\n"))
     assert len(log.said()) == TAIL_BYTES
@@ -49,7 +46,6 @@ def test_a_quote_is_short_and_cannot_command_the_terminal(tmp_path: Path) -> Non
 
 
 def test_a_log_is_for_its_owner_alone_and_may_be_removed(tmp_path: Path) -> None:
-    """[M1]"""
     log = ChildLog(tmp_path / "a.log")
     os.close(write(log, "x\n"))
     assert log.path.stat().st_mode & 0o077 == 0

@@ -27,7 +27,6 @@ def table(*cells: list[Any], columns: bool = True) -> Table:
 
 
 def test_columns_are_as_wide_as_what_is_in_them_and_no_line_has_an_end_of_blanks() -> None:
-    """[A11]"""
     printer = Printer(wide=False, namespaces=False)
     assert printer.lines(table(["a-long-name", "Ready", "x"], ["b", None, ""])) == [
         "NAME          STATE",
@@ -37,7 +36,6 @@ def test_columns_are_as_wide_as_what_is_in_them_and_no_line_has_an_end_of_blanks
 
 
 def test_wide_shows_all_columns_and_several_namespaces_are_named() -> None:
-    """[A11]"""
     printer = Printer(wide=True, namespaces=True)
     assert printer.lines(table(["a", "Ready", "x"])) == [
         "NAMESPACE   NAME   STATE   NOTE",
@@ -46,7 +44,6 @@ def test_wide_shows_all_columns_and_several_namespaces_are_named() -> None:
 
 
 def test_a_watch_goes_on_in_the_same_columns_with_one_heading() -> None:
-    """[A11]"""
     printer = Printer(wide=False, namespaces=False)
     assert printer.lines(table()) == []
     assert printer.lines(table(["a", "Ready", ""], columns=False)) == [
@@ -57,5 +54,4 @@ def test_a_watch_goes_on_in_the_same_columns_with_one_heading() -> None:
 
 
 def test_one_object_is_one_line_whatever_is_in_it() -> None:
-    """[A11]"""
     assert rows(("NAME",), [("a\nb\x1b[2J",)]) == ["NAME", "a\ufffdb\ufffd[2J"]

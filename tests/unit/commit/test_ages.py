@@ -43,7 +43,6 @@ def test_what_was_stamped_before_a_tenure_is_as_old_as_the_tenure_at_least() -> 
 
 
 def test_a_calendar_that_is_set_all_the_time_is_not_remembered_without_end() -> None:
-    """[C2]"""
     ages = Ages()
     ages.begin(at(0))
     for number in range(3 * STRETCHES_MAX):

@@ -103,7 +103,7 @@ def test_a_group_too_large_for_the_store_is_halved() -> None:
 
 
 def test_a_request_too_large_for_the_store_is_refused() -> None:
-    """It certainly did not happen, and asking again will not help. [C7.6]"""
+    """It certainly did not happen, and asking again will not help."""
     ready = Ready()
 
     def spoil(effect: Txn | FateOf) -> Any:

@@ -47,7 +47,7 @@ def by_patch(obj: Commitment, **more: Any) -> Patch:
 
 @pytest.mark.parametrize("way", [by_update, by_patch])
 def test_a_status_that_states_its_version_needs_no_lease_and_takes_effect_once(way: Any) -> None:
-    """An operator of another framework holds no lease of ours. [A1, C7.5]"""
+    """An operator of another framework holds no lease of ours."""
     it = Furnished()
     seen = commitment(it)
     request = way(seen)
@@ -57,7 +57,7 @@ def test_a_status_that_states_its_version_needs_no_lease_and_takes_effect_once(w
 
 @pytest.mark.parametrize("way", [by_update, by_patch])
 def test_a_status_without_a_version_or_under_a_lost_lease_is_refused(way: Any) -> None:
-    """[C7.5, K3]"""
+    """[K3]"""
     it = Furnished()
     seen = commitment(it)
     unversioned = msgspec.structs.replace(seen.metadata, resource_version="")
@@ -74,7 +74,7 @@ def replaced(obj: Commitment, *operations: dict[str, Any]) -> Patch:
 
 
 def test_any_version_is_none() -> None:
-    """ "0" means whatever it is now, which no success would change. [C7.5]"""
+    """ "0" means whatever it is now, which no success would change."""
     it = Furnished()
     seen = commitment(it)
     anyhow = msgspec.structs.replace(seen.metadata, resource_version="0")
@@ -85,7 +85,7 @@ def test_any_version_is_none() -> None:
 
 
 def test_a_json_patch_of_a_component_comes_to_an_object_with_its_version() -> None:
-    """Naming the version is not enough: a patch may name it to take it away. [C7.5]"""
+    """Naming the version is not enough: a patch may name it to take it away."""
     it = Furnished()
     seen = commitment(it)
     version = seen.metadata.resource_version

@@ -93,7 +93,6 @@ def test_what_an_earlier_request_of_the_group_wrote_has_the_version_of_the_group
 
 
 def test_a_dry_run_says_what_would_be_and_writes_nothing() -> None:
-    """[B4]"""
     it = Furnished()
     before = it.plane.store.revision
     would = accepted(it.ask(ADMIN, Create(tenant(), dry_run=True)))
@@ -112,7 +111,6 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing() -> None:
 
 
 def test_a_dry_run_is_seen_by_nobody_else_in_its_group() -> None:
-    """[B4]"""
     it = Furnished()
     dry, real = it.plane.ask_all((ADMIN, Create(tenant(), dry_run=True)), (ADMIN, Create(tenant())))
     accepted(dry)
@@ -120,7 +118,7 @@ def test_a_dry_run_is_seen_by_nobody_else_in_its_group() -> None:
 
 
 def test_newcomers_do_not_keep_the_first_from_being_decided() -> None:
-    """Each has something new to read, and one arrives with every reading. [V5, C7.4]"""
+    """Each has something new to read, and one arrives with every reading."""
     it = Furnished()
     authority = it.plane.new_authority()
     work: list[Any] = []
@@ -141,7 +139,7 @@ def test_newcomers_do_not_keep_the_first_from_being_decided() -> None:
 
 
 def test_a_decision_that_names_many_records_reads_them_together() -> None:
-    """On a server that knows nothing yet, too: no number of them stops it. [C7.4, G5]"""
+    """On a server that knows nothing yet, too: no number of them stops it."""
     it = Furnished()
     nodes = [it.plane.node(f"n{i}") for i in range(40)]
     replicas = [it.pending() for _ in nodes]

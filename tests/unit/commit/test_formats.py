@@ -33,7 +33,7 @@ def format_of(it: Furnished) -> int:
 
 
 def test_an_operator_raises_it_once_and_it_is_in_the_audit(it: Furnished) -> None:
-    """[C5, A8]"""
+    """[A8]"""
     assert isinstance(it.ask(OLGA, NEXT), Accepted)
     assert format_of(it) == FORMAT + 1
     (said,) = it.plane.read(keys.audit_stamp()).mutations
@@ -45,7 +45,7 @@ def test_an_operator_raises_it_once_and_it_is_in_the_audit(it: Furnished) -> Non
 def test_an_older_server_writes_nothing_from_then_on(
     it: Furnished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though it was running all the time. [C5, INV7]"""
+    """Though it was running all the time."""
     older = it.plane.authority
     it.plane.authority = it.plane.new_authority()
     assert isinstance(it.ask(OLGA, NEXT), Accepted)
@@ -57,7 +57,6 @@ def test_an_older_server_writes_nothing_from_then_on(
 
 
 def test_what_does_not_follow_is_unknown_or_has_no_reason_is_refused(it: Furnished) -> None:
-    """[C5]"""
     refused(it.ask(OLGA, RaiseFormat(FORMAT, "again")), Reason.STALE_OBJECT)
     refused(it.ask(OLGA, RaiseFormat(FORMAT + 2, "further")), Reason.INVALID)
     refused(it.ask(OLGA, RaiseFormat(FORMAT + 1, " ")), Reason.INVALID)
@@ -65,6 +64,5 @@ def test_what_does_not_follow_is_unknown_or_has_no_reason_is_refused(it: Furnish
 
 
 def test_only_operators_may(it: Furnished) -> None:
-    """[B5]"""
     refused(it.ask(ANN, NEXT), Reason.NOT_ALLOWED)
     assert format_of(it) == FORMAT

@@ -32,7 +32,7 @@ def test_nobody_becomes_the_manager_of_fields_that_he_may_not_write(
     name: str, subresource: str
 ) -> None:
     """An apply of what is there already is a change of ownership, and needs the right to the
-    fields. [C6.7, A8]"""
+    fields. [C6.7]"""
     it = Furnished()
     before = it.get(it.web)
     answer = it.ask(Identity(name=name), stated_as_it_is(it.web, subresource))
@@ -41,7 +41,7 @@ def test_nobody_becomes_the_manager_of_fields_that_he_may_not_write(
 
 
 def test_a_writer_may_take_over_fields_without_changing_them() -> None:
-    """His apply is recorded, so that others learn who manages the field. [A8]"""
+    """His apply is recorded, so that others learn who manages the field."""
     it = Furnished()
     workload = it.yes(ADMIN, stated_as_it_is(it.web))
     assert "busybody" in [entry.manager for entry in workload.metadata.managed_fields]
@@ -51,7 +51,7 @@ def test_a_writer_may_take_over_fields_without_changing_them() -> None:
 
 def test_what_was_sent_before_is_never_said_not_to_have_happened() -> None:
     """The answer is lost, the store has forgotten the fate, and cannot be read when all is to be
-    decided anew: the bind may have been done, and it was. [C6.5, N1.7]"""
+    decided anew: the bind may have been done, and it was. [C6.5, N1.1]"""
     it = Furnished()
     replica, lost = it.pending(), []
 

@@ -77,7 +77,7 @@ def test_nobody_moves_on_past_a_place_that_was_never_used() -> None:
 
 
 def test_the_places_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the last comes the first. [E5]"""
+    """After the last comes the first."""
     it = Daemon()
     monkeypatch.setattr(vacancy, "PLACES_MAX", 2)
     last = [name for name in (f"more-{number}" for number in range(40)) if first_place(name) == 1]

@@ -331,7 +331,7 @@ def test_a_takeover_between_the_decision_and_its_commit_is_noticed() -> None:
 
 
 def test_a_holder_says_where_it_is_reached_and_takes_that_back_with_the_lease() -> None:
-    """Other servers find the one that decides by this. [C7.4]"""
+    """Other servers find the one that decides by this."""
     plane = Plane()
     address = "https://10.0.0.1:6443"
     asked = AcquireLease(SCOPE, 10_000, address=address)
@@ -350,7 +350,6 @@ def test_a_holder_says_where_it_is_reached_and_takes_that_back_with_the_lease() 
     "address", ["10.0.0.1:6443", "http://a", "https://", "https://a:0", "https://u:p@a", "x" * 3000]
 )
 def test_an_address_that_is_none_is_refused_when_taking_and_when_renewing(address: str) -> None:
-    """[A12]"""
     plane = Plane()
     refused(plane.ask(SCHEDULER, AcquireLease(SCOPE, 10_000, address=address)), Reason.INVALID)
     taken = accepted(plane.ask(SCHEDULER, AcquireLease(SCOPE, 10_000)))
@@ -369,7 +368,7 @@ def retire(term: Term, renewals: int = 0) -> RetireLease:
 
 
 def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> None:
-    """Not before, not as somebody else saw it, and not by whoever likes. [I4, I5]"""
+    """Not before, not as somebody else saw it, and not by whoever likes. [I4]"""
     it = Furnished()
     term = it.plane.term(SCHEDULER)
     it.plane.elapsed_ms += DAY_MS - 1
@@ -385,7 +384,7 @@ def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> 
 
 
 def test_a_lease_that_was_forgotten_is_not_taken_by_who_saw_it() -> None:
-    """The request rests on what is gone; who still wants the lease looks again. [C7.5, INV7]"""
+    """The request rests on what is gone; who still wants the lease looks again. [INV7]"""
     it = Furnished()
     term = it.term(SCHEDULER)
     it.plane.elapsed_ms += 2 * 86_400_000

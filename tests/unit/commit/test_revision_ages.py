@@ -38,7 +38,6 @@ def test_an_answer_of_an_older_revision_proves_nothing_new() -> None:
 
 
 def test_a_revision_after_which_nothing_comes_for_long_grows_old_as_well() -> None:
-    """[A2]"""
     ages = RevisionAges()
     for number in range(1, 4):
         ages.observe(number, at(number))
@@ -47,7 +46,7 @@ def test_a_revision_after_which_nothing_comes_for_long_grows_old_as_well() -> No
 
 
 def test_a_busy_store_does_not_fill_the_memory() -> None:
-    """And the last hour is not forgotten for it. [C2]"""
+    """And the last hour is not forgotten for it."""
     ages = RevisionAges()
     for number in range(1, 4 * NOTES_MAX):
         ages.observe(number, at(number * NOTED_EVERY_MS))
@@ -58,7 +57,7 @@ def test_a_busy_store_does_not_fill_the_memory() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 3)), min_size=1, max_size=200))
 def test_no_revision_is_taken_for_older_than_it_is(moves: list[tuple[int, int]]) -> None:
-    """Nor for younger by more than the distance of two notes. [C2, INV3, A2]"""
+    """Nor for younger by more than the distance of two notes. [C2, INV3]"""
     ages, ms, revision = RevisionAges(), 0, 0
     seen: list[tuple[int, int]] = []
     for more_ms, more in moves:

@@ -86,7 +86,7 @@ def test_the_authority_says_since_when_a_replica_is_ready() -> None:
 
 
 def test_recreate_and_a_budget_are_not_taken_together() -> None:
-    """The one takes all away at once, which the other would never let happen. [A3]"""
+    """The one takes all away at once, which the other would never let happen."""
     it = Furnished()
     web = it.get(it.web)
     rollout = {"strategy": "Recreate"}

@@ -30,7 +30,6 @@ def raised(plane: Plane, to: int) -> None:
 
 
 def test_every_transaction_compares_the_format_and_the_first_one_writes_it() -> None:
-    """[C5]"""
     plane = Plane()
     plane.tenant("a")
     assert plane.read(keys.plane_format()) == PlaneFormat(FORMAT)
@@ -44,7 +43,7 @@ def test_every_transaction_compares_the_format_and_the_first_one_writes_it() -> 
 
 
 def test_a_server_that_is_too_old_writes_nothing_not_even_what_it_had_decided() -> None:
-    """It learns of the new format by the compare of the very transaction. [C5, INV7]"""
+    """It learns of the new format by the compare of the very transaction."""
     plane = Plane()
     plane.tenant("a")
     raised(plane, FORMAT + 1)
@@ -59,7 +58,7 @@ def test_a_server_that_is_too_old_writes_nothing_not_even_what_it_had_decided() 
 
 
 def test_a_newer_server_goes_on_in_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows the old one until the new one is said to hold. [C5]"""
+    """It knows the old one until the new one is said to hold."""
     plane = Plane()
     plane.tenant("a")
     monkeypatch.setattr(plane_format, "FORMAT", FORMAT + 1)
@@ -106,7 +105,7 @@ def _in_the_next_version(value: Any) -> Any:
 
 @pytest.mark.parametrize("kind", list(HANDLERS), ids=lambda kind: kind.__name__)
 def test_a_request_has_the_same_digest_in_every_version(kind: type[Any]) -> None:
-    """So a retry at a server of another version is known again. [A2, C5]"""
+    """So a retry at a server of another version is known again. [A2]"""
     _, request = EXAMPLES[kind](Furnished())
     newer = _in_the_next_version(request)
     assert type(newer) is not type(request)

@@ -40,7 +40,7 @@ class Budgeted(Rig):
 
 
 def test_one_after_the_other_may_be_taken_and_never_two() -> None:
-    """[G4, I6, C7.1]"""
+    """[G4, I6]"""
     rig = Budgeted()
     assert (rig.ledger().replicas, rig.ledger().healthy) == (3, 3)
     accepted(rig.taken("web-0-0"))
@@ -61,7 +61,7 @@ def test_one_after_the_other_may_be_taken_and_never_two() -> None:
 
 
 def test_a_replica_that_is_not_ready_any_more_holds_the_others_in_place() -> None:
-    """[G4, H2]"""
+    """[G4]"""
     rig = Budgeted()
     sick = rig.get("replicas", "web-2-0", "acme")
     agent = who.agent(sick.status.binding.node)

@@ -113,7 +113,7 @@ CALM = [
 
 
 def test_a_service_lives_and_goes_without_a_trace() -> None:
-    """Made, replaced after a failure, scaled down, deleted with its last replica. [I5, A7]"""
+    """Made, replaced after a failure, scaled down, deleted with its last replica. [I5]"""
     rig = world()
     assert [states for states, _ in story(rig)] == CALM
     assert rig.get("workloads", "web", "acme") is None
@@ -258,7 +258,7 @@ def test_a_large_service_is_made_in_bounded_pieces() -> None:
 
 
 def test_no_plan_is_made_anew_for_each_answer_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a plan for which there is hardly room only a part would be sent each time. [I1, E5]"""
+    """Of a plan for which there is hardly room only a part would be sent each time. [I1]"""
     planned: list[Any] = []
     reconcile = WorkloadController.reconcile
 
@@ -348,7 +348,7 @@ def test_each_request_is_sent_as_its_own_controller() -> None:
 
 
 def test_a_team_has_each_controller_once() -> None:
-    """Two of one name would fight over one lease. [K1]"""
+    """Two of one name would fight over one lease."""
     with pytest.raises(InvariantBroken):
         Team((*all_controllers(), all_controllers()[0]), rng=_Half())
 
@@ -376,7 +376,7 @@ def test_news_that_never_come_are_found_by_the_resync(plural: str) -> None:
 
 
 def test_a_server_that_owes_an_answer_is_not_asked_again() -> None:
-    """Questions do not pile up on the way to a server that is slow. [E5, I1]"""
+    """Questions do not pile up on the way to a server that is slow. [I1]"""
     rig = Rig(servers=("s1", "s2"))
     rig.mute = {"s2"}
     rig.run(60_000)

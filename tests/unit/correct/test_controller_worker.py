@@ -42,7 +42,7 @@ def test_a_picture_has_caught_up_when_it_shows_the_object_or_its_end(
 
 
 def test_every_request_is_about_one_object() -> None:
-    """That is what is read when its outcome is unknown. [F6]"""
+    """That is what is read when its outcome is unknown."""
     it = replica()
     about = Get("replicas", "web-0-0", "acme")
     assert subject(Create(it)) == about

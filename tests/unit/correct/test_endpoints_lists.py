@@ -45,13 +45,12 @@ def shared(known: dict[int, str], names: str) -> dict[int, str]:
 def test_whoever_is_listed_stays_and_newcomers_take_the_first_free_place(
     known: dict[int, str], names: str, out: dict[int, str]
 ) -> None:
-    """[A6, I1]"""
+    """[I1]"""
     assert shared(known, names) == out
     # Once it is written it stays so.
     assert shared(out, names) == out
 
 
 def test_lists_are_named_after_their_workload() -> None:
-    """[A6]"""
     for number in (0, 1, 17):
         assert list_of(list_name("web-1", number)) == ("web-1", number)

@@ -9,7 +9,7 @@ KEY, OTHER = ("acme", "web"), ("acme", "other")
 
 
 def test_the_pause_grows_with_what_was_looked_at_and_ends() -> None:
-    """A second for ten thousand replicas, and nothing for a few. [I1, A11]"""
+    """A second for ten thousand replicas, and nothing for a few. [I1]"""
     rests = Rests()
     rests.rest(KEY, 10_000, NOW)
     rests.rest(OTHER, 9, NOW)

@@ -22,7 +22,7 @@ def left(waits: Waits, now: Instant, *, began: int = NOON, credit: bool = True) 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_no_wait_is_longer_than_its_own_pause(step: int) -> None:
-    """Whatever calendar the stamp is by, and wherever ours is set later. [E5, N6]"""
+    """Whatever calendar the stamp is by, and wherever ours is set later. [E5]"""
     waits = Waits()
     assert left(waits, at(0), began=NOON + step) <= 60_000
     assert left(waits, at(60_000, -step), began=NOON + step) == 0
@@ -30,21 +30,19 @@ def test_no_wait_is_longer_than_its_own_pause(step: int) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_calendar_that_is_set_while_it_is_waited_changes_nothing(step: int) -> None:
-    """[E5, N6]"""
+    """[E5]"""
     waits = Waits()
     assert left(waits, at(1_000)) == 59_000
     assert left(waits, at(2_000, step)) == 58_000
 
 
 def test_without_credit_only_what_was_waited_here_counts() -> None:
-    """[N6]"""
     waits = Waits()
     assert left(waits, at(30_000), credit=False) == 60_000
     assert left(waits, at(31_000, DAY), credit=False) == 59_000
 
 
 def test_another_stamp_begins_another_wait_and_what_is_gone_is_forgotten() -> None:
-    """[N6]"""
     waits = Waits()
     left(waits, at(50_000), began=NOON)
     assert left(waits, at(60_000), began=NOON + 55_000) == 55_000

@@ -180,7 +180,7 @@ GRANT = GrantLedger(
 def test_a_region_spends_only_what_this_budget_was_given(
     budget: str, amounts: Amounts, expected: Reason | None
 ) -> None:
-    """What another budget was given is not in this one, and an empty one is none. [I10, INV8]"""
+    """What another budget was given is not in this one, and an empty one is none. [INV8]"""
     early = NOW - timedelta(hours=1)
     assert reason(grant_refusal(GRANT, budget, amounts, early, 2_000)) is expected
 

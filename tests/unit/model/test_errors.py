@@ -38,7 +38,7 @@ TREE = {
 
 
 def test_the_tree_is_the_one_that_is_drawn() -> None:
-    """Whether it happened is decided by class: no, no by fault, perhaps. [E5, F6]"""
+    """Whether it happened is decided by class: no, no by fault, perhaps. [E5, N1.1]"""
     declared = {
         cls
         for cls in vars(errors).values()
@@ -85,7 +85,7 @@ def test_a_broken_invariant_is_caught_by_nobody_and_tells_its_story() -> None:
 
 
 def test_records_that_disagree_are_a_bug_unless_somebody_looks_again() -> None:
-    """Who decides on an old view may catch just this; nobody else catches either. [C3, C5]"""
+    """Who decides on an old view may catch just this; nobody else catches either. [C3]"""
     assert issubclass(RecordsDisagree, InvariantBroken)
     agree(True, "they do")
     with pytest.raises(RecordsDisagree, match="never taken"):

@@ -48,7 +48,7 @@ def test_an_example_is_accepted_under_strict_validation(file: Path) -> None:
 
 
 def test_an_ordinary_service_takes_less_than_twenty_lines() -> None:
-    """Good defaults keep the first document short [A3]."""
+    """Good defaults keep the first document short."""
     assert len((EXAMPLES / "service.yaml").read_text().splitlines()) < 20
 
 
@@ -63,7 +63,7 @@ def test_the_examples_show_every_type_of_workload() -> None:
 
 
 def test_the_reference_platform_is_complete_and_names_only_what_it_has() -> None:
-    """Tenants, classes and regions that a workload names exist in the same folder [N8]."""
+    """Tenants, classes and regions that a workload names exist in the same folder."""
     objects = [
         accepted(document)
         for file in sorted((EXAMPLES / "platform").glob("*.yaml"))

@@ -53,7 +53,6 @@ FILES = (
     ],
 )
 def test_a_reference_is_asked_of_podman_by_its_name(image: str, name: str) -> None:
-    """[H1]"""
     assert image_fault(image) == ""
     assert registry_name(image) == name
 
@@ -88,7 +87,6 @@ def test_a_reference_is_asked_of_podman_by_its_name(image: str, name: str) -> No
     ],
 )
 def test_what_is_no_reference_is_refused_by_validation_and_by_the_agent(image: str) -> None:
-    """[B4]"""
     assert image_fault(image)
     template = Template(runtime=Runtime.CONTAINER, image=image)
     work = Workload(ObjectMeta(name="w", namespace="acme"), spec=WorkloadSpec(template=template))

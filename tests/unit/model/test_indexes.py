@@ -14,7 +14,7 @@ few = st.sets(st.integers(0, 40), max_size=30)
 
 @given(few, few)
 def test_a_set_of_indexes_is_the_set_that_python_has(have: set[int], more: set[int]) -> None:
-    """Adding, asking, counting, and what is missing; the text says the same again. [A11]"""
+    """Adding, asking, counting, and what is missing; the text says the same again."""
     made = Indexes().plus(sorted(have))
     both = made.plus(more)
     assert [index for index in range(50) if index in both] == sorted(have | more)
@@ -26,7 +26,7 @@ def test_a_set_of_indexes_is_the_set_that_python_has(have: set[int], more: set[i
 
 
 def test_it_is_written_as_kubernetes_does() -> None:
-    """Single numbers and ranges, the lowest first. [A2]"""
+    """Single numbers and ranges, the lowest first."""
     assert str(Indexes().plus([7, 0, 1, 3, 2])) == "0-3,7"
     assert str(parse("")) == ""
 
@@ -51,14 +51,13 @@ def test_it_is_written_as_kubernetes_does() -> None:
     ],
 )
 def test_what_is_not_written_so_is_refused(text: str) -> None:
-    """There is one text for each set, and it is bounded. [A2]"""
+    """There is one text for each set, and it is bounded."""
     with pytest.raises(Invalid):
         parse(text)
     assert not is_within(text, "")
 
 
 def test_an_index_is_a_plain_number_up_to_the_bound() -> None:
-    """[A2]"""
     assert is_index("0")
     assert is_index(str(INDEX_MAX))
     assert not any(map(is_index, ["", "-1", "00", "1-2", str(INDEX_MAX + 1), "x"]))

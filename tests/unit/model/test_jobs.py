@@ -14,7 +14,6 @@ YES, NO = ConditionStatus.TRUE, ConditionStatus.FALSE
 
 @pytest.mark.parametrize("stated, expected", [(None, 3), (0, 0), (7, 7)])
 def test_completions_are_stated_or_as_many_as_replicas(stated: int | None, expected: int) -> None:
-    """[A3]"""
     spec = WorkloadSpec(template=template(), replicas=3, job=Job(completions=stated))
     assert completions(spec) == expected
 
@@ -32,7 +31,7 @@ def test_completions_are_stated_or_as_many_as_replicas(stated: int | None, expec
 def test_a_job_is_over_when_a_condition_says_so(
     conditions: tuple[Condition, ...], over: bool
 ) -> None:
-    """[A7, A12]"""
+    """[A7]"""
     spec = WorkloadSpec(template=template(), type=WorkloadType.JOB)
     status = WorkloadStatus(conditions=conditions)
     job = Workload(ObjectMeta(name="x", namespace="acme"), spec=spec, status=status)

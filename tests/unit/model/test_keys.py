@@ -41,7 +41,7 @@ def test_every_sort_of_record_has_a_range_of_its_own() -> None:
 
 
 def test_namespaces_that_begin_alike_do_not_mix() -> None:
-    """The slash ends the name, so that `risk` is not `risk-api`. [C6.2]"""
+    """The slash ends the name, so that `risk` is not `risk-api`."""
     secrets = kind_named("Secret")
     prefix = keys.kind_prefix(secrets, "risk")
     assert not keys.object_key(secrets, "risk-api", "db").startswith(prefix)

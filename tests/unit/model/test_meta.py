@@ -65,7 +65,7 @@ def test_a_condition_is_replaced_in_its_place() -> None:
 
 
 def test_an_object_says_its_kind_and_cannot_be_changed_in_place() -> None:
-    """Caches and snapshots share objects without copies. [A2]"""
+    """Caches and snapshots share objects without copies."""
     secret = Secret(metadata=ObjectMeta(name="db", namespace="risk"))
     assert (secret.name, secret.namespace) == ("db", "risk")
     assert msgspec.to_builtins(secret)["kind"] == "Secret"

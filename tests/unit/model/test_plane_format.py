@@ -22,7 +22,7 @@ def _next_version() -> Any:
 
 
 def test_the_format_of_the_next_version_is_not_taken_for_our_own() -> None:
-    """Whatever a record leaves out because it is a default there. [C5]"""
+    """Whatever a record leaves out because it is a default there."""
     newer = _next_version()
     raised = encode(newer.PlaneFormat(newer.FORMAT))
     assert f"format {FORMAT + 1}" in unusable(raised)
@@ -30,12 +30,10 @@ def test_the_format_of_the_next_version_is_not_taken_for_our_own() -> None:
 
 
 def test_the_next_version_knows_which_format_we_wrote() -> None:
-    """[C5]"""
     ours = encode(PlaneFormat(FORMAT))
     assert unusable(ours) == ""
     assert _next_version()._DECODER.decode(ours).format == FORMAT
 
 
 def test_a_format_that_cannot_be_read_is_no_format_to_write_under() -> None:
-    """[C5]"""
     assert "cannot be read" in unusable(b"{")

@@ -53,7 +53,7 @@ NEARLY = st.text("0123456789.+-eEnumkKMGTPi ", max_size=8)
     ],
 )
 def test_a_quantity_means_what_it_means_in_kubernetes(text: str, value: Fraction) -> None:
-    """Decimal and binary suffixes, exponents and signs, without rounding. [A3]"""
+    """Decimal and binary suffixes, exponents and signs, without rounding."""
     assert parse(text) == value
 
 

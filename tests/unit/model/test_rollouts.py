@@ -100,5 +100,5 @@ def test_limits_round_to_the_safe_side_and_leave_something_to_move(
 
 
 def test_the_name_of_a_revision_always_fits() -> None:
-    """For the longest name that a workload may have. [A2]"""
+    """For the longest name that a workload may have."""
     assert len(revision_name("w" * WORKLOAD_NAME_MAX, "0123456789")) <= NAME_MAX

@@ -24,7 +24,7 @@ def cron(name: str = "nightly") -> Workload:
 
 
 def test_a_run_has_the_name_of_its_minute_and_can_be_read_back() -> None:
-    """So that nobody can start another one for it. [E5]"""
+    """So that nobody can start another one for it."""
     name = run_name("nightly", WHEN)
     assert name == "nightly-29539445"
     assert scheduled_at("nightly", name) == WHEN
@@ -44,7 +44,7 @@ def test_a_run_has_the_name_of_its_minute_and_can_be_read_back() -> None:
     ],
 )
 def test_any_other_name_is_for_no_moment(name: str) -> None:
-    """Jobs that people make by hand may be called anything. [A2]"""
+    """Jobs that people make by hand may be called anything."""
     assert scheduled_at("nightly", name) is None
 
 

@@ -48,5 +48,5 @@ def test_people_read_whole_seconds_of_utc(ms: int, text: str) -> None:
 
 
 def test_moments_of_one_machine_are_ordered_by_its_monotonic_clock() -> None:
-    """A wall clock that was set back does not turn time around. [H7]"""
+    """A wall clock that was set back does not turn time around."""
     assert Instant(monotonic_ms=1, wall_ms=500) < Instant(monotonic_ms=2, wall_ms=100)

@@ -21,7 +21,7 @@ from holdfast.model.plane_format import Installed, Upgrade, is_older
     ],
 )
 def test_versions_are_compared_by_their_numbers(version: str, than: str, expected: bool) -> None:
-    """One that is not said was built before versions were said. [C5]"""
+    """One that is not said was built before versions were said."""
     assert is_older(version, than) is expected
 
 
@@ -32,20 +32,17 @@ def upgrade(*parts: Installed, current: int = 1, newest: int = 2) -> Upgrade:
 @pytest.mark.parametrize("part", ["server", "scheduler", "controller", "agent"])
 @pytest.mark.parametrize("version", ["0.1.9", ""])
 def test_a_part_of_an_older_version_that_lives_keeps_the_format(part: str, version: str) -> None:
-    """[C5]"""
     found = upgrade(Installed(part, "it", version))
     assert f"{part} it ({version or 'unknown'})" in found.refusal()
     assert [it.name for it in found.older()] == ["it"]
 
 
 def test_a_part_that_is_gone_or_newer_is_not_waited_for() -> None:
-    """[C5]"""
     gone, newer = Installed("agent", "a", "0.1.0", is_gone=True), Installed("agent", "b", "0.3.0")
     assert upgrade(gone, newer).refusal() == ""
 
 
 def test_a_format_that_is_the_newest_is_not_raised() -> None:
-    """[C5]"""
     assert "nothing to finish" in upgrade(current=2).refusal()
 
 

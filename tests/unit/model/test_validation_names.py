@@ -129,7 +129,7 @@ REFUSED: list[Row] = [
 
 @pytest.mark.parametrize("row", REFUSED, ids=named)
 def test_metadata_that_breaks_a_rule_is_refused_in_its_place(row: Row) -> None:
-    """Paths and rules are those of the wire, for any kind [A2, B4]."""
+    """Paths and rules are those of the wire, for any kind [B4]."""
     check(row)
 
 
@@ -159,7 +159,7 @@ def test_metadata_at_the_edge_of_a_rule_is_accepted(kind: str, changes: Document
 
 @pytest.mark.parametrize("kind", [kind.name for kind in KINDS])
 def test_every_kind_is_held_to_the_rules_of_names(kind: str) -> None:
-    """No kind escapes, for names become keys in the store [A2]."""
+    """No kind escapes, for names become keys in the store."""
     paths = [
         error.path for error in errors(kind, {"metadata.name": "a/b", "metadata.labels": {"": ""}})
     ]

@@ -33,7 +33,7 @@ def test_a_status_is_judged_alone_where_only_the_status_is_written() -> None:
 
 
 def test_a_report_is_bounded_and_says_how_much_it_leaves_out() -> None:
-    """A hostile document cannot make the answer longer than the question [B4]."""
+    """A hostile document cannot make the answer longer than the question."""
     names = [{"name": f"{number} "} for number in range(400)]
     found = errors("Workload", {"spec.template.env": names})
     assert len(found) == ERRORS_MAX + 1

@@ -219,7 +219,7 @@ KINDS_OWN: list[Change] = [
 def test_a_change_that_nobody_may_make_is_refused_in_its_place(
     kind: str, both: Document, new: Document, path: str, rule: str
 ) -> None:
-    """Identity, decisions and epochs never change back [A2]."""
+    """Identity, decisions and epochs never change back."""
     found = validate_update(obj(kind, both), obj(kind, {**both, **new}))
     assert [error.path for error in found] == [path], [str(error) for error in found]
     assert rule in found[0].rule
@@ -265,7 +265,7 @@ def test_nothing_is_wrong_with_an_object_that_stays_as_it_is(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_field_that_never_changes_exists_on_the_wire(kind: Any) -> None:
-    """A misspelt path in the registry would protect nothing [A9]."""
+    """A misspelt path in the registry would protect nothing."""
     for path in kind.immutable:
         part: Any = obj(kind.name)
         for step in path.split("."):

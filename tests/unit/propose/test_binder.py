@@ -32,7 +32,7 @@ def started(nodes: int = 1, **more: object) -> Rig:
 
 
 def test_a_pending_replica_is_bound_and_the_bind_says_on_what_it_rested() -> None:
-    """[F1, F5, V2]"""
+    """[F5, V2, F8]"""
     rig = started()
     rig.replica()
     assert rig.where("web-0-0") == "node-0"
@@ -303,7 +303,6 @@ def test_quota_that_a_replica_gave_back_wakes_its_tenant() -> None:
 
 
 def test_a_lost_lease_is_taken_again_before_the_next_bind() -> None:
-    """[C5, F9]"""
     rig = started()
     rig.verdicts = [refusal(Reason.STALE_EPOCH)]
     rig.replica()
@@ -315,7 +314,6 @@ def test_a_lost_lease_is_taken_again_before_the_next_bind() -> None:
 
 
 def test_a_refusal_of_an_earlier_term_says_nothing_about_the_present_one() -> None:
-    """[C5]"""
     rig = started(nodes=2)
     rig.verdicts = [Silence(), refusal(Reason.STALE_EPOCH)]
     rig.replica("web-0-0")

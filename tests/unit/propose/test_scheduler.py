@@ -51,7 +51,7 @@ def test_nothing_is_decided_before_every_kind_was_listed() -> None:
 
 
 def test_nothing_is_bound_before_the_lease_is_held() -> None:
-    """Another one of that scope is alive, until it stops moving. [C5]"""
+    """Another one of that scope is alive, until it stops moving."""
     rig = Rig()
     rig.node("node-0")
     rig.replica()
@@ -66,7 +66,7 @@ def test_nothing_is_bound_before_the_lease_is_held() -> None:
 
 
 def test_a_scheduler_that_cannot_renew_stops_trying_long_before_anybody_takes_over() -> None:
-    """[C5, E4]"""
+    """[E4]"""
     rig = small(slots=4)
     rig.is_cut_off = True
     rig.pass_time(16_000)
@@ -80,7 +80,6 @@ def test_a_scheduler_that_cannot_renew_stops_trying_long_before_anybody_takes_ov
 
 
 def test_a_shared_scope_is_the_lease_that_is_taken() -> None:
-    """[C5]"""
     rig = Rig(scope="scheduler:shard-1")
     rig.start()
     assert [ask.scope for ask in rig.sent(AcquireLease)] == ["scheduler:shard-1"]

@@ -13,7 +13,7 @@ from tests.unit.propose.rig import Lost, Rig, Silence
 
 
 def test_urgent_and_important_work_goes_first_and_tenants_take_turns() -> None:
-    """[E2, V5]"""
+    """[E2, V5, F1]"""
     rig = Rig()
     rig.node("node-0", cpu="100")
     rig.urgent("now")
@@ -30,7 +30,7 @@ def test_urgent_and_important_work_goes_first_and_tenants_take_turns() -> None:
 
 
 def test_binds_on_their_way_are_bounded() -> None:
-    """[E5, F4]"""
+    """[E6]"""
     rig = Rig()
     rig.verdicts = [Silence()] * 500
     for index in range(COURSES_MIN + 20):
@@ -62,7 +62,6 @@ def test_urgent_work_does_not_wait_for_a_whole_round() -> None:
 
 
 def test_one_step_decides_for_so_many_and_the_next_goes_on() -> None:
-    """[E6]"""
     rig = Rig()
     for index in range(4):
         rig.node(f"node-{index}", cpu="1000", replicas="1000")
@@ -79,7 +78,7 @@ def test_one_step_decides_for_so_many_and_the_next_goes_on() -> None:
 
 
 def test_late_answers_lead_to_fewer_binds_at_once() -> None:
-    """What waits for longer than a question may take would have to be asked about again. [E5]"""
+    """What waits for longer than a question may take would have to be asked about again. [E6]"""
     binder = Rig().scheduler.binder
     for _ in range(2_000):
         binder.took(LATE_MS)
@@ -96,7 +95,7 @@ def test_late_answers_lead_to_fewer_binds_at_once() -> None:
 
 
 def test_a_bind_that_pauses_keeps_its_slot() -> None:
-    """[E5, F6]"""
+    """[F6, E6]"""
     rig = Rig()
     rig.verdicts = [Lost(committed=False)] * (COURSES_MIN + 50)
     for index in range(COURSES_MIN + 50):
@@ -108,7 +107,7 @@ def test_a_bind_that_pauses_keeps_its_slot() -> None:
 
 
 def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
-    """News have settled them all, and nobody has answered yet. [E5]"""
+    """News have settled them all, and nobody has answered yet. [E6]"""
     rig = Rig()
     for index in range(40):
         rig.node(f"node-{index}", cpu="1000")

@@ -60,7 +60,7 @@ def test_a_drain_that_ends_wakes_whom_it_kept_away() -> None:
 
 
 def test_a_rule_that_changes_is_asked_anew() -> None:
-    """What was found under the old one is worth nothing. [E1, B2]"""
+    """What was found under the old one is worth nothing. [E1]"""
     rig = Rig()
     rig.node("node-0", region="eu")
     acme = rig.objects["tenants"]["", "acme"]

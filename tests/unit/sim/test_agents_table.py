@@ -85,7 +85,7 @@ class Bench:
 
 
 def test_a_full_disk_refuses_a_start_and_leaves_nothing_behind() -> None:
-    """So that the same attempt may be tried again. [C7.6]"""
+    """So that the same attempt may be tried again."""
     bench = Bench()
     bench.strike("disk_full", 1_000)
     bench.after(10)

@@ -319,7 +319,7 @@ def _ask(number: int) -> Ask:
 
 
 def test_a_busy_machine_takes_one_stimulus_after_the_other() -> None:
-    """What it does about one is done when its time is over; the others wait in order. [N6, SC14]"""
+    """What it does about one is done when its time is over; the others wait in order. [N6]"""
     world, server, client = _busy(50_000)
     world.run_until(1_000_000)
     begun = server.times_of(Asked)
@@ -329,7 +329,7 @@ def test_a_busy_machine_takes_one_stimulus_after_the_other() -> None:
 
 
 def test_whoever_waits_for_a_busy_machine_gives_up_in_time() -> None:
-    """Too slow is as good as silent to whoever waits. [N6, SC14]"""
+    """Too slow is as good as silent to whoever waits. [N6]"""
     world, _, client = _busy(200_000)
     world.run_until(2_000_000)
     bodies = [it.body for it in client.of(Answered)]

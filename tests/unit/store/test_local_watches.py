@@ -151,7 +151,7 @@ def test_a_failed_store_says_so_to_every_reader() -> None:
 
 @pytest.mark.parametrize("readers", [1, local_watches.FEW_READERS, local_watches.FEW_READERS + 1])
 def test_only_many_readers_wait_for_more_changes(readers: int) -> None:
-    """To wake a few costs less than what somebody loses who waits for an answer [C8]."""
+    """To wake a few costs less than what somebody loses who waits for an answer."""
 
     async def story() -> None:
         store = MemoryStore()

@@ -58,7 +58,6 @@ def it() -> Plane:
 
 
 def test_whoever_has_it_may_give_it(it: Plane) -> None:
-    """[B5]"""
     accepted(it.ask(MAYA, Create(role("readers", READ))))
     accepted(it.ask(MAYA, Create(binding("readers", "readers", "bob"))))
     editors = binding("editors", "tenant-editor", "bob", place=SYSTEM_NAMESPACE)
@@ -82,7 +81,7 @@ def test_whoever_has_it_may_give_it(it: Plane) -> None:
     ],
 )
 def test_nobody_writes_a_role_beyond_his_own_rights(it: Plane, rule: Rule) -> None:
-    """By a create, by an update, or by a patch. [B5]"""
+    """By a create, by an update, or by a patch."""
     refused(it.ask(MAYA, Create(role("more", READ, rule))), Reason.NOT_ALLOWED)
     mine = accepted(it.ask(MAYA, Create(role("mine", READ))))
     refused(it.ask(MAYA, Update(msgspec.structs.replace(mine, rules=(rule,)))), Reason.NOT_ALLOWED)
@@ -109,7 +108,7 @@ def test_a_refusal_says_what_is_missing(it: Plane) -> None:
 
 
 def test_nobody_binds_a_role_that_he_has_not(it: Plane) -> None:
-    """Neither a built-in one nor one that an administrator made, nor elsewhere. [B5]"""
+    """Neither a built-in one nor one that an administrator made, nor elsewhere."""
     it.create(role("word", Rule(("replicas/state",), ("update",))))
     for given in (
         binding("b", "word", "bob"),
@@ -128,7 +127,6 @@ def test_nobody_binds_a_role_that_he_has_not(it: Plane) -> None:
 
 @pytest.mark.parametrize("place", ["", SYSTEM_NAMESPACE])
 def test_nobody_binds_a_role_that_somebody_may_make_later(it: Plane, place: str) -> None:
-    """[B5]"""
     refusal = refused(
         it.ask(MAYA, Create(binding("b", "ghost", "bob", place=place))), Reason.MISSING
     )
@@ -137,7 +135,6 @@ def test_nobody_binds_a_role_that_somebody_may_make_later(it: Plane, place: str)
 
 
 def test_components_roles_are_for_nobody_else(it: Plane) -> None:
-    """[C6.7]"""
     given = binding("b", "controller-garbage", "bob", place=SYSTEM_NAMESPACE)
     refused(it.ask(MAYA, Create(given)), Reason.MISSING)
     it.create(given)
@@ -146,7 +143,6 @@ def test_components_roles_are_for_nobody_else(it: Plane) -> None:
 
 
 def test_the_right_to_escalate_or_to_bind_is_enough(it: Plane) -> None:
-    """[B5]"""
     word = Rule(("replicas/state",), ("update",))
     powers = (
         Rule(("roles",), ("create", "escalate")),
@@ -185,7 +181,6 @@ def token(
 
 
 def test_an_operator_lets_machines_in_and_no_people(it: Plane) -> None:
-    """[B5]"""
     ends = it.at(3600)
     join = token(purpose=TokenPurpose.JOIN, node="n1", expires=ends)
     accepted(it.ask(OPERATOR, Create(join)))
@@ -200,7 +195,7 @@ def test_an_operator_lets_machines_in_and_no_people(it: Plane) -> None:
 
 
 def test_who_may_speak_for_some_makes_tokens_for_those(it: Plane) -> None:
-    """Each group of the token counts. [B5]"""
+    """Each group of the token counts."""
     rules = (
         Rule(("tokens",), ("create",)),
         Rule(("users",), ("impersonate",)),
@@ -215,7 +210,6 @@ def test_who_may_speak_for_some_makes_tokens_for_those(it: Plane) -> None:
 
 
 def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
-    """[B5, C6.8]"""
     accepted(it.ask(MAYA, Create(token("acme", user="tenant:acme:bot"))))
     refused(it.ask(MAYA, Create(token("acme", "u", user="root"))), Reason.INVALID)
     refused(it.ask(MAYA, Create(token("globex", user="tenant:globex:bot"))), Reason.NOT_ALLOWED)
@@ -227,7 +221,7 @@ def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
 
 
 def test_a_tenants_own_group_needs_the_right_to_speak_for_it(it: Plane) -> None:
-    """Who may speak for service accounts does not become whoever is in a group. [B5, C6.8]"""
+    """Who may speak for service accounts does not become whoever is in a group."""
     admins = RoleBinding(
         ObjectMeta(name="group", namespace="acme"),
         subjects=(Subject("Group", "tenant:acme:admins"),),
@@ -252,7 +246,6 @@ def test_a_tenants_own_group_needs_the_right_to_speak_for_it(it: Plane) -> None:
 
 
 def test_only_rules_that_let_someone_impersonate_name_users_and_groups(it: Plane) -> None:
-    """[B4]"""
     for named in ("tenant:acme:bot", "two words"):
         odd = role("odd", Rule(("workloads",), ("get",), (), (named,)))
         refused(it.ask(MAYA, Create(odd)), Reason.INVALID)
@@ -263,7 +256,6 @@ def test_only_rules_that_let_someone_impersonate_name_users_and_groups(it: Plane
 @pytest.mark.parametrize("at", [0, 63, 64, 255, 256, 5_000])
 @pytest.mark.parametrize("group", ["system:masters", "tenant:globex", "tenant:*", "devs"])
 def test_no_place_in_a_list_of_groups_hides_a_foreign_one(it: Plane, at: int, group: str) -> None:
-    """[B5, C6.8]"""
     own = tuple(f"tenant:acme:g{n}" for n in range(at))
     hidden = token("acme", user="tenant:acme:bot", groups=(*own, group, "tenant:acme:last"))
     answer = it.ask(MAYA, Create(hidden))
@@ -274,7 +266,7 @@ def test_no_place_in_a_list_of_groups_hides_a_foreign_one(it: Plane, at: int, gr
 def test_a_foreign_group_needs_the_right_to_speak_for_it(
     it: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rule of the commit stands by itself: here validation lets the group pass. [B5]"""
+    """The rule of the commit stands by itself: here validation lets the group pass."""
     monkeypatch.setattr(access, "_own_identities", lambda at, obj: None)
     hidden = token("acme", user="tenant:acme:bot", groups=("system:masters",))
     refused(it.ask(MAYA, Create(hidden)), Reason.NOT_ALLOWED)
@@ -284,7 +276,7 @@ def test_a_foreign_group_needs_the_right_to_speak_for_it(
 
 
 def test_servers_show_what_is_built_in_and_nobody_else_touches_it(it: Plane) -> None:
-    """[B5, C6.7]"""
+    """[C6.7]"""
     for obj in built_in():
         shown = accepted(it.ask(SERVER, Create(obj)))
         plural = "roles" if isinstance(shown, Role) else "rolebindings"
@@ -301,7 +293,6 @@ def test_servers_show_what_is_built_in_and_nobody_else_touches_it(it: Plane) -> 
 
 
 def test_a_built_in_name_and_the_label_are_not_to_be_had(it: Plane) -> None:
-    """[B5]"""
     refused(
         it.ask(ADMIN, Create(role("admin", READ, namespace=SYSTEM_NAMESPACE))), Reason.NOT_ALLOWED
     )

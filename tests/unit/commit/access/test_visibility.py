@@ -24,7 +24,6 @@ def nothing(plural: str, namespace: str, name: str) -> Patch:
 
 @pytest.mark.parametrize("plural", ["nodes", "replicas"])
 def test_a_patch_that_changes_nothing_brings_back_nothing_of_others(plural: str) -> None:
-    """[C6.8]"""
     it = Furnished()
     running = it.running()
     name = running.name if plural == "replicas" else "node-a"
@@ -36,13 +35,12 @@ def test_a_patch_that_changes_nothing_brings_back_nothing_of_others(plural: str)
 
 
 def test_an_update_of_anothers_status_is_of_nothing() -> None:
-    """[C6.8]"""
     it = Furnished()
     refused(it.ask(OTHER, Update(it.running(), "status")), Reason.MISSING)
 
 
 def test_the_answer_to_a_strange_agent_tells_neither_uid_nor_state() -> None:
-    """Whether it guesses right or wrong. [C6.8]"""
+    """Whether it guesses right or wrong."""
     it = Furnished()
     running = it.running()
     seen = target(running)
@@ -63,7 +61,6 @@ def test_the_answer_to_a_strange_agent_tells_neither_uid_nor_state() -> None:
 
 
 def test_nobody_in_particular_is_told_nothing_at_all() -> None:
-    """[B5, C6.8]"""
     it = Furnished()
     for guess in (target(it.running()), Target("acme", "none", "u", 0)):
         refused(it.ask(ANONYMOUS, Move(guess, State.FAILED)), Reason.UNAUTHENTICATED)
@@ -80,7 +77,6 @@ def test_no_agent_counts_restarts() -> None:
 
 
 def test_a_victim_learns_no_name_of_another_tenants_work() -> None:
-    """[C6.8, G1]"""
     it = Furnished(cpus=2)
     victim = it.running(it.of_class("spot", "globex", cpu="2"))
     urgent = it.pending(it.of_class("high", cpu="2"))

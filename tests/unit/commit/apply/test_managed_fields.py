@@ -48,7 +48,7 @@ def test_kubectl_may_rewrite_the_entries_itself() -> None:
     ],
 )
 def test_entries_that_cannot_be_read_leave_those_there_are(sent: Any) -> None:
-    """Clients that do not understand them must not erase them by accident. [A9]"""
+    """Clients that do not understand them must not erase them by accident."""
     live = Live()
     live.apply("a", workload(replicas=2))
     assert entries_sent(live.owners, sent) is live.owners

@@ -84,7 +84,6 @@ def test_a_json_patch_appends_once_for_one_operation() -> None:
     ],
 )
 def test_a_patch_renames_and_moves_nothing(body: dict[str, Any]) -> None:
-    """[C6.7]"""
     it = Furnished()
     refused(it.ask(ADMIN, merge(body)), Reason.INVALID)
 
@@ -104,7 +103,7 @@ def test_a_patch_cannot_touch_what_belongs_to_the_server() -> None:
 
 
 def test_an_apply_that_creates_says_so_and_remembers_it() -> None:
-    """[A2, E5]"""
+    """[E5]"""
     it = Furnished()
 
     def heard(operation: str, replicas: int) -> tuple[bool, bool]:
@@ -120,7 +119,6 @@ def test_an_apply_that_creates_says_so_and_remembers_it() -> None:
 
 
 def test_an_explicit_removal_of_the_systems_finalizer_is_refused() -> None:
-    """[I5]"""
     it = Furnished()
     refused(it.ask(ANN, merge({"metadata": {"finalizers": []}})), Reason.NOT_OWNER)
     drop = [{"op": "remove", "path": "/metadata/finalizers"}]
@@ -173,7 +171,6 @@ def test_unknown_fields_are_refused_or_left_out_with_a_warning() -> None:
 
 
 def test_an_apply_creates_what_is_missing_and_its_manager_owns_what_it_states() -> None:
-    """[A2]"""
     it = Furnished()
     made = it.yes(ANN, applied({"replicas": 2, "template": TEMPLATE}, name="new"))
     assert (made.spec.replicas, made.metadata.generation) == (2, 1)
@@ -209,7 +206,7 @@ def test_a_conflict_names_the_owner_and_force_takes_over() -> None:
     ],
 )
 def test_an_apply_creates_what_it_is_about_and_nothing_else(metadata: dict[str, Any]) -> None:
-    """It must not write over an object that it did not look at. [C6.7, C2]"""
+    """It must not write over an object that it did not look at. [C2]"""
     it = Furnished()
     uid = it.get(it.web).metadata.uid
     body = {
@@ -234,7 +231,6 @@ def test_an_apply_to_the_status_of_nothing_creates_nothing() -> None:
 
 
 def test_a_dry_run_of_an_apply_writes_nothing() -> None:
-    """[B4]"""
     it = Furnished()
     before = it.plane.store.revision
     dry = applied({"template": TEMPLATE}, name="new", dry_run=True)
@@ -254,7 +250,6 @@ def test_an_apply_runs_admission_like_every_other_write() -> None:
 
 
 def test_an_apply_after_a_delete_makes_another_object() -> None:
-    """[C6.8]"""
     it = Furnished()
     body = {
         "apiVersion": "holdfast.dev/v1",

@@ -26,7 +26,7 @@ def test_a_user_and_a_tenant_have_a_cap_each() -> None:
 
 
 def test_what_is_closed_makes_room() -> None:
-    """And nothing is remembered of whoever has nothing open. [B6]"""
+    """And nothing is remembered of whoever has nothing open."""
     caps = Caps(CAPS)
     ann = _flow("acme", "ann")
     assert caps.take(ann)
@@ -42,7 +42,7 @@ def test_what_is_closed_makes_room() -> None:
 
 
 def test_all_together_have_a_cap() -> None:
-    """A server has so many file descriptors. [B6]"""
+    """A server has so many file descriptors."""
     caps = Caps(CAPS, all_max=4)
     assert sum(caps.take(_flow(f"t{n}", "u")) for n in range(9)) == 4
     assert caps.take(Flow(RequestClass.SYSTEM, "agents", "n1")), "agents are let in all the same"

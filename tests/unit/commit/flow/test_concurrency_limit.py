@@ -52,7 +52,7 @@ def probed(took_ms: int = 5) -> ConcurrencyLimit:
 
 
 def test_the_first_requests_are_few_and_tell_what_one_takes_alone() -> None:
-    """A server that starts under load learns no wrong measure. [E6]"""
+    """A server that starts under load learns no wrong measure."""
     limit = ConcurrencyLimit(SEATS)
     assert limit.scale == FEW_SCALE
     for _ in range(SAMPLES):
@@ -62,7 +62,7 @@ def test_the_first_requests_are_few_and_tell_what_one_takes_alone() -> None:
 
 
 def test_a_limit_grows_while_somebody_waits_and_nothing_is_slower_for_it() -> None:
-    """A store that commits in groups is kept busy. [E6]"""
+    """A store that commits in groups is kept busy."""
     assert Served(lambda _: 10).run(5_000) == SCALE_MAX * SEATS
     assert Served(lambda _: 10).run(5_000, is_short=False) == SEATS
 
@@ -71,7 +71,7 @@ def test_a_limit_grows_while_somebody_waits_and_nothing_is_slower_for_it() -> No
 def test_a_limit_shrinks_until_what_is_inside_takes_no_longer_than_it_should(
     each_ms: float,
 ) -> None:
-    """A queue behind the gate is nobody's order: as many as the store can bear. [E6]"""
+    """A queue behind the gate is nobody's order: as many as the store can bear."""
     seats = Served(lambda n: 5 + each_ms * n).run(9_000)
     alone_ms = 5 + each_ms * FEW_SCALE * SEATS
     most_ms = max(INSIDE_MS, SLOWDOWN * alone_ms)
@@ -79,12 +79,12 @@ def test_a_limit_shrinks_until_what_is_inside_takes_no_longer_than_it_should(
 
 
 def test_a_store_that_is_slow_by_nature_keeps_its_groups() -> None:
-    """Slow is only what is slower than alone. [E6]"""
+    """Slow is only what is slower than alone."""
     assert Served(lambda n: 200 + n / 10).run(60_000) > 2 * SEATS
 
 
 def test_a_limit_does_not_follow_its_own_queue_upwards() -> None:
-    """Under a load that never ends, the time alone is measured again and again. [E6]"""
+    """Under a load that never ends, the time alone is measured again and again."""
     served = Served(lambda n: 40 + 4 * n)
     alone_ms = 40 + 4 * FEW_SCALE * SEATS
     for _ in range(20):
@@ -93,7 +93,7 @@ def test_a_limit_does_not_follow_its_own_queue_upwards() -> None:
 
 
 def test_a_store_that_becomes_slower_for_good_is_not_held_against_its_past() -> None:
-    """What the least was long ago is forgotten. [E6]"""
+    """What the least was long ago is forgotten."""
     now = [5]
     served = Served(lambda _: now[0])
     served.run(5_000)
@@ -103,7 +103,7 @@ def test_a_store_that_becomes_slower_for_good_is_not_held_against_its_past() -> 
 
 
 def test_a_queue_is_met_at_once_however_many_seats_are_empty() -> None:
-    """Seats that nobody has make no queue, and to take those away ends none. [E4, E6]"""
+    """Seats that nobody has make no queue, and to take those away ends none. [E4]"""
     limit = probed()
     for _ in range(SAMPLES):
         limit.ended(1_000, 1_000 + 2 * INSIDE_MS, 4)
@@ -111,7 +111,7 @@ def test_a_queue_is_met_at_once_however_many_seats_are_empty() -> None:
 
 
 def test_a_few_seats_behind_a_queue_become_fewer_and_not_more() -> None:
-    """As many measurements count when fewer than these are under way at once. [E4, E6]"""
+    """As many measurements count when fewer than these are under way at once. [E4]"""
     limit, now_ms = probed(), 1_000
     for _ in range(11 * SAMPLES):
         now_ms += 2 * INSIDE_MS
@@ -124,7 +124,7 @@ def test_a_few_seats_behind_a_queue_become_fewer_and_not_more() -> None:
 
 def test_the_queue_of_other_servers_is_not_taken_for_a_store_slow_by_nature() -> None:
     """A probe makes the own requests few. Who waits behind others then must not let more in, for
-    leases wait there as well: up to five times within two seconds. [E4, E6]
+    leases wait there as well: up to five times within two seconds. [E4]
     """
     limit, now_ms = probed(), 1_000
     for _ in range(40 * SAMPLES):
@@ -136,7 +136,7 @@ def test_the_queue_of_other_servers_is_not_taken_for_a_store_slow_by_nature() ->
 
 
 def test_long_turns_of_the_event_loop_make_the_limit_shrink_and_one_pause_does_not() -> None:
-    """A garbage collection is no overload; three long turns in a row are. [E6]"""
+    """A garbage collection is no overload; three long turns in a row are."""
     limit = probed()
     for _ in range(100):
         limit.turned(20 * TURN_MS, TURN_MS)
@@ -151,7 +151,7 @@ def test_long_turns_of_the_event_loop_make_the_limit_shrink_and_one_pause_does_n
 
 
 def test_a_limit_does_not_grow_while_turns_are_long() -> None:
-    """Otherwise reads, which end at once, would outgrow every shrinking. [E6]"""
+    """Otherwise reads, which end at once, would outgrow every shrinking."""
     limit = probed()
     limit.turned(20 * TURN_MS, TURN_MS)
     for now_ms in range(10 * SEATS):
@@ -166,7 +166,7 @@ def test_a_limit_does_not_grow_while_turns_are_long() -> None:
 
 
 def test_one_slow_request_among_fast_ones_changes_nothing() -> None:
-    """The least of several counts: a large list is no queue. [E6]"""
+    """The least of several counts: a large list is no queue."""
     limit = probed()
     for now_ms in range(2_000, 5_000):
         limit.ended(now_ms - (2_000 if now_ms % SAMPLES else 5), now_ms, SEATS)
@@ -174,7 +174,7 @@ def test_one_slow_request_among_fast_ones_changes_nothing() -> None:
 
 
 def test_what_began_before_the_limit_shrank_is_not_counted_again() -> None:
-    """One stall, one step: those who waited through it all end at once. [E6]"""
+    """One stall, one step: those who waited through it all end at once."""
     limit = probed()
     for _ in range(1_000):
         limit.ended(10, 3_000, SEATS)
@@ -182,7 +182,7 @@ def test_what_began_before_the_limit_shrank_is_not_counted_again() -> None:
 
 
 def test_nobody_waits_for_a_store_that_stands_still() -> None:
-    """A wait is as long as a seat usually takes to become free, not as long as a stall. [E6]"""
+    """A wait is as long as a seat usually takes to become free, not as long as a stall."""
     limit = probed()
     for now_ms in range(1_000):
         limit.ended(now_ms, now_ms + 20, SEATS)

@@ -221,7 +221,7 @@ def test_work_that_was_bound_before_there_were_budgets_gives_back_what_it_was_ch
 
 
 def test_one_replica_beyond_the_whole_budget_of_its_class_is_refused_at_once() -> None:
-    """[B4, B6]"""
+    """[B6]"""
     it = budgeted(high={"cpu": "2"})
     it.of_class("low", cpu="3")
     made = template(cpu="3", priority_class="high")

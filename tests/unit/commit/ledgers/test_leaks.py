@@ -79,7 +79,7 @@ def test_dependents_are_cut_loose_where_their_owner_is_deleted_without_them() ->
 
 
 def test_tokens_go_when_they_are_over_and_not_before() -> None:
-    """One that was used is kept for whoever lost the answer. [I5, I3]"""
+    """One that was used is kept for whoever lost the answer."""
     it = Furnished()
     names = {"lasting": it.plane.at(100_000), "short": it.plane.at(100)}
     for name, expires in names.items():
@@ -99,7 +99,7 @@ def test_tokens_go_when_they_are_over_and_not_before() -> None:
 
 
 def test_the_collector_must_prove_a_leak() -> None:
-    """Every owner gone, or another of its name; an object without owners is no leak. [I3, I5]"""
+    """Every owner gone, or another of its name; an object without owners is no leak. [I3]"""
     it = Furnished()
     one, two = it.yes(ANN, Create(secret("one"))), it.yes(ANN, Create(secret("two")))
     child = it.yes(ANN, Create(secret("child", one, two)))
@@ -130,7 +130,6 @@ def test_an_owner_that_comes_back_between_look_and_commit_saves_its_own() -> Non
 
 
 def test_an_object_of_many_owners_is_collected_in_one_decision() -> None:
-    """[C7.4]"""
     it = Furnished()
     owners = [it.yes(ANN, Create(secret(f"o{n}"))) for n in range(32)]
     child = it.yes(ANN, Create(secret("child", *owners)))

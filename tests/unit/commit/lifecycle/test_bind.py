@@ -37,7 +37,7 @@ def test_a_bind_takes_node_and_quota_and_says_on_what_it_rested() -> None:
 
 
 def test_a_bind_compares_every_record_it_rests_on() -> None:
-    """[C4, C5]"""
+    """[C4]"""
     plane, term = furnished()
     node, replica = plane.node(), plane.replica(plane.workload())
     plane.bound(replica, node, term)
@@ -140,7 +140,7 @@ def test_an_observation_beyond_its_maximum_age_is_refused() -> None:
 
 
 def test_data_that_must_stay_in_the_eu_is_bound_nowhere_else() -> None:
-    """[C6.2, B2, INV5]"""
+    """[C6.2, B2, INV5, J1]"""
     plane, term = furnished()
     plane.region("us-east", "us")
     eu, us = plane.node(), plane.node("node-us", region="us-east", zone="us-east-a")

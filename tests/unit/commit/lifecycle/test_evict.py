@@ -35,7 +35,6 @@ def test_each_cause_belongs_to_one_identity(cause: Cause) -> None:
 
 
 def test_a_person_stops_work_of_his_own_tenants_only() -> None:
-    """[C6.7, B5]"""
     it = Furnished()
     running = it.running()
     stop = Evict(target(running), Cause.USER_DELETE)
@@ -52,7 +51,7 @@ def test_a_preemption_is_not_an_eviction() -> None:
 
 
 def test_who_is_stopped_as_idle_must_not_have_begun_to_work() -> None:
-    """Whoever asks has seen it idle; what it costs to stop it now, it has not counted. [A9, G4]"""
+    """Whoever asks has seen it idle; what it costs to stop it now, it has not counted. [G4]"""
     it = Furnished()
     ready, running = it.ready(), it.running()
     refused(it.ask(ROLLOUTS, it.evict(ready, Cause.ROLLOUT, idle=True)), Reason.NOT_ALLOWED)
@@ -61,7 +60,7 @@ def test_who_is_stopped_as_idle_must_not_have_begun_to_work() -> None:
 
 
 def test_a_drain_ends_with_the_operators_word() -> None:
-    """Whoever still believes in it stops nothing any more. [L1, C2]"""
+    """Whoever still believes in it stops nothing any more. [C2]"""
     it = Furnished()
     running = it.running()
     refused(it.ask(DRAINS, it.evict(running, Cause.DRAIN)), Reason.NOT_ALLOWED)

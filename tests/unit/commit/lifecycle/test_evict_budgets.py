@@ -21,7 +21,7 @@ def gone(it: Furnished, replica: Any) -> None:
 
 
 def test_drains_rollouts_and_preemptions_share_one_budget() -> None:
-    """[G4, I8]"""
+    """[G4]"""
     it = Furnished()
     made = template(priority_class="low")
     low = it.plane.workload(
@@ -73,7 +73,7 @@ def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
 
 
 def test_who_is_not_ready_any_more_counts_at_once() -> None:
-    """In the transaction that says so, also of one that has failed. [G4, H2]"""
+    """In the transaction that says so, also of one that has failed. [G4]"""
     it = Furnished()
     web = tight(it, 3)
     other = it.plane.node("node-b")
@@ -166,7 +166,7 @@ def test_a_budget_that_is_stated_later_finds_everybody_counted() -> None:
 
 
 def test_one_that_is_out_of_contact_counts_until_it_is_ready_again() -> None:
-    """[G4, H2]"""
+    """[G4]"""
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web, it.plane.node("node-b")), it.ready(web)

@@ -210,7 +210,6 @@ def test_a_victim_is_named_once_is_there_and_is_as_it_was_seen() -> None:
 
 
 def test_many_victims_of_many_workloads_are_one_decision() -> None:
-    """[C7.4]"""
     it = Furnished(cpus=40)
     victims = []
     for number in range(40):

@@ -125,7 +125,6 @@ def test_a_life_belongs_to_one_agent_and_another_waits_for_the_fence() -> None:
 
 
 def test_a_registration_that_says_nothing_new_writes_nothing() -> None:
-    """[A2]"""
     it = Furnished()
     before = it.plane.store.revision
     it.registered()
@@ -144,7 +143,7 @@ def test_a_repeated_registration_begins_one_life() -> None:
 
 
 def test_a_registration_rests_on_a_version_and_not_on_any() -> None:
-    """ "0" is any version, which no success would change. [C7.5]"""
+    """ "0" is any version, which no success would change."""
     it = Furnished()
     seen = {"uid": it.node.metadata.uid, "resource_version": "0"}
     it.plane.grounds = False
@@ -165,7 +164,7 @@ def test_a_registration_rests_on_a_version_and_not_on_any() -> None:
     ],
 )
 def test_an_agent_that_talks_nonsense_is_refused(spec: dict[str, Any]) -> None:
-    """What it registers is held to the rules of every other object. [B5]"""
+    """What it registers is held to the rules of every other object."""
     it = Furnished()
     refused(it.ask(OTHER, RegisterNode(registration("node-b", **spec))), Reason.INVALID)
     assert it.plane.read("objects/nodes/node-b") is None
@@ -259,7 +258,6 @@ def test_clearing_and_fencing_are_about_the_very_mark() -> None:
 
 
 def test_a_node_of_the_same_name_is_another_node() -> None:
-    """[C6.8]"""
     it = Furnished()
     request = msgspec.structs.replace(it.judge(NodeWord.MARK), uid="another")
     refused(it.ask(NODES, request), Reason.NODE_MISSING)
@@ -271,7 +269,7 @@ def test_a_node_of_the_same_name_is_another_node() -> None:
 
 
 def test_a_repeated_word_is_answered_and_a_word_that_changes_nothing_is_not_written() -> None:
-    """[A2, INV3]"""
+    """[INV3]"""
     it = Furnished()
     request = it.judge(NodeWord.MARK, operation="mark-1")
     it.yes(NODES, request)

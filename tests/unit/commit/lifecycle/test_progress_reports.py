@@ -92,7 +92,7 @@ def test_what_serves_goes_on_serving_when_its_agent_says_that_it_is_ready() -> N
 
 
 def test_a_report_moves_no_state_and_says_nothing_twice() -> None:
-    """[A2, I1]"""
+    """[I1]"""
     it = Furnished()
     running = it.running()
     request = report(running, Stage.READY, operation="ready")

@@ -54,7 +54,7 @@ def test_a_controller_that_repeats_itself_makes_nothing_twice() -> None:
 
 
 def test_no_replica_is_born_for_a_workload_that_is_gone_or_another() -> None:
-    """[I5, C6.8]"""
+    """[I5]"""
     it = Furnished()
     refused(it.ask(WORKLOADS, changed(it.birth(it.web), workload_uid="another")), Reason.MISSING)
     strange = changed(it.birth(it.web), workload="none")
@@ -98,7 +98,7 @@ def test_its_spec_never_changes() -> None:
 
 
 def test_the_cap_counts_replicas_that_wait_and_no_others() -> None:
-    """Otherwise a tenant with small caps could never have many running. [E6, C7.1]"""
+    """Otherwise a tenant with small caps could never have many running. [E6]"""
     it = Furnished()
     it.plane.quota(objects=ObjectCaps(pending=2))
     for number in range(6):
@@ -136,7 +136,7 @@ def test_what_goes_makes_room_under_the_cap(name: str) -> None:
 
 
 def test_a_replica_that_could_never_fit_its_quota_is_not_born() -> None:
-    """[D1, B2]"""
+    """[D1]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "500m"})
     refused(it.ask(WORKLOADS, it.birth(it.web)), Reason.QUOTA_EXCEEDED)

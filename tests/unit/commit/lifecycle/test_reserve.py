@@ -225,7 +225,7 @@ def test_binding_by_another_reservation_frees_the_first_one() -> None:
 
 def test_a_replica_that_is_named_twice_is_bound_once_or_not_at_all() -> None:
     """On a server that knows nothing yet, too: a half-made decision must not be taken for a bug of
-    the books. [C6.5, C7.4]
+    the books. [C6.5]
     """
     it = Furnished()
     port = template(ports=(Port(name="http", port=80),))

@@ -60,7 +60,7 @@ def test_no_member_of_a_gang_is_bound_before_it_is_committed() -> None:
 
 
 def test_nobody_joins_a_gang_that_is_committed_or_not_his_own() -> None:
-    """[G5, C6.8]"""
+    """[G5]"""
     it = Furnished()
     gang = Gang(it, least=1)
     refused(gang.join(it.plane.workload("other")), Reason.PROTECTED_CAPACITY)

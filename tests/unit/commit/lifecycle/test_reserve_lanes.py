@@ -34,7 +34,7 @@ def test_a_recovery_lane_is_consumed_by_its_workloads_replicas() -> None:
 
 
 def test_a_lane_may_hold_quota_alone_or_devices() -> None:
-    """[D1, C6.1]"""
+    """[C6.1]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "2"})
     share = DeviceShare(device="gpu-0", device_class="gpu", milli=1000)
@@ -102,7 +102,6 @@ def test_a_lane_is_charged_in_the_class_of_its_owners_work() -> None:
 
 
 def test_a_hold_of_many_nodes_is_one_decision() -> None:
-    """[C7.4]"""
     it = Furnished()
     claims = [Claim(node=it.plane.node(f"n{i}").name, charge={"cpu": 100}) for i in range(40)]
     it.plane.authority = it.plane.new_authority()
@@ -146,7 +145,7 @@ def test_a_recovery_lane_is_renewed_moved_and_refilled_in_one_step() -> None:
 
 
 def test_a_recovery_lane_that_finds_no_room_stays_as_it_was() -> None:
-    """[C6.9, INV12]"""
+    """[C6.8]"""
     it = Furnished(cpus=1)
     one = Claim(node="node-a", charge=ONE)
     held = it.yes(RESERVES, hold(it, one, identity=RESERVES))

@@ -113,7 +113,7 @@ def test_nothing_is_charged_at_submit() -> None:
 
 @pytest.mark.parametrize("of", [CapacityClass.HARD, CapacityClass.RECLAIMABLE])
 def test_one_replica_that_could_never_fit_is_refused(of: CapacityClass) -> None:
-    """With what may be borrowed it may still fit; field, limit and scope are named. [B4, D1]"""
+    """With what may be borrowed it may still fit; field, limit and scope are named. [B4, D1, B1]"""
     it = Furnished()
     hard = of is CapacityClass.HARD
     it.plane.quota(
@@ -130,7 +130,7 @@ def test_one_replica_that_could_never_fit_is_refused(of: CapacityClass) -> None:
 
 @pytest.mark.parametrize("stricter", ["quota", "policy"])
 def test_what_was_admitted_can_be_scaled_down_when_the_rules_become_stricter(stricter: str) -> None:
-    """But nothing more of it can be asked for. [B5, D1]"""
+    """But nothing more of it can be asked for."""
     it = Furnished()
     made = it.yes(ANN, Create(workload(replicas=4, template=template(priority_class="high"))))
     if stricter == "quota":
@@ -225,7 +225,6 @@ def test_what_was_doubtful_is_kept_on_the_object() -> None:
 
 
 def test_admission_twice_changes_nothing_more() -> None:
-    """[B4]"""
     it = Furnished()
     made = it.yes(ANN, Create(workload(type=WorkloadType.JOB)))
     before = it.plane.store.revision
@@ -247,7 +246,6 @@ def test_a_namespace_needs_its_tenant() -> None:
 
 
 def test_a_suspended_tenant_gets_no_new_work_and_keeps_what_it_has() -> None:
-    """[C6.8]"""
     it = Furnished()
     running, replica = it.running(), it.pending()
     it.updated(it.plane.read("objects/tenants/acme"), suspended=True)

@@ -75,7 +75,7 @@ def test_recovery_without_a_class_for_it_is_let_in_with_a_warning() -> None:
 
 
 def test_a_priority_class_is_for_those_whom_it_names() -> None:
-    """Also when admission itself would choose it. [B6, B1]"""
+    """Also when admission itself would choose it. [B6]"""
     it = Furnished()
     spec = PriorityClassSpec(value=1000, allowed_tenants=("globex",))
     it.plane.create(PriorityClass(ObjectMeta(name="critical"), spec=spec))
@@ -94,7 +94,7 @@ def test_a_priority_class_is_for_those_whom_it_names() -> None:
 
 
 def test_a_protected_pool_cannot_be_selected_by_others() -> None:
-    """In any region that the work names, and in all of them when it names none. [B6, C6.8]"""
+    """In any region that the work names, and in all of them when it names none. [B6, C6.8, B1]"""
     it = Furnished()
     region = it.plane.read("objects/regions/eu-west")
     guarded = Protection(tenants=("globex",))
@@ -239,7 +239,7 @@ def test_gpu_work_says_what_it_needs(request_: DeviceRequest, allowed: bool) -> 
 
 
 def test_work_for_regions_that_its_tenant_may_not_use_is_refused() -> None:
-    """[C6.2, B5]"""
+    """[C6.2]"""
     it = Furnished()
     it.updated(it.plane.read("objects/tenants/acme"), regions=("eu-west",))
     it.plane.region("us-east", "us")
@@ -250,7 +250,7 @@ def test_work_for_regions_that_its_tenant_may_not_use_is_refused() -> None:
 
 
 def test_many_regions_that_are_not_there_yet_are_warnings_and_no_harm() -> None:
-    """They are looked up together: a long list must not stop the server. [B5, C7.4]"""
+    """They are looked up together: a long list must not stop the server. [B5]"""
     it = Furnished()
     regions = tuple(f"r{number}" for number in range(40))
     made = template(placement=Placement(regions=regions))
@@ -269,7 +269,6 @@ def test_a_grace_that_a_cut_off_node_will_not_give_is_a_warning() -> None:
 
 
 def test_who_asked_for_an_override_is_who_is_authenticated() -> None:
-    """[L1]"""
     it = Furnished()
     spec = OverrideSpec(
         type=OverrideType.PAUSE,
@@ -286,7 +285,6 @@ def test_who_asked_for_an_override_is_who_is_authenticated() -> None:
 
 
 def test_policy_is_asked_again_when_work_changes() -> None:
-    """[B6]"""
     it = Furnished()
     made = it.yes(ANN, Create(workload()))
     devices = (DeviceRequest(device_class="gpu"),)

@@ -58,7 +58,7 @@ def furnished() -> Plane:
 
 
 def test_each_member_of_a_group_says_who_it_was_and_what_it_did() -> None:
-    """[A8, L1, B6]"""
+    """[A8]"""
     plane = furnished()
     term, node, workload = plane.term(SCHEDULER), plane.node(), plane.workload(replicas=2)
     replicas = [plane.replica(workload, ordinal) for ordinal in range(2)]
@@ -75,7 +75,7 @@ def test_each_member_of_a_group_says_who_it_was_and_what_it_did() -> None:
 
 
 def test_a_change_names_the_fields_that_are_others_now() -> None:
-    """[A8, L1]"""
+    """[A8]"""
     plane = furnished()
     plane.workload(replicas=1)
     patch = {"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 3}}
@@ -92,7 +92,7 @@ def test_a_change_names_the_fields_that_are_others_now() -> None:
 
 
 def test_no_value_of_an_object_gets_into_it() -> None:
-    """Of a Secret not even its keys, for a path ends where a map begins. [B5]"""
+    """Of a Secret not even its keys, for a path ends where a map begins."""
     plane = furnished()
     secret = Secret(ObjectMeta(name="db", namespace="acme"), data={"canary-key": "Y2FuYXJ5"})
     made = plane.create(secret, ANN)
@@ -110,7 +110,7 @@ def test_no_value_of_an_object_gets_into_it() -> None:
 
 
 def test_what_is_made_and_what_goes_is_said_to_be() -> None:
-    """[A8, L1]"""
+    """[A8]"""
     plane = furnished()
     plane.workload(replicas=0)
     (it,) = said(plane)
@@ -126,7 +126,6 @@ def test_what_is_made_and_what_goes_is_said_to_be() -> None:
 
 
 def test_refusals_dry_runs_repetitions_and_what_changes_nothing_say_nothing() -> None:
-    """[L1]"""
     plane = furnished()
     workload = plane.workload(replicas=1)
     before = plane.store.revision
@@ -151,7 +150,7 @@ def test_refusals_dry_runs_repetitions_and_what_changes_nothing_say_nothing() ->
 
 
 def test_a_renewal_says_nothing_and_the_takeover_how_many_there_were() -> None:
-    """[K3, L1]"""
+    """[K3]"""
     plane = furnished()
     scope = "scheduler:one"
     lease = accepted(plane.ask(SCHEDULER, AcquireLease(scope, 1_000)))
@@ -171,7 +170,7 @@ def test_a_renewal_says_nothing_and_the_takeover_how_many_there_were() -> None:
 
 
 def test_reasons_are_kept_and_bounded() -> None:
-    """[L1, A8]"""
+    """[A8]"""
     plane = furnished()
     workload = plane.workload(replicas=1)
     replica = plane.replica(workload, 0)
@@ -187,7 +186,6 @@ def test_reasons_are_kept_and_bounded() -> None:
 
 
 def test_the_names_of_fields_are_bounded_and_never_a_users() -> None:
-    """[L1]"""
     plane = furnished()
     old: Workload = plane.workload(replicas=1)
     labels = {f"canary-{n}": "x" for n in range(FIELDS_MAX * 2)}

@@ -45,7 +45,7 @@ def test_what_nobody_holds_is_gone_at_once() -> None:
 
 @pytest.mark.parametrize("identity", [ANONYMOUS, BOB, AGENT])
 def test_who_may_not_delete_learns_nothing(identity: Identity) -> None:
-    """[B3, B5]"""
+    """[B3]"""
     it = Furnished()
     it.yes(ANN, Create(secret()))
     for name in ("s", "none"):
@@ -54,7 +54,7 @@ def test_who_may_not_delete_learns_nothing(identity: Identity) -> None:
 
 
 def test_preconditions_name_the_very_object_and_version() -> None:
-    """[C2, C6.8]"""
+    """[C2]"""
     it = Furnished()
     made = it.yes(ANN, Create(secret()))
     for wrong in ({"uid": "another"}, {"resource_version": "1"}):
@@ -142,7 +142,6 @@ def test_a_controller_that_lets_go_changes_nothing_else() -> None:
 
 
 def test_a_successor_of_the_same_name_starts_anew() -> None:
-    """[C6.8]"""
     it = Furnished()
     it.yes(ANN, Remove("workloads", "acme", "web"))
     accepted(let_go(it, it.web, WORKLOADS, REPLICAS_FINALIZER))
@@ -186,7 +185,7 @@ def test_a_reservation_keeps_its_tenant_from_going() -> None:
 
 
 def test_the_lease_of_a_server_that_is_gone_is_deleted_by_an_operator() -> None:
-    """Not that of one that lives; and no epoch ever comes again. [H3, K3]"""
+    """Not that of one that lives; and no epoch ever comes again. [K3]"""
     it = Furnished()
     two, scope = who.server("two"), server_scope("two")
     lease = it.yes(two, AcquireLease(scope, 15_000))

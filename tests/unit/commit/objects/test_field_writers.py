@@ -124,7 +124,7 @@ def test_each_part_of_a_status_is_changed_by_its_writer_alone() -> None:
 
 
 def test_each_condition_is_changed_by_its_writer_alone() -> None:
-    """[A9, A12, C6.7, INV6]"""
+    """[A9, C6.7, INV6]"""
     it = Furnished()
     for obj in objects(it):
         kinds = (*WRITERS[type(obj)].conditions, "Invented")

@@ -45,7 +45,7 @@ def removed(plane: Plane, of: Workload) -> Any:
 
 
 def test_a_deadline_is_missed_by_the_authoritys_clock_and_no_other(plane: Plane) -> None:
-    """A controller whose calendar is ahead fails no job. [B3, K2]"""
+    """A controller whose calendar is ahead fails no job."""
     made = job(plane, deadline_seconds=60)
     plane.elapsed_ms += 59_999
     refused(ends(plane, made, FAILED, DEADLINE_EXCEEDED), Reason.WRONG_STATE)
@@ -54,12 +54,10 @@ def test_a_deadline_is_missed_by_the_authoritys_clock_and_no_other(plane: Plane)
 
 
 def test_a_job_without_a_deadline_misses_none(plane: Plane) -> None:
-    """[B3]"""
     refused(ends(plane, job(plane), FAILED, DEADLINE_EXCEEDED), Reason.WRONG_STATE)
 
 
 def test_the_end_of_a_job_carries_the_authoritys_stamp(plane: Plane) -> None:
-    """[B3, K2]"""
     made = job(plane)
     accepted(ends(plane, made, COMPLETE))
     status = plane.get(made).status
@@ -67,7 +65,7 @@ def test_the_end_of_a_job_carries_the_authoritys_stamp(plane: Plane) -> None:
 
 
 def test_a_job_is_removed_when_its_time_to_live_is_over_and_not_before(plane: Plane) -> None:
-    """Nor one that goes on, or that says nothing of a time to live. [B3, I5]"""
+    """Nor one that goes on, or that says nothing of a time to live."""
     made = job(plane, ttl_seconds_after_finished=100)
     refused(removed(plane, made), Reason.NOT_ALLOWED)
     accepted(ends(plane, made, COMPLETE))
@@ -81,7 +79,7 @@ def test_a_job_is_removed_when_its_time_to_live_is_over_and_not_before(plane: Pl
 def test_an_authority_whose_calendar_is_set_counts_on_its_own_clock(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Neither early nor late. [B3, K2]"""
+    """Neither early nor late."""
     ages = plane.authority.ages = Ages()
     ages.begin(plane.now)
     made = job(plane, deadline_seconds=600)

@@ -28,7 +28,7 @@ def secret(owner: Any, name: str = "mine", *, blocks: bool) -> Secret:
 
 @pytest.mark.parametrize("key", ["objects/tenants/acme", "objects/nodes/node-a"])
 def test_a_tenant_does_not_hold_up_the_deletion_of_what_is_the_cluster_s(key: str) -> None:
-    """Neither when the object is made nor later; an operator may. [A9, C6.7]"""
+    """Neither when the object is made nor later; an operator may."""
     it = Furnished()
     owner = it.plane.read(key)
     refusal = refused(it.ask(ANN, Create(secret(owner, blocks=True))), Reason.NOT_ALLOWED)
@@ -46,7 +46,7 @@ def test_a_tenant_does_not_hold_up_the_deletion_of_what_is_the_cluster_s(key: st
 
 
 def test_an_owner_of_the_same_tenant_may_be_held_up_and_stays_so() -> None:
-    """What an operator let wait is not undone by the tenant's next change. [A9]"""
+    """What an operator let wait is not undone by the tenant's next change."""
     it = Furnished()
     it.yes(ANN, Create(secret(it.web, blocks=True)))
     made = it.yes(ADMIN, Create(secret(it.node, "by-operator", blocks=True)))

@@ -114,7 +114,7 @@ def test_nobody_guesses_the_version_of_what_is_not_committed_yet(way: str, guess
 
 @pytest.mark.parametrize("uid, version", [("u", ""), ("", "2"), ("", "3"), ("u", "2")])
 def test_an_apply_that_means_what_is_gone_makes_nothing_new(uid: str, version: str) -> None:
-    """[A2, C6.8]"""
+    """[A2]"""
     it = Furnished()
     metadata = {"name": "new", "namespace": "acme", "uid": uid, "resourceVersion": version}
     body = {
@@ -161,7 +161,7 @@ def test_what_is_made_has_no_version_yet(version: str, is_refused: bool) -> None
     ],
 )
 def test_a_component_is_told_which_precondition_it_lacks(request_: Any, field: str) -> None:
-    """Which field, by which rule, and what to do: nothing of it has been modified. [C7.5]"""
+    """Which field, by which rule, and what to do: nothing of it has been modified."""
     it = Furnished()
     it.plane.grounds = False
     wish = msgspec.structs.replace(request_(it.web), term=it.term(GARBAGE))
@@ -172,7 +172,7 @@ def test_a_component_is_told_which_precondition_it_lacks(request_: Any, field: s
 
 
 def test_a_component_is_told_that_it_states_no_term() -> None:
-    """[C7.5, INV7]"""
+    """[K3]"""
     it = Furnished()
     it.plane.grounds = False
     wish = Remove("workloads", "acme", "web", it.web.metadata.uid)

@@ -74,7 +74,7 @@ def requests_with(it: Furnished, bad: str) -> list[tuple[Identity, Any]]:
 
 @pytest.mark.parametrize("bad", BAD_NAMES)
 def test_a_name_that_is_no_name_is_refused_before_anything_is_read(bad: str) -> None:
-    """With a slash in it, it would be the key of another object. [C6.7, B5]"""
+    """With a slash in it, it would be the key of another object."""
     it = Furnished()
     wanted = requests_with(it, bad)
     it.plane.authority = it.plane.new_authority()
@@ -103,7 +103,7 @@ def test_an_operation_id_has_a_form_and_a_bound(bad: str) -> None:
     ],
 )
 def test_numbers_and_moments_that_could_not_be_read_again_are_refused(field: str, bad: Any) -> None:
-    """A record that no reader can decode would stop every server at its next look. [INV11]"""
+    """A record that no reader can decode would stop every server at its next look."""
     it = Furnished()
     replica = it.pending()
     request = msgspec.structs.replace(it.bind(replica), **{field: bad})
@@ -113,7 +113,6 @@ def test_numbers_and_moments_that_could_not_be_read_again_are_refused(field: str
 
 @pytest.mark.parametrize("grace", [-1, SECONDS_MAX + 1])
 def test_a_users_grace_period_cannot_spoil_an_object(grace: int) -> None:
-    """[INV11]"""
     it = Furnished()
     refused(
         it.ask(ANN, ask.Remove("workloads", "acme", "web", grace_seconds=grace)), Reason.INVALID
@@ -132,7 +131,6 @@ def test_a_gang_of_impossible_size_is_refused(bad: int) -> None:
 
 
 def test_a_caller_whose_name_is_no_text_is_nobody() -> None:
-    """[B3]"""
     it = Furnished()
     for name in ("ann\n", "\ud800", "x" * 300):
         tenant = ask.Create(Tenant(ObjectMeta(name="t")))
@@ -163,7 +161,7 @@ def test_a_sentence_is_cut_where_it_is_too_long() -> None:
 
 
 def test_a_flood_of_field_managers_is_refused_before_anything_is_read() -> None:
-    """The server keeps them itself, so that nobody has a use for many. [B6]"""
+    """The server keeps them itself, so that nobody has a use for many."""
     it = Furnished()
     for count, is_good in ((MANAGERS_MAX, True), (MANAGERS_MAX + 1, False)):
         flood = tuple(ManagedFields(manager=f"m{number}") for number in range(count))

@@ -41,7 +41,7 @@ def ask(plane: Plane, run: Workload, identity: Identity = WORKLOADS) -> Any:
 
 
 def test_a_run_is_born_with_the_word_on_its_cron_job_in_one_transaction(plane: Plane) -> None:
-    """Whoever crashes between the two never was between them. [E5, K1, F1]"""
+    """Whoever crashes between the two never was between them. [E5]"""
     of = cron(plane)
     plane.term(WORKLOADS)
     before = len(plane.transactions)
@@ -61,7 +61,7 @@ def test_of_two_controllers_that_start_the_same_moment_one_does(plane: Plane) ->
 
 
 def test_a_moment_is_over_once_it_was_run_and_an_earlier_one_with_it(plane: Plane) -> None:
-    """Also after the run is gone, and for whoever is late or has a slow clock. [K3, E5]"""
+    """Also after the run is gone, and for whoever is late or has a slow clock. [E5]"""
     of = cron(plane)
     born = accepted(ask(plane, run_of(of, minute(plane))))
     gone = msgspec.structs.replace(
@@ -82,7 +82,7 @@ def _current(plane: Plane, obj: Workload, **metadata: Any) -> Workload:
 
 
 def test_a_run_is_not_born_before_its_time(plane: Plane) -> None:
-    """A controller whose clock is ahead would keep all runs until then from being started. [K2]"""
+    """A controller whose clock is ahead would keep all runs until then from being started."""
     of = cron(plane)
     soon = minute(plane, 1)
     refused(ask(plane, run_of(of, soon)), Reason.WRONG_STATE)
@@ -108,7 +108,7 @@ def test_nobody_else_makes_runs_and_the_controller_makes_nothing_else(plane: Pla
 
 
 def test_a_person_may_make_a_run_by_hand(plane: Plane) -> None:
-    """It is a job like any other, and its cron job says nothing of it. [A3]"""
+    """It is a job like any other, and its cron job says nothing of it."""
     of = cron(plane)
     accepted(ask(plane, run_of(of, minute(plane)), ADMIN))
     assert plane.get(of).status.cron.last_schedule is None
@@ -122,7 +122,7 @@ def test_a_cron_job_has_no_replicas_of_its_own(plane: Plane) -> None:
 
 
 def test_a_run_that_was_started_ahead_of_time_blocks_no_other(plane: Plane) -> None:
-    """A calendar was a month ahead for a minute, and was set right. [K2, E5]"""
+    """A calendar was a month ahead for a minute, and was set right."""
     of = cron(plane)
     plane.elapsed_ms += 30 * 86_400_000
     ahead = minute(plane)
@@ -138,7 +138,7 @@ def test_a_run_that_was_started_ahead_of_time_blocks_no_other(plane: Plane) -> N
 
 
 def test_a_calendar_that_is_set_back_starts_nothing_a_second_time(plane: Plane) -> None:
-    """As far back as moments are remembered, whatever became of the runs. [K2, E5]"""
+    """As far back as moments are remembered, whatever became of the runs. [E5]"""
     of = cron(plane)
     for _ in range(10):
         plane.elapsed_ms += 60_000
@@ -152,6 +152,6 @@ def test_a_calendar_that_is_set_back_starts_nothing_a_second_time(plane: Plane) 
 
 
 def test_a_cron_job_has_no_run_from_before_it_was_there(plane: Plane) -> None:
-    """A controller whose calendar is behind asks for one. [K2]"""
+    """A controller whose calendar is behind asks for one."""
     of = cron(plane)
     refused(ask(plane, run_of(of, minute(plane, -60))), Reason.WRONG_STATE)

@@ -66,7 +66,6 @@ def test_what_only_the_server_sets_is_not_taken_from_the_client() -> None:
 
 
 def test_a_name_is_given_once_in_a_namespace() -> None:
-    """[A2]"""
     it = Furnished()
     first = it.yes(ANN, Create(workload()))
     refusal = refused(it.ask(ANN, Create(workload())), Reason.EXISTS)
@@ -75,7 +74,6 @@ def test_a_name_is_given_once_in_a_namespace() -> None:
 
 
 def test_a_generated_name_is_unique_and_fits() -> None:
-    """[A2]"""
     it = Furnished()
     prefix = "a-very-long-prefix-" * 2
     names = {
@@ -181,7 +179,6 @@ def test_a_version_that_a_group_has_moved_is_stale_for_the_next_in_it() -> None:
 
 
 def test_a_uid_names_the_very_object() -> None:
-    """[C6.8]"""
     it = Furnished()
     made = it.yes(ANN, Create(workload()))
     refused(
@@ -222,7 +219,7 @@ def test_a_kind_without_a_status_has_none_to_write() -> None:
 @pytest.mark.parametrize("verb", ["create", "update", "patch", "status"])
 @pytest.mark.parametrize("identity", [ANONYMOUS, Identity(name=""), BOB, who.agent("node-a")])
 def test_who_may_not_ask_learns_nothing(verb: str, identity: Identity) -> None:
-    """Neither that an object exists, nor what is in it, nor whether it would be valid. [B3, B5]"""
+    """Neither that an object exists, nor what is in it, nor whether it would be valid. [B3]"""
     it = Furnished()
     secret = Secret(ObjectMeta(name="s", namespace="acme"), data={"k": "dg=="})
     it.yes(ANN, Create(secret))
@@ -247,7 +244,7 @@ def test_who_may_not_ask_learns_nothing(verb: str, identity: Identity) -> None:
 
 
 def test_an_update_that_leaves_out_the_systems_finalizers_keeps_them() -> None:
-    """Who writes from a file does not know of them, and means nothing by it. [I5]"""
+    """Who writes from a file does not know of them, and means nothing by it."""
     it = Furnished()
     made = it.yes(ANN, Create(workload(finalizers=("example.com/mine",))))
     assert made.metadata.finalizers == ("holdfast.dev/replicas", "example.com/mine")

@@ -75,7 +75,7 @@ def test_the_life_of_a_replica_is_told_in_the_shape_that_kubectl_reads() -> None
 
 
 def test_what_is_alike_is_one_event_that_counts() -> None:
-    """Also when several came before it was looked at. [M1, B6]"""
+    """Also when several came before it was looked at. [M1]"""
     on = rig(WorkloadController())
     running(on)
     restarted(on)
@@ -91,7 +91,7 @@ def test_what_is_alike_is_one_event_that_counts() -> None:
 
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE])
 def test_nothing_is_counted_twice_when_answers_are_lost(fate: str) -> None:
-    """The event remembers how far it was told. [F6, C7.5]"""
+    """The event remembers how far it was told. [C7.5, N1.1]"""
     on = rig(WorkloadController())
     running(on)
     lost: list[str] = []
@@ -200,7 +200,7 @@ def test_an_operators_word_is_told() -> None:
 
 
 def test_the_end_of_a_job_is_told() -> None:
-    """[A12, M1]"""
+    """[M1]"""
     on = rig()
     job = on.plane.workload("job", replicas=0)
     failed = Condition(
@@ -220,7 +220,7 @@ def test_the_end_of_a_job_is_told() -> None:
 
 
 def test_no_environment_ends_up_in_an_event() -> None:
-    """Whatever the work is given stays with the work. [B6]"""
+    """Whatever the work is given stays with the work."""
     on = rig(WorkloadController())
     env = (EnvVar("PASSWORD", "hunter2"),)
     running(on, template=template(env=env))
@@ -231,7 +231,7 @@ def test_no_environment_ends_up_in_an_event() -> None:
 
 
 def test_telling_comes_last() -> None:
-    """Thousands of births do not make thousands of events; warnings still find a way. [I1, B6]"""
+    """Thousands of births do not make thousands of events; warnings still find a way. [I1]"""
     on = rig(WorkloadController())
     on.plane.node("big", capacity={"cpu": "800", "memory": "3200Gi"})
     on.plane.workload(replicas=150, template=template(cpu="100m", memory="1Mi"))

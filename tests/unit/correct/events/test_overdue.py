@@ -40,7 +40,7 @@ def warnings(on: Rig) -> dict[tuple[str, str], str]:
 
 
 def test_a_deletion_that_waits_for_somebody_says_for_whom() -> None:
-    """A finalizer of somebody else is his to take away, however long it takes. [I4, I5, SC13]"""
+    """A finalizer of somebody else is his to take away, however long it takes. [I4, SC13]"""
     on = rig(GarbageController())
     web = on.plane.workload(replicas=0)
     finalizers = ("example.com/mine", *web.metadata.finalizers)

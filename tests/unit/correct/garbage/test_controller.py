@@ -248,7 +248,6 @@ def test_the_place_of_a_reserved_replica_is_left_to_repair() -> None:
 
 
 def test_tokens_go_once_they_have_expired() -> None:
-    """[I5]"""
     on = rig()
     for name, after_s in (("short", 60), ("long", 86_400)):
         spec = TokenSpec(
@@ -277,7 +276,7 @@ def furnished(on: Rig) -> None:
 
 
 def test_a_tenant_that_goes_is_emptied_and_says_what_it_waits_for() -> None:
-    """Workloads stop in their own time; nothing of others is touched. [I5, A12]"""
+    """Workloads stop in their own time; nothing of others is touched."""
     on = rig(WorkloadController())
     furnished(on)
     on.turn()
@@ -307,7 +306,7 @@ def ends_emptied(on: Rig) -> None:
 
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE])
 def test_a_tenant_is_emptied_though_every_answer_is_lost_once(fate: str) -> None:
-    """[C7.5, F6]"""
+    """[C7.5, N1.1]"""
     on = rig(WorkloadController())
     furnished(on)
     on.turn()
@@ -355,7 +354,6 @@ def event(on: Rig, name: str, tenant: str = "acme") -> Any:
 
 
 def test_events_are_kept_for_an_hour_since_they_last_happened() -> None:
-    """[I5]"""
     on = rig()
     event(on, "first")
     on.run(EVENT_KEPT_MS // 2)
@@ -370,7 +368,7 @@ def test_events_are_kept_for_an_hour_since_they_last_happened() -> None:
 
 
 def test_a_tenant_keeps_so_many_events_and_another_has_its_own() -> None:
-    """The oldest go, but none that is still news. [I5, B6]"""
+    """The oldest go, but none that is still news. [B6]"""
     on = rig()
     on.plane.tenant("other")
     event(on, "theirs", "other")
@@ -384,7 +382,7 @@ def test_a_tenant_keeps_so_many_events_and_another_has_its_own() -> None:
 
 
 def test_a_tenant_of_that_name_may_come_again() -> None:
-    """Nothing of the first is left for it to inherit. [I5, C6.8]"""
+    """Nothing of the first is left for it to inherit."""
     on = rig(WorkloadController())
     furnished(on)
     event(on, "old")

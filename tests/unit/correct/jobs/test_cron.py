@@ -94,7 +94,7 @@ def said(plan: Any) -> CronStatus:
 
 
 def test_a_new_cron_job_says_when_it_runs_and_waits() -> None:
-    """It counts from its creation, and the next moment is known at once. [A11, E3]"""
+    """It counts from its creation, and the next moment is known at once."""
     fresh = cron(status=CronStatus())
     plan = look(fresh, minutes=1)
     assert (said(plan).counts_from, said(plan).observed_generation) == (NOON, 1)
@@ -104,7 +104,7 @@ def test_a_new_cron_job_says_when_it_runs_and_waits() -> None:
 
 
 def test_a_run_is_a_job_named_after_its_minute() -> None:
-    """Its spec is the cron job's, its owner too, and asking twice asks for the same. [E5, A2]"""
+    """Its spec is the cron job's, its owner too, and asking twice asks for the same."""
     of = cron(status=known(next_schedule=NOON))
     plan = look(of, minutes=5, seconds=1)
     assert started(plan) == [5]
@@ -119,7 +119,7 @@ def test_a_run_is_a_job_named_after_its_minute() -> None:
 
 
 def test_of_several_missed_moments_the_last_is_run_once() -> None:
-    """However long nobody was there. [E1, A7]"""
+    """However long nobody was there."""
     assert started(look(cron(), hours=30)) == [30 * 60]
     of = cron(status=known(last_schedule=NOON + timedelta(minutes=10)))
     assert started(look(of, minutes=29)) == [25]
@@ -139,7 +139,7 @@ def test_of_several_missed_moments_the_last_is_run_once() -> None:
 def test_what_is_too_late_is_skipped_and_said(
     stated: dict[str, Any], late: dict[str, float], because: str | None
 ) -> None:
-    """A run that did not happen has a reason that people can see. [E3, A7]"""
+    """A run that did not happen has a reason that people can see. [E3]"""
     plan = look(cron(**stated), **late)
     if because is None:
         assert started(plan) == [5]
@@ -162,7 +162,7 @@ def test_a_run_that_still_goes_on(
     concurrency: Concurrency, starts: list[float], removes: list[int]
 ) -> None:
     """Forbid skips, Allow runs both, Replace stops the old one once the new one is there: a run
-    that is refused must not cost the last one. [A3, C6.4]"""
+    that is refused must not cost the last one. [C6.4]"""
     status = known(last_schedule=NOON + timedelta(minutes=5))
     of = cron(concurrency=concurrency, status=status)
     plan = look(of, run(of, 0, over=True), run(of, 5), minutes=10)
@@ -179,7 +179,7 @@ def test_a_run_that_still_goes_on(
 
 
 def test_runs_that_never_end_do_not_pile_up_for_ever() -> None:
-    """Also where all of them may run at once. [I1, E6]"""
+    """Also where all of them may run at once."""
     of = cron("* * * * *", concurrency=Concurrency.ALLOW)
     going = [run(of, -number) for number in range(RUNS_AT_ONCE_MAX)]
     plan = look(of, *going, minutes=1)
@@ -189,13 +189,13 @@ def test_runs_that_never_end_do_not_pile_up_for_ever() -> None:
 
 
 def test_a_run_that_is_leaving_does_not_hold_up_the_next() -> None:
-    """Who deleted it does not want to wait for it. [A7]"""
+    """Who deleted it does not want to wait for it."""
     of = cron()
     assert started(look(of, run(of, 0, dying=True), minutes=5)) == [5]
 
 
 def test_a_suspended_cron_job_starts_nothing_and_makes_up_for_nothing() -> None:
-    """Resuming is a change of the spec, from which on its schedule counts anew. [A3]"""
+    """Resuming is a change of the spec, from which on its schedule counts anew."""
     of = cron(suspend=True)
     assert not started(look(of, minutes=62))
     metadata = replaced(of.metadata, generation=2)
@@ -208,7 +208,7 @@ def test_a_suspended_cron_job_starts_nothing_and_makes_up_for_nothing() -> None:
 
 
 def test_a_change_in_the_very_minute_of_a_run_does_not_cancel_it() -> None:
-    """A new image at noon sharp is no wish to skip the run at noon. [A7]"""
+    """A new image at noon sharp is no wish to skip the run at noon."""
     of = cron()
     changed = replaced(of, metadata=replaced(of.metadata, generation=2))
     plan = look(changed, minutes=5, seconds=20)
@@ -217,7 +217,7 @@ def test_a_change_in_the_very_minute_of_a_run_does_not_cancel_it() -> None:
 
 
 def test_a_clock_that_is_set_back_starts_nothing_again() -> None:
-    """What was started is known by its moment, not by the clock. [K2, E5]"""
+    """What was started is known by its moment, not by the clock. [E5]"""
     moments = tuple(NOON + timedelta(minutes=it) for it in range(5, 31, 5))
     of = cron(status=known(last_schedule=moments[-1], recent_schedules=moments))
     for minutes in (4, 5, 12, 30, 34):
@@ -226,7 +226,7 @@ def test_a_clock_that_is_set_back_starts_nothing_again() -> None:
 
 
 def test_old_finished_runs_go_and_the_last_stay() -> None:
-    """As many as `history` says; what still goes on does not count. [I5]"""
+    """As many as `history` says; what still goes on does not count."""
     of = cron(history=2)
     runs = [run(of, at, over=True) for at in (-20, -15, -10)]
     plan = look(of, *runs, run(of, -5), minutes=1)
@@ -234,7 +234,7 @@ def test_old_finished_runs_go_and_the_last_stay() -> None:
 
 
 def test_a_zone_that_nobody_knows_is_said_and_nothing_is_started() -> None:
-    """Rather than at a wrong time. [E3, N7]"""
+    """Rather than at a wrong time. [E3]"""
     of = cron(time_zone="Mars/Olympus")
     plan = look(of, minutes=7)
     assert not started(plan)
@@ -265,7 +265,7 @@ def _clocks_jump(name: str) -> Zone | None:
 def test_a_time_of_the_day_comes_once_a_day_also_where_clocks_jump(
     day: datetime, runs: list[str]
 ) -> None:
-    """Looked at every quarter of an hour, for a whole day in UTC. [A7]"""
+    """Looked at every quarter of an hour, for a whole day in UTC."""
     status = CronStatus(observed_generation=1, counts_from=day)
     found = []
     for quarter in range(96):
@@ -282,7 +282,7 @@ def test_a_time_of_the_day_comes_once_a_day_also_where_clocks_jump(
 
 
 def test_a_dying_cron_job_takes_its_runs_along_and_waits_for_them() -> None:
-    """Each is asked to go once. [I5]"""
+    """Each is asked to go once."""
     of = cron()
     dying = replaced(of, metadata=replaced(of.metadata, deletion_timestamp=NOON))
     both = [run(of, 0), run(of, 5, dying=True)]
@@ -314,7 +314,7 @@ def runs_in(rig: Rig) -> list[str]:
 
 
 def test_a_cron_job_runs_every_minute_and_keeps_its_history() -> None:
-    """Each run is a job that ends; the cron job says what was started. [A11, I1]"""
+    """Each run is a job that ends; the cron job says what was started. [I1]"""
     rig = rig_with(history=2, concurrency=Concurrency.ALLOW)
     names: dict[str, None] = {}
     for _ in range(5 * 6):
@@ -337,7 +337,7 @@ def test_a_cron_job_runs_every_minute_and_keeps_its_history() -> None:
 
 @pytest.mark.parametrize("fate", [LOST_AFTER, LOST_BEFORE])
 def test_no_moment_is_run_twice_though_answers_are_lost_and_controllers_die(fate: str) -> None:
-    """Nor after its run is gone again: the cron job itself says what was started. [K1, E5, F6]"""
+    """Nor after its run is gone again: the cron job itself says what was started. [E5, N1.1]"""
     rig = rig_with(concurrency=Concurrency.ALLOW)
     born: list[str] = []
     turns = 0
@@ -360,7 +360,7 @@ def test_no_moment_is_run_twice_though_answers_are_lost_and_controllers_die(fate
 
 
 def test_a_run_is_refused_that_was_started_before_or_is_not_due_or_is_somebodys_idea() -> None:
-    """The commit proves it, whatever a controller believes. [K3, A9]"""
+    """The commit proves it, whatever a controller believes. [A9]"""
     rig = rig_with()
     rig.run(61_000)
     of = rig.get("workloads", "web", "acme")
@@ -392,7 +392,7 @@ def test_a_run_is_refused_that_was_started_before_or_is_not_due_or_is_somebodys_
 
 @pytest.mark.parametrize("state", ["suspended", "dying"])
 def test_no_run_is_born_once_its_cron_job_was_suspended_or_deleted(state: str) -> None:
-    """A controller that has not heard of it yet is refused. [A9, I5]"""
+    """A controller that has not heard of it yet is refused. [A9]"""
     rig = rig_with()
     rig.run(1_000)
     of = rig.get("workloads", "web", "acme")
@@ -430,7 +430,7 @@ def test_a_run_that_is_refused_says_why_on_its_cron_job() -> None:
 
 
 def test_deleting_a_cron_job_leaves_nothing() -> None:
-    """Neither runs nor their replicas. [I5]"""
+    """Neither runs nor their replicas."""
     rig = rig_with()
     rig.run(61_000)
     assert len(runs_in(rig)) == 1
@@ -440,7 +440,7 @@ def test_deleting_a_cron_job_leaves_nothing() -> None:
 
 
 def test_what_is_still_to_come_keeps_nothing_from_being_started() -> None:
-    """It was written when a calendar was ahead. [K2, E5]"""
+    """It was written when a calendar was ahead."""
     ahead = NOON + timedelta(days=30)
     status = known(last_schedule=ahead, recent_schedules=(ahead,), last_skipped=ahead)
     assert started(look(cron(status=status), minutes=5, seconds=1)) == [5]

@@ -92,7 +92,7 @@ def _short(request: Any) -> tuple[str, str]:
 
 
 def test_the_lowest_indexes_start_and_no_more_at_once_than_parallelism_says() -> None:
-    """What has ended and what is complete makes room for the next. [I1, A7]"""
+    """What has ended and what is complete makes room for the next. [I1]"""
     assert short(run(job(5, parallelism=2))) == [("Create", "web-0-0"), ("Create", "web-1-0")]
     mine = [over(0), replica(State.RUNNING, 1)]
     assert short(run(job(5, parallelism=2), *mine)) == [("Create", "web-2-0")]
@@ -134,7 +134,7 @@ def test_one_that_waits_for_its_next_try_keeps_its_turn() -> None:
 
 
 def test_more_failures_than_retries_fail_the_job_and_the_end_is_written_first() -> None:
-    """What is left is stopped once everybody can see why. [A7, A12]"""
+    """What is left is stopped once everybody can see why. [A7]"""
     mine = [over(0, 1), replica(State.RUNNING, 1)]
     stated = job(2, retries=0)
     assert short(run(stated, *mine)) == []
@@ -153,7 +153,7 @@ def test_more_failures_than_retries_fail_the_job_and_the_end_is_written_first() 
 def test_the_first_rule_that_names_an_exit_code_says_what_it_means(
     code: int | None, reason: str | None, failures: int
 ) -> None:
-    """FailJob ends the job, Ignore costs nothing, and all else uses up a retry. [A3, A7]"""
+    """FailJob ends the job, Ignore costs nothing, and all else uses up a retry."""
     rules = (
         FailureRule((3,), FailureAction.FAIL_JOB),
         FailureRule((7,), FailureAction.IGNORE),
@@ -168,7 +168,7 @@ def test_the_first_rule_that_names_an_exit_code_says_what_it_means(
 
 
 def test_a_signal_counts_as_128_and_its_number() -> None:
-    """As shells say it; so an out-of-memory kill can be told apart. [A3]"""
+    """As shells say it; so an out-of-memory kill can be told apart."""
     rules = (FailureRule((137,), FailureAction.FAIL_JOB),)
     killed = over(0, 1, process=Process(exit_code=None, signal=9))
     (update,) = settled(job(1, failure_policy=rules), killed).requests
@@ -187,7 +187,7 @@ def test_a_signal_counts_as_128_and_its_number() -> None:
     ],
 )
 def test_evictions_and_lost_nodes_are_no_failures(steps: Any, process: Process) -> None:
-    """They say nothing about the work, so they cost no retry and the next comes soon. [A7, I3]"""
+    """They say nothing about the work, so they cost no retry and the next comes soon. [I3]"""
     gone = replica(
         State.RELEASED, transitions=(*steps, record(State.RELEASED, AGENT)), process=process
     )
@@ -236,13 +236,13 @@ def test_a_job_that_is_complete_at_its_deadline_is_complete() -> None:
 
 
 def test_a_job_of_nothing_is_complete_at_once() -> None:
-    """There is nothing to wait for. [A7]"""
+    """There is nothing to wait for."""
     (update,) = settled(job(0)).requests
     assert finished(update.object).type == "Complete"
 
 
 def test_the_account_is_written_when_it_changes_and_not_too_often() -> None:
-    """But the end is written at once. [I1, A11]"""
+    """But the end is written at once. [I1]"""
     controller, stated = WorkloadController(), job(3)
     done = [over(0), over(1), over(2)]
 
@@ -260,7 +260,7 @@ def test_the_account_is_written_when_it_changes_and_not_too_often() -> None:
 
 
 def test_a_finished_job_goes_when_its_time_is_over() -> None:
-    """With all that is its own; without a time it stays. [I5]"""
+    """With all that is its own; without a time it stays."""
     (update,) = settled(job(1, ttl_seconds_after_finished=5), over(0)).requests
     ended = update.object
     assert (settled(ended, over(0)).requests, settled(ended, over(0)).wake_after_ms) == ((), 5_000)
@@ -270,7 +270,7 @@ def test_a_finished_job_goes_when_its_time_is_over() -> None:
 
 
 def test_only_what_is_in_the_account_is_cleared_away_and_the_last_are_kept() -> None:
-    """Until then the replica alone knows that its index is complete. [I5, E5]"""
+    """Until then the replica alone knows that its index is complete."""
     count = RELEASED_KEPT_MAX + 2
     done = [over(index, ms=index) for index in range(count)]
     assert short(run(job(count + 1, parallelism=0), *done)) == []
@@ -280,7 +280,7 @@ def test_only_what_is_in_the_account_is_cleared_away_and_the_last_are_kept() -> 
 
 
 def test_the_last_failed_one_of_an_index_stays_beside_its_successor() -> None:
-    """Somebody will want to look at it. [M1]"""
+    """Somebody will want to look at it."""
     mine = [over(0, 1), over(0, 1, 1), replica(State.RUNNING, 0, 2)]
     assert short(run(job(1), *mine)) == [("Remove replicas", "web-0-0")]
 
@@ -316,7 +316,7 @@ def stands(rig: Rig) -> Any:
 
 
 def test_a_job_runs_to_its_end_and_then_rests() -> None:
-    """Each index once, never more than two at a time; afterwards nothing is written. [I1, A11]"""
+    """Each index once, never more than two at a time; afterwards nothing is written. [I1]"""
     rig = rig_with(completions=5, parallelism=2)
     ran: list[int] = []
     for _ in range(3):
@@ -362,7 +362,7 @@ def test_a_deadline_ends_what_waits_and_what_runs_and_all_is_released() -> None:
 
 
 def test_a_success_that_is_not_in_the_account_cannot_be_deleted_away() -> None:
-    """A person's deletion waits for the account, and then the replica goes. [E5, C7.2]"""
+    """A person's deletion waits for the account, and then the replica goes."""
     rig = rig_with(completions=2, parallelism=1)
     rig.run()
     rig.leases_are_down = True
@@ -383,7 +383,7 @@ def unborn(replica: Replica, name: str) -> ObjectMeta:
 
 @pytest.mark.parametrize("ordinal", [0, 7])
 def test_no_birth_of_a_complete_or_unknown_index_is_accepted(ordinal: int) -> None:
-    """Whoever asks for it, also under a lease that was good once. [E5, K3]"""
+    """Whoever asks for it, also under a lease that was good once."""
     rig = rig_with(completions=2, parallelism=1)
     rig.run()
     end(rig)
@@ -399,7 +399,7 @@ def test_no_birth_of_a_complete_or_unknown_index_is_accepted(ordinal: int) -> No
 
 
 def test_no_birth_for_a_finished_job_is_accepted() -> None:
-    """What is over stays over. [A7]"""
+    """What is over stays over."""
     rig = rig_with(completions=1)
     rig.run()
     first = rig.get("replicas", "web-0-0", "acme")
@@ -413,7 +413,7 @@ def test_no_birth_for_a_finished_job_is_accepted() -> None:
 
 @pytest.mark.parametrize("cap", ["replicas", "pending"])
 def test_a_tenant_without_room_for_what_is_over_has_it_cleared_away(cap: str) -> None:
-    """Released replicas count towards a tenant's cap, so they must not stop the job. [E3, B4]"""
+    """Released replicas count towards a tenant's cap, so they must not stop the job. [E3]"""
     rig = Rig()
     rig.plane.tenant()
     rig.plane.node("node-a")
@@ -428,7 +428,7 @@ def test_a_tenant_without_room_for_what_is_over_has_it_cleared_away(cap: str) ->
 
 
 def test_a_job_comes_to_the_same_end_though_every_answer_is_lost_once() -> None:
-    """And with a crash after every third write. [F6, E5, I1]"""
+    """And with a crash after every third write. [E5, I1, N1.1]"""
     rig = rig_with(completions=4, parallelism=2, ttl_seconds_after_finished=120)
     seen: set[str] = set()
 

@@ -74,7 +74,7 @@ def test_a_broken_revision_gets_no_further_than_its_first_places() -> None:
 
 
 def test_a_rollout_that_is_through_has_made_its_progress() -> None:
-    """Tools that wait for a Deployment wait for this; only trouble says False. [I6, A12]"""
+    """Tools that wait for a Deployment wait for this; only trouble says False. [I6]"""
     yard = Yard()
     yard.build(2, rolling(1))
     said = condition(yard.workload.status.conditions, "Progressing")

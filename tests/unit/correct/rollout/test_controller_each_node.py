@@ -43,7 +43,7 @@ def test_one_per_node_goes_back_to_the_nodes_of_the_old_template() -> None:
 
 
 def test_one_per_node_stays_on_a_node_that_takes_nothing_new() -> None:
-    """Nobody could follow it there, and each one that goes would lower what is wanted. [I6, H4]"""
+    """Nobody could follow it there, and each one that goes would lower what is wanted. [I6]"""
     yard = Yard("node-a", "node-b", "node-c")
     yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
     yard.build(1, rolling(1), type=WorkloadType.PER_NODE)
@@ -82,7 +82,7 @@ def test_one_per_node_does_not_wait_for_a_node_that_was_emptied_by_others() -> N
 
 
 def test_one_per_node_begins_no_second_node_while_the_first_is_closed() -> None:
-    """It was closed after the rollout had emptied it; it is missing all the same. [I6, H4]"""
+    """It was closed after the rollout had emptied it; it is missing all the same. [I6]"""
     yard = Yard("node-a", "node-b", "node-c")
     yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
     yard.build(1, rolling(1), type=WorkloadType.PER_NODE)

@@ -68,7 +68,7 @@ def _number(revision: Any) -> int:
 
 
 def test_going_back_to_the_old_template_makes_no_new_revision() -> None:
-    """The broken one makes way at once, without canary steps. [I6, A2]"""
+    """The broken one makes way at once, without canary steps. [I6]"""
     yard = Yard()
     yard.build(4, canary(CanaryStep(1, 30)))
     yard.want(template=version(2, broken="yes"))
@@ -82,7 +82,7 @@ def test_going_back_to_the_old_template_makes_no_new_revision() -> None:
 
 
 def test_history_keeps_as_many_as_are_wanted_and_numbers_never_come_again() -> None:
-    """Oldest first, never one that is in use. [I6, A2]"""
+    """Oldest first, never one that is in use. [I6]"""
     yard = Yard()
     yard.build(1, rolling(1, history=1))
     for number in (2, 3, 4):
@@ -99,7 +99,7 @@ def test_history_keeps_as_many_as_are_wanted_and_numbers_never_come_again() -> N
 
 
 def test_revisions_go_with_their_workload() -> None:
-    """And those of an earlier one of its name are none of the next one's. [I5, A2]"""
+    """And those of an earlier one of its name are none of the next one's."""
     yard = Yard()
     yard.build(1, rolling(1))
     accepted(yard.plane.ask(ADMIN, Remove("workloads", "acme", "web")))

@@ -29,13 +29,12 @@ def later(seconds: float, *, own: int = 1_000) -> Instant:
 
 
 def test_what_is_told_counts_from_before_one_began_to_look() -> None:
-    """A controller that has just taken over does not begin to wait anew. [A6, K1]"""
+    """A controller that has just taken over does not begin to wait anew."""
     seen = Sightings()
     assert seen.ready_ms(KEY, [ready(NOON)], later(7)) == {"r": 7_000}
 
 
 def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
-    """[A6, N6]"""
     seen, ahead = Sightings(), ready(NOON + timedelta(minutes=5))
     assert seen.ready_ms(KEY, [ahead], later(0)) == {"r": 0}
     assert seen.ready_ms(KEY, [ahead], later(3)) == {"r": 3_000}
@@ -46,7 +45,7 @@ def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
 
 
 def test_a_calendar_that_is_set_ahead_lets_nobody_prove_itself_sooner() -> None:
-    """Neither before a replica became ready while we watched, nor after. [A6, N6]"""
+    """Neither before a replica became ready while we watched, nor after."""
     seen, born = Sightings(), ready(NOON)
     waiting = msgspec.structs.replace(born, status=ReplicaStatus())
     seen.ready_ms(KEY, [waiting], later(0))
@@ -56,7 +55,6 @@ def test_a_calendar_that_is_set_ahead_lets_nobody_prove_itself_sooner() -> None:
 
 
 def test_who_is_gone_is_forgotten() -> None:
-    """[A6]"""
     seen, ahead = Sightings(), ready(NOON + timedelta(minutes=5))
     seen.ready_ms(KEY, [ahead], later(0))
     assert seen.ready_ms(KEY, [], later(1)) == {}

@@ -46,7 +46,7 @@ def test_what_stands_on_a_closed_node_is_left_alone() -> None:
 def test_a_place_that_the_rollout_emptied_counts_whatever_becomes_of_its_node(
     state: State,
 ) -> None:
-    """Otherwise the next one would go while this one is missing. [I6, H4]"""
+    """Otherwise the next one would go while this one is missing. [I6]"""
     silent = node("node-a", NodePhase.UNKNOWN, mark=1)
     gone = on("node-a", state, 1, cause=Cause.ROLLOUT)
     mine = [gone, on("node-b", place=2)]
@@ -56,7 +56,7 @@ def test_a_place_that_the_rollout_emptied_counts_whatever_becomes_of_its_node(
 
 @pytest.mark.parametrize("state", [State.PENDING, State.BOUND, State.STOPPING, State.UNKNOWN])
 def test_what_does_not_work_counts_as_missing_on_a_closed_node(state: State) -> None:
-    """It may be the successor of one that the rollout stopped. [I6, H4]"""
+    """It may be the successor of one that the rollout stopped. [I6]"""
     mine = [on("node-a", state, 1), on("node-b", place=2)]
     led, count = led_on_nodes(seen(closed("node-a"), node("node-b")), each(), mine)
     assert (led, count) == (mine, 2)

@@ -121,7 +121,7 @@ def test_who_may_not_write_hears_nothing_of_what_he_wrote(method: str) -> None:
 
 
 def test_a_tenant_sees_and_changes_its_own_namespace_only() -> None:
-    """Reads go through the same door as writes. [C6.8]"""
+    """Reads go through the same door as writes."""
 
     async def story(rig: ApiRig) -> None:
         await rig.tenant("other")
@@ -139,7 +139,7 @@ def test_a_tenant_sees_and_changes_its_own_namespace_only() -> None:
 
 
 def test_an_agent_sees_what_is_bound_to_its_node_only() -> None:
-    """In lists, by name and in watches; and of other kinds nothing. [C6.8]"""
+    """In lists, by name and in watches; and of other kinds nothing."""
 
     async def story(rig: ApiRig) -> None:
         for found in (replica("mine", "n1"), replica("yours", "n2")):
@@ -160,10 +160,7 @@ def test_an_agent_sees_what_is_bound_to_its_node_only() -> None:
 
 
 def test_an_agent_gets_the_secrets_of_work_on_its_node_and_no_others() -> None:
-    """By name alone, while such work is bound there; for all others there is no such Secret.
-
-    [C6.8, B5]
-    """
+    """By name alone, while such work is bound there; for all others there is no such Secret."""
     there = (("acme", "db"), ("acme", "tls"), ("acme", "other"), ("globex", "db"))
     env = EnvVar(name="P", secret=SecretRef(name="db", key="k"))
     file = File(path="p", secret=SecretRef(name="tls", key="k"))
@@ -216,7 +213,7 @@ def test_an_agent_gets_the_secrets_of_work_on_its_node_and_no_others() -> None:
 
 
 def test_bodies_are_bounded_and_errors_are_statuses() -> None:
-    """Each mistake has its code, and none is our own failure. [E5]"""
+    """Each mistake has its code, and none is our own failure."""
 
     async def story(rig: ApiRig) -> None:
         async def code(method: str, path: str, body: Any = None, **more: Any) -> int:
@@ -261,7 +258,7 @@ def test_bodies_are_bounded_and_errors_are_statuses() -> None:
     ],
 )
 def test_hostile_yaml_is_refused_before_it_is_built(text: bytes) -> None:
-    """Neither aliases nor tags, nor too much of anything. [E5]"""
+    """Neither aliases nor tags, nor too much of anything."""
 
     async def story(rig: ApiRig) -> None:
         headers = {"Content-Type": APPLY}
@@ -277,7 +274,7 @@ def test_hostile_yaml_is_refused_before_it_is_built(text: bytes) -> None:
     "word", ["%00", "a%2Fb", "..", "%2e%2e", "%0a", "%ff", "%ed%a0%80", "a" * 254, "%41" * 254]
 )
 def test_a_path_names_what_could_be_there_or_is_refused(word: str) -> None:
-    """Nobody looks for what could not be a name, and no answer repeats it as it is. [B4]"""
+    """Nobody looks for what could not be a name, and no answer repeats it as it is."""
     router = Router(table())
     for path in (f"{GROUP}/namespaces/t/workloads/{word}", f"{GROUP}/namespaces/{word}/workloads"):
         with pytest.raises(Rejected) as caught:
@@ -289,7 +286,7 @@ def test_a_path_names_what_could_be_there_or_is_refused(word: str) -> None:
 
 
 def test_a_batch_is_measured_before_it_is_cut() -> None:
-    """Half a million pieces would take a quarter of a gigabyte before they are counted. [B6]"""
+    """Half a million pieces would take a quarter of a gigabyte before they are counted."""
     kind = next(kind for kind in KINDS if kind.name == "Workload")
     flood = b"0," * (COMMAS_MAX + 2)
     for body in (b"[" + flood + b"0]", b'{"kind":"List","items":[' + flood + b"0]}"):
@@ -302,7 +299,7 @@ def test_a_batch_is_measured_before_it_is_cut() -> None:
 
 
 def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines() -> None:
-    """One or many; a refusal names its stable reason. [C4]"""
+    """One or many; a refusal names its stable reason."""
 
     async def story(rig: ApiRig) -> None:
         path, scheduler = f"{GROUP}/requests", "system:scheduler:one"
@@ -334,7 +331,7 @@ def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines() -> No
 
 
 def test_answers_take_the_shape_that_is_asked_for() -> None:
-    """Tables for people, metadata for informers, JSON for the rest. [M1]"""
+    """Tables for people, metadata for informers, JSON for the rest."""
 
     async def story(rig: ApiRig) -> None:
         await rig.create(WEB)

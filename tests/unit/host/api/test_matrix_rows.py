@@ -12,13 +12,12 @@ from tools.matrix_rows import CONTROLLERS, GROUPS, IDENTITIES, TURNED_AWAY, UNKN
 
 
 def test_no_route_is_without_a_row_and_no_row_without_a_route() -> None:
-    """[A9, B3, C6.7]"""
+    """[A9, C6.7]"""
     assert sorted(set(places()) - set(rows())) == []
     assert sorted(set(rows()) - set(places())) == []
 
 
 def test_no_two_routes_hide_behind_one_row_unless_they_do_the_same() -> None:
-    """[B3]"""
     handlers: dict[tuple[str, str], set[object]] = {}
     for route in table():
         handlers.setdefault((resource_of(route), verb_of(route)), set()).add(route.handler)
@@ -48,5 +47,5 @@ def test_a_name_that_is_nobodys_is_refused() -> None:
 
 
 def test_the_page_shows_the_rows() -> None:
-    """`make matrix-page` rewrites it. [B3]"""
+    """`make matrix-page` rewrites it."""
     assert PAGE.read_text() == page()

@@ -162,7 +162,7 @@ def test_a_page_of_a_forgotten_moment_is_410(run: Run) -> None:
 
 
 def test_selectors_choose(run: Run) -> None:
-    """By labels, by name, and by fields; an unknown field is an error, not an empty list. [A2]"""
+    """By labels, by name, and by fields; an unknown field is an error, not an empty list."""
 
     async def story(rig: ApiRig) -> None:
         await rig.tenant("other")
@@ -188,7 +188,7 @@ def test_selectors_choose(run: Run) -> None:
 
 
 def test_unknown_fields_are_refused_told_or_left_out_as_asked(run: Run) -> None:
-    """Strict in the words of Kubernetes, Warn in a header, Ignore in silence. [A3]"""
+    """Strict in the words of Kubernetes, Warn in a header, Ignore in silence."""
 
     async def story(rig: ApiRig) -> None:
         body = {**named("a"), "spec": {**WEB["spec"], "replcas": 1}}
@@ -206,7 +206,7 @@ def test_unknown_fields_are_refused_told_or_left_out_as_asked(run: Run) -> None:
 
 
 def test_patches_of_each_type(run: Run) -> None:
-    """Merge, JSON and apply change the object; strategic is for kinds that others know. [A2]"""
+    """Merge, JSON and apply change the object; strategic is for kinds that others know."""
 
     async def story(rig: ApiRig) -> None:
         await rig.create(WEB)
@@ -228,7 +228,7 @@ def test_patches_of_each_type(run: Run) -> None:
 
 
 def test_server_side_apply_names_the_owner_of_a_conflicting_field(run: Run) -> None:
-    """It creates, changes what is its own, and takes over only by force. [A2]"""
+    """It creates, changes what is its own, and takes over only by force."""
 
     async def story(rig: ApiRig) -> None:
         headers = {"Content-Type": APPLY}
@@ -258,7 +258,7 @@ spec:
 
 
 def test_an_apply_that_creates_says_so_also_when_it_is_repeated(run: Run) -> None:
-    """Every other apply is 200; a dry run answers as the real one would. [A2, E5]"""
+    """Every other apply is 200; a dry run answers as the real one would. [E5]"""
 
     async def story(rig: ApiRig) -> None:
         async def applied(operation: str, replicas: int, **query: str) -> tuple[int, int]:
@@ -281,7 +281,7 @@ def test_an_apply_that_creates_says_so_also_when_it_is_repeated(run: Run) -> Non
 
 
 def test_a_dry_run_decides_and_writes_nothing(run: Run) -> None:
-    """The answer is what would be. [A2]"""
+    """The answer is what would be."""
 
     async def story(rig: ApiRig) -> None:
         made = await rig.create(WEB, dryRun="All")
@@ -308,7 +308,7 @@ def test_the_same_operation_is_performed_once(run: Run) -> None:
 
 
 def test_scale_reads_and_sets_the_number(run: Run) -> None:
-    """By a PUT without content type, as kubectl sends it, and by a merge patch. [A2]"""
+    """By a PUT without content type, as kubectl sends it, and by a merge patch."""
 
     async def story(rig: ApiRig) -> None:
         await rig.create(WEB)
@@ -353,7 +353,7 @@ def test_the_status_has_a_path_and_a_writer_of_its_own(run: Run) -> None:
 
 
 def test_many_objects_in_one_request_have_one_result_each(run: Run) -> None:
-    """Good ones are created, bad ones are refused as they would be alone. [A2]"""
+    """Good ones are created, bad ones are refused as they would be alone."""
 
     async def story(rig: ApiRig) -> None:
         items = [named("a"), {**named("b"), "spec": {}}, named("c"), named("a")]
@@ -371,7 +371,7 @@ def test_many_objects_in_one_request_have_one_result_each(run: Run) -> None:
 
 
 def test_a_collection_is_deleted_by_selector(run: Run) -> None:
-    """What is not selected stays. [A2]"""
+    """What is not selected stays."""
 
     async def story(rig: ApiRig) -> None:
         path = f"{GROUP}/namespaces/acme/secrets"

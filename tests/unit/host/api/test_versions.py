@@ -231,7 +231,7 @@ def test_an_exact_version_lists_the_state_of_its_revision(run: Any) -> None:
 
 
 def test_parameters_that_contradict_each_other_are_refused(run: Any) -> None:
-    """The same as in Kubernetes. [A2]"""
+    """The same as in Kubernetes."""
 
     async def story(rig: ApiRig) -> None:
         await crowd(rig, "a")
@@ -253,7 +253,7 @@ def test_parameters_that_contradict_each_other_are_refused(run: Any) -> None:
 
 
 def test_a_forged_token_leads_nowhere(run: Any) -> None:
-    """However large or small the revision in it is. [A2]"""
+    """However large or small the revision in it is."""
 
     async def story(rig: ApiRig) -> None:
         await rig.create(named("a"))

@@ -13,7 +13,7 @@ ADA = {"user": "ada"}
 
 
 def test_patches_of_a_large_object_are_charged_what_they_write() -> None:
-    """Few bytes are sent, many are stored; who has stored too much may still delete. [B6, E6]"""
+    """Few bytes are sent, many are stored; who has stored too much may still delete. [B6]"""
 
     async def story(rig: ApiRig) -> None:
         quota = {

@@ -234,8 +234,6 @@ def test_who_cannot_find_out_says_that_the_outcome_is_unknown(tmp_path: Path) ->
 
 
 def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:
-    """[A2]"""
-
     async def story() -> None:
         server = Scripted(tmp_path / "one", says(document()))
         other = Scripted(tmp_path / "two", says(document()))
@@ -279,8 +277,6 @@ def test_many_requests_go_together_and_only_the_unclear_ones_are_resolved(tmp_pa
 
 
 def test_a_lease_that_was_lost_is_said_to_be(tmp_path: Path) -> None:
-    """[E5]"""
-
     async def story() -> None:
         server = Scripted(tmp_path, refuses(409, "StaleEpoch", "somebody took over"))
         async with server, server.client() as client:

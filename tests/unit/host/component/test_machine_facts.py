@@ -56,7 +56,7 @@ def test_the_disk_is_what_is_free_and_what_the_agents_own_work_has_of_it(tmp_pat
 
 
 def test_devices_and_images_are_presented_and_kept_for_the_runtime(tmp_path: Path) -> None:
-    """[D4, A4]"""
+    """[A4]"""
     (tmp_path / "images" / "web").mkdir(parents=True)
     (tmp_path / "images" / "a-file").write_text("")
     said = parsed(tmp_path, "--device", "class=fpga,id=f0,path=/dev/null", "--pids-max", "9")
@@ -84,13 +84,11 @@ def test_devices_and_images_are_presented_and_kept_for_the_runtime(tmp_path: Pat
 def test_a_wrong_option_is_refused_by_its_name(
     arguments: tuple[str, ...], rule: str, tmp_path: Path
 ) -> None:
-    """[A4]"""
     with pytest.raises(Invalid, match=rule):
         parsed(tmp_path, *arguments)
 
 
 def test_a_device_is_not_stated_twice() -> None:
-    """[D4]"""
     local = devices.parse("class=fpga,id=f0")
     with pytest.raises(Invalid, match="twice"):
         machine_facts.with_devices(machine_facts.with_devices(Facts(), [local]), [local])

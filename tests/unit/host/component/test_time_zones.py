@@ -23,7 +23,7 @@ SUMMER, WINTER = datetime(2026, 7, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=U
 def test_a_zone_says_how_far_its_clocks_are_ahead(
     name: str, summer_h: float, winter_h: float
 ) -> None:
-    """In summer and in winter. [A7]"""
+    """In summer and in winter."""
     ahead = zones(name)
     if ahead is None:
         pytest.skip(f"this machine has no data on {name}")
@@ -33,5 +33,5 @@ def test_a_zone_says_how_far_its_clocks_are_ahead(
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "Europe", "../../etc/passwd", "/etc/passwd", ""])
 def test_what_is_no_zone_is_not_known(name: str) -> None:
-    """Neither a directory of the database nor a file somewhere else. [E3]"""
+    """Neither a directory of the database nor a file somewhere else."""
     assert zones(name) is None

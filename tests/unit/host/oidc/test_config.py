@@ -69,21 +69,19 @@ def test_a_file_of_issuers_is_read_as_yaml_and_as_json(tmp_path: Path) -> None:
 def test_what_is_wrong_is_refused_with_its_field(
     tmp_path: Path, changed: dict[str, Any], field: str
 ) -> None:
-    """[B5]"""
     with pytest.raises(Invalid, match=field):
         read(written(tmp_path, {**GOOD, **changed}))
 
 
 @pytest.mark.parametrize("prefix", ["corp:", "corp:x", "co", ""])
 def test_two_issuers_cannot_name_the_same_user(tmp_path: Path, prefix: str) -> None:
-    """[B5]"""
     other = {**GOOD, "issuer": "https://b.example", "userPrefix": prefix, "groupsPrefix": "b:"}
     with pytest.raises(Invalid, match=r"issuers\[1\].userPrefix"):
         read(written(tmp_path, GOOD, other))
 
 
 def test_groups_of_an_issuer_equal_local_ones_only_where_that_is_written(tmp_path: Path) -> None:
-    """A prefix that is forgotten must not make the issuer's `admins` those of the plane. [B5]"""
+    """A prefix that is forgotten must not make the issuer's `admins` those of the plane."""
     silent = {key: value for key, value in GOOD.items() if key != "groupsPrefix"}
     with pytest.raises(Invalid, match=r"issuers\[0\].groupsPrefix: must be given"):
         read(written(tmp_path, silent))
@@ -95,7 +93,6 @@ def test_groups_of_an_issuer_equal_local_ones_only_where_that_is_written(tmp_pat
 
 
 def test_two_issuers_cannot_name_the_same_group_nor_be_the_same(tmp_path: Path) -> None:
-    """[B5]"""
     other = {**GOOD, "issuer": "https://b.example", "userPrefix": "b:"}
     with pytest.raises(Invalid, match=r"issuers\[1\].groupsPrefix"):
         read(written(tmp_path, GOOD, other))
@@ -105,7 +102,6 @@ def test_two_issuers_cannot_name_the_same_group_nor_be_the_same(tmp_path: Path) 
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """[B5]"""
     with pytest.raises(Invalid, match="cannot be read"):
         read(tmp_path / "none.yaml")
     (tmp_path / "bad.yaml").write_text("issuers: [")

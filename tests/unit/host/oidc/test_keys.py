@@ -19,7 +19,7 @@ def key_set(*entries: Any) -> bytes:
 
 
 def test_keys_for_other_purposes_and_algorithms_are_left_out() -> None:
-    """A set may hold more than signing keys; no secret in it becomes one. [B5]"""
+    """A set may hold more than signing keys; no secret in it becomes one."""
     good = SIGNER.jwk
     others: list[Any] = [
         {"kty": "oct", "k": text64(b"secret"), "kid": "shared", "alg": "HS256"},
@@ -57,13 +57,12 @@ def test_keys_for_other_purposes_and_algorithms_are_left_out() -> None:
     ids=["empty", "list", "object", "keys-object", "no-keys", "keys-twice", "key-twice", "many"],
 )
 def test_what_is_no_usable_key_set_is_refused(data: bytes) -> None:
-    """Then the keys before it go on to count. [B5]"""
+    """Then the keys before it go on to count."""
     with pytest.raises(Invalid):
         parsed(data)
 
 
 def test_the_version_changes_with_the_keys_and_not_with_each_fetch() -> None:
-    """[B5]"""
     kept = KeySet()
     kept.replace(parsed(key_set(SIGNER.jwk)), 1.0)
     first = kept.version

@@ -13,7 +13,6 @@ from holdfast.store.memory import MemoryStore
 
 
 def test_a_histogram_is_printed_as_prometheus_reads_it() -> None:
-    """[M1]"""
     histogram = Histogram("h", "Text.", (0.1, 1.0), ("verb",))
     for value in (0.05, 0.1, 0.5, 7.0):
         histogram.observe(value, "get")
@@ -27,7 +26,6 @@ def test_a_histogram_is_printed_as_prometheus_reads_it() -> None:
 
 
 def test_labels_are_escaped_and_their_number_is_bounded() -> None:
-    """[M1]"""
     counter = Counter("c", "Text.", ("name",))
     counter.add('a"\n\\')
     assert list(counter.lines()) == ['c{name="a\\"\\n\\\\"} 1']
@@ -37,7 +35,6 @@ def test_labels_are_escaped_and_their_number_is_bounded() -> None:
 
 
 def test_every_metric_has_help_and_type() -> None:
-    """[M1]"""
     metrics = Metrics()
     metrics.gauge("watchers", "Open watches.", lambda: 3)
     lines = metrics.text().splitlines()
@@ -71,13 +68,10 @@ GROUP = "/apis/holdfast.dev/v1"
 def test_a_request_has_few_labels_whatever_a_client_sends(
     method: str, path: str, query: str, labels: tuple[str, str]
 ) -> None:
-    """[M1]"""
     assert verb_and_resource(method, path, query) == labels
 
 
 def test_transactions_are_counted_by_what_became_of_them() -> None:
-    """[M1]"""
-
     async def story() -> None:
         metrics = Metrics()
         store = MeteredStore(MemoryStore(), metrics)

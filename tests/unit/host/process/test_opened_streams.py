@@ -39,8 +39,6 @@ class Told:
 
 
 def test_a_stream_brings_its_pieces_in_order_and_then_its_last_word() -> None:
-    """[C8]"""
-
     async def story() -> None:
         told, puppet = Told((1,), (2, 3)), Puppet(obey)
         async with shell(puppet, sources=told) as one:
@@ -57,8 +55,6 @@ def test_a_stream_brings_its_pieces_in_order_and_then_its_last_word() -> None:
 def test_an_error_is_the_last_word_and_the_number_is_free_when_it_is_heard(
     error: HoldfastError,
 ) -> None:
-    """[C8]"""
-
     async def story() -> None:
         def react(stimulus: Any, now: Instant) -> Sequence[Any]:
             if isinstance(stimulus, Ended) and len(puppet.heard(Ended)) < 3:

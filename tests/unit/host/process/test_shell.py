@@ -170,8 +170,6 @@ def test_an_asker_that_left_is_not_answered_and_an_unbegun_request_not_begun() -
 
 
 def test_requests_beyond_the_bound_are_refused_at_once() -> None:
-    """[E5]"""
-
     async def story() -> None:
         async with shell(Puppet(), limits=ShellLimits(asks_max=3)) as one:
             waiting = [one.submit(PERSON, n, 5.0) for n in range(3)]
@@ -269,7 +267,7 @@ def test_a_bug_of_a_performer_stops_the_machine() -> None:
 
 
 def test_a_machine_is_told_of_what_nobody_waits_for_any_more() -> None:
-    """Whoever has gone, or waited too long, is not worked for if that was not begun. [E6]"""
+    """Whoever has gone, or waited too long, is not worked for if that was not begun."""
 
     async def story() -> None:
         puppet = Puppet(lambda stimulus, now: ())

@@ -16,7 +16,6 @@ G1 = LocalDevice(Device(id="g1", device_class="gpu"), "/dev/zero")
 
 
 def test_a_device_is_what_its_text_says() -> None:
-    """[D4]"""
     text = "class=fpga,id=fpga0,model=x y,memory=8Gi,numa=1,path=/dev/null"
     told = Device(id="fpga0", device_class="fpga", model="x y", memory="8Gi", numa=1)
     assert devices.parse(text) == LocalDevice(told, "/dev/null")
@@ -39,19 +38,17 @@ def test_a_device_is_what_its_text_says() -> None:
     ],
 )
 def test_a_wrong_device_is_refused_by_its_rule(text: str, rule: str) -> None:
-    """[D4]"""
     with pytest.raises(Invalid, match=rule):
         devices.parse(text)
 
 
 def test_an_id_is_there_once() -> None:
-    """[D4]"""
     with pytest.raises(Invalid, match="twice"):
         devices.parse_all(["class=gpu,id=a", "class=fpga,id=a"])
 
 
 def test_work_is_told_of_its_devices_and_gpus_of_others_are_hidden() -> None:
-    """Their index is that among the GPUs, whatever else there is. [H1, D4]"""
+    """Their index is that among the GPUs, whatever else there is. [D4]"""
     local = (G0, F0, G1)
     owned = (DeviceShare("f0", "fpga", 1000), DeviceShare("g1", "gpu", 500))
     assert devices.variables(local, owned) == {
@@ -64,7 +61,6 @@ def test_work_is_told_of_its_devices_and_gpus_of_others_are_hidden() -> None:
 
 
 def test_work_is_kept_from_the_devices_that_it_does_not_own() -> None:
-    """[D4]"""
     owned = (DeviceShare("g1", "gpu", 1000),)
     assert devices.denied((G0, F0, G1), owned) == ("c 1:3 rwm",)
     assert devices.paths((G0, F0, G1), owned) == ("/dev/zero",)
@@ -72,7 +68,6 @@ def test_work_is_kept_from_the_devices_that_it_does_not_own() -> None:
 
 
 def test_gpus_are_read_from_the_driver_and_nonsense_is_not() -> None:
-    """[D4]"""
     text = "0, NVIDIA A100-SXM4-40GB, 40960\n1, Old One, [N/A]\nNo devices were found\n"
     assert [it.told for it in devices._gpus(text)] == [
         Device(id="gpu0", device_class="gpu", model="NVIDIA A100-SXM4-40GB", memory="40960Mi"),

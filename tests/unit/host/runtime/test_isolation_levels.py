@@ -12,7 +12,6 @@ CREATE_RULESET, ASK_VERSION, HAS_SCOPES = 444, 1, 6
 
 
 def test_a_node_says_whether_its_kernel_keeps_abstract_sockets_apart() -> None:
-    """[H1]"""
     libc = ctypes.CDLL(None, use_errno=True)
     has_scopes = libc.syscall(CREATE_RULESET, None, 0, ASK_VERSION) >= HAS_SCOPES
     assert isolation_levels.limits_of(shim_binary.find()) == (

@@ -43,7 +43,7 @@ def test_a_picked_port_can_be_listened_on_and_is_picked_once() -> None:
 def test_a_port_that_is_in_use_in_one_family_is_not_picked(
     monkeypatch: pytest.MonkeyPatch, kind: Protocol, family: socket.AddressFamily
 ) -> None:
-    """Work may listen in both. [H1]"""
+    """Work may listen in both."""
     how = socket.SOCK_STREAM if kind is Protocol.TCP else socket.SOCK_DGRAM
     with socket.socket(family, how) as taken:
         if family is socket.AF_INET6:

@@ -27,7 +27,7 @@ def put(kept: SecretFiles, of: Attempt, name: str, content: bytes = b"") -> Path
 def test_empty_files_and_those_of_earlier_agents_count_for_their_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes an inode of the kernel's memory, and time to look after. [H1]"""
+    """Each takes an inode of the kernel's memory, and time to look after."""
     monkeypatch.setattr(secret_files, "TENANT_BYTES_MAX", 4 * PAGE)
     put(SecretFiles(tmp_path), FIRST, "earlier", b"x")
     kept = SecretFiles(tmp_path)
@@ -46,7 +46,7 @@ def test_empty_files_and_those_of_earlier_agents_count_for_their_tenant(
 def test_a_file_is_written_without_a_look_at_all_others_of_its_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All tenants' starts wait for it: thousands of files of one must not cost the others. [H1]"""
+    """All tenants' starts wait for it: thousands of files of one must not cost the others."""
     kept = SecretFiles(tmp_path)
     put(kept, FIRST, "one")
     looked: list[Path] = []
@@ -59,7 +59,7 @@ def test_a_file_is_written_without_a_look_at_all_others_of_its_tenant(
 
 def test_work_that_keeps_replaced_files_open_keeps_no_memory_by_it(tmp_path: Path) -> None:
     """Tokens are replaced for as long as work runs: each old one that it has open would stay, and
-    is in nobody's share. One that was replaced just now can be read to its end. [H1]
+    is in nobody's share. One that was replaced just now can be read to its end.
     """
     kept = SecretFiles(tmp_path)
     path = put(kept, FIRST, "token", b"0" * PAGE)
@@ -80,7 +80,6 @@ def test_work_that_keeps_replaced_files_open_keeps_no_memory_by_it(tmp_path: Pat
 def test_a_token_that_comes_after_the_end_of_its_work_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H1]"""
     kept = SecretFiles(tmp_path)
     path = put(kept, FIRST, "token", b"first")
     real = Path.lstat

@@ -72,7 +72,7 @@ def test_a_change_of_any_part_makes_another_program(nothing_installed: Path) -> 
 
 
 def test_it_is_hard_to_take_over(nothing_installed: Path) -> None:
-    """It lies at another address each time, and its tables are read-only once it runs. [H1]"""
+    """It lies at another address each time, and its tables are read-only once it runs."""
     text = find().path.read_bytes()
     assert int.from_bytes(text[16:18], "little") == ET_DYN
     kinds = {kind for kind, _ in _segments(text)}

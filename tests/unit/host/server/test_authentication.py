@@ -32,7 +32,6 @@ def ask(header: str, found: Token | None = None) -> object:
 
 
 def test_a_certificate_names_its_bearer_and_his_tenants() -> None:
-    """[B3]"""
     peer = {
         "subject": (
             (("organizationName", "tenant:risk"),),
@@ -58,7 +57,6 @@ def test_a_certificate_with_more_groups_than_a_check_can_walk_is_nobody() -> Non
 
 
 def test_a_group_of_a_tenants_own_making_is_no_tenant() -> None:
-    """[C6.8]"""
     peer = {"subject": ((("organizationName", "tenant:risk:bots"),), (("commonName", "ada"),))}
     identity = from_certificate(peer)
     assert identity is not None

@@ -36,7 +36,6 @@ def start(plane: Plane) -> list[Any]:
 
 
 def test_the_first_start_shows_all_and_the_next_has_nothing_to_do() -> None:
-    """[B5]"""
     plane = Plane()
     assert [type(it) for it in start(plane)] == [Create] * ALL
     assert start(plane) == []
@@ -49,7 +48,6 @@ def test_the_first_start_shows_all_and_the_next_has_nothing_to_do() -> None:
 
 
 def test_another_version_paints_it_over() -> None:
-    """[B5]"""
     plane = Plane()
     start(plane)
     meta = ObjectMeta(name="auditor", namespace=SYSTEM_NAMESPACE)

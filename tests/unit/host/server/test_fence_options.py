@@ -48,7 +48,7 @@ def test_the_shortest_safe_fence_is_taken_unless_another_is_given() -> None:
 def test_what_is_not_safe_or_no_time_is_refused_in_a_sentence(
     arguments: tuple[str, ...], sentence: str
 ) -> None:
-    """[H5, A12]"""
+    """[H5]"""
     with pytest.raises(Invalid) as refused:
         timing(*arguments)
     assert str(refused.value).startswith(sentence)

@@ -36,7 +36,7 @@ ANN = Identity("ann", ("devs", "tenant:acme"), ("acme",))
 
 @pytest.mark.parametrize("request_type", HANDLERS, ids=lambda cls: cls.__name__)
 def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: type[Any]) -> None:
-    """[C4, N1.1]"""
+    """[N1.1]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "64"})
     identity, request = EXAMPLES[request_type](it)
@@ -56,7 +56,7 @@ def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: 
 def test_an_object_with_a_field_of_a_newer_version_is_left_to_the_server_that_knows_it(
     request_type: type[Any], before: bytes
 ) -> None:
-    """Whoever asked was told nothing of a field that is dropped. [C5]"""
+    """Whoever asked was told nothing of a field that is dropped."""
     workload = Workload(
         ObjectMeta(name="web", namespace="acme"),
         spec=WorkloadSpec(template=Template(command=("sleep", "1"))),
@@ -73,13 +73,11 @@ def test_an_object_with_a_field_of_a_newer_version_is_left_to_the_server_that_kn
 
 
 def test_an_identity_arrives_with_its_groups_and_namespaces() -> None:
-    """[B3]"""
     request = Patch("workloads", "acme", "web", PatchType.JSON, [{"op": "test", "value": None}])
     assert decoded(encoded(Forward(ANN, request))) == Forward(ANN, request)
 
 
 def test_a_refusal_keeps_its_reason_details_and_causes() -> None:
-    """[A12]"""
     causes = (FieldError("spec.replicas", "-1", "must be at least 0"),)
     refusal = Refusal(Reason.INVALID, "no\nsuch thing", {"field": "replicas"}, causes)
     line = encoded_verdict(refusal)
@@ -124,7 +122,6 @@ def test_a_verdict_that_nobody_understands_may_be_a_yes(line: bytes) -> None:
     ],
 )
 def test_what_is_no_request_is_invalid_and_a_forward_is_not_forwarded_again(line: bytes) -> None:
-    """[B3]"""
     with pytest.raises(Invalid):
         decoded(line)
 

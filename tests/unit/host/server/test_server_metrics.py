@@ -50,8 +50,6 @@ class _MeteredRig(ApiRig):
 
 
 def test_each_request_is_counted_with_what_was_asked_and_answered() -> None:
-    """[M1]"""
-
     async def story() -> None:
         async with _MeteredRig() as rig:
             await rig.tenant()
@@ -71,8 +69,6 @@ def test_each_request_is_counted_with_what_was_asked_and_answered() -> None:
 
 
 def test_a_client_that_went_and_a_bug_of_ours_are_told_apart() -> None:
-    """[M1]"""
-
     async def story() -> None:
         async with _MeteredRig() as rig:
             async with aiohttp.ClientSession() as impatient:
@@ -87,8 +83,6 @@ def test_a_client_that_went_and_a_bug_of_ours_are_told_apart() -> None:
 
 
 def test_a_watch_is_counted_but_says_nothing_of_how_long_requests_take() -> None:
-    """[M1]"""
-
     async def story() -> None:
         async with _MeteredRig() as rig:
             async with rig.watch(f"{GROUP}/workloads"):

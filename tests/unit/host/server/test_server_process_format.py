@@ -25,17 +25,15 @@ async def _demanded(value: bytes | None) -> None:
 
 
 def test_a_new_plane_and_one_of_this_format_are_served() -> None:
-    """[C5]"""
     asyncio.run(_demanded(None))
     asyncio.run(_demanded(b'{"format":%d,"laterField":1}' % FORMAT))
 
 
 def test_a_plane_of_a_newer_format_is_not_served() -> None:
-    """[C5]"""
     with pytest.raises(Forbidden, match="format"):
         asyncio.run(_demanded(b'{"format":%d}' % (FORMAT + 1)))
 
 
 def test_a_plane_whose_format_cannot_be_read_is_served_to_be_mended() -> None:
-    """It writes nothing before that. [C5]"""
+    """It writes nothing before that."""
     asyncio.run(_demanded(b"{"))

@@ -21,7 +21,6 @@ def test_history_is_kept_for_its_time_and_then_forgotten() -> None:
 
 
 def test_a_busy_plane_keeps_a_bounded_number_of_revisions() -> None:
-    """[C8]"""
     horizon = Horizon(keep_ms=1_000_000, keep_max=100)
     assert horizon.note(90, 0) is None
     assert horizon.note(350, 1) == 250
@@ -29,7 +28,7 @@ def test_a_busy_plane_keeps_a_bounded_number_of_revisions() -> None:
 
 
 def test_large_changes_are_forgotten_by_their_bytes() -> None:
-    """A megabyte twenty times a second fills a store within its time. [C8, E6]"""
+    """A megabyte twenty times a second fills a store within its time."""
     history = HistoryBytes()
     history.skip_to(100)
     horizon = Horizon(history=history, keep_bytes=8 << 20)
@@ -44,8 +43,6 @@ def test_large_changes_are_forgotten_by_their_bytes() -> None:
 
 
 def test_only_the_server_whose_task_it_is_forgets() -> None:
-    """[C8]"""
-
     async def story(is_ours: bool) -> int:
         store = MemoryStore()
         for number in range(10):
@@ -62,8 +59,6 @@ def test_only_the_server_whose_task_it_is_forgets() -> None:
 
 
 def test_history_is_not_forgotten_before_the_audit_has_it() -> None:
-    """[C8, L1]"""
-
     async def story() -> int:
         store = MemoryStore()
         for number in range(10):

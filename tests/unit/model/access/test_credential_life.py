@@ -51,7 +51,6 @@ def test_no_two_users_share_a_name_and_each_name_is_one(one: str, other: str) ->
 
 
 def test_it_ends_what_was_issued_until_its_moment_and_nothing_later() -> None:
-    """[B5]"""
     assert ends(revocation(), NOW_MS)
     assert ends(revocation(), 0)
     assert not ends(revocation(), NOW_MS + 1)
@@ -84,5 +83,4 @@ ROWS: list[Row] = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[2]} {row[3]}")
 def test_a_revocation_that_says_nothing_clear_is_refused(row: Row) -> None:
-    """[B4]"""
     check(row)

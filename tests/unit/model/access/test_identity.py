@@ -82,7 +82,7 @@ def test_administrators_are_people_and_nothing_else() -> None:
 
 
 def test_components_get_the_names_that_they_act_under() -> None:
-    """Each constructor and the reading of its name agree. [K1]"""
+    """Each constructor and the reading of its name agree."""
     assert acts_as(scheduler("s1")) == (Actor.SCHEDULER,)
     assert acts_as(controller("repair")) == (Actor.REPAIR,)
     assert acts_as(agent("node-a")) == (Actor.AGENT,)

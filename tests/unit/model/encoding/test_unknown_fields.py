@@ -45,7 +45,6 @@ def kept(old: dict[str, Any], new: Outer) -> Any:
 
 
 def test_a_field_stays_in_the_struct_that_it_stands_in() -> None:
-    """[C8]"""
     old = {"x": 1, "inner": {"size": 1, "y": 2}, "table": {"a": {"size": 1, "z": 3}}}
     new = Outer(label="new", inner=Inner(2), table={"a": Inner(4), "b": Inner(5)})
     assert kept(old, new) == {
@@ -57,13 +56,11 @@ def test_a_field_stays_in_the_struct_that_it_stands_in() -> None:
 
 
 def test_a_part_at_its_default_keeps_what_others_put_there_and_one_that_is_gone_does_not() -> None:
-    """[C8]"""
     old = {"inner": {"size": 1, "y": 2}, "maybe": {"size": 1, "y": 2}}
     assert kept(old, Outer()) == {"inner": {"y": 2}}
 
 
 def test_elements_of_a_list_are_known_again_by_what_they_say_or_by_their_key() -> None:
-    """[C8]"""
     old = {"items": [{"name": "a", "x": 1}, {"name": "b", "size": 2, "x": 2}, {"name": "c"}]}
     new = Outer(items=(Item("new"), Item("b", 3), Item("a")))
     assert kept(old, new)["items"] == [
@@ -74,7 +71,7 @@ def test_elements_of_a_list_are_known_again_by_what_they_say_or_by_their_key() -
 
 
 def test_elements_that_state_no_key_are_not_taken_for_each_other() -> None:
-    """The claims of a recovery lane name no replica. [C8]"""
+    """The claims of a recovery lane name no replica."""
     old = {"claims": [{"node": "a", "x": 1}, {"node": "b", "x": 2}]}
     new = ReservationStatus(claims=(Claim("c"), Claim("b")))
     after = with_unknown(ReservationStatus, msgspec.json.encode(old), encode(new))
@@ -83,7 +80,6 @@ def test_elements_that_state_no_key_are_not_taken_for_each_other() -> None:
 
 
 def test_a_condition_keeps_its_field_when_its_status_changes() -> None:
-    """[C8]"""
     old = {"conditions": [{"type": "Ready", "status": "True", "x": 1}]}
     new = Outer(conditions=(Condition("Ready", ConditionStatus.FALSE),))
     assert kept(old, new)["conditions"][0]["x"] == 1
@@ -101,7 +97,6 @@ def _count(tree: Any) -> int:
 
 @given(st.text(min_size=1, max_size=20))
 def test_a_workload_keeps_all_of_them_over_any_change_of_a_label(label: str) -> None:
-    """[C8]"""
     it = Furnished()
     stored = msgspec.json.decode(encode(it.get(it.web)))
     stored["metadata"] = stored["metadata"] | LATER
@@ -122,7 +117,7 @@ def _later(plane: Plane, key: str) -> int:
 
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_decision_that_rewrites_a_record_keeps_them(fresh: bool) -> None:
-    """Objects and ledgers, by a server that just started and by one that wrote them before. [C8]"""
+    """Objects and ledgers, by a server that just started and by one that wrote them before."""
     it = Furnished()
     plane = it.plane
     bound = it.bound()

@@ -94,7 +94,7 @@ def test_a_secret_taken_for_another_kind_stays_hidden() -> None:
 
 
 def test_defaults_fill_in_what_is_not_given() -> None:
-    """An ordinary document is short. [A3]"""
+    """An ordinary document is short."""
     decoded = decode(Workload, hostile.document(), strict=True)
     assert decoded.object.spec.replicas == 1
     assert decoded.object.spec.type is WorkloadType.SERVICE
@@ -102,7 +102,7 @@ def test_defaults_fill_in_what_is_not_given() -> None:
 
 
 def test_unknown_fields_are_pruned_with_a_warning() -> None:
-    """Unless strict, a newer client can talk to an older server. [A2]"""
+    """Unless strict, a newer client can talk to an older server."""
     data = hostile.template('{"comand":["x"],"ports":[{"name":"a","hots":1}]}')
     decoded = decode(kind_named("Workload"), data, strict=False)
     assert decoded.unknown == ("spec.template.comand", "spec.template.ports[0].hots")

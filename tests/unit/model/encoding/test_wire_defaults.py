@@ -55,7 +55,7 @@ def lines() -> Iterator[str]:
 
 
 def test_no_default_of_the_api_ever_changes() -> None:
-    """Stored objects rely on what they leave out [A2]."""
+    """Stored objects rely on what they leave out."""
     now = list(lines())
     if os.environ.get("HOLDFAST_REWRITE_GOLDEN"):
         GOLDEN.write_text("\n".join(now) + "\n")

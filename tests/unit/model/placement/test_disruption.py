@@ -47,7 +47,7 @@ from holdfast.model.refusal import Reason
 def test_a_budget_means_what_it_means_in_kubernetes(
     budget: Disruption | None, desired: int, allowed: int | None
 ) -> None:
-    """Both percentages round up, so that what must stay is never one too few. [A3]"""
+    """Both percentages round up, so that what must stay is never one too few."""
     assert allowed_missing(budget, desired) == allowed
 
 
@@ -56,7 +56,7 @@ def changed(ledger: DisruptionLedger, **changes: Any) -> DisruptionLedger:
 
 
 def test_what_is_missing_already_leaves_less_and_costs_nothing_to_take() -> None:
-    """A drain waits while another node is down, but may clear the very replica that is. [G4, H2]"""
+    """A drain waits while another node is down, but may clear the very replica that is. [G4]"""
     ledger = DisruptionLedger(allowed=1, desired=3, replicas=3, healthy=2)
     refusal = disruption_refusal(ledger, Cause.DRAIN)
     assert refusal is not None

@@ -36,7 +36,7 @@ totals = st.integers(0, 1_000_000)
 def test_a_portion_means_what_kubernetes_means_by_it(
     value: int | str, total: int, up: int, down: int
 ) -> None:
-    """A rollout of one replica rounds its surge up to 1 and its shortfall down to 0 [A3]."""
+    """A rollout of one replica rounds its surge up to 1 and its shortfall down to 0."""
     assert portion(value, total, round_up=True) == up
     assert portion(value, total, round_up=False) == down
 

@@ -165,7 +165,7 @@ def test_any_query_string_is_read_or_refused(text: str) -> None:
 
 @pytest.mark.parametrize("end", ["", "a", "("])
 def test_a_flood_of_blanks_costs_no_more_than_their_number(end: str) -> None:
-    """Read as often as there are blanks, this would take seconds. [B6]"""
+    """Read as often as there are blanks, this would take seconds."""
     text = (" " * TEXT_MAX)[len(end) :] + end
     found: Any = None
 

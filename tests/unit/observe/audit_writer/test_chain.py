@@ -24,7 +24,7 @@ def stamped(revision: int, *names: str) -> Change:
 
 
 def test_what_a_watch_repeats_is_in_the_chain_once() -> None:
-    """After a reconnection it may begin earlier than it ended. [B5]"""
+    """After a reconnection it may begin earlier than it ended."""
     chain = Chain()
     assert chain.take(Batch(5, (stamped(4, "a"), stamped(5, "b", "c")))) == 5
     assert chain.take(Batch(7, (stamped(5, "b", "c"), stamped(6, "d")))) == 6
@@ -35,7 +35,6 @@ def test_what_a_watch_repeats_is_in_the_chain_once() -> None:
 
 
 def test_each_record_names_the_hash_before_it_also_of_those_that_are_written_down() -> None:
-    """[B5]"""
     chain = Chain()
     chain.take(Batch(2, (stamped(2, "a", "b"),)))
     first, second = map(record_of, chain.waiting)
@@ -48,7 +47,6 @@ def test_each_record_names_the_hash_before_it_also_of_those_that_are_written_dow
 
 
 def test_a_gap_that_was_agreed_on_comes_first_and_once() -> None:
-    """[B5]"""
     chain = Chain()
     chain.begin(Head(number=7, revision=20, gap=Gap(10, 20, 5)))
     chain.take(Batch(21, (stamped(21, "a"),)))
@@ -69,6 +67,6 @@ def test_of_those_who_wrote_before_it_is_known_where_they_ended_and_of_so_many_o
 
 
 def test_where_somebody_ended_first_stays_known_until_it_writes() -> None:
-    """It has not set aside yet what it wrote in vain after that. [B5]"""
+    """It has not set aside yet what it wrote in vain after that."""
     before = Head(number=9, by="s1", ended={"s1": 4})
     assert taken_over(before, "s2").ended == {"s1": 4}

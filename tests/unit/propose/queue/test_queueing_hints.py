@@ -31,7 +31,7 @@ def turns(rig: Rig, name: str) -> int:
 
 
 def test_one_place_that_becomes_free_wakes_one() -> None:
-    """And those that it cannot help are not even looked at. [E1, E6]"""
+    """And those that it cannot help are not even looked at. [E1]"""
     rig = full(2)
     before = [turns(rig, f"web-{index}-0") for index in range(20)]
     large = [turns(rig, f"large-{index}-0") for index in range(5)]
@@ -52,7 +52,7 @@ def test_a_node_that_comes_wakes_as_many_as_it_can_take() -> None:
 
 
 def test_many_nodes_at_once_wake_as_many_as_all_of_them_can_take() -> None:
-    """[E1, E6]"""
+    """[E1]"""
     rig = full(1)
     rig.is_deaf = True
     nodes: list[Any] = [rig.node(f"more-{index}", cpu="1") for index in range(18)]

@@ -17,7 +17,7 @@ def flow(tenant: str) -> Flow:
 
 
 def test_one_tenants_questions_do_not_delay_anothers() -> None:
-    """However many one of them asks, the other is served at once. [B6, E6]"""
+    """However many one of them asks, the other is served at once. [E6]"""
 
     async def story() -> None:
         locks, over = TenantLocks(all_max=2, tenant_max=8), asyncio.Event()

@@ -22,6 +22,6 @@ from holdfast.host.api.objects.core_names import EVENT, OURS, POD, selected
     ],
 )
 def test_the_events_of_a_pod_are_those_of_its_replica(asked: str, meant: str) -> None:
-    """Only where events are shown as those of the core group. [M1]"""
+    """Only where events are shown as those of the core group."""
     assert selected(EVENT, asked) == meant
     assert selected(OURS, asked) == selected(POD, asked) == asked

@@ -31,7 +31,6 @@ from tests.unit.host.api.attended import POD, replica, with_replica
 def test_a_replica_in_any_state_is_a_pod(
     state: State, more: dict[str, Any], phase: str, part: str
 ) -> None:
-    """[A5]"""
     pod = core_names.pod(replica(state, **more))
     assert pod["status"]["phase"] == phase
     (container,) = pod["status"]["containerStatuses"]
@@ -40,8 +39,6 @@ def test_a_replica_in_any_state_is_a_pod(
 
 
 def test_pods_are_read_and_never_written_and_show_no_variables() -> None:
-    """[A1]"""
-
     async def story(rig: ApiRig) -> None:
         answer = await rig.send("GET", POD, user="ada")
         assert (answer.code, answer.body["kind"]) == (200, "Pod")

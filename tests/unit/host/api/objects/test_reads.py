@@ -21,7 +21,7 @@ async def _used(rig: ApiRig, cpu: int) -> None:
 
 
 def test_a_quota_shows_what_is_used_now_however_it_is_read() -> None:
-    """One, many, and as a table. [A4, A11]"""
+    """One, many, and as a table. [A4]"""
 
     async def story(rig: ApiRig) -> None:
         quota = {

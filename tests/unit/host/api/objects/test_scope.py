@@ -25,7 +25,7 @@ async def put(rig: ApiRig, name: str, node: str) -> None:
 
 
 def test_the_pages_of_an_agent_name_nothing_that_is_not_its_own() -> None:
-    """Where the next page begins is in its token, for everybody who can read. [C6.8]"""
+    """Where the next page begins is in its token, for everybody who can read."""
 
     async def story(rig: ApiRig) -> None:
         for name in ("b-mine", "d-mine", "f-mine"):
@@ -50,8 +50,6 @@ def test_the_pages_of_an_agent_name_nothing_that_is_not_its_own() -> None:
 
 
 def test_an_agent_gets_no_decision_by_name_either() -> None:
-    """[C6.8]"""
-
     async def story(rig: ApiRig) -> None:
         for path in ("decisions", "decisions/any"):
             answer = await rig.send("GET", f"{GROUP}/namespaces/acme/{path}", user=AGENT)

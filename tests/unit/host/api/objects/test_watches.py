@@ -73,7 +73,7 @@ def test_a_watch_goes_on_where_a_list_ended(run: Any) -> None:
 
 
 def test_a_watch_in_the_form_of_tables(run: Any) -> None:
-    """Each event is a table of one row, as `kubectl get -w` prints it. [M1]"""
+    """Each event is a table of one row, as `kubectl get -w` prints it."""
 
     async def story(rig: ApiRig) -> None:
         await rig.create(named("a"))
@@ -117,7 +117,7 @@ def test_a_watch_ends_after_the_time_that_was_asked_for(run: Any) -> None:
 
 
 def test_a_client_that_goes_is_noticed(run: Any) -> None:
-    """Also when nothing happens that could be told. [C8]"""
+    """Also when nothing happens that could be told."""
 
     async def story(rig: ApiRig) -> None:
         watch = await rig.watch(workloads())
@@ -130,7 +130,7 @@ def test_a_client_that_goes_is_noticed(run: Any) -> None:
 
 
 def test_a_stop_ends_open_watches_within_seconds(tmp_path: Path) -> None:
-    """Their clients see the end of the stream and not a broken connection. [M1]"""
+    """Their clients see the end of the stream and not a broken connection."""
 
     async def story() -> None:
         async with ApiRig(await store_of("memory", tmp_path)) as rig:
@@ -162,7 +162,7 @@ def test_the_initial_list_of_a_watch_is_marked_where_it_ends(run: Any) -> None:
 
 
 def test_namespaces_are_tenants_and_core_events_are_events(run: Any) -> None:
-    """In the shapes that kubectl insists on. [M1]"""
+    """In the shapes that kubectl insists on."""
 
     async def story(rig: ApiRig) -> None:
         listed = (await rig.send("GET", "/api/v1/namespaces")).body

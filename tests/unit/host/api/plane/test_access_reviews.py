@@ -65,7 +65,6 @@ def can(
 
 
 def test_can_i_answers_what_the_rules_say(rights: Rights) -> None:
-    """[B3]"""
     assert can(rights, ROOT, "delete", "nodes")
     assert can(rights, ADA, "create", "workloads", "risk")
     assert not can(rights, ADA, "create", "workloads", "billing")
@@ -124,7 +123,7 @@ def test_paths_are_judged_as_paths(rights: Rights) -> None:
 
 
 def test_the_list_of_rules_agrees_with_each_single_question(rights: Rights) -> None:
-    """Every verb on every resource of either group, for those with and without bindings. [B3]"""
+    """Every verb on every resource of either group, for those with and without bindings."""
     for identity in (ADA, BOB, EVE, Identity("none"), who.controller("garbage")):
         for namespace in ("risk", "billing"):
             body = json.dumps({"spec": {"namespace": namespace}}).encode()
@@ -146,8 +145,6 @@ def test_the_list_of_rules_agrees_with_each_single_question(rights: Rights) -> N
 
 
 def test_somebody_else_is_asked_about_by_those_who_may(rights: Rights) -> None:
-    """[B5]"""
-
     def about(user: str, *groups: str) -> bytes:
         spec = {**asked("create", "workloads", "risk"), "user": user, "groups": list(groups)}
         return json.dumps({"spec": spec}).encode()

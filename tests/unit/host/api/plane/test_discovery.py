@@ -44,7 +44,6 @@ def test_no_short_name_means_two_things() -> None:
 
 
 def test_every_kind_has_columns_that_can_be_printed() -> None:
-    """[A11]"""
     assert set(COLUMNS) == {kind.struct for kind in KINDS}
     tenant = Tenant(ObjectMeta(name="risk", creation_timestamp=NOW - timedelta(hours=5)))
     kind = kind_of_struct(Tenant)

@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Any:
 
 
 def test_components_tell_and_those_who_watch_over_a_plane_ask(run: Any) -> None:
-    """And nobody else. [C6.7, H3, M6]"""
+    """And nobody else. [H3, M6]"""
 
     async def story(rig: ApiRig) -> None:
         for user in ("ada", "admin", "system:node:n1", "system:server:one", "prometheus"):
@@ -60,8 +60,6 @@ def test_components_tell_and_those_who_watch_over_a_plane_ask(run: Any) -> None:
     ],
 )
 def test_what_is_no_pulse_is_refused(run: Any, body: bytes) -> None:
-    """[B4]"""
-
     async def story(rig: ApiRig) -> None:
         answer = await rig.send("POST", PULSES, body or b" ", user=TEAM)
         assert answer.code in (400, 422), answer.body

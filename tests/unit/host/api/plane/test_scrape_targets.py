@@ -55,7 +55,7 @@ async def found(rig: ApiRig, path: str = f"{GROUP}/targets", **more: Any) -> dic
 
 
 def test_every_address_is_a_target_with_all_that_is_known_of_it(run: Any) -> None:
-    """Also those of the further lists of a large service, under its own name. [M6]"""
+    """Also those of the further lists of a large service, under its own name."""
 
     async def story(rig: ApiRig) -> None:
         assert await found(rig) == {
@@ -82,8 +82,6 @@ def test_every_address_is_a_target_with_all_that_is_known_of_it(run: Any) -> Non
 
 
 def test_a_namespace_has_its_own_targets_for_those_who_work_there(run: Any) -> None:
-    """[C6.7, M6]"""
-
     async def story(rig: ApiRig) -> None:
         own, others = (f"{GROUP}/namespaces/{it}/targets" for it in ("acme", "other"))
         assert await found(rig, others) == {"10.0.0.1:81": "api-0-0"}

@@ -31,7 +31,6 @@ def create(document: dict[str, Any], operation: str = "") -> dict[str, Any]:
 
 
 def test_the_form_brings_the_very_request() -> None:
-    """[C2]"""
     obj = decode_trusted(Workload, msgspec.json.encode(WEB))
     asked = Create(obj, operation="op-1")
     assert travels(asked)
@@ -41,7 +40,7 @@ def test_the_form_brings_the_very_request() -> None:
 
 
 def test_an_object_of_a_namespaced_kind_names_its_namespace() -> None:
-    """There is no path to say it. [C2]"""
+    """There is no path to say it."""
     obj = decode_trusted(Workload, msgspec.json.encode(WEB))
     nowhere = msgspec.structs.replace(obj, metadata=ObjectMeta(name="web"))
     with pytest.raises(Invalid, match="namespace"):
@@ -49,7 +48,7 @@ def test_an_object_of_a_namespaced_kind_names_its_namespace() -> None:
 
 
 def test_creates_among_others_have_one_result_each(run: Run) -> None:
-    """What is wrong with one is no other one's fault. [C2]"""
+    """What is wrong with one is no other one's fault."""
 
     async def story(rig: ApiRig) -> None:
         lease = msgspec.to_builtins(AcquireLease("controller:workload", 15_000))
@@ -74,7 +73,7 @@ def test_creates_among_others_have_one_result_each(run: Run) -> None:
 
 
 def test_a_stranger_creates_nothing_in_a_tenant_that_is_not_his(run: Run) -> None:
-    """The path is not what keeps him out. [A9]"""
+    """The path is not what keeps him out."""
 
     async def story(rig: ApiRig) -> None:
         other = workload("a")
@@ -86,7 +85,7 @@ def test_a_stranger_creates_nothing_in_a_tenant_that_is_not_his(run: Run) -> Non
 
 
 def test_a_terse_answer_leaves_out_what_its_sender_watches(run: Run) -> None:
-    """Only of creates and binds: who takes a lease has to learn its epoch. [C2]"""
+    """Only of creates and binds: who takes a lease has to learn its epoch."""
 
     async def story(rig: ApiRig) -> None:
         lease = msgspec.to_builtins(AcquireLease("scheduler:main", 15_000))
