@@ -39,13 +39,13 @@ from holdfast.agent.runtime_protocol import (
     Probed,
 )
 from holdfast.host.client.access import Access
-from holdfast.host.client.api_client import Remote
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.process import clock
 from holdfast.host.process.foreground import until_signal
 from holdfast.host.process.shell import Shell
-from holdfast.host.runtime.runtime import Runtime
-from holdfast.host.tunnel.agent_end import Attending
+from holdfast.host.runtime.runtime import NodeRuntime
+from holdfast.host.tunnel.agent_end import AgentTunnel
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Process
 from holdfast.model.time import timestamp
@@ -147,7 +147,7 @@ class HollowNode:
 
     def __init__(self, name: str, facts: Facts, access: Access) -> None:
         identity = who.agent(name)
-        self._remote = Remote({identity.name: access})
+        self._remote = ApiClient({identity.name: access})
         self.agent = Agent(name, facts, random.SystemRandom())
         self.work = HollowWork(facts.address, self._post)
         self.shell = Shell(
@@ -158,8 +158,8 @@ class HollowNode:
             performers=self.work.performers,
         )
         # It reaches for the runtime only when somebody asks for logs or commands.
-        runtime = cast("Runtime", self.work)
-        self._attending = Attending(name, lambda: access, runtime, self._remote.each_server)
+        runtime = cast("NodeRuntime", self.work)
+        self._attending = AgentTunnel(name, lambda: access, runtime, self._remote.each_server)
 
     def _post(self, stimulus: Any) -> None:
         self.shell.post(stimulus)
@@ -182,7 +182,7 @@ class HollowNodes:
         self._arguments = arguments
         self.nodes: list[HollowNode] = []
 
-    def _make(self, number: int, authority: Authority) -> HollowNode:
+    def _make(self, number: int, authority: CertificateAuthority) -> HollowNode:
         given = self._arguments
         name = f"{given.prefix}{number}"
         issued = authority.issue(who.agent(name).name)
@@ -202,7 +202,7 @@ class HollowNodes:
         return HollowNode(name, facts, access)
 
     async def start(self) -> None:
-        authority = Authority.open(self._arguments.pki)
+        authority = CertificateAuthority.open(self._arguments.pki)
         for number in range(self._arguments.first, self._arguments.first + self._arguments.count):
             node = self._make(number, authority)
             await node.start()

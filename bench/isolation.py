@@ -21,10 +21,10 @@ from typing import Any
 from bench.harness import figure
 from holdfast.agent.runtime_protocol import Attempt, Exited, Halt, Launch, Launched
 from holdfast.host.process.clock import monotonic_ms
-from holdfast.host.runtime.confinement import Rules
+from holdfast.host.runtime.confinement import ConfinementRules
 from holdfast.host.runtime.run_as import DEFAULT
-from holdfast.host.runtime.runtime import Runtime
-from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.runtime import NodeRuntime
+from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import Runtime as RuntimeKind
 from holdfast.model.kinds.template import Template
@@ -38,8 +38,8 @@ APART, TOGETHER = "apart", "together"
 class _Agent:
     """A runtime of which one launch at a time is waited for."""
 
-    def __init__(self, folder: Path, options: Options) -> None:
-        self.runtime = Runtime(folder, node="bench", options=options)
+    def __init__(self, folder: Path, options: RuntimeOptions) -> None:
+        self.runtime = NodeRuntime(folder, node="bench", options=options)
         self._told: asyncio.Queue[Any] = asyncio.Queue()
 
     async def start(self) -> None:
@@ -80,9 +80,9 @@ async def _measured(folder: Path) -> dict[str, float]:
     image = _image(folder)
     process = Template(command=("sleep", "300"))
     box = Template(runtime=RuntimeKind.CONTAINER, image=str(image), command=("/bin/sleep", "300"))
-    rules = {APART: Rules(DEFAULT, folder / "machine" / "run-as"), TOGETHER: Rules()}
+    rules = {APART: ConfinementRules(DEFAULT, folder / "machine" / "run-as"), TOGETHER: ConfinementRules()}
     agents = {
-        name: _Agent(folder / name, Options(images=(image.parent,), rules=it))
+        name: _Agent(folder / name, RuntimeOptions(images=(image.parent,), rules=it))
         for name, it in rules.items()
     }
     kinds = {

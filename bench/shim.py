@@ -18,8 +18,8 @@ from pathlib import Path
 from bench.harness import figure, percentile
 from holdfast.agent.runtime_protocol import Attempt, Exited, Halt, Launch, Launched
 from holdfast.host.process.clock import monotonic_ms
-from holdfast.host.runtime.attempts import Attempts
-from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.attempts import AttemptFolders
+from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.template import Template
 
@@ -60,8 +60,8 @@ class _Agent:
     """A runtime whose news is counted."""
 
     def __init__(self, folder: Path) -> None:
-        self.attempts = Attempts(folder)
-        self.runtime = Runtime(folder, node="bench")
+        self.attempts = AttemptFolders(folder)
+        self.runtime = NodeRuntime(folder, node="bench")
         self.told: dict[type, set[Attempt]] = {Launched: set(), Exited: set()}
         self._news = asyncio.Event()
 

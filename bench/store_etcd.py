@@ -21,7 +21,7 @@ from holdfast.model.transaction import Committed, Compare, Put, Transaction
 from holdfast.store.contract import Batch
 from holdfast.store.etcd import EtcdConfig, EtcdStore, codec
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.member import Member
+from holdfast.store.etcd.member import MemberChannel
 from tests.etcd_cluster import EtcdCluster, NoEtcd
 
 VALUE = bytes(range(250)) * 6
@@ -83,7 +83,7 @@ class Ours:
 class Raw:
     """The bare stub of the same gRPC and the same messages, without any of the store's layers."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: MemberChannel) -> None:
         self._txn = member._channel.unary_unary(
             "/etcdserverpb.KV/Txn",
             request_serializer=pb.TxnRequest.SerializeToString,
@@ -196,7 +196,7 @@ async def measure(cluster: EtcdCluster) -> None:
     store = await EtcdStore.open(config)
     # Both sides talk to one member: with three, to the same one of them.
     store._cluster._at = cluster.wait_leader()
-    member = Member(cluster.members[store._cluster._at].target, config)
+    member = MemberChannel(cluster.members[store._cluster._at].target, config)
     await member.connect()
     ours, raw = Ours(store), Raw(member)
     if cluster.size == 1:

@@ -26,11 +26,11 @@ from typing import ClassVar
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Applied, Fate, NotApplied, Token
+from holdfast.store.contract import KEY_END, TokenApplied, Fate, NotApplied, TransactionToken
 from holdfast.store.sqlite.committed import record as to_record
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.rows import read_values
-from holdfast.store.sqlite.writes import Answer, AskFate, Compact, Request, Write
+from holdfast.store.sqlite.writes import Answer, AskFate, Compact, Request, CommitWrite
 from tests.crash_vfs import WAYS, Disk, Find, Image, Operation, RecordingVfs
 from tests.store_model import Model
 
@@ -39,7 +39,7 @@ SCRATCH = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
 DATABASE = "store.db"
 
 
-class SmallEngine(Engine):
+class SmallEngine(SqliteEngine):
     """The engine with small bounds, so that short histories meet checkpoints and sweeps."""
 
     checkpoint_pages: ClassVar[int] = 24
@@ -66,7 +66,7 @@ class UsedToken:
     """A token, the revision that it was answered with, and whether that revision is its own."""
 
     issued_at: int
-    token: Token
+    token: TransactionToken
     revision: int
     has_effect: bool
 
@@ -131,7 +131,7 @@ class _Recorder:
         self.engine.close()
         self.engine = self.open()
 
-    def write(self) -> Write:
+    def write(self) -> CommitWrite:
         rng = self.rng
         keys = rng.sample([f"k{i}" for i in range(12)], rng.choice((1, 1, 1, 2, 5)))
         sizes = (0, 10, 400, 1500, 1500, 9000)
@@ -144,7 +144,7 @@ class _Recorder:
         if rng.random() < 0.3:
             compares = ()
         token = self.engine.tokens.issue() if rng.random() < 0.4 else None
-        return Write(Transaction(compares, writes), token)
+        return CommitWrite(Transaction(compares, writes), token)
 
     def group(self, requests: list[Request]) -> None:
         history, model = self.history, self.history.model
@@ -163,7 +163,7 @@ class _Recorder:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(request, Compact):
                 model.compacted = request.revision
-            elif isinstance(request, Write) and isinstance(answer, Committed):
+            elif isinstance(request, CommitWrite) and isinstance(answer, Committed):
                 has_effect = model.has_effect(request.transaction)
                 if has_effect:
                     model.write(request.transaction, answer.revision)
@@ -260,7 +260,7 @@ def check(history: History, state: CrashState, folder: Path) -> str | None:
         engine.close()
 
 
-def _check_open(history: History, state: CrashState, engine: Engine) -> str | None:
+def _check_open(history: History, state: CrashState, engine: SqliteEngine) -> str | None:
     promised = history.promised_at(state.position)
     revision = engine.view.revision
     if revision < promised.revision:
@@ -278,19 +278,19 @@ def _check_open(history: History, state: CrashState, engine: Engine) -> str | No
     wrong = _check_tokens(history, state.position, engine)
     if wrong is not None:
         return wrong
-    answer = engine.run([Write(Transaction((), (Put("after", b"crash"),)))]).answers[0]
+    answer = engine.run([CommitWrite(Transaction((), (Put("after", b"crash"),)))]).answers[0]
     if answer != Committed(revision + 1):
         return f"the next write answered {answer}"
     return None
 
 
-def _check_tokens(history: History, position: int, engine: Engine) -> str | None:
+def _check_tokens(history: History, position: int, engine: SqliteEngine) -> str | None:
     """A token is there when it was promised, and exactly when its transaction is."""
     promised = history.promised_at(position).tokens
     for number, used in enumerate(history.tokens):
         if number < promised or (used.has_effect and used.issued_at <= position):
             is_there = number < promised or used.revision <= engine.view.revision
-            expected: Fate = Applied(used.revision) if is_there else NotApplied()
+            expected: Fate = TokenApplied(used.revision) if is_there else NotApplied()
             fate = engine.run([AskFate(used.token)]).answers[0]
             if fate != expected:
                 return f"token {used.token} of revision {used.revision} is lost: {fate}"

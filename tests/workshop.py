@@ -21,11 +21,11 @@ from holdfast.agent.runtime_protocol import (
     Sealed,
 )
 from holdfast.host.process.clock import monotonic_ms
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.cgroups import detect, removal
-from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.runtime.service_tokens import FetchToken
-from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
@@ -51,13 +51,13 @@ class Workshop:
         self,
         folder: Path,
         isolation: str | None = None,
-        options: Options | None = None,
+        options: RuntimeOptions | None = None,
         fetch_token: FetchToken | None = None,
     ) -> None:
         self.folder = folder
-        self.attempts = Attempts(folder)
+        self.attempts = AttemptFolders(folder)
         self.told: list[Any] = []
-        self.runtime = Runtime(
+        self.runtime = NodeRuntime(
             folder, node=NODE, isolation=isolation, options=options, fetch_token=fetch_token
         )
         self._arrived = asyncio.Event()
@@ -182,7 +182,7 @@ async def workshop(
     isolation: str | None = None,
     *,
     leaves_work: bool = False,
-    options: Options | None = None,
+    options: RuntimeOptions | None = None,
     fetch_token: FetchToken | None = None,
 ) -> AsyncIterator[Workshop]:
     """A started runtime, whose work is ended with it unless the test wants to find it again."""
@@ -196,7 +196,7 @@ async def workshop(
             end_all(one.attempts)
 
 
-def end_all(attempts: Attempts) -> None:
+def end_all(attempts: AttemptFolders) -> None:
     """Kill every shim that is left."""
     for uid in attempts.uids():
         for number in attempts.numbers(uid):

@@ -154,7 +154,7 @@ def _record(line: bytes) -> str:
     found = files.parse(line, 0, _AFTER)
     assert found.time >= _AFTER
     assert len(found.time) == files.TIME_BYTES
-    files.Printer(has_times=True).text(found)
+    files.LogPrinter(has_times=True).text(found)
     return found.kind.decode()
 
 

@@ -27,7 +27,7 @@ from holdfast.host.runtime.cgroups import detect
 from holdfast.host.runtime.cgroups.groups import mounted
 from holdfast.host.runtime.containers import containers
 from holdfast.host.runtime.logs import ended
-from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import (
@@ -95,7 +95,7 @@ def _all_below(root: Path) -> list[str]:
 
 @asynccontextmanager
 async def _workshop(image: Path, *, leaves_work: bool = False) -> AsyncIterator[Workshop]:
-    folder, options = image.parents[1] / "replicas", Options(images=(image.parent,))
+    folder, options = image.parents[1] / "replicas", RuntimeOptions(images=(image.parent,))
     async with workshop(folder, leaves_work=leaves_work, options=options) as one:
         yield one
 
@@ -223,7 +223,7 @@ def test_a_container_ends_with_the_death_of_its_shim(isolation: str, image: Path
     """[H1, INV2]"""
 
     async def story() -> None:
-        folder, options = image.parents[1] / "replicas", Options(images=(image.parent,))
+        folder, options = image.parents[1] / "replicas", RuntimeOptions(images=(image.parent,))
         async with workshop(folder, isolation, options=options) as one:
             attempt = await one.launched(_box(image, "echo up; setsid sleep 600 & sleep 600"))
             await one.prints(attempt)
@@ -241,7 +241,7 @@ def test_a_container_ends_with_the_death_of_its_shim(isolation: str, image: Path
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_command_beside_a_container_runs_inside_it(code: int, image: Path) -> None:
-    """It sees the files that the container wrote, and the container goes on. [H3]"""
+    """It sees the files that the container wrote, and the container goes on."""
 
     async def story() -> None:
         async with _workshop(image) as one:
@@ -271,8 +271,6 @@ def test_want_of_memory_in_a_container_is_told(image: Path) -> None:
 
 
 def test_a_container_runs_as_any_user_without_capabilities(image: Path) -> None:
-    """[H1]"""
-
     async def story() -> None:
         async with _workshop(image) as one:
             template = _box(image, "id; touch mine; grep CapEff /proc/self/status", user="4242")
@@ -283,8 +281,6 @@ def test_a_container_runs_as_any_user_without_capabilities(image: Path) -> None:
 
 
 def test_two_containers_of_one_image_do_not_see_what_the_other_writes(image: Path) -> None:
-    """[H1]"""
-
     async def story() -> None:
         async with _workshop(image) as one:
             script = "ls /; touch /here; ls /"
@@ -315,7 +311,6 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_image_leads_out_of_the_directories_of_images(text: str, image: Path) -> None:
-    """[H1]"""
     (image.parent / "link-out").symlink_to("/etc")
     (image.parent / "a,upperdir=b").mkdir()
 
@@ -391,7 +386,7 @@ def reference(image: Path) -> Iterator[str]:
 def test_an_image_that_podman_has_is_run_with_its_own_command_and_variables(
     reference: str, image: Path
 ) -> None:
-    """And an unknown one is refused with podman's reason. [H1, H6]"""
+    """And an unknown one is refused with podman's reason. [H1]"""
 
     async def story() -> None:
         async with _workshop(image) as one:
@@ -407,7 +402,7 @@ def test_an_image_that_podman_has_is_run_with_its_own_command_and_variables(
 
 
 def test_a_person_enters_a_container_as_its_work_sees_it(image: Path) -> None:
-    """With pipes and with a terminal; nothing of it stays when the person goes. [H1]"""
+    """With pipes and with a terminal; nothing of it stays when the person goes."""
     look = "echo $GREETING; id; ls /; cat; exit 4"
 
     async def story() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Exited, Halt
 from holdfast.host.runtime import shim_binary
-from holdfast.host.runtime.enter_namespaces import Ended, Entered, entered, pieces
+from holdfast.host.runtime.enter_namespaces import CommandEnd, RunningCommand, entered, pieces
 from holdfast.model.kinds.template import EnvVar, Template
 from tests.patience import PATIENCE_S
 from tests.workshop import Workshop, command, eventually, is_running, play, workshop
@@ -31,7 +31,7 @@ async def said(stream: asyncio.StreamReader | None) -> bytes:
     return b"".join([piece async for piece in pieces(stream)])
 
 
-async def ran(one: Workshop, attempt: Attempt, script: str) -> tuple[bytes, bytes, Ended]:
+async def ran(one: Workshop, attempt: Attempt, script: str) -> tuple[bytes, bytes, CommandEnd]:
     async with beside(one, attempt, "/bin/sh", "-c", script) as it:
         output, error, end = await asyncio.gather(said(it.output), said(it.error), it.ended())
         return output, error, end
@@ -49,7 +49,7 @@ def groups_of(one: Workshop, attempt: Attempt) -> str:
 def test_it_runs_where_the_work_runs_with_what_the_work_has(
     tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Same directory, variables, groups and processes; nothing of the agent's own. [H1]"""
+    """Same directory, variables, groups and processes; nothing of the agent's own."""
     monkeypatch.setenv("AGENTS_OWN", "secret")
 
     async def story() -> None:
@@ -61,7 +61,7 @@ def test_it_runs_where_the_work_runs_with_what_the_work_has(
             assert lines[0] == str(one.path(attempt) / "work")
             assert "COLOUR=blue" in lines
             assert not any("AGENTS_OWN" in line for line in lines)
-            assert (error, end) == (b"no\n", Ended(7))
+            assert (error, end) == (b"no\n", CommandEnd(7))
             if isolation != "session":
                 assert str(os.getpid()) not in lines
             output, _, _ = await ran(one, attempt, "cat /proc/self/cgroup /proc/self/status")
@@ -77,7 +77,7 @@ def test_it_runs_where_the_work_runs_with_what_the_work_has(
 def test_it_runs_as_the_user_of_the_work_and_gains_nothing(
     tmp_path: Path, has_terminal: bool
 ) -> None:
-    """Also what has a set-user-id bit is no more than the work is. [H1]"""
+    """Also what has a set-user-id bit is no more than the work is."""
     script = "id -un; cp /bin/cat mine && chmod 4755 mine; ./mine /etc/shadow 2>&1; stat -c %U ."
 
     for folder in (tmp_path, *tmp_path.parents[:3]):
@@ -98,7 +98,7 @@ def test_it_runs_as_the_user_of_the_work_and_gains_nothing(
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_it_ends_with_the_work(tmp_path: Path, isolation: str) -> None:
-    """Stopping a replica stops whoever looked into it, within the same bounds. [H1]"""
+    """Stopping a replica stops whoever looked into it, within the same bounds."""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas", isolation) as one:
@@ -144,7 +144,7 @@ def test_twenty_megabytes_go_through_it_and_back_intact(tmp_path: Path) -> None:
 
                 _, got, end = await asyncio.gather(give(), said(it.output), it.ended())
             assert got == sent
-            assert end == Ended(0)
+            assert end == CommandEnd(0)
 
     play(story())
 
@@ -167,7 +167,7 @@ def test_a_terminal_is_one_with_a_size_that_changes_and_keys_that_interrupt(tmp_
                 await it.write(b"\x03")
                 await screen.shows(b"ready>")
                 await it.write(b"exit 3\r")
-                assert await it.ended() == Ended(3)
+                assert await it.ended() == CommandEnd(3)
 
     play(story())
 
@@ -175,7 +175,7 @@ def test_a_terminal_is_one_with_a_size_that_changes_and_keys_that_interrupt(tmp_
 class Screen:
     """What a terminal shows, from where was last looked."""
 
-    def __init__(self, of: Entered) -> None:
+    def __init__(self, of: RunningCommand) -> None:
         assert of.output is not None
         self._output, self._text = of.output, b""
 

@@ -20,7 +20,7 @@ import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Exited, Sealed
 from holdfast.host.component.options import add_components, agent_settings
-from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.model.kinds.template import EnvVar, File, Port, SecretRef, Template
 from tests.workshop import Workshop, is_running, play, workshop
 
@@ -32,7 +32,7 @@ SEALED = Sealed({"db/password": base64.b64encode(SECRET.encode()).decode()})
 ACME, RIVAL = "acme", "rival"
 
 
-def options_of(tmp_path: Path, *more: str) -> Options:
+def options_of(tmp_path: Path, *more: str) -> RuntimeOptions:
     """What an agent of a plane in `plane` does by default."""
     pki = tmp_path / "plane" / "pki"
     pki.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 def test_a_tenant_s_process_reaches_nothing_that_is_not_its_own(place: Path) -> None:
     """Neither the node's files and keys nor another tenant's files, secrets, variables, processes
-    and sockets, and it is nobody who could. [H1]
+    and sockets, and it is nobody who could.
     """
 
     async def story() -> None:
@@ -144,7 +144,7 @@ def test_a_tenant_s_process_reaches_nothing_that_is_not_its_own(place: Path) -> 
 
 
 def test_work_has_a_user_of_its_tenant_and_no_rights(tmp_path: Path) -> None:
-    """One user for each tenant, without groups and capabilities, and no way to gain any. [H1]"""
+    """One user for each tenant, without groups and capabilities, and no way to gain any."""
 
     async def story() -> None:
         known: dict[str, Any] = {"files": [], "folders": [], "sockets": [], "pids": []}
@@ -168,7 +168,7 @@ def test_work_has_a_user_of_its_tenant_and_no_rights(tmp_path: Path) -> None:
 
 
 def test_a_tenant_that_is_deleted_and_made_again_has_another_user(tmp_path: Path) -> None:
-    """What the first one left on the node is not the second one's. [H1]"""
+    """What the first one left on the node is not the second one's."""
 
     async def story() -> None:
         async with workshop(tmp_path / "agent", options=options_of(tmp_path)) as one:

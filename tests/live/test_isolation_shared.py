@@ -80,7 +80,7 @@ def test_no_address_of_a_tenant_leads_to_another_one_s_listener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither when the port was taken before the start nor when it is taken afterwards: the work
-    is ended with the reason, and no probe of it is answered by someone else. [H1, H3]
+    is ended with the reason, and no probe of it is answered by someone else.
     """
     monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 0.1)
 
@@ -105,7 +105,7 @@ def test_no_address_of_a_tenant_leads_to_another_one_s_listener(
 def test_a_probe_is_not_answered_by_another_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is ready by a probe is so by its own listener. [H1, H3]"""
+    """What is ready by a probe is so by its own listener."""
     monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 600.0)
     monkeypatch.setattr(supervisor, "OPENING_S", 0.0)
 
@@ -139,7 +139,7 @@ def test_a_probe_is_not_answered_by_another_tenant(
 def test_a_port_counts_as_opened_once_the_work_itself_listens_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then its agent is told not to publish it; the next agent finds out by itself. [H1]"""
+    """Until then its agent is told not to publish it; the next agent finds out by itself."""
 
     async def story() -> None:
         number, other = free_port(), free_port()
@@ -189,7 +189,7 @@ def test_a_listener_at_another_address_ends_no_work_of_another_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
 ) -> None:
     """Neither work that listens itself nor work that is about to, as at each of its restarts. A
-    tenant could otherwise end what it wants of others. [H1, H3]
+    tenant could otherwise end what it wants of others.
     """
     monkeypatch.setattr(supervisor, "PORTS_LOOK_S", 0.1)
 
@@ -234,7 +234,7 @@ HOLDER = (
 def test_a_tenant_that_takes_all_names_of_ports_keeps_no_other_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any process may have any abstract socket, so that the agent relies on none. [H1]"""
+    """Any process may have any abstract socket, so that the agent relies on none."""
     monkeypatch.setattr(ports, "FIRST", 30_000)
     monkeypatch.setattr(ports, "LAST", 30_500)
 
@@ -271,7 +271,7 @@ REACH = (
 
 
 def test_a_tenant_cannot_connect_to_another_one_s_abstract_sockets(tmp_path: Path) -> None:
-    """Neither from its work nor by a command beside that; who made them can. [H1]"""
+    """Neither from its work nor by a command beside that; who made them can."""
     if not shim_binary.can_scope_sockets(shim_binary.find()):
         pytest.skip("the kernel has no Landlock with scopes, and nodes say so")
 
@@ -312,7 +312,7 @@ def forget_landlock() -> None:
 def test_work_runs_on_a_kernel_without_landlock_and_reaches_abstract_sockets_there(
     has_landlock: bool,
 ) -> None:
-    """What the node says of it then: tests/unit/host/runtime/test_isolation_levels.py. [H1]"""
+    """What the node says of it then: tests/unit/host/runtime/test_isolation_levels.py."""
     program = shim_binary.find()
     is_scoped = has_landlock and shim_binary.can_scope_sockets(program)
     name = f"holdfast-test-{new_uid()}"
@@ -345,7 +345,7 @@ def test_work_runs_on_a_kernel_without_landlock_and_reaches_abstract_sockets_the
 
 def test_a_process_that_says_that_it_is_other_work_is_not_taken_for_it(tmp_path: Path) -> None:
     """Neither for work of which the directory is gone, which the agent would end, nor for a part
-    of another tenant's, whose end would wait for it. [H1, H2]
+    of another tenant's, whose end would wait for it.
     """
 
     async def story() -> None:
@@ -378,7 +378,7 @@ def test_a_process_that_says_that_it_is_other_work_is_not_taken_for_it(tmp_path:
 def test_work_that_fills_the_disk_is_ended_and_gives_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its directory and in its /tmp; the next agent minds it as well. [H1]"""
+    """In its directory and in its /tmp; the next agent minds it as well."""
     monkeypatch.setattr(disk, "LOOK_S", 0.1)
     fill = "while :; do head -c 65536 /dev/zero >> {where}; sleep 0.01; done"
 
@@ -433,7 +433,7 @@ HOARD = GREEDY.format(step="os.write(hoard, bytes(65536))", pause=0.002)
 def test_work_is_bounded_by_what_is_set_aside_and_by_files_without_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no limit is stated, what is set aside is one; unlinked files are seen. [H1]"""
+    """Where no limit is stated, what is set aside is one; unlinked files are seen."""
     monkeypatch.setattr(disk, "LOOK_S", 0.1)
 
     async def story() -> None:
@@ -461,7 +461,7 @@ def test_a_tenant_that_fills_the_disk_of_a_node_is_ended_and_harms_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: str
 ) -> None:
     """Without any limit of its own: who has most beyond what is set aside for it is ended, with
-    the reason, however much another one has that set it aside. [H1]
+    the reason, however much another one has that set it aside.
     """
     monkeypatch.setattr(disk, "SPACE_LOOK_S", 0.05)
     options = ["mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes=8k", "test", str(tmp_path)]
@@ -484,7 +484,7 @@ def test_a_tenant_that_fills_the_disk_of_a_node_is_ended_and_harms_no_other(
             reason = (await one.heard(Exited, attempt)).process.reason
             assert reason.startswith("DiskPressure: the disk of the node lacks ")
             assert "state what it needs in resources.disk" in reason
-            assert disk.lack(tmp_path) is disk.Lack.NOTHING
+            assert disk.lack(tmp_path) is disk.DiskShortage.NOTHING
             assert one.runtime.held(owner) is not None
             (one.path(owner) / "work" / "go").touch()
             assert await one.prints(owner, 2) == ["has", "wrote"]
@@ -499,7 +499,7 @@ def test_files_of_one_tenant_without_end_delay_no_other_one_s_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To look at a million files takes seconds, and so does to remove them: neither all replicas
-    of a tenant together nor what is left of them keeps others from starting and ending. [H1]
+    of a tenant together nor what is left of them keeps others from starting and ending.
     """
     monkeypatch.setattr(disk, "LOOK_S", 0.01)
     goes_on = threading.Event()

@@ -17,9 +17,9 @@ from holdfast.host.runtime import devices
 from holdfast.host.runtime.cgroups import detect
 from holdfast.host.runtime.cgroups import groups as cgroups
 from holdfast.host.runtime.cgroups.groups import Cgroups, mounted
-from holdfast.host.runtime.cgroups.limits import Limits
+from holdfast.host.runtime.cgroups.limits import CgroupLimits
 from holdfast.host.runtime.logs import ended as ended_logs
-from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.replica import DeviceShare
@@ -104,7 +104,7 @@ def test_an_end_without_want_of_memory_is_not_called_one(groups: Cgroups, tmp_pa
 def test_want_of_memory_while_no_agent_was_there_is_found_by_every_later_one(
     groups: Cgroups, tmp_path: Path
 ) -> None:
-    """The group is gone after the first of them, the record is not. [H1, H2]"""
+    """The group is gone after the first of them, the record is not. [H1]"""
 
     async def story() -> None:
         folder = tmp_path / "replicas"
@@ -127,7 +127,7 @@ def test_want_of_memory_while_no_agent_was_there_is_found_by_every_later_one(
 
 
 def test_the_processors_are_limited_as_the_template_says(groups: Cgroups, tmp_path: Path) -> None:
-    """Seen in the kernel's own files; memory is limited to what is set aside. [H1, D6]"""
+    """Seen in the kernel's own files; memory is limited to what is set aside. [D6]"""
     template = msgspec.structs.replace(
         command("sleep 60"),
         resources=Resources(cpu="250m", memory="64Mi"),
@@ -159,7 +159,7 @@ def test_the_processors_are_limited_as_the_template_says(groups: Cgroups, tmp_pa
 
 
 def test_a_bomb_of_processes_is_contained(groups: Cgroups, tmp_path: Path) -> None:
-    """It gets no more than it may have, others go on, and all of it ends. [H1]"""
+    """It gets no more than it may have, others go on, and all of it ends."""
     bomb = (
         "import os, time\n"
         "while True:\n"
@@ -171,7 +171,7 @@ def test_a_bomb_of_processes_is_contained(groups: Cgroups, tmp_path: Path) -> No
     template = Template(command=("/usr/bin/env", "python3", "-c", bomb))
 
     async def story() -> None:
-        async with workshop(tmp_path / "replicas", options=Options(pids_max=40)) as one:
+        async with workshop(tmp_path / "replicas", options=RuntimeOptions(pids_max=40)) as one:
             attempt = await one.launched(template)
             await eventually(lambda: "40" in _files(groups, attempt, "pids.current"))
             assert len(marked(attempt)) <= 40
@@ -201,7 +201,7 @@ DAEMON = (
 def test_a_daemon_without_a_trace_ends_with_the_death_of_its_shim(
     isolation: str, groups: Cgroups, tmp_path: Path
 ) -> None:
-    """[H1, INV2]"""
+    """[INV2]"""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas", isolation) as one:
@@ -234,9 +234,9 @@ def _arguments(pid: int) -> bytes:
 
 
 def test_groups_of_an_attempt_that_nobody_holds_are_swept(groups: Cgroups, tmp_path: Path) -> None:
-    """An agent died between making them and starting anything. [H2]"""
+    """An agent died between making them and starting anything."""
     lost = Attempt(new_uid(), 3)
-    groups.make(lost, Limits())
+    groups.make(lost, CgroupLimits())
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:
@@ -249,8 +249,6 @@ def test_groups_of_an_attempt_that_nobody_holds_are_swept(groups: Cgroups, tmp_p
 
 
 def test_work_gains_no_privileges(tmp_path: Path) -> None:
-    """[H1]"""
-
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:
             attempt = await one.launched(command("grep NoNewPrivs /proc/self/status"))
@@ -263,7 +261,7 @@ def test_work_gains_no_privileges(tmp_path: Path) -> None:
 def test_work_finds_its_devices_and_cannot_open_those_of_others(
     groups: Cgroups, tmp_path: Path
 ) -> None:
-    """By the variables of the work, and by the kernel where it keeps devices apart. [H1, D4]"""
+    """By the variables of the work, and by the kernel where it keeps devices apart."""
     local = (
         devices.LocalDevice(Device(id="g0", device_class="gpu"), "/dev/null"),
         devices.LocalDevice(Device(id="g1", device_class="gpu"), "/dev/full"),
@@ -275,7 +273,7 @@ def test_work_finds_its_devices_and_cannot_open_those_of_others(
     )
 
     async def story() -> None:
-        async with workshop(tmp_path / "replicas", options=Options(devices=local)) as one:
+        async with workshop(tmp_path / "replicas", options=RuntimeOptions(devices=local)) as one:
             attempt = one.launch(command(script), devices=owned)
             told = await one.heard(Launched, attempt)
             await one.heard(Exited, attempt)
@@ -289,7 +287,7 @@ def test_work_finds_its_devices_and_cannot_open_those_of_others(
 
 
 def test_an_agent_without_control_groups_says_what_it_does_not_enforce() -> None:
-    """An ordinary user may make none; the work runs all the same. [H1, D6]"""
+    """An ordinary user may make none; the work runs all the same."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     # Other users may not pass through pytest's own directory.
@@ -342,7 +340,7 @@ def _as_nobody(folder: Path, told: Path) -> None:
 
 
 def test_many_short_jobs_leave_nothing_behind(groups: Cgroups, tmp_path: Path) -> None:
-    """No groups, no descriptors, no directories, no processes; and the logs of the last. [H1]"""
+    """No groups, no descriptors, no directories, no processes; and the logs of the last."""
     jobs, at_once = scaled(200, 1_000), 20
 
     async def story() -> None:

@@ -21,7 +21,7 @@ from holdfast.agent.runtime_protocol import (
     NotLaunched,
 )
 from holdfast.host.process.clock import boot_id, monotonic_ms
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.records import PROTOCOL
 from tests.patience import PATIENCE_S
 from tests.shim_script import Script, read, scripts, slowed
@@ -144,7 +144,7 @@ def test_the_deadline_is_held_when_the_agent_is_not_there(
     try:
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"launched\n"
-        attempts = Attempts(folder)
+        attempts = AttemptFolders(folder)
 
         async def story() -> None:
             # The work, and what it started in a session of its own.
@@ -211,7 +211,7 @@ def test_a_shim_hangs_up_on_nonsense_and_goes_on(request_line: bytes, tmp_path: 
 
 
 def test_a_request_of_a_later_version_is_answered_and_the_line_stays(tmp_path: Path) -> None:
-    """A newer agent asks for more, in words of its own or behind ours. [H1]"""
+    """A newer agent asks for more, in words of its own or behind ours."""
 
     async def story() -> None:
         async with workshop(tmp_path / "replicas") as one:

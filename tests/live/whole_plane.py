@@ -32,7 +32,7 @@ from holdfast.agent.work import is_ready
 from holdfast.host.client import Access, Client, from_kubeconfig
 from holdfast.host.pki.component_credentials import AGENT, identities, provide
 from holdfast.host.pki.join_tokens import create_token, parse
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
@@ -324,7 +324,7 @@ class WholePlane:
 
     def shims(self, node: str) -> list[int]:
         """The shims of all work that runs on a node."""
-        attempts = Attempts(self.folder / node)
+        attempts = AttemptFolders(self.folder / node)
         if not attempts.root.exists():
             return []
         found = []
@@ -343,7 +343,7 @@ class WholePlane:
             case "work":
                 return int(replica.status.process.id.split("/")[1])
             case "shim":
-                attempts, uid = Attempts(self.folder / binding.node), replica.metadata.uid
+                attempts, uid = AttemptFolders(self.folder / binding.node), replica.metadata.uid
                 seen = attempts.look(Attempt(uid, attempts.numbers(uid)[0]))
                 assert seen.state is not None
                 return seen.state.shim.pid

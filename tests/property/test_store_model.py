@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from holdfast.model.errors import Expired, Invalid, Unavailable
 from holdfast.model.keys import after_prefix
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
-from holdfast.store.contract import KEY_END, Applied, Batch, NotApplied, Page
+from holdfast.store.contract import KEY_END, TokenApplied, Batch, NotApplied, Page
 from tests import store_factories
 from tests.store_factories import SILENCE_MAX_S, Rig
 from tests.store_model import Model
@@ -171,7 +171,7 @@ class Histories(RuleBasedStateMachine):
         transaction = Transaction((Compare(key, 0),), (Put(key, value),))
         outcome = self.run(self.store.txn(transaction, token=token))
         assert outcome == Committed(self.applied[token])
-        assert self.run(self.store.fate(token)) == Applied(self.applied[token])
+        assert self.run(self.store.fate(token)) == TokenApplied(self.applied[token])
 
     @precondition(lambda self: self.unused)
     @rule(data=st.data(), key=keys, value=values)

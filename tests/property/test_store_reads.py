@@ -10,7 +10,7 @@ import pytest
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.keys import after_prefix
 from holdfast.model.transaction import Committed, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Applied, NotApplied, Store
+from holdfast.store.contract import KEY_END, TokenApplied, NotApplied, Store
 from tests import store_factories
 from tests.property.store_stories import collect, following, on_fresh, put, puts
 from tests.store_factories import SILENCE_MAX_S, Rig
@@ -174,7 +174,7 @@ def test_a_store_opened_again_goes_on_where_it_was(rig: Rig) -> None:
             assert (await again.range("a", KEY_END)).records == now.records
             for page in pages:
                 assert await again.range("a", KEY_END, at=page.revision) == page
-            assert await again.fate(token) == Applied(outcome.revision)
+            assert await again.fate(token) == TokenApplied(outcome.revision)
             assert await again.fate(lost) == NotApplied()
             assert again.new_token() not in (token, lost)
             changes = await collect(again.watch("", after=first), now.revision)

@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.model.transaction import Committed, Outcome, Record, Refused, Transaction
 from holdfast.store.contract import Batch, Fate, NotApplied, Page, Store
 from holdfast.store.memory import Keyspace, MemoryStore
-from holdfast.store.mvcc import Found, VersionIndex
+from holdfast.store.mvcc import EntryPage, VersionIndex
 from tests.property.test_store_model import Histories
 from tests.store_factories import BOOKMARK_EVERY_S, Rig
 
@@ -107,7 +107,7 @@ class _ShortMemory(VersionIndex[Record]):
     def steps_after(self, revision: int, *, upto: int | None = None) -> Any:
         return super().steps_after(max(revision, self.compacted), upto=upto)
 
-    def _range_then(self, start: str, end: str, limit: int, at: int) -> Found[Record]:
+    def _range_then(self, start: str, end: str, limit: int, at: int) -> EntryPage[Record]:
         return super()._range_then(start, end, limit, max(at, self.compacted))
 
 

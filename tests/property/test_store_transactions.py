@@ -18,7 +18,7 @@ from holdfast.model.transaction import (
     Refused,
     Transaction,
 )
-from holdfast.store.contract import KEY_END, Applied, NotApplied, Store
+from holdfast.store.contract import KEY_END, TokenApplied, NotApplied, Store
 from tests import store_factories
 from tests.property.store_stories import collect, on_fresh, put, puts
 from tests.store_factories import Rig
@@ -152,7 +152,7 @@ def test_a_token_takes_effect_once_however_often_it_is_sent(rig: Rig) -> None:
         assert isinstance(outcomes[0], Committed)
         page = await store.range("k", "l")
         assert [r.modified for r in page.records] == [outcomes[0].revision]
-        assert await store.fate(token) == Applied(outcomes[0].revision)
+        assert await store.fate(token) == TokenApplied(outcomes[0].revision)
 
     on_fresh(rig, story)
 
@@ -163,7 +163,7 @@ def test_a_refused_transaction_leaves_its_token_unused(rig: Rig) -> None:
         assert isinstance(await store.txn(puts(("a", b"1"), a=999), token=token), Refused)
         outcome = await store.txn(puts(("a", b"1"), a=ABSENT), token=token)
         assert isinstance(outcome, Committed)
-        assert await store.fate(token) == Applied(outcome.revision)
+        assert await store.fate(token) == TokenApplied(outcome.revision)
 
     on_fresh(rig, story)
 
@@ -174,13 +174,13 @@ def test_a_token_without_effective_writes_is_still_remembered(rig: Rig) -> None:
         token = store.new_token()
         outcome = await store.txn(Transaction((), (Delete("gone"),)), token=token)
         assert isinstance(outcome, Committed)
-        assert await store.fate(token) == Applied(outcome.revision)
+        assert await store.fate(token) == TokenApplied(outcome.revision)
 
     on_fresh(rig, story)
 
 
 def test_asking_for_a_fate_makes_it_final(rig: Rig) -> None:
-    """NotApplied is a promise: a transaction that arrives later finds its token withdrawn [F6]."""
+    """NotApplied is a promise: a transaction that arrives later finds its token withdrawn [N1.1]."""
 
     async def story(store: Store) -> None:
         token = store.new_token()
@@ -194,7 +194,7 @@ def test_asking_for_a_fate_makes_it_final(rig: Rig) -> None:
 
 
 def test_a_fate_asked_during_the_transaction_agrees_with_what_happened(rig: Rig) -> None:
-    """Whoever comes first wins, and both are told the same [F6, N1.1]."""
+    """Whoever comes first wins, and both are told the same [N1.1]."""
 
     async def story(store: Store) -> None:
         for i in range(20):
@@ -205,7 +205,7 @@ def test_a_fate_asked_during_the_transaction_agrees_with_what_happened(rig: Rig)
             )
             outcome, fate = (first, second) if i % 2 else (second, first)
             written = bool((await store.range(key, key + "\0")).records)
-            if isinstance(fate, Applied):
+            if isinstance(fate, TokenApplied):
                 assert outcome == Committed(fate.revision)
                 assert written
             else:

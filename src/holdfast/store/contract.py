@@ -93,7 +93,7 @@ class Batch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
 
 
-class Applied(msgspec.Struct, frozen=True, gc=False):
+class TokenApplied(msgspec.Struct, frozen=True, gc=False):
     """The transaction with this token took effect, at this revision."""
 
     revision: int
@@ -107,7 +107,7 @@ class Forgotten(msgspec.Struct, frozen=True, gc=False):
     """The token is older than what the store remembers. Read the objects themselves."""
 
 
-Fate = Applied | NotApplied | Forgotten
+Fate = TokenApplied | NotApplied | Forgotten
 
 
 class Space(msgspec.Struct, frozen=True, gc=False):
@@ -202,7 +202,7 @@ class Store(Protocol):
 _FORM = re.compile(r"(0|[1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)
 
 
-class Token(NamedTuple):
+class TransactionToken(NamedTuple):
     """Ordered by age: the older token is the smaller one."""
 
     session: int
@@ -212,22 +212,22 @@ class Token(NamedTuple):
         return f"{self.session}-{self.number}"
 
 
-def parse(text: str) -> Token:
+def parse(text: str) -> TransactionToken:
     """Read a token that `new_token` wrote."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise Invalid(f"not a token of this store: {text!r}")
-    return Token(int(match[1]), int(match[2]))
+    return TransactionToken(int(match[1]), int(match[2]))
 
 
-def withdrawn(token: Token) -> Unavailable:
+def withdrawn(token: TransactionToken) -> Unavailable:
     """Asking for a token's fate promised somebody that it never takes effect."""
     return Unavailable(
         f"nothing was written: token {token} was withdrawn when its fate was asked for"
     )
 
 
-def forgotten(token: Token) -> OutcomeUnknown:
+def forgotten(token: TransactionToken) -> OutcomeUnknown:
     """Whether an earlier transaction with this token took effect is not known any more."""
     return OutcomeUnknown(
         f"token {token} is older than what the store remembers: read the objects, take a new token"

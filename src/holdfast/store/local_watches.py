@@ -57,17 +57,17 @@ class WatchHub:
         self._pending: list[Change] = []
         # The watches of a group have received everything up to the position. Dicts serve as sets
         # that keep the order of arrival.
-        self._groups: dict[str, dict[Watch, None]] = {}
+        self._groups: dict[str, dict[LocalWatch, None]] = {}
         # Watches that know of later revisions than the position, from a list or from the history.
-        self._ahead: dict[Watch, None] = {}
+        self._ahead: dict[LocalWatch, None] = {}
         self._timer: asyncio.Handle | None = None
         self._bookmarks: asyncio.Handle | None = None
         self._handed_out_at = float("-inf")
         self._closed = False
         self._failure: HoldfastError | None = None
 
-    def watch(self, prefix: str, *, after: int) -> Watch:
-        return Watch(self, prefix, after)
+    def watch(self, prefix: str, *, after: int) -> LocalWatch:
+        return LocalWatch(self, prefix, after)
 
     def publish(self, revision: int, changes: tuple[Change, ...] | list[Change]) -> None:
         """Take in all changes after the last published revision and up to this one."""
@@ -143,7 +143,7 @@ class WatchHub:
                     matched.setdefault(prefix, []).append(change)
         return matched
 
-    def _join(self, watch: Watch) -> None:
+    def _join(self, watch: LocalWatch) -> None:
         """Let a watch that has everything up to the position, or more, wait."""
         if watch._after > self._position:
             self._ahead[watch] = None
@@ -153,7 +153,7 @@ class WatchHub:
             loop = asyncio.get_running_loop()
             self._bookmarks = loop.call_later(self._bookmark_every_s, self._send_bookmarks)
 
-    def _leave(self, watch: Watch) -> None:
+    def _leave(self, watch: LocalWatch) -> None:
         """Stop waiting without having been woken: nothing has changed up to the position."""
         self._ahead.pop(watch, None)
         group = self._groups.get(watch._prefix)
@@ -177,7 +177,7 @@ class WatchHub:
                 watch._wake(bookmark)
 
 
-class Watch:
+class LocalWatch:
     """One reader's place. Iterating waits; a cancelled wait loses nothing."""
 
     __slots__ = ("_after", "_begun", "_hub", "_kept", "_prefix", "_waiter")
@@ -191,7 +191,7 @@ class Watch:
         self._kept: Batch | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def __aiter__(self) -> Watch:
+    def __aiter__(self) -> LocalWatch:
         return self
 
     async def __anext__(self) -> Batch:

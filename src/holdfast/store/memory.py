@@ -25,17 +25,17 @@ from holdfast.store import contract
 from holdfast.store.contract import (
     BOOKMARK_EVERY_S,
     RANGE_LIMIT_MAX,
-    Applied,
     Batch,
     Fate,
     Forgotten,
     NotApplied,
     Page,
-    Token,
+    TokenApplied,
+    TransactionToken,
     check,
 )
 from holdfast.store.local_watches import BATCH_CHANGES_MAX, WatchHub
-from holdfast.store.mvcc import Step, VersionIndex
+from holdfast.store.mvcc import KeyStep, VersionIndex
 
 # So many of the newest tokens are remembered; a caller asks within seconds.
 TOKENS_MAX = 100_000
@@ -115,13 +115,13 @@ class Keyspace:
     def new_token(self) -> str:
         """As in the contract; a counter, so that a run repeats itself."""
         self._number += 1
-        return str(Token(0, self._number))
+        return str(TransactionToken(0, self._number))
 
     def fate(self, token: str) -> Fate:
         """As in the contract."""
         number = self._parse(token).number
         if number in self._applied:
-            return Applied(self._applied[number])
+            return TokenApplied(self._applied[number])
         if number <= self._forgotten_up_to:
             return Forgotten()
         self._withdrawn.add(number)
@@ -147,9 +147,9 @@ class Keyspace:
             before = current.get(key)
             if isinstance(write, Put):
                 created = revision if before is None else before.created
-                steps.append(Step(key, before, Record(key, write.value, created, revision)))
+                steps.append(KeyStep(key, before, Record(key, write.value, created, revision)))
             elif before is not None:
-                steps.append(Step(key, before, None))
+                steps.append(KeyStep(key, before, None))
         if not steps:
             return index.revision
         index.apply(steps)
@@ -161,7 +161,7 @@ class Keyspace:
             self._index.revision, tuple(current.get(c.key) for c in transaction.compares)
         )
 
-    def _parse(self, token: str) -> Token:
+    def _parse(self, token: str) -> TransactionToken:
         parsed = contract.parse(token)
         if parsed.session != 0 or parsed.number > self._number:
             raise Invalid(f"not a token of this store: {token!r}")
@@ -169,9 +169,9 @@ class Keyspace:
 
     def _check_usable(self, number: int) -> None:
         if number in self._withdrawn:
-            raise contract.withdrawn(Token(0, number))
+            raise contract.withdrawn(TransactionToken(0, number))
         if number <= self._forgotten_up_to:
-            raise contract.forgotten(Token(0, number))
+            raise contract.forgotten(TransactionToken(0, number))
 
     def _remember(self, number: int, revision: int) -> None:
         self._applied[number] = revision
@@ -182,7 +182,7 @@ class Keyspace:
             self._withdrawn = {n for n in self._withdrawn if n > floor}
 
 
-def _change(revision: int, step: Step[Record]) -> Change:
+def _change(revision: int, step: KeyStep[Record]) -> Change:
     after = step.after
     if after is None:
         return Change(revision, step.key, None, ABSENT)

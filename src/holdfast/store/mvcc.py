@@ -95,7 +95,7 @@ LOOKED_AT_MAX = 4_000
 _revision = itemgetter(0)
 
 
-class Entry(Protocol):
+class IndexEntry(Protocol):
     """What the index must know of an entry."""
 
     @property
@@ -108,10 +108,10 @@ class Entry(Protocol):
     def modified(self) -> int: ...
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=IndexEntry)
 
 
-class Step(msgspec.Struct, Generic[E], frozen=True, gc=False):
+class KeyStep(msgspec.Struct, Generic[E], frozen=True, gc=False):
     """One key went from one entry to the next; None is absent. At least one of the two is there."""
 
     key: str
@@ -119,7 +119,7 @@ class Step(msgspec.Struct, Generic[E], frozen=True, gc=False):
     after: E | None
 
 
-class Found(msgspec.Struct, Generic[E], frozen=True):
+class EntryPage(msgspec.Struct, Generic[E], frozen=True):
     """Entries in key order as of a revision, and the key to go on from."""
 
     revision: int
@@ -136,7 +136,7 @@ class VersionIndex(Generic[E]):
         """An index whose history begins at `revision`, with these entries."""
         self.current: dict[str, E] = {entry.key: entry for entry in entries}
         self._keys = SortedKeys(self.current)
-        self._steps: list[Sequence[Step[E]]] = []
+        self._steps: list[Sequence[KeyStep[E]]] = []
         # Of each key that has changed since the compaction: at which revisions, oldest first, and
         # what it was before each. Those among them that are not there any more stand in order.
         self._befores: dict[str, list[tuple[int, E | None]]] = {}
@@ -146,7 +146,7 @@ class VersionIndex(Generic[E]):
 
     @classmethod
     def loaded(
-        cls, entries: Iterable[E], steps: list[Sequence[Step[E]]], *, compacted: int
+        cls, entries: Iterable[E], steps: list[Sequence[KeyStep[E]]], *, compacted: int
     ) -> VersionIndex[E]:
         """An index as it was: the current entries, and the steps that led to them."""
         index = cls(entries, revision=compacted)
@@ -157,7 +157,7 @@ class VersionIndex(Generic[E]):
         index._gone = SortedKeys(index._befores.keys() - index.current.keys())
         return index
 
-    def apply(self, steps: Sequence[Step[E]]) -> None:
+    def apply(self, steps: Sequence[KeyStep[E]]) -> None:
         """Add one revision made of these steps."""
         current = self.current
         for step in steps:
@@ -176,7 +176,7 @@ class VersionIndex(Generic[E]):
         self.revision += 1
         self._note(steps)
 
-    def _note(self, steps: Sequence[Step[E]]) -> None:
+    def _note(self, steps: Sequence[KeyStep[E]]) -> None:
         revision = self.revision
         for step in steps:
             there = self._befores.get(step.key)
@@ -187,7 +187,7 @@ class VersionIndex(Generic[E]):
 
     def steps_after(
         self, revision: int, *, upto: int | None = None
-    ) -> Iterator[tuple[int, Sequence[Step[E]]]]:
+    ) -> Iterator[tuple[int, Sequence[KeyStep[E]]]]:
         """Each later revision with its steps, oldest first. Nothing may be applied meanwhile."""
         self.check_kept(revision)
         last = self.revision if upto is None else upto
@@ -196,7 +196,7 @@ class VersionIndex(Generic[E]):
 
     def range(
         self, start: str, end: str, *, limit: int = RANGE_LIMIT_MAX, at: int | None = None
-    ) -> Found[E]:
+    ) -> EntryPage[E]:
         """Entries with start <= key < end as of `at`."""
         if limit < 1:
             raise Invalid(f"a range needs a limit of at least 1, not {limit}")
@@ -206,7 +206,7 @@ class VersionIndex(Generic[E]):
         self.check_kept(at)
         return self._range_then(start, end, limit, at)
 
-    def compact(self, revision: int) -> list[Sequence[Step[E]]]:
+    def compact(self, revision: int) -> list[Sequence[KeyStep[E]]]:
         """Forget the steps up to and including this revision; returns them, oldest first."""
         if revision > self.revision:
             raise Invalid(f"cannot compact to revision {revision}: the store is at {self.revision}")
@@ -251,29 +251,29 @@ class VersionIndex(Generic[E]):
         twin.revision = self.revision
         return twin
 
-    def _range_now(self, start: str, end: str, limit: int) -> Found[E]:
+    def _range_now(self, start: str, end: str, limit: int) -> EntryPage[E]:
         if end == f"{start}\0":
             # One key, as in every look at a single object.
             entry = self.current.get(start)
-            return Found(self.revision, [entry] if entry is not None else [], None)
+            return EntryPage(self.revision, [entry] if entry is not None else [], None)
         keys = list(islice(self._keys.between(start, end), limit + 1))
         more_from = keys.pop() if len(keys) > limit else None
         current = self.current
-        return Found(self.revision, [current[key] for key in keys], more_from)
+        return EntryPage(self.revision, [current[key] for key in keys], more_from)
 
-    def _range_then(self, start: str, end: str, limit: int, at: int) -> Found[E]:
+    def _range_then(self, start: str, end: str, limit: int, at: int) -> EntryPage[E]:
         entries: list[E] = []
         keys = merge(self._keys.between(start, end), self._gone.between(start, end))
         for looked_at, key in enumerate(keys):
             if looked_at == LOOKED_AT_MAX:
-                return Found(at, entries, key)
+                return EntryPage(at, entries, key)
             entry = self._then(key, at)
             if entry is None:
                 continue
             if len(entries) == limit:
-                return Found(at, entries, key)
+                return EntryPage(at, entries, key)
             entries.append(entry)
-        return Found(at, entries, None)
+        return EntryPage(at, entries, None)
 
     def _then(self, key: str, at: int) -> E | None:
         """What a key was at a revision."""

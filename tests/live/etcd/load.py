@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Change, Committed, Compare, Put, Refused, Transaction
-from holdfast.store.contract import KEY_END, Applied, Batch, Fate, NotApplied
+from holdfast.store.contract import KEY_END, TokenApplied, Batch, Fate, NotApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from tests.etcd_cluster import EtcdCluster
 from tests.patience import PATIENCE_S
@@ -167,7 +167,7 @@ class Load:
         fate = await self._fate(store, token)
         if fate == NotApplied():
             return None
-        assert isinstance(fate, Applied), f"{token} was forgotten"
+        assert isinstance(fate, TokenApplied), f"{token} was forgotten"
         self.told.unknown_applied += 1
         return fate.revision
 

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Committed, Compare, Put, Transaction
-from holdfast.store.contract import KEY_END, Applied, NotApplied
+from holdfast.store.contract import KEY_END, TokenApplied, NotApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.error_meaning import Kind
+from holdfast.store.etcd.error_meaning import ErrorMeaning
 from holdfast.store.etcd.member import CallFailed
 from tests.etcd_cluster import EtcdCluster, free_ports
 from tests.patience import PATIENCE_S, STORY_S
@@ -50,7 +50,7 @@ def test_nobody_there_is_unavailable_and_said_so() -> None:
 
 
 def test_a_dead_cluster_certainly_did_nothing_and_a_dying_one_perhaps(tmp_path: Path) -> None:
-    """Only what was given to a standing connection is in doubt [N1.1, F6]."""
+    """Only what was given to a standing connection is in doubt [N1.1]."""
     with EtcdCluster(tmp_path) as cluster:
 
         async def story(store: EtcdStore) -> None:
@@ -90,13 +90,13 @@ def test_a_call_on_a_broken_channel_is_known_not_to_have_been_sent(tmp_path: Pat
                 with pytest.raises(CallFailed) as caught:
                     await member.status(pb.StatusRequest(), 1.0, ())
                 kinds.append(caught.value.kind)
-            assert kinds[-1] is Kind.NOT_SENT
+            assert kinds[-1] is ErrorMeaning.NOT_SENT
 
         play(EtcdConfig(endpoints=cluster.endpoints), story)
 
 
 def test_closing_leaves_nobody_waiting_and_lies_to_nobody(tmp_path: Path) -> None:
-    """What was under way may have happened, and is not reported as cancelled [F6]."""
+    """What was under way may have happened, and is not reported as cancelled [N1.1]."""
     with EtcdCluster(tmp_path) as cluster:
 
         async def story(store: EtcdStore) -> None:
@@ -186,7 +186,7 @@ def test_a_full_database_leaves_no_lie_behind(tmp_path: Path) -> None:
                         fate = await store.fate(token)
                     except Unavailable:
                         continue
-                    if isinstance(fate, Applied):
+                    if isinstance(fate, TokenApplied):
                         applied.add(f"k{i:03}")
             assert unknown == 5
             page = await store.range("", KEY_END)

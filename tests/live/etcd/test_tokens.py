@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.transaction import ABSENT, Committed, Compare, Delete, Put, Refused, Transaction
-from holdfast.store.contract import KEY_END, Applied, Forgotten, NotApplied
+from holdfast.store.contract import KEY_END, TokenApplied, Forgotten, NotApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.at_most_once import DOUBTS_MAX
@@ -87,7 +87,7 @@ async def sent_under(
 
 
 def test_a_stopped_member_applies_nothing_that_was_given_up(tmp_path: Path) -> None:
-    """It takes up old requests when it wakes; their slots have moved on [INV3, F6, N1.1]."""
+    """It takes up old requests when it wakes; their slots have moved on [INV3, N1.1]."""
     with EtcdCluster(tmp_path, size=3) as cluster:
 
         async def story() -> None:
@@ -128,7 +128,7 @@ def test_a_stopped_member_applies_nothing_that_was_given_up(tmp_path: Path) -> N
 def test_a_straggler_does_not_apply_after_its_fate_was_asked(
     cluster: EtcdCluster, who: str
 ) -> None:
-    """Whoever asks, NotApplied is a promise [INV3, F6, N1.1]."""
+    """Whoever asks, NotApplied is a promise [INV3, N1.1]."""
 
     async def story(store: EtcdStore, other: EtcdStore) -> None:
         await store.txn(PUT, token=store.new_token())
@@ -147,14 +147,14 @@ def test_a_straggler_does_not_apply_after_its_fate_was_asked(
 
 
 def test_a_lost_answer_is_found_again_by_any_client(cluster: EtcdCluster) -> None:
-    """Applied after all: the sender, another client and a second sending learn it [N1.1, F6]."""
+    """Applied after all: the sender, another client and a second sending learn it [N1.1]."""
 
     async def story(store: EtcdStore, other: EtcdStore) -> None:
         await store.txn(PUT, token=store.new_token())
         wire, token = Wire(store), store.new_token()
         await sent_under(wire, "lose-answers", store, Transaction((), (Put("b", b"2"),)), token)
         fate = await other.fate(token)
-        assert isinstance(fate, Applied)
+        assert isinstance(fate, TokenApplied)
         again = await store.txn(Transaction((), (Put("b", b"3"),)), token=token)
         assert again == Committed(fate.revision)
         assert await store.fate(token) == fate
@@ -311,6 +311,6 @@ def test_a_cancelled_transaction_is_in_doubt_and_can_be_asked_about(cluster: Etc
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             fate = await store.fate(token)
-            assert isinstance(fate, Applied) is (f"k{i}" in await keys(other))
+            assert isinstance(fate, TokenApplied) is (f"k{i}" in await keys(other))
 
     play(cluster, "/cancelled/", story)

@@ -14,7 +14,7 @@ from holdfast.model.transaction import Change, Committed, Put, Transaction
 from holdfast.store.contract import Batch
 from holdfast.store.etcd import EtcdConfig, EtcdStore, member, watch_source
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.watch_reader import BUFFER_CHANGES_MAX, Watch
+from holdfast.store.etcd.watch_reader import BUFFER_CHANGES_MAX, EtcdWatch
 from tests.etcd_cluster import EtcdCluster
 from tests.patience import PATIENCE_S, STORY_S
 
@@ -73,7 +73,7 @@ def test_a_slow_reader_gets_everything_in_the_end(cluster: EtcdCluster) -> None:
         batches = store.watch("", after=await store.revision())
         await anext(batches)
         last = await write(store, 12 * BUFFER_CHANGES_MAX, size=1_000)
-        assert isinstance(batches, Watch)
+        assert isinstance(batches, EtcdWatch)
         assert batches._run is not None
         buffer = batches._run.buffer
         async with asyncio.timeout(PATIENCE_S):
@@ -159,13 +159,13 @@ def test_a_process_that_was_stopped_opens_its_streams_anew(
     """Meanwhile etcd may have dropped what it could not send [INV10]."""
     monkeypatch.setattr(watch_source, "STALL_MAX_S", 0.3)
     opened: list[int] = []
-    stream = watch_source.Follower._stream
+    stream = watch_source.PrefixFollower._stream
 
-    async def counted(self: watch_source.Follower, member: watch_source.Member) -> None:
+    async def counted(self: watch_source.PrefixFollower, member: watch_source.MemberChannel) -> None:
         opened.append(1)
         await stream(self, member)
 
-    monkeypatch.setattr(watch_source.Follower, "_stream", counted)
+    monkeypatch.setattr(watch_source.PrefixFollower, "_stream", counted)
 
     async def story(store: EtcdStore) -> None:
         batches = store.watch("", after=await store.revision())

@@ -36,7 +36,7 @@ from holdfast.model.time import Instant
 from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Record, Refused, Transaction
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Prompted
-from holdfast.store.contract import Applied, Batch, NotApplied, Page
+from holdfast.store.contract import TokenApplied, Batch, NotApplied, Page
 
 PREFIX = "counter/"
 ATTEMPTS_MAX = 4
@@ -166,7 +166,7 @@ class Server:
                 return (Wake("watch", now.monotonic_ms + BACKOFF_MS),)
             case Page(revision=revision, records=records):
                 return self._read(work, revision, records[0] if records else None)
-            case Committed() | Applied():
+            case Committed() | TokenApplied():
                 return self._added(work)
             case Refused(current=current):
                 return self._decide(work, current[0])

@@ -15,7 +15,7 @@ from holdfast.sim import storage
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
-from holdfast.store.contract import Applied, NotApplied, Page
+from holdfast.store.contract import TokenApplied, NotApplied, Page
 from tests.unit.sim.machines import Seen, on_start
 
 WRITE = Transaction((Compare("k", ABSENT),), (Put("k", b"1"),))
@@ -108,7 +108,7 @@ def test_the_fate_of_a_muted_transaction_is_that_it_applied() -> None:
 
     world, seen = _world(Fault(0, "store_mute", "store", for_ms=500, amount=1_000), react=react)
     world.run_until(9_000_000)
-    assert seen.of(Answered)[1] == Answered(2, Applied(1))
+    assert seen.of(Answered)[1] == Answered(2, TokenApplied(1))
 
 
 def test_a_failing_store_did_not_do_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.model.errors import Expired, OutcomeUnknown
 from holdfast.model.transaction import Committed, Delete, Put, Transaction
-from holdfast.store.contract import KEY_END, Applied, Batch, Forgotten
+from holdfast.store.contract import KEY_END, Batch, Forgotten, TokenApplied
 from holdfast.store.memory import Keyspace
 
 
@@ -32,7 +32,7 @@ def test_a_copy_goes_its_own_way() -> None:
     token = keyspace.new_token()
     keyspace.txn(put("a", b"1"), token=token)
     twin = keyspace.copy()
-    assert twin.fate(token) == Applied(1)
+    assert twin.fate(token) == TokenApplied(1)
     twin.txn(put("a", b"2"))
     twin.txn(Transaction((), (Put("b", b""), Delete("a"))))
     twin.compact(3)
@@ -57,16 +57,16 @@ def test_changes_are_delivered_in_pieces_that_end_with_a_revision() -> None:
 
 
 def test_old_tokens_are_forgotten_and_said_to_be() -> None:
-    """Never NotApplied for what may have been applied [F6]."""
+    """Never NotApplied for what may have been applied [N1.1]."""
     keyspace = Keyspace(tokens_max=10)
     tokens = []
     for _ in range(50):
         tokens.append(keyspace.new_token())
         assert isinstance(keyspace.txn(put("a"), token=tokens[-1]), Committed)
     fates = [keyspace.fate(token) for token in tokens]
-    assert all(fate in (Forgotten(), Applied(i + 1)) for i, fate in enumerate(fates))
+    assert all(fate in (Forgotten(), TokenApplied(i + 1)) for i, fate in enumerate(fates))
     assert fates[0] == Forgotten()
-    assert fates[-10:] == [Applied(r) for r in range(41, 51)]
+    assert fates[-10:] == [TokenApplied(r) for r in range(41, 51)]
     with pytest.raises(OutcomeUnknown):
         keyspace.txn(put("a"), token=tokens[0])
     assert keyspace.revision == 50

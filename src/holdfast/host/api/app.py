@@ -16,28 +16,28 @@ from aiohttp import web
 
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.host.api import status
-from holdfast.host.api.call import Call, Route, Services, parsed_query, reply
-from holdfast.host.api.flow.admission import Turns
-from holdfast.host.api.flow.anonymous_limits import HEALTH_PATHS, OPEN_PATHS, Early
-from holdfast.host.api.flow.connections import Server, Site, let_last
+from holdfast.host.api.call import ApiServices, Call, Route, parsed_query, reply
+from holdfast.host.api.flow.admission import RequestAdmission
+from holdfast.host.api.flow.anonymous_limits import HEALTH_PATHS, OPEN_PATHS, AnonymousLimits
+from holdfast.host.api.flow.connections import HttpServer, HttpSite, let_last
 from holdfast.host.api.flow.handshakes import Handshakes
 from holdfast.host.api.objects.freshness import Freshness
-from holdfast.host.api.objects.long_streams import Guests, is_person, lasts
+from holdfast.host.api.objects.long_streams import LongStreams, is_person, lasts
 from holdfast.host.api.routes import WATCH, Router, table
-from holdfast.host.audit.accesses import Accesses
+from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.pki.service_tokens import ServiceTokens
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.authentication import TokenUnknown
-from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.decision_archive import Decisions
-from holdfast.host.server.patience_options import Patience
+from holdfast.host.server.patience_options import ClientTimeouts
 from holdfast.host.server.rights import Rights
 from holdfast.model.access.identity import ANONYMOUS, Identity
 from holdfast.model.encoding import wire
 from holdfast.model.errors import Forbidden, HoldfastError, Missing, Rejected, Unavailable
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import Kind
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
 # Speaking for somebody else by a header, as `kubectl --as` does, is not offered here.
@@ -81,7 +81,7 @@ class ApiLimits(msgspec.Struct, frozen=True):
     line_bytes: int = 16 << 10
     header_bytes: int = 8 << 10
     headers_max: int = 64
-    patience: Patience = Patience()
+    patience: ClientTimeouts = ClientTimeouts()
     # A stop ends watches at once and waits so long for requests that are being served.
     stop_s: float = 3.0
 
@@ -97,7 +97,7 @@ class Api:
         *,
         store: Store,
         authority: Shell,
-        hub: Hub,
+        hub: WatchHub,
         hub_shell: Shell,
         authenticate: Authenticate,
         extras: Mapping[str, Extra] | None = None,
@@ -105,15 +105,15 @@ class Api:
         observer: Observer | None = None,
         renewals: Shell | None = None,
         decisions: Decisions | None = None,
-        pulses: PulseBook | None = None,
-        turns: Turns | None = None,
+        pulses: ComponentPulses | None = None,
+        admission: RequestAdmission | None = None,
         service_tokens: ServiceTokens | None = None,
-        accesses: Accesses | None = None,
+        accesses: AccessRecorder | None = None,
         credential: Callable[[web.BaseRequest], str] = lambda request: "",
         demand_current: DemandCurrent | None = None,
     ) -> None:
         freshness = Freshness(store, hub, hub_shell)
-        self._services = Services(
+        self._services = ApiServices(
             store,
             authority,
             hub,
@@ -129,9 +129,9 @@ class Api:
             credential=credential,
         )
         self._authenticate, self._demand_current = authenticate, demand_current
-        self.guests = Guests(authenticate)
-        self.early = Early()
-        self.turns = turns if turns is not None else Turns(hub)
+        self.long_streams = LongStreams(authenticate)
+        self.anonymous_limits = AnonymousLimits()
+        self.admission = admission if admission is not None else RequestAdmission(hub)
         self._extras = dict(extras or {})
         self._limits = limits
         self._observer = observer
@@ -142,7 +142,7 @@ class Api:
         self._confirming: asyncio.Task[None] | None = None
 
     @property
-    def services(self) -> Services:
+    def services(self) -> ApiServices:
         """What requests are served with."""
         return self._services
 
@@ -151,7 +151,7 @@ class Api:
     ) -> int:
         """Listen."""
         wire.prepare()
-        server = Server(
+        server = HttpServer(
             self._handle,
             request_factory=self._request,
             # A client that goes is noticed at once; otherwise an idle watch would stay for ever.
@@ -166,7 +166,7 @@ class Api:
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_s)
         await self._runner.setup()
         handshakes = Handshakes(on_refused=self._tell_of_refused)
-        await Site(self._runner, host, port, tls, self._limits.patience, handshakes).start()
+        await HttpSite(self._runner, host, port, tls, self._limits.patience, handshakes).start()
         self._confirming = asyncio.create_task(self._services.rights.confirm_for_ever())
         return int(self._runner.addresses[0][1])
 
@@ -218,7 +218,7 @@ class Api:
                 route, variables = self._found(request, path, query)
                 call = Call(request, route, variables, query, identity, self._services)
                 about = (route.kind, call.name)
-                serve = self._last if lasts(route) else self.turns.serve
+                serve = self._last if lasts(route) else self.admission.serve
                 response = await serve(call)
             code = response.status
             return response
@@ -239,15 +239,15 @@ class Api:
     async def _last(self, call: Call) -> web.StreamResponse:
         """Serve what may go on for long."""
         let_last(call.request)
-        with self.guests.stay(call):
-            return await self.turns.stay(call)
+        with self.long_streams.stay(call):
+            return await self.admission.stay(call)
 
     def _count_early(self, request: web.BaseRequest, path: str) -> None:
         """Count who asks before being anybody. Raises Overloaded."""
         if path in OPEN_PATHS:
-            self.early.demand(request)
+            self.anonymous_limits.demand(request)
         elif path in HEALTH_PATHS:
-            self.early.demand_health(request)
+            self.anonymous_limits.demand_health(request)
 
     def _known(self, request: web.BaseRequest) -> Identity | None:
         """Who is asking, where nothing has to be waited for to know that: nearly always."""
@@ -265,11 +265,11 @@ class Api:
         except TokenUnknown:
             # It may have been made just now, at this server or at another one. Finding out costs a
             # look at the store, which anybody could ask for.
-            self.early.demand(request)
+            self.anonymous_limits.demand(request)
             await self._services.freshness.is_hub_fresh()
             identity = self._authenticate(request)
         if identity.name == ANONYMOUS:
-            self.early.demand(request)
+            self.anonymous_limits.demand(request)
             raise Forbidden(
                 "nobody in particular is asking; show a certificate or a token",
                 code=Reason.UNAUTHENTICATED,

@@ -9,36 +9,36 @@ from urllib.parse import parse_qsl
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.flow.flow_control import Entry
+from holdfast.commit.flow.flow_control import QueuedRequest
 from holdfast.commit.objects.audit_entries import named_groups
 from holdfast.host.api import status
 from holdfast.host.api.flow.connections import received
 from holdfast.host.api.flow.loop_share import LoopShare, TenantLocks
 from holdfast.host.api.objects import core_names, negotiation
 from holdfast.host.api.objects.freshness import Freshness
-from holdfast.host.api.plain import JSON_HEADERS, Plain
-from holdfast.host.audit.accesses import Accesses, plain
+from holdfast.host.api.plain import JSON_HEADERS, PlainResponse
+from holdfast.host.audit.accesses import AccessRecorder, plain
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.pki.service_tokens import ServiceTokens
-from holdfast.host.process.served_streams import Stream
+from holdfast.host.process.served_streams import ServedStream
 from holdfast.host.process.shell import Shell
-from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.host.server.rights import Rights, concerns_rights
-from holdfast.host.tunnel.switchboard import Switchboard
+from holdfast.host.tunnel.switchboard import Tunnels
 from holdfast.model.access.identity import ANONYMOUS, Identity, acts_as
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.audit.records import Mutation
 from holdfast.model.encoding.resource_versions import Version, parse_version
 from holdfast.model.errors import Forbidden, Invalid, Rejected
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted, Term
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
-    from holdfast.host.api.flow.admission import Turns
+    from holdfast.host.api.flow.admission import RequestAdmission
 
 # A command has one for each of its words. The line itself is bounded by the server.
 QUERY_FIELDS_MAX = 1_100
@@ -47,7 +47,7 @@ _TRUE = ("1", "true", "True", "t", "T", "TRUE")
 _FALSE = ("", "0", "false", "False", "f", "F", "FALSE")
 
 
-class Services(msgspec.Struct):
+class ApiServices(msgspec.Struct):
     """What requests are served with.
 
     `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents,
@@ -57,22 +57,22 @@ class Services(msgspec.Struct):
 
     store: Store
     authority: Shell
-    hub: Hub
+    hub: WatchHub
     hub_shell: Shell
     freshness: Freshness
     rights: Rights
     # Open watches, so that a stop can end them.
-    streams: set[Stream]
+    streams: set[ServedStream]
     renewals: Shell | None = None
-    switchboard: Switchboard = msgspec.field(default_factory=Switchboard)
+    switchboard: Tunnels = msgspec.field(default_factory=Tunnels)
     decisions: Decisions | None = None
-    pulses: PulseBook | None = None
+    pulses: ComponentPulses | None = None
     service_tokens: ServiceTokens | None = None
     # An explanation reads a good part of the store: few at a time, and one for each tenant.
     explaining: TenantLocks = msgspec.field(default_factory=TenantLocks)
     loop_share: LoopShare = msgspec.field(default_factory=LoopShare)
     # Where accesses are written down that change nothing, and what their senders have shown.
-    accesses: Accesses | None = None
+    accesses: AccessRecorder | None = None
     credential: Callable[[web.BaseRequest], str] = lambda request: ""
 
 
@@ -95,6 +95,7 @@ class Call:
         "_body",
         "_query",
         "_text",
+        "admission",
         "farewell",
         "identity",
         "name",
@@ -104,7 +105,6 @@ class Call:
         "route",
         "seat",
         "services",
-        "turns",
     )
 
     def __init__(
@@ -114,7 +114,7 @@ class Call:
         variables: dict[str, str],
         query: str,
         identity: Identity,
-        services: Services,
+        services: ApiServices,
     ) -> None:
         self.request, self.route, self.services = request, route, services
         self.identity = identity
@@ -124,10 +124,10 @@ class Call:
         self._text = query
         self._query: dict[str, str] | None = None
         self._body: bytes | None = None
-        # The seat that it has, and who gave it; see `turns`.
-        self.seat: Entry | None = None
-        self.turns: Turns | None = None
-        # How to let a stream end in peace, where there is such a way; see `guests`.
+        # The seat that it has, and who gave it; see `admission`.
+        self.seat: QueuedRequest | None = None
+        self.admission: RequestAdmission | None = None
+        # How to let a stream end in peace, where there is such a way; see `long_streams`.
         self.farewell: Callable[[], None] | None = None
 
     @property
@@ -219,12 +219,12 @@ class Call:
             code=Reason.NOT_ALLOWED,
         )
 
-    def deed(self, verb: str) -> Deed:
+    def deed(self, verb: str) -> Permission:
         """This verb on what the path names."""
         kind = self.kind
         where = self.namespace if kind.namespaced else ""
         name = self.name or selected_name(self.query.get("fieldSelector", ""))
-        return Deed(verb, kind.plural, self.route.subresource, where, name)
+        return Permission(verb, kind.plural, self.route.subresource, where, name)
 
     @property
     def operation(self) -> str:
@@ -252,8 +252,8 @@ class Call:
 
     async def more(self, cost: int) -> None:
         """It has turned out to be so many requests: wait for their turn. Raises Overloaded."""
-        if self.turns is not None:
-            await self.turns.more(self, cost)
+        if self.admission is not None:
+            await self.admission.more(self, cost)
 
     async def settled(self, *verdicts: Any) -> None:
         """Until accepted changes of roles and bindings count at this server."""
@@ -330,5 +330,5 @@ def code_of(verdict: Accepted) -> int:
 def reply(code: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
     """An answer in JSON."""
     if not headers:
-        return Plain(code, body)
+        return PlainResponse(code, body)
     return web.Response(body=body, status=code, headers={**JSON_HEADERS, **headers})

@@ -49,7 +49,7 @@ def _head(code: int, second: int) -> bytes:
 _heads = _Heads()
 
 
-class Plain(web.Response):
+class PlainResponse(web.Response):
     """See the module's docstring."""
 
     def __init__(self, code: int, body: bytes) -> None:

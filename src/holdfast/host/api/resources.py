@@ -45,7 +45,7 @@ class Subresource(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-class Resource(msgspec.Struct, frozen=True):
+class ApiResource(msgspec.Struct, frozen=True):
     """One resource as discovery shows it."""
 
     kind: Kind
@@ -73,8 +73,8 @@ def _subresources(kind: Kind) -> tuple[Subresource, ...]:
     return tuple(found)
 
 
-def _resource(kind: Kind) -> Resource:
-    return Resource(
+def _resource(kind: Kind) -> ApiResource:
+    return ApiResource(
         kind,
         KEPT_VERBS if kind.plural == DECISIONS else ALL_VERBS,
         short_names=() if kind.plural in _NO_SHORT_NAMES else kind.short_names,
@@ -83,7 +83,7 @@ def _resource(kind: Kind) -> Resource:
     )
 
 
-RESOURCES: tuple[Resource, ...] = tuple(_resource(kind) for kind in KINDS)
+RESOURCES: tuple[ApiResource, ...] = tuple(_resource(kind) for kind in KINDS)
 
 
 def collection_path(kind: Kind) -> str:

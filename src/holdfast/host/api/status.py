@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.flow.overload import Overloaded, Refused
+from holdfast.commit.flow.overload import Overloaded, RejectionReason
 from holdfast.host.server.authentication import CertificateEnded
 from holdfast.model.encoding.problems import (
     CODE_INVALID,
@@ -125,7 +125,7 @@ def of(
 
 
 def _is_one_too_many(error: HoldfastError) -> bool:
-    return isinstance(error, Overloaded) and error.why is Refused.TOO_MANY_CONNECTIONS
+    return isinstance(error, Overloaded) and error.why is RejectionReason.TOO_MANY_CONNECTIONS
 
 
 def failure(code: int, reason: str, message: str, details: dict[str, Any]) -> bytes:

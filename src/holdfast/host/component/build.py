@@ -16,30 +16,30 @@ import msgspec
 from holdfast.agent.agent import Agent
 from holdfast.agent.node_facts import Facts
 from holdfast.host.client.access import Access
-from holdfast.host.client.api_client import Remote
+from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.questions import PULSES_PATH
-from holdfast.host.client.server_discovery import Discovering
+from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.component.component_process import Component, Say
 from holdfast.host.component.pulse_sender import TIMEOUT_S as PULSE_TIMEOUT_S
-from holdfast.host.component.pulse_sender import Feel, Pulsing, pulse_of
+from holdfast.host.component.pulse_sender import Feel, PulseSender, pulse_of
 from holdfast.host.component.time_zones import zones
 from holdfast.host.component.token_fetching import token_fetcher
 from holdfast.host.pki.component_credentials import (
     AGENT,
     CONTROLLERS,
     SCHEDULER,
-    Rotation,
+    CertificateRenewal,
     access_of,
     checked,
     refuse_authority,
 )
 from holdfast.host.pki.node_join import joined, renewed
-from holdfast.host.pki.trust_seen import TrustFollowing
-from holdfast.host.process.directory_lock import Holding
+from holdfast.host.pki.trust_seen import TrustFollower
+from holdfast.host.process.directory_lock import DirectoryLock
 from holdfast.host.runtime.isolation_levels import offered
-from holdfast.host.runtime.runtime import Runtime
-from holdfast.host.runtime.starting import Options
-from holdfast.host.tunnel.agent_end import Attending
+from holdfast.host.runtime.runtime import NodeRuntime
+from holdfast.host.runtime.starting import RuntimeOptions
+from holdfast.host.tunnel.agent_end import AgentTunnel
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.pulse import Beat
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from holdfast.correct.controller import Controller
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where a component's servers are, and who it is to them.
 
     servers: https addresses, each of one server or of several. Others are found by their leases.
@@ -85,14 +85,14 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     pki: Path | None = None
     token: str = ""
     isolation: str = ""
-    options: Options = Options()
+    options: RuntimeOptions = RuntimeOptions()
 
 
-async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
+async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> Component:
     """A scheduler that shares the plane with any others."""
     # Each process is one component and loads no other: numbers alone would make an agent a sixth
     # larger.
-    from holdfast.host.component.decision_delivery import TIMEOUT_S, Courier
+    from holdfast.host.component.decision_delivery import TIMEOUT_S, DecisionSender
     from holdfast.host.component.plugins import added_filters, added_scorers
     from holdfast.propose.queue.shard import parse_share
     from holdfast.propose.scheduler import Scheduler
@@ -126,15 +126,15 @@ async def scheduler(origin: Origin, say: Say = lambda text: None) -> Component:
         remote,
         terms=terms,
         rotation=rotation,
-        outbox=Courier(remote.each_server, send),
+        outbox=DecisionSender(remote.each_server, send),
         pulsing=_pulsing(remote, identity, pulse_of(title, machine.cache, beats)),
-        discovering=Discovering(remote, identity, trust, in_turn=True),
+        discovering=ServerDiscovery(remote, identity, trust, in_turn=True),
         say=say,
     )
 
 
 async def controllers(
-    origin: Origin, some: Sequence[Controller] = (), say: Say = lambda text: None
+    origin: ComponentSettings, some: Sequence[Controller] = (), say: Say = lambda text: None
 ) -> Component:
     """All controllers, or just some; of several such processes one acts for each controller."""
     from holdfast.correct.all_controllers import all_controllers
@@ -164,7 +164,7 @@ async def controllers(
         terms=terms,
         rotation=rotation,
         pulsing=_pulsing(remote, reader, pulse),
-        discovering=Discovering(remote, reader, trust, in_turn=True),
+        discovering=ServerDiscovery(remote, reader, trust, in_turn=True),
         say=say,
     )
 
@@ -178,7 +178,7 @@ async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Compon
             AGENT,
             "let the node join (--token-file, without --pki), or remove the key from here",
         )
-    holding = await asyncio.to_thread(Holding, settings.data, node)
+    holding = await asyncio.to_thread(DirectoryLock, settings.data, node)
     try:
         return await _agent(settings, node, holding, say)
     except BaseException:
@@ -186,17 +186,17 @@ async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Compon
         raise
 
 
-async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say) -> Component:
+async def _agent(settings: AgentSettings, node: str, holding: DirectoryLock, say: Say) -> Component:
     identity = who.agent(node)
     access = await _access(settings, node, say)
-    remote = Remote({identity.name: access})
+    remote = ApiClient({identity.name: access})
 
     async def renew(name: str, before: Access) -> Access:
         if settings.pki is None:
             return await renewed(before, node, _own_pki(settings))
         return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
 
-    runtime = Runtime(
+    runtime = NodeRuntime(
         settings.data,
         node=node,
         address=settings.facts.address or "127.0.0.1",
@@ -204,9 +204,9 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         options=settings.options,
         fetch_token=token_fetcher(remote, identity),
     )
-    rotation = Rotation({identity.name: remote.access(identity.name)}, renew, remote.take)
+    rotation = CertificateRenewal({identity.name: remote.access(identity.name)}, renew, remote.take)
     pki = settings.pki if settings.pki is not None else _own_pki(settings)
-    trust = TrustFollowing(remote, identity, rotation, pki, runtime.refresh_tokens)
+    trust = TrustFollower(remote, identity, rotation, pki, runtime.refresh_tokens)
     level, notes = await asyncio.to_thread(offered, settings.data, node, settings.options)
     facts = msgspec.structs.replace(
         settings.facts,
@@ -219,7 +219,7 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
     def told_of_revoked(text: str) -> None:
         remote.revoked.learn(text, remote.access(identity.name).ca)
 
-    attending = Attending(
+    attending = AgentTunnel(
         node,
         lambda: remote.access(identity.name),
         runtime,
@@ -237,7 +237,7 @@ async def _agent(settings: AgentSettings, node: str, holding: Holding, say: Say)
         holding=holding,
         rotation=rotation,
         attending=attending,
-        discovering=Discovering(remote, identity, trust),
+        discovering=ServerDiscovery(remote, identity, trust),
         trouble=lambda: machine.trouble,
         say=say,
     )
@@ -255,8 +255,8 @@ async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
 
 
 async def _remote(
-    origin: Origin, part: str, names: tuple[str, ...], asks: Identity
-) -> tuple[Remote, Rotation, TrustFollowing]:
+    origin: ComponentSettings, part: str, names: tuple[str, ...], asks: Identity
+) -> tuple[ApiClient, CertificateRenewal, TrustFollower]:
     """The way to the servers as each of them, and what keeps it open. `asks` does so for all.
     Raises Invalid.
     """
@@ -274,15 +274,15 @@ async def _remote(
         return await asyncio.to_thread(access_of, origin.servers, origin.pki, name)
 
     found = await asyncio.to_thread(accesses)
-    remote = Remote(found)
-    rotation = Rotation(found, renew, remote.take)
-    return remote, rotation, TrustFollowing(remote, asks, rotation, origin.pki)
+    remote = ApiClient(found)
+    rotation = CertificateRenewal(found, renew, remote.take)
+    return remote, rotation, TrustFollower(remote, asks, rotation, origin.pki)
 
 
-def _pulsing(remote: Remote, sender: Identity, feel: Feel) -> Pulsing:
+def _pulsing(remote: ApiClient, sender: Identity, feel: Feel) -> PulseSender:
     """Tells every server how the process is doing."""
 
     async def send(server: str, body: bytes) -> None:
         await remote.hand_in(sender, server, body, PULSE_TIMEOUT_S, PULSES_PATH)
 
-    return Pulsing(remote.servers, feel, send)
+    return PulseSender(remote.servers, feel, send)

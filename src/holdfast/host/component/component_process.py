@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.host.client.api_client import Remote
-from holdfast.host.client.server_discovery import Discovering
-from holdfast.host.pki.component_credentials import Rotation
-from holdfast.host.process.directory_lock import Holding
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.server_discovery import ServerDiscovery
+from holdfast.host.pki.component_credentials import CertificateRenewal
+from holdfast.host.process.directory_lock import DirectoryLock
 from holdfast.host.process.shell import Performer, Shell
-from holdfast.host.runtime.runtime import Runtime
-from holdfast.host.tunnel.agent_end import Attending
+from holdfast.host.runtime.runtime import NodeRuntime
+from holdfast.host.tunnel.agent_end import AgentTunnel
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
 from holdfast.model.machine import Machine, Record
@@ -50,7 +50,7 @@ class Outbox(Protocol):
         ...
 
 
-class Pulsing(Protocol):
+class BackgroundTask(Protocol):
     """What tells the servers how a machine is doing; see `pulsing`."""
 
     def start(self) -> None:
@@ -70,17 +70,17 @@ class Component:
         title: str,
         machine: Machine,
         identity: Identity,
-        remote: Remote,
+        remote: ApiClient,
         *,
         folder: Path | None = None,
-        runtime: Runtime | None = None,
+        runtime: NodeRuntime | None = None,
         terms: Terms = dict,
-        holding: Holding | None = None,
-        rotation: Rotation | None = None,
-        attending: Attending | None = None,
+        holding: DirectoryLock | None = None,
+        rotation: CertificateRenewal | None = None,
+        attending: AgentTunnel | None = None,
         outbox: Outbox | None = None,
-        pulsing: Pulsing | None = None,
-        discovering: Discovering | None = None,
+        pulsing: BackgroundTask | None = None,
+        discovering: ServerDiscovery | None = None,
         trouble: Callable[[], str] = str,
         say: Say = lambda text: None,
     ) -> None:
@@ -128,7 +128,7 @@ class Component:
             await self._let_go()
             raise
 
-    async def _rotate(self, rotation: Rotation) -> None:
+    async def _rotate(self, rotation: CertificateRenewal) -> None:
         """Without this the process would end months later, and nobody would know of what."""
         try:
             await rotation.run()
@@ -195,7 +195,7 @@ class Component:
             self._holding.let_go()
 
 
-def _performers(runtime: Runtime | None, outbox: Outbox | None) -> dict[type[Any], Performer]:
+def _performers(runtime: NodeRuntime | None, outbox: Outbox | None) -> dict[type[Any], Performer]:
     """What only this kind of machine asks for."""
     found: dict[type[Any], Performer] = dict(runtime.performers) if runtime is not None else {}
     if outbox is not None:

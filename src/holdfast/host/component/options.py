@@ -20,20 +20,20 @@ import msgspec
 from holdfast.agent.node_facts import Facts
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.component import build, machine_facts
-from holdfast.host.component.build import AgentSettings, Origin
+from holdfast.host.component.build import AgentSettings, ComponentSettings
 from holdfast.host.component.component_process import Component
 from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.process.foreground import say, until_signal
 from holdfast.host.runtime import devices
 from holdfast.host.runtime.cgroups.detect import default_parent
 from holdfast.host.runtime.cgroups.limits import PIDS_MAX
-from holdfast.host.runtime.confinement import SINGLE_TENANT, Rules
+from holdfast.host.runtime.confinement import SINGLE_TENANT, ConfinementRules
 from holdfast.host.runtime.containers.image_stores import BYTES_MAX, MIB
 from holdfast.host.runtime.containers.image_stores import OPTION as TENANT_IMAGES
 from holdfast.host.runtime.containers.runc import SANDBOX_OPTION
 from holdfast.host.runtime.run_as import OPTION as RUN_AS_RANGE
 from holdfast.host.runtime.run_as import default_range, default_table, parse_range
-from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.model.errors import FieldError, Invalid
 
 Run = Callable[[argparse.Namespace], Awaitable[int]]
@@ -181,8 +181,8 @@ def _servers(arguments: argparse.Namespace) -> tuple[str, ...]:
     return tuple(dict.fromkeys(server.rstrip("/") for server in arguments.server))
 
 
-def _origin(arguments: argparse.Namespace) -> Origin:
-    return Origin(
+def _origin(arguments: argparse.Namespace) -> ComponentSettings:
+    return ComponentSettings(
         servers=_servers(arguments),
         pki=arguments.pki,
         name=arguments.name,
@@ -230,7 +230,7 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         pki=arguments.pki,
         token=_token(arguments),
         isolation=arguments.isolation,
-        options=Options(
+        options=RuntimeOptions(
             cgroup=arguments.cgroup,
             pids_max=arguments.pids_max,
             devices=local,
@@ -249,7 +249,7 @@ def _sandbox_runtime(path: Path | None) -> Path | None:
     return path
 
 
-def _rules(arguments: argparse.Namespace) -> Rules:
+def _rules(arguments: argparse.Namespace) -> ConfinementRules:
     """How tenants are kept apart: by users of their own wherever the agent can be these."""
     given = str(arguments.run_as_range)
     is_root = os.geteuid() == 0
@@ -261,8 +261,8 @@ def _rules(arguments: argparse.Namespace) -> Rules:
             raise _wrong("--hide", str(path), "must be a directory: a file cannot be hidden")
     hidden = (arguments.data, *arguments.hide, *filter(None, [arguments.pki]))
     if arguments.single_tenant or not is_root:
-        return Rules(hidden=hidden)
-    return Rules(parse_range(given or str(default_range())), default_table(), hidden)
+        return ConfinementRules(hidden=hidden)
+    return ConfinementRules(parse_range(given or str(default_range())), default_table(), hidden)
 
 
 def _token(arguments: argparse.Namespace) -> str:

@@ -33,7 +33,7 @@ from holdfast.host.runtime.records import (
     SHIM_DIED,
     STATE,
     Exit,
-    State,
+    ShimState,
     exit_text,
     parse_exit,
     parse_state,
@@ -90,7 +90,7 @@ class Choices(msgspec.Struct, frozen=True):
         return int(number) if number.isdecimal() else None
 
 
-class Seen(msgspec.Struct, frozen=True):
+class AttemptFiles(msgspec.Struct, frozen=True):
     """What lies in an attempt's directory.
 
     is_alive: whether its shim lives. Without it and without an exit, the shim died, or nothing was
@@ -98,12 +98,12 @@ class Seen(msgspec.Struct, frozen=True):
     """
 
     is_alive: bool
-    state: State | None = None
+    state: ShimState | None = None
     exit: Exit | None = None
     choices: Choices = Choices()
 
 
-class Attempts:
+class AttemptFolders:
     """All attempts below one directory."""
 
     def __init__(self, root: Path) -> None:
@@ -180,16 +180,16 @@ class Attempts:
                 with self.of_replica(uid) as fd:
                     safe_paths.remove(str(number), fd)
 
-    def look(self, attempt: Attempt) -> Seen:
+    def look(self, attempt: Attempt) -> AttemptFiles:
         """What is there now. FileNotFoundError when the attempt has no directory."""
         with self.of(attempt) as fd:
             held = lock(fd)
             if held is None:
                 # An exit that lies there already counts when the shim is gone, and not before:
                 # it is a proof of stop, and the work's own user might have written it.
-                return Seen(True, _state(fd), None, _choices(fd))
+                return AttemptFiles(True, _state(fd), None, _choices(fd))
             try:
-                return Seen(False, _state(fd), _exit(fd), _choices(fd))
+                return AttemptFiles(False, _state(fd), _exit(fd), _choices(fd))
             finally:
                 os.close(held)
 
@@ -223,7 +223,7 @@ def _exit(fd: int) -> Exit | None:
         return None
 
 
-def _state(fd: int) -> State | None:
+def _state(fd: int) -> ShimState | None:
     text = safe_paths.read(STATE, fd, RECORD_BYTES_MAX)
     try:
         return parse_state(text) if text is not None else None
@@ -239,7 +239,7 @@ def _choices(fd: int) -> Choices:
         return Choices()
 
 
-def died(state: State, reason: str = SHIM_DIED) -> Exit:
+def died(state: ShimState, reason: str = SHIM_DIED) -> Exit:
     """The end of work whose shim left no word."""
     return Exit(
         reason=reason, is_started=1, boot=state.boot, work=state.work, started_ms=state.started_ms

@@ -19,8 +19,8 @@ import msgspec
 from holdfast.host.runtime.attempts import WORK
 from holdfast.host.runtime.cgroups import groups
 from holdfast.host.runtime.containers import containers
-from holdfast.host.runtime.held import Held
-from holdfast.host.runtime.starting import Place
+from holdfast.host.runtime.held import HeldAttempt
+from holdfast.host.runtime.starting import StartContext
 from holdfast.host.runtime.surroundings import PATH_DEFAULT, user
 from holdfast.host.runtime.survivors import VARIABLES_BYTES_MAX, start_of
 from holdfast.model.errors import Unavailable
@@ -59,7 +59,9 @@ class Prepared(msgspec.Struct, frozen=True):
         return (self.text, self.work, *self.joins)
 
 
-async def run(place: Place, held: Held, command: tuple[str, ...], timeout_ms: int) -> str:
+async def run(
+    place: StartContext, held: HeldAttempt, command: tuple[str, ...], timeout_ms: int
+) -> str:
     """Run it. What went wrong in a few words; empty when it ended with 0."""
     with ExitStack() as opened:
         try:
@@ -122,8 +124,8 @@ def _told(text: str, timeout_ms: int) -> str:
 
 
 def prepare(
-    place: Place,
-    held: Held,
+    place: StartContext,
+    held: HeldAttempt,
     command: tuple[str, ...],
     opened: ExitStack,
     *,

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.host.runtime import listeners, shim_binary
-from holdfast.host.runtime.attempts import WORK, Attempts
-from holdfast.host.runtime.run_as import BLOCK, OPTION, Range, RunAs
+from holdfast.host.runtime.attempts import WORK, AttemptFolders
+from holdfast.host.runtime.run_as import BLOCK, OPTION, RunAs, UserRange
 from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.host.runtime.surroundings import User, user
 from holdfast.model.errors import FieldError, Invalid, Unavailable
@@ -28,7 +28,7 @@ NARROW = f"{OPTION} has fewer than {2 * BLOCK} numbers"
 STRONGEST, UNPRIVILEGED = "pid-namespace", "user-namespace"
 
 
-class Rules(msgspec.Struct, frozen=True):
+class ConfinementRules(msgspec.Struct, frozen=True):
     """What the operator of a machine says about tenants on it.
 
     numbers: the users that tenants get; None when all work runs as the agent's own user.
@@ -36,7 +36,7 @@ class Rules(msgspec.Struct, frozen=True):
     hidden: the directories that do not exist for work.
     """
 
-    numbers: Range | None = None
+    numbers: UserRange | None = None
     table: Path = Path()
     hidden: tuple[Path, ...] = ()
 
@@ -87,7 +87,9 @@ class Confinement:
         return found
 
 
-def confinement(rules: Rules, program: ShimProgram, attempts: Attempts) -> Confinement | None:
+def confinement(
+    rules: ConfinementRules, program: ShimProgram, attempts: AttemptFolders
+) -> Confinement | None:
     """How work is confined here; None when the agent's user cannot or need not confine it.
 
     Raises Unavailable when tenants are to be kept apart and this machine cannot do it.
@@ -103,7 +105,7 @@ def confinement(rules: Rules, program: ShimProgram, attempts: Attempts) -> Confi
     return Confinement(run_as, covers_of((*rules.hidden, rules.table.parent)))
 
 
-def _check(program: ShimProgram, numbers: Range) -> None:
+def _check(program: ShimProgram, numbers: UserRange) -> None:
     if os.geteuid() != 0:
         why = "the agent is not root"
     elif program.isolation != STRONGEST or not program.has_own_proc:
@@ -146,7 +148,7 @@ def _first_closed(path: Path) -> Path:
     return path
 
 
-def in_use(attempts: Attempts) -> Iterator[int]:
+def in_use(attempts: AttemptFolders) -> Iterator[int]:
     """The users of all processes, and of all work whose directory is still here."""
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():

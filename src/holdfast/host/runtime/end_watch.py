@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from holdfast.host.runtime import ports, survivors
-from holdfast.host.runtime.attempts import Attempts, Seen, died
+from holdfast.host.runtime.attempts import AttemptFiles, AttemptFolders, died
 from holdfast.host.runtime.cgroups.groups import Cgroups
-from holdfast.host.runtime.held import Held, connect, open_line
-from holdfast.host.runtime.records import PROTOCOL, REBOOTED, Exit, State
+from holdfast.host.runtime.held import HeldAttempt, connect, open_line
+from holdfast.host.runtime.records import PROTOCOL, REBOOTED, Exit, ShimState
 
 RETRY_MIN_S, RETRY_MAX_S = 0.01, 1.0
 # How long a shim may live without taking calls; starting and ending take milliseconds.
@@ -30,12 +30,12 @@ STATUS_MAX_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Following:
+class EndWatch:
     """The ways to an end, for the runtime of one node."""
 
     def __init__(
         self,
-        attempts: Attempts,
+        attempts: AttemptFolders,
         groups: Cgroups,
         boot: str,
         in_thread: Callable[..., Awaitable[Any]],
@@ -43,7 +43,7 @@ class Following:
         self._attempts, self._groups, self._boot = attempts, groups, boot
         self._in_thread = in_thread
 
-    async def until_end(self, held: Held) -> Exit | None:
+    async def until_end(self, held: HeldAttempt) -> Exit | None:
         """Wait until it has ended. None when nothing was ever started."""
         while True:
             if held.line is not None:
@@ -54,7 +54,7 @@ class Following:
             # A shim that drops us at once is not asked again at once.
             await asyncio.sleep(RETRY_MIN_S)
 
-    async def adopt(self, held: Held) -> tuple[Exit | None, bool]:
+    async def adopt(self, held: HeldAttempt) -> tuple[Exit | None, bool]:
         """Connect to the shim of an earlier agent, or tell how its work ended: (end, is it over).
 
         Over without an end means that nothing was ever started. What is neither over nor on the
@@ -84,12 +84,14 @@ class Following:
             held.state = msgspec.structs.replace(held.state, work=work)
         return None, False
 
-    async def end_shim(self, held: Held) -> None:
+    async def end_shim(self, held: HeldAttempt) -> None:
         """Kill a shim that does not do what it is there for; its line breaks by that."""
         if held.state is not None:
             await self._in_thread(survivors.kill, held.state.shim, 0)
 
-    async def _reach(self, held: Held, patience_s: float = math.inf) -> tuple[Exit | None, bool]:
+    async def _reach(
+        self, held: HeldAttempt, patience_s: float = math.inf
+    ) -> tuple[Exit | None, bool]:
         """Connect again, or find the end: (end, whether it is over)."""
         loop = asyncio.get_running_loop()
         began, pause_s = loop.time(), RETRY_MIN_S
@@ -98,7 +100,7 @@ class Following:
             if seen is None and await self._in_thread(self._end_unrecorded, held):
                 return (died(held.state) if held.state is not None else None), True
             if seen is None:
-                seen = Seen(is_alive=True)
+                seen = AttemptFiles(is_alive=True)
             if seen.is_alive:
                 if await self._connect(held):
                     return None, False
@@ -119,25 +121,25 @@ class Following:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    async def _look(self, held: Held) -> Seen | None:
+    async def _look(self, held: HeldAttempt) -> AttemptFiles | None:
         """What lies in its directory; None when there is none."""
         try:
-            seen: Seen = await self._in_thread(self._attempts.look, held.attempt)
+            seen: AttemptFiles = await self._in_thread(self._attempts.look, held.attempt)
         except FileNotFoundError:
             return None
         except OSError as error:
             # What cannot be read proves no end. Work of the agent's own user can bring this about.
             _log.warning("the directory of %s cannot be read: %s", held.attempt, error)
-            return Seen(is_alive=True)
+            return AttemptFiles(is_alive=True)
         held.state, held.choices = seen.state or held.state, seen.choices
         return seen
 
-    async def learn(self, held: Held) -> None:
+    async def learn(self, held: HeldAttempt) -> None:
         """Read who the shim says it and its work are."""
         if held.state is None:
             await self._look(held)
 
-    async def _connect(self, held: Held) -> bool:
+    async def _connect(self, held: HeldAttempt) -> bool:
         try:
             near = await self._in_thread(connect, self._attempts, held.attempt)
         except OSError:
@@ -148,17 +150,17 @@ class Following:
         held.connect(await open_line(near))
         return True
 
-    def _end_unrecorded(self, held: Held) -> bool:
+    def _end_unrecorded(self, held: HeldAttempt) -> bool:
         """Its directory is gone, which proves nothing about its processes: look at those."""
         if held.state is not None and held.state.boot == self._boot:
             return self._end_all(held, held.state)
         return survivors.end_unrecorded(held.attempt) and self._groups.kill(held.attempt)
 
-    def _end_all(self, held: Held, state: State) -> bool:
+    def _end_all(self, held: HeldAttempt, state: ShimState) -> bool:
         # The groups hold even what left its parents and threw its variables away.
         return survivors.end(held.attempt, state) and self._groups.kill(held.attempt)
 
-    async def _bury(self, held: Held, state: State) -> Exit | None:
+    async def _bury(self, held: HeldAttempt, state: ShimState) -> Exit | None:
         """The end of work whose shim left no word; None while something of it may still live."""
         if state.boot != self._boot:
             end = died(state, REBOOTED)

@@ -2,8 +2,8 @@
 
 Called by `host.tunnel.commands`. The shim program does it (shim_enter.c): same namespaces,
 groups, user, variables and directory as the work has, and nothing of the agent's own. The
-command is gone when it ends, when the work ends, or when whoever holds an `Entered` lets go of
-it, also by dying.
+command is gone when it ends, when the work ends, or when the holder of its
+`RunningCommand` lets go of it, also by dying.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import IO
 import msgspec
 
 from holdfast.host.runtime import beside
-from holdfast.host.runtime.held import Held
-from holdfast.host.runtime.starting import Place
+from holdfast.host.runtime.held import HeldAttempt
+from holdfast.host.runtime.starting import StartContext
 from holdfast.model.errors import Unavailable, invariant
 
 # As shells say that something was ended by a signal.
@@ -43,14 +43,14 @@ _STEPS = {
 }
 
 
-class Ended(msgspec.Struct, frozen=True):
+class CommandEnd(msgspec.Struct, frozen=True):
     """How a command ended. Without a `code` it was never run, and `message` says why."""
 
     code: int | None
     message: str = ""
 
 
-class Entered:
+class RunningCommand:
     """A command that runs. Made by `entered`."""
 
     def __init__(self, child: asyncio.subprocess.Process, near: socket.socket, master: int) -> None:
@@ -90,7 +90,7 @@ class Entered:
         if self.input is not None and self._master < 0:
             self.input.close()
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> CommandEnd:
         """How it ended, when it has."""
         loop, text = asyncio.get_running_loop(), b""
         while b"\n" not in text and len(text) < ANSWER_BYTES_MAX:
@@ -123,8 +123,13 @@ class Entered:
 
 @asynccontextmanager
 async def entered(
-    place: Place, held: Held, command: tuple[str, ...], *, has_terminal: bool, has_input: bool
-) -> AsyncIterator[Entered]:
+    place: StartContext,
+    held: HeldAttempt,
+    command: tuple[str, ...],
+    *,
+    has_terminal: bool,
+    has_input: bool,
+) -> AsyncIterator[RunningCommand]:
     """Run it. Raises Unavailable when it cannot be begun."""
     near, far = socket.socketpair()
     near.setblocking(False)
@@ -158,7 +163,7 @@ async def entered(
                 why = os.strerror(error.errno or 0).lower()
                 raise Unavailable(f"the command cannot be begun: {why}") from error
             raise
-    it = Entered(child, near, master)
+    it = RunningCommand(child, near, master)
     try:
         if has_terminal:
             await it.attach()
@@ -190,17 +195,17 @@ async def pieces(of: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _told(text: str) -> Ended:
+def _told(text: str) -> CommandEnd:
     match text.split():
         case ["code", code, _]:
-            return Ended(int(code))
+            return CommandEnd(int(code))
         case ["signal", number, _]:
             name = signal.Signals(int(number)).name
-            return Ended(BY_SIGNAL + int(number), f"the command was ended by {name}")
+            return CommandEnd(BY_SIGNAL + int(number), f"the command was ended by {name}")
         case ["failed", number, step] if number.isdigit():
             what = _STEPS.get(step, f"the command failed at {step}")
-            return Ended(None, f"{what}: {os.strerror(int(number)).lower()}")
+            return CommandEnd(None, f"{what}: {os.strerror(int(number)).lower()}")
         case _:
-            return Ended(
+            return CommandEnd(
                 BY_SIGNAL + signal.SIGKILL, "the replica has ended, and the command with it"
             )

@@ -11,9 +11,9 @@ import socket
 from typing import cast
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.attempts import Attempts, Choices
+from holdfast.host.runtime.attempts import AttemptFolders, Choices
 from holdfast.host.runtime.ports import Ports
-from holdfast.host.runtime.records import Identity, State
+from holdfast.host.runtime.records import ProcessIdentity, ShimState
 from holdfast.model.kinds.replica import Process
 
 # The open line to one shim.
@@ -26,7 +26,7 @@ ANSWER_BYTES_MAX = 4_096
 UNSENT_BYTES_MAX = 4_096
 
 
-class Line(asyncio.Protocol):
+class ShimConnection(asyncio.Protocol):
     """What one shim says. The futures never fail: a line that breaks has ended."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Line(asyncio.Protocol):
         self.failure: tuple[int, str] | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
         # Who the work is, by the word of a shim that was asked for its status.
-        self.work: asyncio.Future[Identity | None] = loop.create_future()
+        self.work: asyncio.Future[ProcessIdentity | None] = loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._text = b""
 
@@ -62,7 +62,9 @@ class Line(asyncio.Protocol):
                 pid, _, start = who.partition("/")
                 is_whole = pid.isdigit() and start.isdigit()
                 if not self.work.done():
-                    self.work.set_result(Identity(int(pid), int(start)) if is_whole else None)
+                    self.work.set_result(
+                        ProcessIdentity(int(pid), int(start)) if is_whole else None
+                    )
                 if stage == "running":
                     self._begin(True)
             case _:
@@ -96,14 +98,14 @@ class Line(asyncio.Protocol):
             self._transport.abort()
 
 
-async def open_line(near: socket.socket) -> Line:
+async def open_line(near: socket.socket) -> ShimConnection:
     """A line over a connected socket."""
     loop = asyncio.get_running_loop()
-    _, line = await loop.create_unix_connection(Line, sock=near)
+    _, line = await loop.create_unix_connection(ShimConnection, sock=near)
     return line
 
 
-def connect(attempts: Attempts, attempt: Attempt) -> socket.socket:
+def connect(attempts: AttemptFolders, attempt: Attempt) -> socket.socket:
     """A socket to the shim of an attempt. OSError when nobody listens there."""
     near = socket.socket(socket.AF_UNIX)
     try:
@@ -121,13 +123,13 @@ def connect(attempts: Attempts, attempt: Attempt) -> socket.socket:
 KILL_BOUND_MS = 2_000
 
 
-class Held:
+class HeldAttempt:
     """What is known of it in this life of the agent."""
 
     def __init__(self, attempt: Attempt, boot: str) -> None:
         self.attempt = attempt
         self.process = Process()
-        self.state: State | None = None
+        self.state: ShimState | None = None
         self.ports = Ports({}, {})
         self.choices = Choices()
         # Names of ports at which it was seen to listen.
@@ -141,12 +143,12 @@ class Held:
         # Set when its end is proven.
         self.is_over = asyncio.Event()
         self._boot = boot
-        self._line: Line | None = None
+        self._line: ShimConnection | None = None
         self._deadline_ms: int | None = None
         self._stop_by_ms: int | None = None
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> ShimConnection | None:
         return self._line
 
     @property
@@ -154,7 +156,7 @@ class Held:
         """The ports at which another user may come to listen, as it does not itself yet."""
         return tuple(it for it in self.choices.told_apart if it not in self.opened)
 
-    def connect(self, line: Line) -> None:
+    def connect(self, line: ShimConnection) -> None:
         """Speak to the shim over this line, first of what it has missed."""
         self._line = line
         if self._deadline_ms is not None:

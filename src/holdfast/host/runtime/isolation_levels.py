@@ -16,7 +16,7 @@ from holdfast.host.runtime.cgroups.groups import Cgroups
 from holdfast.host.runtime.confinement import NARROW, SINGLE_TENANT
 from holdfast.host.runtime.containers import containers, runc
 from holdfast.host.runtime.shim_binary import ShimProgram
-from holdfast.host.runtime.starting import Options
+from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.host.runtime.surroundings import PATH_DEFAULT
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.placement import Isolation
@@ -28,7 +28,7 @@ SHARED_SOCKETS = (
 )
 
 
-def offered(folder: Path, node: str, options: Options) -> tuple[Isolation, tuple[str, ...]]:
+def offered(folder: Path, node: str, options: RuntimeOptions) -> tuple[Isolation, tuple[str, ...]]:
     """The level of an agent with this directory, and notes. Blocks while it tries."""
     numbers = options.rules.numbers
     if numbers is None:
@@ -55,7 +55,7 @@ def offered(folder: Path, node: str, options: Options) -> tuple[Isolation, tuple
 
 
 def _sandboxed(
-    folder: Path, groups: Cgroups, program: ShimProgram, first: int, options: Options
+    folder: Path, groups: Cgroups, program: ShimProgram, first: int, options: RuntimeOptions
 ) -> tuple[Isolation, tuple[str, ...]]:
     """The level of containers. Of a runtime that was never installed there is nothing to say."""
     named = options.sandbox_runtime

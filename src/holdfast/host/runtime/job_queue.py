@@ -21,7 +21,7 @@ Job = Coroutine[Any, Any, None]
 _T = TypeVar("_T")
 
 
-class Turns:
+class JobQueue:
     """`fail` is told of a bug: whatever the world can do to a job is handled in it."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
@@ -77,7 +77,7 @@ class Turns:
         await asyncio.gather(*jobs, return_exceptions=True)
 
 
-class Lanes:
+class DiskThreads:
     """Threads in which files of work are measured and removed, as many as it likes to have.
 
     A tenant has one of them at a time, so that none delays others, nor what the agent waits for.

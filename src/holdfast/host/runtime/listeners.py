@@ -44,7 +44,7 @@ _STEP, _GO, _IF_PORT, _FILTER_PORTS_MAX = struct.Struct("=BBH"), 1, 11, 4096
 Address = IPv4Address | IPv6Address
 
 
-class Listener(msgspec.Struct, frozen=True):
+class ListeningSocket(msgspec.Struct, frozen=True):
     """One socket that others can reach, or one other if `is_connected`.
 
     is_v6_only: whether it is known not to take IPv4.
@@ -56,7 +56,7 @@ class Listener(msgspec.Struct, frozen=True):
     is_connected: bool = False
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedAddress(msgspec.Struct, frozen=True):
     """An address at which the work of a node is reached.
 
     is_here: whether the node has it. One that is translated on the way may arrive at any other.
@@ -65,7 +65,7 @@ class Published(msgspec.Struct, frozen=True):
     address: Address
     is_here: bool = True
 
-    def precedence(self, of: Listener) -> int:
+    def precedence(self, of: ListeningSocket) -> int:
         """Of listeners at one port the kernel takes that with the highest; 0 is never reached."""
         mapped = _unmapped(of.address)
         if mapped.version != self.address.version:
@@ -80,8 +80,8 @@ class Published(msgspec.Struct, frozen=True):
 class Listeners(msgspec.Struct, frozen=True):
     """Listeners by a port such as TCP/20001, as they are reached from elsewhere."""
 
-    by_port: Mapping[str, frozenset[Listener]]
-    published: tuple[Published, ...]
+    by_port: Mapping[str, frozenset[ListeningSocket]]
+    published: tuple[PublishedAddress, ...]
 
     def foreign(self, ports: Iterable[str], user: int) -> str:
         """The first of these ports that leads to another user's listener; empty if none does."""
@@ -110,7 +110,7 @@ def look(host: str, ports: Collection[str]) -> Listeners:
 
     Raises OSError where the kernel cannot list them.
     """
-    found: defaultdict[str, set[Listener]] = defaultdict(set)
+    found: defaultdict[str, set[ListeningSocket]] = defaultdict(set)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(_TIMEOUT_S)
         for protocol, (name, states) in _STATES.items():
@@ -167,11 +167,11 @@ def _answers(kernel: socket.socket) -> Iterator[bytes]:
             yield body
 
 
-def _listener(body: bytes) -> tuple[int, Listener]:
+def _listener(body: bytes) -> tuple[int, ListeningSocket]:
     family, state, port, address, user = _SOCKET.unpack_from(body)
     raw = address if family == socket.AF_INET6 else address[:4]
     is_v6_only = _attribute(body[_SOCKET.size :], _V6_ONLY) == b"\1"
-    listener = Listener(ip_address(raw), user, is_v6_only, state == _CONNECTED)
+    listener = ListeningSocket(ip_address(raw), user, is_v6_only, state == _CONNECTED)
     return int.from_bytes(port), listener
 
 
@@ -190,13 +190,13 @@ def _unmapped(address: Address) -> Address:
     return mapped if mapped is not None else address
 
 
-def _published(host: str) -> tuple[Published, ...]:
+def _published(host: str) -> tuple[PublishedAddress, ...]:
     try:
         addresses = _resolved(host)
     except (OSError, UnicodeError):
         # Known to those who use the name, and not to this node.
-        return Published(IPv4Address(0), False), Published(IPv6Address(0), False)
-    return tuple(Published(it, _is_here(it)) for it in addresses)
+        return PublishedAddress(IPv4Address(0), False), PublishedAddress(IPv6Address(0), False)
+    return tuple(PublishedAddress(it, _is_here(it)) for it in addresses)
 
 
 @cache

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from holdfast.agent.runtime_protocol import Probe, Probed
 from holdfast.host.runtime import beside, listeners
 from holdfast.host.runtime.containers import containers, network
-from holdfast.host.runtime.held import Held
-from holdfast.host.runtime.starting import Place
+from holdfast.host.runtime.held import HeldAttempt
+from holdfast.host.runtime.starting import StartContext
 from holdfast.model.kinds.template import ExecAction, HttpAction
 
 PROBES_MAX = 64
@@ -29,11 +29,11 @@ _GOOD = range(200, 400)
 class Probing:
     """See the module's docstring. `address` is where the work's ports are reached."""
 
-    def __init__(self, place: Place, address: str) -> None:
+    def __init__(self, place: StartContext, address: str) -> None:
         self._place, self._address = place, address
         self._room = asyncio.Semaphore(PROBES_MAX)
 
-    async def ask(self, effect: Probe, held: Held | None) -> Probed:
+    async def ask(self, effect: Probe, held: HeldAttempt | None) -> Probed:
         """The answer to one question."""
         if held is None:
             return Probed(effect.attempt, effect.kind, False, "the work is gone")
@@ -41,7 +41,7 @@ class Probing:
             wrong = await self._perform(effect, held)
         return Probed(effect.attempt, effect.kind, not wrong, wrong)
 
-    async def _perform(self, effect: Probe, held: Held) -> str:
+    async def _perform(self, effect: Probe, held: HeldAttempt) -> str:
         action, timeout_ms = effect.action, effect.timeout_ms
         if isinstance(action, ExecAction):
             return await beside.run(self._place, held, action.command, timeout_ms)
@@ -62,7 +62,7 @@ class Probing:
             why = os.strerror(error.errno).lower() if error.errno else "the connection failed"
             return f"{word}: {why}"
 
-    def _reached_at(self, held: Held) -> str:
+    def _reached_at(self, held: HeldAttempt) -> str:
         """A container is asked itself: who publishes its ports answers before it does."""
         if not held.choices.is_boxed or held.state is None:
             return self._address
@@ -70,7 +70,7 @@ class Probing:
         return found or self._address
 
 
-def _taken(held: Held, address: str) -> str:
+def _taken(held: HeldAttempt, address: str) -> str:
     """A port of its own that leads to another user's listener; empty if none does."""
     user = held.choices.uid
     if user is None or not held.choices.listens:

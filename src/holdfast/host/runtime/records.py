@@ -27,7 +27,7 @@ _IDENTITY = re.compile(r"([0-9]{1,10})/([0-9]{1,20})", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 
 
-class Identity(msgspec.Struct, frozen=True, gc=False):
+class ProcessIdentity(msgspec.Struct, frozen=True, gc=False):
     """A process of one boot: its pid, and when it started in ticks since that boot."""
 
     pid: int
@@ -38,12 +38,12 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
         return f"{boot}/{self.pid}/{self.start}"
 
 
-class State(msgspec.Struct, frozen=True, gc=False):
+class ShimState(msgspec.Struct, frozen=True, gc=False):
     """A shim that started its work."""
 
     boot: str
-    shim: Identity
-    work: Identity
+    shim: ProcessIdentity
+    work: ProcessIdentity
     isolation: str
     started_ms: int
     protocol: int = UNNAMED_PROTOCOL
@@ -66,7 +66,7 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
     signal: int = 0
     is_killed: int = 0
     boot: str = ""
-    work: Identity = Identity(0, 0)
+    work: ProcessIdentity = ProcessIdentity(0, 0)
     started_ms: int = 0
     ended_ms: int = 0
     error: int = 0
@@ -82,11 +82,11 @@ def _fields(text: str) -> dict[str, str]:
     return dict(line.partition(" ")[::2] for line in lines[:-1])
 
 
-def _identity(text: str) -> Identity:
+def _identity(text: str) -> ProcessIdentity:
     found = _IDENTITY.fullmatch(text)
     if found is None:
         raise ValueError(f"not a process: {text!r}")
-    return Identity(int(found[1]), int(found[2]))
+    return ProcessIdentity(int(found[1]), int(found[2]))
 
 
 def _number(text: str) -> int:
@@ -95,10 +95,10 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def parse_state(text: str) -> State:
+def parse_state(text: str) -> ShimState:
     """Raises ValueError or KeyError for what no shim wrote."""
     found = _fields(text)
-    return State(
+    return ShimState(
         found["boot"],
         _identity(found["shim"]),
         _identity(found["work"]),
@@ -131,7 +131,7 @@ def exit_text(of: Exit) -> str:
     return "".join(f"{name} {value}\n" for name, value in fields.items()) + "end\n"
 
 
-def running(of: State, limits: dict[str, str], addresses: dict[str, str]) -> Process:
+def running(of: ShimState, limits: dict[str, str], addresses: dict[str, str]) -> Process:
     """The process as its replica shows it while it runs."""
     return Process(
         id=of.work.name(of.boot),

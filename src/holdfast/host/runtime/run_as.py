@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 _RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})", re.ASCII)
 
 
-class Range(msgspec.Struct, frozen=True, gc=False):
+class UserRange(msgspec.Struct, frozen=True, gc=False):
     """Numbers of users, and likewise of groups, that nothing else on the machine uses."""
 
     first: int
@@ -77,7 +77,7 @@ class Range(msgspec.Struct, frozen=True, gc=False):
 
 # Above what systemd gives to containers, what no distribution gives to people, and all of it
 # positive for programs that take a user for a signed number.
-DEFAULT = Range(2_000_000_000, 2**31 - 1)
+DEFAULT = UserRange(2_000_000_000, 2**31 - 1)
 
 
 class _Table(msgspec.Struct):
@@ -99,12 +99,12 @@ class _Copy(msgspec.Struct):
     given: dict[str, int] = {}
 
 
-def parse_range(text: str) -> Range:
+def parse_range(text: str) -> UserRange:
     """Such as 2000000000-2147483647. Raises Invalid."""
     found = _RANGE.fullmatch(text)
     if found is None:
         raise _wrong(text, "must be FIRST-LAST, such as 2000000000-2147483647")
-    it = Range(int(found[1]), int(found[2]))
+    it = UserRange(int(found[1]), int(found[2]))
     if not FIRST_MIN <= it.first <= it.last <= LAST_MAX:
         raise _wrong(text, f"must be a range between {FIRST_MIN} and {LAST_MAX}")
     known = [one.pw_name for one in pwd.getpwall() if one.pw_uid in it]
@@ -114,13 +114,13 @@ def parse_range(text: str) -> Range:
     return it
 
 
-def default_range(files: tuple[Path, Path] = SUBORDINATE) -> Range:
+def default_range(files: tuple[Path, Path] = SUBORDINATE) -> UserRange:
     """What the machine sets aside for `holdfast` or root, for users and groups alike; else ours."""
     users, groups = (_subordinate(path) for path in files)
     return next((it for it in users if it in groups), DEFAULT)
 
 
-def _subordinate(path: Path) -> list[Range]:
+def _subordinate(path: Path) -> list[UserRange]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -128,7 +128,7 @@ def _subordinate(path: Path) -> list[Range]:
     rows = [line.split(":") for line in lines]
     rows = [row for row in rows if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal()]
     return [
-        Range(int(first), int(first) + int(count) - 1)
+        UserRange(int(first), int(first) + int(count) - 1)
         for owner in OWNERS
         for name, first, count in rows
         if name == owner and int(first) >= FIRST_MIN and 0 < int(count) <= LAST_MAX - int(first)
@@ -144,7 +144,7 @@ class RunAs:
     """The users of one agent's tenants. Its methods may be called from any thread."""
 
     def __init__(
-        self, numbers: Range, table: Path, copy: Path, in_use: Callable[[], Iterable[int]]
+        self, numbers: UserRange, table: Path, copy: Path, in_use: Callable[[], Iterable[int]]
     ) -> None:
         """`in_use` are all numbers that are seen in use; it is asked when there is no table."""
         self.numbers = numbers

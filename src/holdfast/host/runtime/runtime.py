@@ -1,6 +1,6 @@
 """Performs an agent's words with real processes, for the agent's shell.
 
-    runtime = Runtime(data / "replicas", node="n1", address="10.0.0.7")
+    runtime = NodeRuntime(data / "replicas", node="n1", address="10.0.0.7")
     shell = Shell(agent, identity, folder=…, performers=runtime.performers)
     await runtime.start(shell.post, shell.fail)
 
@@ -33,17 +33,17 @@ from holdfast.agent.runtime_protocol import (
 from holdfast.host.process import clock
 from holdfast.host.runtime import ports as free_ports
 from holdfast.host.runtime import safe_paths, secret_files, shim_binary
-from holdfast.host.runtime.attempts import Attempts, Choices
+from holdfast.host.runtime.attempts import AttemptFolders, Choices
 from holdfast.host.runtime.cgroups.detect import find as find_groups
 from holdfast.host.runtime.confinement import confinement
 from holdfast.host.runtime.containers.image_waits import Images
-from holdfast.host.runtime.held import Held, open_line
-from holdfast.host.runtime.job_queue import Lanes, Turns
+from holdfast.host.runtime.held import HeldAttempt, open_line
+from holdfast.host.runtime.job_queue import DiskThreads, JobQueue
 from holdfast.host.runtime.logs.ended import EndedLogs
 from holdfast.host.runtime.probing import Probing
 from holdfast.host.runtime.service_tokens import FetchToken, TokenFiles
-from holdfast.host.runtime.starting import Options, Place, StartedBefore, start
-from holdfast.host.runtime.supervisor import Keeping
+from holdfast.host.runtime.starting import RuntimeOptions, StartContext, StartedBefore, start
+from holdfast.host.runtime.supervisor import Supervisor
 from holdfast.model.errors import HoldfastError, InvariantBroken, Unavailable, invariant
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import Runtime as RuntimeKind
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class Runtime:
+class NodeRuntime:
     """The work of one node. Lives on the event loop that it is started on."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Runtime:
         node: str,
         address: str = "127.0.0.1",
         isolation: str | None = None,
-        options: Options | None = None,
+        options: RuntimeOptions | None = None,
         fetch_token: FetchToken | None = None,
     ) -> None:
         """`folder` is for this agent alone; `address` is where others reach the work's ports.
@@ -75,19 +75,19 @@ class Runtime:
         `isolation` is the strongest that can be had unless one is named. `fetch_token` gets the
         service tokens of replicas from the servers.
         """
-        self._options = options or Options()
-        self._attempts = Attempts(folder)
+        self._options = options or RuntimeOptions()
+        self._attempts = AttemptFolders(folder)
         self.ended_logs = EndedLogs(self._attempts)
         self._node, self._address, self._isolation = node, address, isolation
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
         told = self._options
         self._images = Images(folder, told.images, told.tenant_images_bytes)
-        self._turns, self._lanes = Turns(self._report), Lanes()
+        self._turns, self._lanes = JobQueue(self._report), DiskThreads()
         self._tokens = TokenFiles(self._attempts, fetch_token, self._in_thread)
-        self._place: Place | None = None
+        self._place: StartContext | None = None
         self._post: Callable[[Any], None] = lambda stimulus: None
         self._fail: Callable[[BaseException], None] = lambda bug: None
-        self._kept: Keeping | None = None
+        self._kept: Supervisor | None = None
         self._probing: Probing | None = None
 
     @property
@@ -115,10 +115,10 @@ class Runtime:
         confined = await self._in_thread(confinement, options.rules, program, self._attempts)
         kept = await self._in_thread(secret_files.find, self._attempts.root)
         place = (self._node, boot, program, self._attempts, groups, options, confined)
-        self._place = Place(*place, self._address, kept)
+        self._place = StartContext(*place, self._address, kept)
         self._tokens.kept = kept
         self._probing = Probing(self._place, self._address)
-        self._kept = Keeping(self._place, self._turns, self._lanes, post, self._in_thread)
+        self._kept = Supervisor(self._place, self._turns, self._lanes, post, self._in_thread)
         self._turns.begin(self._kept.mind_ports())
         self._turns.begin(self._kept.mind_space())
         self._turns.begin(self._tokens.renew_for_ever(self._kept.held))
@@ -141,22 +141,22 @@ class Runtime:
             if self._place.secret_files is not None:
                 await asyncio.to_thread(self._place.secret_files.retire)
 
-    def _ready(self) -> Place:
+    def _ready(self) -> StartContext:
         if self._place is None:
             raise InvariantBroken("the runtime was not started")
         return self._place
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StartContext:
         """Where the work is. Only after the start."""
         return self._ready()
 
-    def held(self, attempt: Attempt) -> Held | None:
+    def held(self, attempt: Attempt) -> HeldAttempt | None:
         """What is known of work that runs, for whoever looks into it."""
         return self._keeping.held.get(attempt)
 
     @property
-    def _keeping(self) -> Keeping:
+    def _keeping(self) -> Supervisor:
         if self._kept is None:
             raise InvariantBroken("the runtime was not started")
         return self._kept
@@ -171,7 +171,7 @@ class Runtime:
     # Effects -------------------------------------------------------------------------------------
 
     def _launch(self, effect: Launch) -> None:
-        held = Held(effect.attempt, self._ready().boot)
+        held = HeldAttempt(effect.attempt, self._ready().boot)
         invariant(effect.attempt not in self._keeping.held, f"{effect.attempt} was launched before")
         self._keeping.held[effect.attempt] = held
         self._turns.follow(effect.attempt.uid, self._start(effect, held))
@@ -196,7 +196,7 @@ class Runtime:
     def _look_around(self, effect: LookAround) -> None:
         self._turns.begin(self._keeping.take_stock(self._turns.pending()))
 
-    async def _start(self, effect: Launch, held: Held) -> None:
+    async def _start(self, effect: Launch, held: HeldAttempt) -> None:
         place = self._ready()
         try:
             self._check_alone(effect)
@@ -246,7 +246,7 @@ class Runtime:
         held.stop(effect.grace_ms)
         self._turns.begin(self._see_to_it(held, held.overdue_in_s()))
 
-    async def _see_to_it(self, held: Held, overdue_s: float) -> None:
+    async def _see_to_it(self, held: HeldAttempt, overdue_s: float) -> None:
         """A shim that is itself stopped or stuck is ended, and its work with it."""
         try:
             await asyncio.wait_for(held.is_over.wait(), overdue_s)

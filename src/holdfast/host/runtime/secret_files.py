@@ -26,7 +26,7 @@ from pathlib import Path
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.surroundings import PATH_DEFAULT
 from holdfast.model.errors import Invalid, Unavailable
 
@@ -138,7 +138,7 @@ class SecretFiles:
                 (self._folder / tenant).rmdir()
             self._folder.rmdir()
 
-    def sweep(self, attempts: Attempts, held: Container[Attempt]) -> None:
+    def sweep(self, attempts: AttemptFolders, held: Container[Attempt]) -> None:
         """Remove those of attempts that no shim holds any more."""
         for attempt in list(self._attempts()):
             if attempt in held:

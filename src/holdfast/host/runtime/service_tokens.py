@@ -22,8 +22,8 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Attempt, Launch, Sealed
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.attempts import WORK, Attempts, Choices
-from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.attempts import WORK, AttemptFolders, Choices
+from holdfast.host.runtime.held import HeldAttempt
 from holdfast.host.runtime.secret_files import SecretFiles
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.template import File, SecretRef
@@ -60,7 +60,9 @@ InThread = Callable[..., Awaitable[Any]]
 class TokenFiles:
     """See the module's docstring."""
 
-    def __init__(self, attempts: Attempts, fetch: FetchToken | None, in_thread: InThread) -> None:
+    def __init__(
+        self, attempts: AttemptFolders, fetch: FetchToken | None, in_thread: InThread
+    ) -> None:
         self._attempts, self._fetch, self._in_thread = attempts, fetch, in_thread
         # Set by whoever finds out where they are kept; None is in the work's directory.
         self.kept: SecretFiles | None = None
@@ -106,7 +108,7 @@ class TokenFiles:
         """Replace all of them soon: what they are signed with, or what to trust, is another one."""
         self._due.clear()
 
-    async def renew_for_ever(self, held: Mapping[Attempt, Held]) -> None:
+    async def renew_for_ever(self, held: Mapping[Attempt, HeldAttempt]) -> None:
         """Replace the tokens of all work that runs, each in the middle of its life."""
         while True:
             for attempt, of in list(held.items()):
@@ -120,7 +122,7 @@ class TokenFiles:
         due = self._due.get(attempt)
         return due is None or datetime.now(UTC) >= due
 
-    async def _renew(self, attempt: Attempt, of: Held) -> None:
+    async def _renew(self, attempt: Attempt, of: HeldAttempt) -> None:
         choices = of.choices
         if self._fetch is None:
             return

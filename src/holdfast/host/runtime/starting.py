@@ -18,15 +18,15 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Launch
 from holdfast.host.runtime import devices, safe_paths, unsealing
-from holdfast.host.runtime.attempts import LAUNCH, TMP, WORK, Attempts, Choices, lock
+from holdfast.host.runtime.attempts import LAUNCH, TMP, WORK, AttemptFolders, Choices, lock
 from holdfast.host.runtime.cgroups import detect, disk, limits, removal
 from holdfast.host.runtime.cgroups.groups import Cgroups
-from holdfast.host.runtime.confinement import Confinement, Rules
+from holdfast.host.runtime.confinement import Confinement, ConfinementRules
 from holdfast.host.runtime.containers import containers, oci_spec, runc
 from holdfast.host.runtime.containers import network as containers_network
 from holdfast.host.runtime.containers.image_stores import BYTES_MAX
 from holdfast.host.runtime.containers.images import Image
-from holdfast.host.runtime.containers.network import Network
+from holdfast.host.runtime.containers.network import ContainerNetwork
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.host.runtime.run_as import BLOCK
 from holdfast.host.runtime.secret_files import SecretFiles
@@ -54,7 +54,7 @@ class StartedBefore(Exception):
     """An earlier agent has started this very attempt: it runs, or it ran."""
 
 
-class Options(msgspec.Struct, frozen=True):
+class RuntimeOptions(msgspec.Struct, frozen=True):
     """What the operator of a machine says about running work there.
 
     cgroup: the control group below which those of the work are made.
@@ -71,7 +71,7 @@ class Options(msgspec.Struct, frozen=True):
     pids_max: int = limits.PIDS_MAX
     devices: tuple[LocalDevice, ...] = ()
     images: tuple[Path, ...] = ()
-    rules: Rules = Rules()
+    rules: ConfinementRules = ConfinementRules()
     container_egress: bool = False
     tenant_images_bytes: int = BYTES_MAX
     sandbox_runtime: Path | None = None
@@ -84,20 +84,20 @@ class _Box(msgspec.Struct, frozen=True):
     """
 
     image: Image
-    network: Network
+    network: ContainerNetwork
     first: int
     runtime: str = ""
 
 
-class Place(msgspec.Struct, frozen=True):
+class StartContext(msgspec.Struct, frozen=True):
     """Where work is started: on which node, in which boot, by what."""
 
     node: str
     boot: str
     program: ShimProgram
-    attempts: Attempts
+    attempts: AttemptFolders
     groups: Cgroups
-    options: Options
+    options: RuntimeOptions
     confinement: Confinement | None = None
     address: str = "127.0.0.1"
     secret_files: SecretFiles | None = None
@@ -114,7 +114,7 @@ class Place(msgspec.Struct, frozen=True):
 
 def start(
     of: Launch,
-    place: Place,
+    place: StartContext,
     ports: Mapping[str, int],
     choices: Choices,
     image: Image | None = None,
@@ -182,7 +182,7 @@ def start(
             os.close(held)
 
 
-def _runtime(of: Launch, place: Place, image: Image | None) -> str:
+def _runtime(of: Launch, place: StartContext, image: Image | None) -> str:
     """What runs its container, if that is not runc. Raises Unavailable for what cannot be given."""
     if of.isolation is not Isolation.SANDBOXED:
         return ""
@@ -201,7 +201,7 @@ def _runs_as(of: Launch, confined: Confinement | None, image: Image | None) -> U
 
 def _found(
     of: Launch,
-    place: Place,
+    place: StartContext,
     ports: Mapping[str, int],
     runs_as: User | None,
     box: _Box | None,
@@ -230,13 +230,13 @@ def _found(
     return containers.boxed(of, boxing, found)
 
 
-def _network(of: Launch, place: Place, ports: Mapping[str, int]) -> Network:
+def _network(of: Launch, place: StartContext, ports: Mapping[str, int]) -> ContainerNetwork:
     is_routed = place.options.container_egress
     host = socket.getaddrinfo(place.address, None, proto=socket.IPPROTO_TCP)[0][4][0]
     return containers_network.network(of.template, ports, str(host), is_routed=is_routed)
 
 
-def _paths(of: Launch, place: Place, work: Path) -> tuple[str, ...]:
+def _paths(of: Launch, place: StartContext, work: Path) -> tuple[str, ...]:
     """What confines the work, as the shim takes it; nothing where nothing does."""
     if place.confinement is None:
         return ()
@@ -244,7 +244,7 @@ def _paths(of: Launch, place: Place, work: Path) -> tuple[str, ...]:
     return place.confinement.paths(work, of.template.working_dir, secrets)
 
 
-def _secrets(of: Launch, place: Place) -> Path | None:
+def _secrets(of: Launch, place: StartContext) -> Path | None:
     """The directory with its files from Secrets that are in memory, if it has some."""
     has_some = any(it.secret is not None for it in of.template.files)
     if place.secret_files is None or not has_some:
@@ -273,7 +273,7 @@ def _told(box: _Box) -> dict[str, str]:
 
 @contextmanager
 def _limited(
-    of: Launch, place: Place, box: _Box | None
+    of: Launch, place: StartContext, box: _Box | None
 ) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
     """Its groups: what they enforce, and how to join them. Gone again when nothing was started."""
     wanted = limits.wanted(of.template, place.options.pids_max)
@@ -294,7 +294,7 @@ def _limited(
         raise
 
 
-def _make_room(of: Launch, attempts: Attempts, mode: int) -> None:
+def _make_room(of: Launch, attempts: AttemptFolders, mode: int) -> None:
     try:
         attempts.make(of.attempt, mode)
     except FileExistsError:
@@ -352,7 +352,7 @@ def _text(content: bytes) -> int:
 
 def _spawn(
     of: Launch,
-    place: Place,
+    place: StartContext,
     runs_as: User | None,
     counts: tuple[int, int, int],
     files: tuple[int, int, int, int],

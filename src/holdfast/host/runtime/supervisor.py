@@ -32,10 +32,10 @@ from holdfast.host.runtime import listeners, records, survivors
 from holdfast.host.runtime.cgroups import disk, removal
 from holdfast.host.runtime.cgroups import groups as cgroups
 from holdfast.host.runtime.containers import containers
-from holdfast.host.runtime.end_watch import Following
-from holdfast.host.runtime.held import Held
-from holdfast.host.runtime.job_queue import Lanes, Turns
-from holdfast.host.runtime.starting import Place
+from holdfast.host.runtime.end_watch import EndWatch
+from holdfast.host.runtime.held import HeldAttempt
+from holdfast.host.runtime.job_queue import DiskThreads, JobQueue
+from holdfast.host.runtime.starting import StartContext
 from holdfast.model.kinds.replica import Process
 from holdfast.model.quantity import Resource, render
 
@@ -57,26 +57,26 @@ _log = logging.getLogger(__name__)
 InThread = Callable[..., Awaitable[Any]]
 
 
-class Keeping:
+class Supervisor:
     """All work that runs on one node, as this life of its agent knows it."""
 
     def __init__(
         self,
-        place: Place,
-        turns: Turns,
-        lanes: Lanes,
+        place: StartContext,
+        turns: JobQueue,
+        lanes: DiskThreads,
         post: Callable[[Any], None],
         in_thread: InThread,
     ) -> None:
         self._place, self._turns, self._lanes = place, turns, lanes
         self._post, self._in_thread = post, in_thread
-        self.held: dict[Attempt, Held] = {}
+        self.held: dict[Attempt, HeldAttempt] = {}
         # The last `Extend`, for work that is adopted after it.
         self._until_ms: int | None = None
         # Work that is about to open its ports; the event is set when there is more of it.
-        self._opening: list[Held] = []
+        self._opening: list[HeldAttempt] = []
         self._has_begun = asyncio.Event()
-        self._following = Following(place.attempts, place.groups, place.boot, in_thread)
+        self._following = EndWatch(place.attempts, place.groups, place.boot, in_thread)
 
     def extend(self, deadline_ms: int) -> None:
         """Let all of it run until then, and whatever is still to be found."""
@@ -90,7 +90,7 @@ class Keeping:
             held.let_go()
         self.held.clear()
 
-    async def watch(self, held: Held) -> None:
+    async def watch(self, held: HeldAttempt) -> None:
         """Tell the agent when it begins and when it has ended."""
         line = held.line
         if line is not None and not held.is_known and await line.begun:
@@ -138,7 +138,7 @@ class Keeping:
                 async with asyncio.timeout(PORTS_LOOK_S):
                     await self._has_begun.wait()
 
-    async def _are_own_ports(self, *watched: Held) -> bool:
+    async def _are_own_ports(self, *watched: HeldAttempt) -> bool:
         """Whether no address of theirs leads to another user's listener. Work of which one does is
         ended.
         """
@@ -162,14 +162,14 @@ class Keeping:
                 self._note_opened(held, known, user)
         return is_own
 
-    def _note_opened(self, held: Held, known: listeners.Listeners, user: int) -> None:
+    def _note_opened(self, held: HeldAttempt, known: listeners.Listeners, user: int) -> None:
         ports = held.choices.told_apart
         opened = [it for it in held.unopened if known.is_own(ports[it], user)]
         held.opened.update(opened)
         if opened and held.is_known:
             self._post(PortsOpened(held.attempt, held.unopened))
 
-    async def _mind_disk(self, held: Held) -> None:
+    async def _mind_disk(self, held: HeldAttempt) -> None:
         """End it when it has more on the disk than it may."""
         most, tenant = held.choices.disk_bytes, held.choices.namespace
         while not held.is_over.is_set():
@@ -189,10 +189,10 @@ class Keeping:
 
         Who keeps to what is set aside for it is never ended: something else fills the disk then.
         """
-        root, before = self._place.attempts.root, disk.Lack.NOTHING
+        root, before = self._place.attempts.root, disk.DiskShortage.NOTHING
         while True:
-            lack: disk.Lack = await self._in_thread(disk.lack, root)
-            found = await self._largest(lack) if lack is not disk.Lack.NOTHING else None
+            lack: disk.DiskShortage = await self._in_thread(disk.lack, root)
+            found = await self._largest(lack) if lack is not disk.DiskShortage.NOTHING else None
             if found is not None:
                 held, used = found
                 held.stopped_for = _pressed(lack, used, held.choices.disk_aside_bytes)
@@ -202,12 +202,12 @@ class Keeping:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(ENDED_S):
                         await held.is_over.wait()
-            elif lack not in (before, disk.Lack.NOTHING):
+            elif lack not in (before, disk.DiskShortage.NOTHING):
                 _log.warning("the disk below %s lacks %s, not because of work", root, lack.value)
             before = lack
             await asyncio.sleep(disk.SPACE_LOOK_S)
 
-    async def _largest(self, lack: disk.Lack) -> tuple[Held, disk.Use] | None:
+    async def _largest(self, lack: disk.DiskShortage) -> tuple[HeldAttempt, disk.Use] | None:
         """Whose work has most on the disk beyond what is set aside for it."""
         running = [it for it in self.held.values() if it.state is not None and not it.stopped_for]
         looks = (self._lanes.run(it.choices.namespace, self._disk_use, it) for it in running)
@@ -217,7 +217,7 @@ class Keeping:
         excess, largest, its = max(found, key=lambda it: it[0], default=(0, None, disk.Use()))
         return (largest, its) if largest is not None and excess > 0 else None
 
-    def _disk_use(self, held: Held, enough: int = disk.UNBOUNDED) -> tuple[disk.Use, float]:
+    def _disk_use(self, held: HeldAttempt, enough: int = disk.UNBOUNDED) -> tuple[disk.Use, float]:
         """What it has on the disk, and how long it took to find out, in seconds."""
         attempt, groups, began_s = held.attempt, self._place.groups, time.monotonic()
         processes = groups.processes(attempt) if groups.controllers else []
@@ -226,7 +226,7 @@ class Keeping:
         folder = self._place.attempts.root / attempt.uid / str(attempt.number)
         return disk.use(folder, processes, enough), time.monotonic() - began_s
 
-    async def _until_entered(self, held: Held) -> None:
+    async def _until_entered(self, held: HeldAttempt) -> None:
         """A container runs when what is in it does: nobody asks one that is still being made."""
         line, state = held.line, held.state
         if not held.choices.is_boxed or state is None or line is None:
@@ -247,11 +247,11 @@ class Keeping:
             kind = Exited if ended.started_at is not None else NotLaunched
             self._post(kind(attempt, ended))
 
-    async def end_shim(self, held: Held) -> None:
+    async def end_shim(self, held: HeldAttempt) -> None:
         """Kill a shim that does not do what it is there for, and its work with it."""
         await self._following.end_shim(held)
 
-    async def _closed(self, held: Held, end: records.Exit | None) -> records.Exit | None:
+    async def _closed(self, held: HeldAttempt, end: records.Exit | None) -> records.Exit | None:
         groups, attempts = self._place.groups, self._place.attempts
         what = (groups, attempts, held.attempt, end, held.stopped_for)
         closed: records.Exit | None
@@ -265,23 +265,23 @@ class Keeping:
             await self._in_thread(self._place.secret_files.remove, held.attempt)
         return closed
 
-    def _tell_launched(self, held: Held) -> None:
+    def _tell_launched(self, held: HeldAttempt) -> None:
         self._now_known(held)
         self._post(Launched(held.attempt, held.process, held.unopened))
 
-    def _now_known(self, held: Held) -> None:
+    def _now_known(self, held: HeldAttempt) -> None:
         held.is_known, held.known_s = True, asyncio.get_running_loop().time()
         held.process = self._process(held)
         if held.unopened:
             self._opening.append(held)
             self._has_begun.set()
 
-    def _process(self, held: Held) -> Process:
+    def _process(self, held: HeldAttempt) -> Process:
         if held.state is None:
             return Process(limits=self._limits(held), addresses=held.choices.addresses)
         return records.running(held.state, self._limits(held), held.choices.addresses)
 
-    def _limits(self, held: Held) -> dict[str, str]:
+    def _limits(self, held: HeldAttempt) -> dict[str, str]:
         """What is really enforced on this work."""
         program = self._place.program
         proc = "own" if program.has_own_proc else "host"
@@ -344,9 +344,9 @@ class Keeping:
                 )
         return None
 
-    async def find(self, attempt: Attempt) -> tuple[Held, Process | None]:
+    async def find(self, attempt: Attempt) -> tuple[HeldAttempt, Process | None]:
         """Work of an earlier agent: adopted when it runs, else also how it ended."""
-        held = Held(attempt, self._place.boot)
+        held = HeldAttempt(attempt, self._place.boot)
         if self._until_ms is not None:
             held.extend(self._until_ms)
         end, is_over = await self._following.adopt(held)
@@ -359,7 +359,7 @@ class Keeping:
         return held, None
 
 
-def _pressed(lack: disk.Lack, used: disk.Use, aside: int) -> str:
+def _pressed(lack: disk.DiskShortage, used: disk.Use, aside: int) -> str:
     """The reason of work that is ended because the disk of its node runs low."""
     size = "more than can be measured"
     if used.bytes < disk.UNBOUNDED:
@@ -370,12 +370,12 @@ def _pressed(lack: disk.Lack, used: disk.Use, aside: int) -> str:
     )
 
 
-def _is_opening(held: Held, now_s: float) -> bool:
+def _is_opening(held: HeldAttempt, now_s: float) -> bool:
     is_new = now_s < held.known_s + OPENING_S
     return is_new and not held.is_over.is_set() and bool(held.unopened)
 
 
-def _strays(place: Place, held: Container[Attempt]) -> list[Attempt]:
+def _strays(place: StartContext, held: Container[Attempt]) -> list[Attempt]:
     """Attempts of which something runs, in a group or elsewhere, and which have no directory."""
     running = [it for it in place.groups.attempts() if place.groups.is_used(it)]
     running += survivors.attempts_below(place.attempts.root)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.records import Identity, State
+from holdfast.host.runtime.records import ProcessIdentity, ShimState
 from holdfast.host.runtime.surroundings import DIRECTORY, MARK
 
 _PROC = Path("/proc")
@@ -44,7 +44,7 @@ def start_of(pid: int) -> int | None:
     return int(text.rpartition(")")[2].split()[_START_FIELD - 3])
 
 
-def _opened(who: Identity) -> int | None:
+def _opened(who: ProcessIdentity) -> int | None:
     """A descriptor of exactly this process; None when it is gone."""
     if who.pid <= 0:
         return None
@@ -58,7 +58,7 @@ def _opened(who: Identity) -> int | None:
     return fd
 
 
-def kill(who: Identity, wait_ms: int) -> bool:
+def kill(who: ProcessIdentity, wait_ms: int) -> bool:
     """Kill exactly this process and wait. True when it is gone, with the namespace it led."""
     fd = _opened(who)
     if fd is None:
@@ -91,7 +91,7 @@ def _is_forged(pid: int, attempt: Attempt) -> bool:
     return bool(groups) and attempt not in groups
 
 
-def _processes() -> Iterator[tuple[Identity, list[bytes]]]:
+def _processes() -> Iterator[tuple[ProcessIdentity, list[bytes]]]:
     """All processes whose variables we may read."""
     for name in os.listdir(_PROC):
         if not name.isdigit():
@@ -104,10 +104,10 @@ def _processes() -> Iterator[tuple[Identity, list[bytes]]]:
             # Gone meanwhile, or of another user, and so nothing that we started.
             continue
         if start is not None:
-            yield Identity(int(name), start), variables.split(b"\x00")
+            yield ProcessIdentity(int(name), start), variables.split(b"\x00")
 
 
-def _marked(attempt: Attempt) -> list[Identity]:
+def _marked(attempt: Attempt) -> list[ProcessIdentity]:
     """All processes that carry the mark of this attempt."""
     mark = f"{MARK}={attempt.uid}/{attempt.number}".encode()
     found = [who for who, variables in _processes() if mark in variables]
@@ -155,7 +155,7 @@ def end_unrecorded(attempt: Attempt) -> bool:
     return False
 
 
-def end(attempt: Attempt, state: State) -> bool:
+def end(attempt: Attempt, state: ShimState) -> bool:
     """Let nothing of this attempt survive. False when something still does, and to be tried again.
 
     What threw away its variables and left its parents is not found outside a namespace, unless it

@@ -30,7 +30,7 @@ from holdfast.store.contract import Store
 from holdfast.store.sqlite import backup as copy_store
 from holdfast.store.sqlite import restore as restore_store
 from holdfast.store.sqlite import verify as verify_store
-from holdfast.store.sqlite.backup import Contents, read_prefix
+from holdfast.store.sqlite.backup import BackupContents, read_prefix
 from holdfast.store.sqlite.files import make_private
 
 MANIFEST = "manifest.json"
@@ -68,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     format: int = 1
 
 
-class Found(msgspec.Struct, frozen=True):
+class VerifiedBackup(msgspec.Struct, frozen=True):
     """A backup that was read from end to end.
 
     audit: what is wrong with the chain of audit records in it, a sentence each.
@@ -82,7 +82,7 @@ class Found(msgspec.Struct, frozen=True):
     audit_to: int
 
 
-class Snapshotting(Store, Protocol):
+class SnapshotStore(Store, Protocol):
     """A store that hands out all it holds: etcd."""
 
     def snapshot(self) -> AsyncIterator[tuple[bytes, int]]: ...
@@ -135,7 +135,7 @@ class Backup:
         heads = [head_of(value) for _, value in read_prefix(copied.path, head, head + "\0")]
         return self._finish("sqlite", copied.revision, secrets, heads, audits, made)
 
-    async def from_etcd(self, store: Snapshotting, audits: Sequence[Path], made: str) -> Manifest:
+    async def from_etcd(self, store: SnapshotStore, audits: Sequence[Path], made: str) -> Manifest:
         """A snapshot of etcd. What is known of it is read just before it is taken."""
         secrets, revision = _Secrets(), 0
         start: str | None = _SECRETS
@@ -236,7 +236,7 @@ def manifest_of(backup: Path) -> Manifest:
         raise Unavailable(f"{backup / MANIFEST} is damaged: {error}", code=DAMAGED) from None
 
 
-def check(backup: Path, tell: Tell) -> Found:
+def check(backup: Path, tell: Tell) -> VerifiedBackup:
     """Read a backup from end to end; raises Unavailable if it is damaged. Needs no key."""
     manifest = manifest_of(backup)
     size = 0
@@ -250,7 +250,7 @@ def check(backup: Path, tell: Tell) -> Found:
     _check_store(backup, manifest, tell)
     tell("Checking the audit", 0.0)
     audit = judged([backup / FOLDER], manifest.head)
-    return Found(manifest, size, tuple(audit.findings), audit.first, audit.last)
+    return VerifiedBackup(manifest, size, tuple(audit.findings), audit.first, audit.last)
 
 
 def _check_store(backup: Path, manifest: Manifest, tell: Tell) -> None:
@@ -258,7 +258,7 @@ def _check_store(backup: Path, manifest: Manifest, tell: Tell) -> None:
     if manifest.store == "etcd":
         _check_snapshot(backup / SNAPSHOT)
         return
-    found: Contents = verify_store(backup / STORE)
+    found: BackupContents = verify_store(backup / STORE)
     if found.revision != manifest.revision:
         raise Unavailable(
             f"{backup / STORE} is of revision {found.revision}, and the backup of "
@@ -270,7 +270,7 @@ def _check_store(backup: Path, manifest: Manifest, tell: Tell) -> None:
 # Bringing one back --------------------------------------------------------------------------------
 
 
-def restore(backup: Path, data: Path, tell: Tell) -> Found:
+def restore(backup: Path, data: Path, tell: Tell) -> VerifiedBackup:
     """Make a backup the data of a server that does not run. Raises Invalid or Unavailable.
 
     Of etcd only the audit is brought back here: its members restore the snapshot themselves.

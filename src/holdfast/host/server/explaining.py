@@ -11,6 +11,7 @@ import asyncio
 from typing import Any
 
 from holdfast.explain.answer import Explanation
+from holdfast.explain.decision_object import decision_of
 from holdfast.explain.evidence import (
     SIBLINGS_MAX,
     Facts,
@@ -20,8 +21,7 @@ from holdfast.explain.evidence import (
     stored,
 )
 from holdfast.explain.explain_replica import explain
-from holdfast.explain.replay import decision_of
-from holdfast.host.api.call import TIMEOUT_S, Services
+from holdfast.host.api.call import TIMEOUT_S, ApiServices
 from holdfast.host.process import clock
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.model import keys
@@ -29,7 +29,7 @@ from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError, Missing, Unavailable
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf
+from holdfast.model.heartbeat import HeartbeatReport, HeartbeatQuery
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -37,7 +37,7 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.refusal import Refusal
 from holdfast.model.registry import kind_of_plural, kind_of_struct
 from holdfast.model.transaction import Record
-from holdfast.propose.decision_rounds import Round
+from holdfast.propose.decision_rounds import DecisionRound
 from holdfast.store.contract import Store
 
 # Of the decisions of a tenant so many cases are looked through, the newest first.
@@ -47,7 +47,7 @@ _ASKER = Identity("explanations", groups=(ADMINS,))
 _WORKS = (Stage.READY, Stage.SERVING)
 
 
-async def explained(services: Services, namespace: str, name: str) -> Explanation:
+async def explained(services: ApiServices, namespace: str, name: str) -> Explanation:
     """Why a replica is not further. Raises Missing, and what the store raises."""
     store = services.store
     key = keys.object_key(kind_of_struct(Replica), namespace, name)
@@ -110,16 +110,16 @@ async def _siblings(store: Store, replica: Replica, revision: int) -> tuple[Repl
     return siblings_of(stored(revision, page.records), replica)
 
 
-async def _heard(services: Services, unknown: dict[str, str]) -> Heard | None:
+async def _heard(services: ApiServices, unknown: dict[str, str]) -> HeartbeatReport | None:
     if services.renewals is None:
         unknown["heartbeats"] = "this server listens to no agents"
         return None
     try:
-        answer: Heard | Refusal = await services.renewals.ask(_ASKER, HeardOf(), TIMEOUT_S)
+        answer: HeartbeatReport | Refusal = await services.renewals.ask(_ASKER, HeartbeatQuery(), TIMEOUT_S)
     except HoldfastError as error:
         unknown["heartbeats"] = error.message
         return None
-    if isinstance(answer, Heard):
+    if isinstance(answer, HeartbeatReport):
         return answer
     unknown["heartbeats"] = answer.message
     return None
@@ -173,9 +173,9 @@ async def objects_at(store: Store, plural: str, revision: int) -> list[Any]:
         place = page.more_from
 
 
-async def earlier_rounds(decisions: Decisions, decided: Round) -> dict[int, Round]:
+async def earlier_rounds(decisions: Decisions, decided: DecisionRound) -> dict[int, DecisionRound]:
     """The rounds whose placements it assumed, as far as they are kept."""
-    found: dict[int, Round] = {}
+    found: dict[int, DecisionRound] = {}
     before, _, _ = decided.name.rpartition("-")
     for left in decided.assumed:
         kept = await decisions.round(f"{before}-{left.sequence}")

@@ -12,8 +12,8 @@ from functools import partial
 
 from aiohttp import web
 
-from holdfast.commit.flow.rates import Exhausted
-from holdfast.commit.server import Server
+from holdfast.commit.flow.rates import ExhaustedBudgets
+from holdfast.commit.server import AuthorityServer
 from holdfast.host.api import status
 from holdfast.host.api.app import Api, Observer
 from holdfast.host.api.call import reply
@@ -26,13 +26,13 @@ from holdfast.model.meta import API_GROUP
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import KINDS
 from holdfast.model.transaction import Outcome, Refused, Transaction
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
 
 
-def count(metrics: Metrics, hub: Hub, machine: Server, api: Api) -> None:
+def count(metrics: Metrics, hub: WatchHub, machine: AuthorityServer, api: Api) -> None:
     """Add all of it to what the server counts."""
-    flow_metrics.count(api.turns, metrics)
+    flow_metrics.count(api.admission, metrics)
     _connections(metrics, api)
     _watches(metrics, hub, api)
     metrics.gauge(
@@ -44,7 +44,7 @@ def count(metrics: Metrics, hub: Hub, machine: Server, api: Api) -> None:
         "budget_refusals_total",
         "Requests refused because a budget of their tenant was used up, by budget.",
         ("tenant", "budget"),
-        partial(_exhausted, machine.exhausted, api.turns.rates.exhausted),
+        partial(_exhausted, machine.exhausted, api.admission.rates.exhausted),
         kind="counter",
     )
 
@@ -70,11 +70,11 @@ def _connections(metrics: Metrics, api: Api) -> None:
     metrics.gauge(
         "streams_shown_out",
         "Open streams ended because whoever opened them may not have them any more.",
-        lambda: api.guests.shown_out,
+        lambda: api.long_streams.shown_out,
     )
 
 
-def _watches(metrics: Metrics, hub: Hub, api: Api) -> None:
+def _watches(metrics: Metrics, hub: WatchHub, api: Api) -> None:
     gauge = metrics.gauge
     gauge("watchers", "Open watches.", lambda: hub.watchers)
     gauge("watches_dropped", "Watches ended for slow readers.", lambda: hub.dropped)
@@ -92,7 +92,7 @@ def _watches(metrics: Metrics, hub: Hub, api: Api) -> None:
     )
 
 
-def _exhausted(*books: Exhausted) -> Iterator[tuple[Labels, float]]:
+def _exhausted(*books: ExhaustedBudgets) -> Iterator[tuple[Labels, float]]:
     for book in books:
         for tenant, budgets in book.counts.items():
             for budget, number in budgets.items():

@@ -22,19 +22,19 @@ from typing import Any
 
 from aiohttp import web
 
-from holdfast.commit.context import Settings as Rules
+from holdfast.commit.context import ServerSettings as Rules
 from holdfast.commit.heartbeats import Renewals
 from holdfast.commit.objects.object_defaults import CRITICAL
-from holdfast.commit.server import PRESENCE, SCOPE, Server
+from holdfast.commit.server import PRESENCE, SCOPE, AuthorityServer
 from holdfast.host.api.app import Api, ApiLimits, Observer
 from holdfast.host.api.flow.connections import receive_into_small_buffers
 from holdfast.host.api.objects.freshness import Freshness
 from holdfast.host.api.objects.presentation import Forms
-from holdfast.host.audit.accesses import Accesses
+from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.audit.exporting import target_of
-from holdfast.host.audit.journal import Limits
-from holdfast.host.audit.keeping import Keeping
-from holdfast.host.audit.refusals import Refusals, both, failures_told
+from holdfast.host.audit.journal import JournalLimits
+from holdfast.host.audit.keeping import AuditKeeper
+from holdfast.host.audit.refusals import RefusalLog, both, failures_told
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.audit.serving import handlers as record_handlers
 from holdfast.host.audit.standing import handlers as audit_handlers
@@ -44,31 +44,31 @@ from holdfast.host.oidc.config import read as read_issuers
 from holdfast.host.oidc.fetching import fetching
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.pki.first_trust import establish
-from holdfast.host.pki.join_admission import Admitting
-from holdfast.host.pki.revocation_checks import Announcing, StoredRevocations
-from holdfast.host.pki.server_trust import PlaneTrust
+from holdfast.host.pki.join_admission import JoinAdmission
+from holdfast.host.pki.server_trust import ServerTrust
 from holdfast.host.pki.service_tokens import ServiceTokens
 from holdfast.host.process import clock
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.host.server import hearing_digests, server_metrics
-from holdfast.host.server.authenticator import Door, Lives
-from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.authenticator import Authenticator, CredentialLives
+from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.decision_archive import Decisions
-from holdfast.host.server.encryption import Reencrypting, open_encrypted
+from holdfast.host.server.encryption import Reencryption, open_encrypted
 from holdfast.host.server.forwarding import handlers as forward_handlers
-from holdfast.host.server.health import Health
+from holdfast.host.server.health import HealthChecks
 from holdfast.host.server.housekeeping import Horizon, compact_for_ever, tidy_for_ever
-from holdfast.host.server.other_servers import Neighbours
+from holdfast.host.server.other_servers import OtherServers
 from holdfast.host.server.quarantine_watch import QuarantineWatch
+from holdfast.host.server.revocation_checks import Announcing, StoredRevocations
 from holdfast.host.server.rights import show_built_in
 from holdfast.host.server.server_metrics import MeteredStore, counted, handlers
-from holdfast.host.server.settings import LOG, Settings
+from holdfast.host.server.settings import LOG, ServerSettings
 from holdfast.host.server.store_opening import demand_format, limits_for, open_store
 from holdfast.host.server.store_space import StoreSpace, watched
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import Unavailable, invariant
 from holdfast.model.heartbeat import server_scope
@@ -79,7 +79,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Create, ReleaseLease
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.store.contract import Store
 from holdfast.store.encryption import EncryptedStore
 
@@ -97,10 +97,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 Say = Callable[[str], None]
 
 
-class Plane:
+class ServerProcess:
     """One server. `start`, then `wait`, then `stop`."""
 
-    def __init__(self, settings: Settings, say: Say = lambda text: None) -> None:
+    def __init__(self, settings: ServerSettings, say: Say = lambda text: None) -> None:
         """`say` gets sentences that an operator should read."""
         settings.check()
         self.settings = settings
@@ -112,7 +112,7 @@ class Plane:
         self._failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stack = contextlib.AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._health: Health | None = None
+        self._health: HealthChecks | None = None
         self._roster: hearing_digests.Read = lambda _now: None
 
     # The life of a server ------------------------------------------------------------------------
@@ -156,25 +156,27 @@ class Plane:
             minimum_resources=settings.work.minimum,
         )
         life = secrets.token_hex(8)
-        machine = Server(name, _luck(), metered, rules, limits_for(bare), life=life)
-        hub = Hub(Forms())
+        machine = AuthorityServer(name, _luck(), metered, rules, limits_for(bare), life=life)
+        hub = WatchHub(Forms())
         folder = settings.data / FOLDER
         kept = settings.audit
-        audit = Keeping(
+        audit = AuditKeeper(
             name,
             folder,
             hub.history,
             when_behind=settings.audit_behind,
-            limits=Limits(keep_bytes=kept.bytes, keep_ms=kept.life // _MILLISECOND),
+            limits=JournalLimits(keep_bytes=kept.bytes, keep_ms=kept.life // _MILLISECOND),
             export=target_of(kept.export, name, kept.token_file) if kept.export else None,
         )
-        accesses = Accesses(store, audit.refusal)
+        accesses = AccessRecorder(store, audit.refusal)
         space = self._watch_space(bare, audit)
         machine.closed = lambda: audit.refusal() or space.closed()
         machine.full = space.full
-        peers = Neighbours(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
+        peers = OtherServers(lambda name: _address(hub, name), trust.peer_context(), self.metrics)
         self._stack.push_async_callback(peers.close)
-        trusted = PlaneTrust(settings, trust, metered, hub, peers, self._live, accesses, self._fail)
+        trusted = ServerTrust(
+            settings, trust, metered, hub, peers, self._live, accesses, self._fail
+        )
         await trusted.start()
         authority = Shell(machine, self._identity, store=metered, peers=peers)
         hub_shell = Shell(hub, self._identity, store=metered)
@@ -225,18 +227,18 @@ class Plane:
 
         self._keep(tidy_for_ever(store, lambda: _is_ours(bare, machine), ask))
         if isinstance(store, EncryptedStore):
-            reencrypting = Reencrypting(store, lambda: _is_ours(bare, machine), self._say)
+            reencrypting = Reencryption(store, lambda: _is_ours(bare, machine), self._say)
             reencrypting.count(self.metrics)
             self._keep(reencrypting.run())
 
-    def _watch_space(self, store: Store, audit: Keeping) -> StoreSpace:
+    def _watch_space(self, store: Store, audit: AuditKeeper) -> StoreSpace:
         """Look how full the store is, where it has a bound of its own, and make room."""
         space = watched(store, self._say, lambda upto: audit.horizon(store, upto))
         space.count(self.metrics)
         self._keep(space.look_for_ever())
         return space
 
-    async def _begin_audit(self, audit: Keeping, store: Store) -> None:
+    async def _begin_audit(self, audit: AuditKeeper, store: Store) -> None:
         shell = Shell(audit.scribe, self._identity, store=store, performers=audit.performers())
         audit.attach(shell)
         audit.count(self.metrics)
@@ -282,31 +284,31 @@ class Plane:
         self,
         store: Store,
         authority: Shell,
-        hub: Hub,
+        hub: WatchHub,
         hub_shell: Shell,
         renewals: Shell,
-        audit: Keeping,
-        trusted: PlaneTrust,
-        accesses: Accesses,
+        audit: AuditKeeper,
+        trusted: ServerTrust,
+        accesses: AccessRecorder,
     ) -> tuple[int, Api]:
         receive_into_small_buffers()
         tokens = ServiceTokens(trusted.authorities, seen=trusted.seen.token_shown)
-        lives = Lives(
+        lives = CredentialLives(
             certificate_ms=self.settings.certificate_life_max // _MILLISECOND,
             token_ms=self.settings.token_life_max // _MILLISECOND,
         )
-        door = Door(hub, self._issuers(), tokens, lives, trusted.authorities)
+        door = Authenticator(hub, self._issuers(), tokens, lives, trusted.authorities)
         freshness = Freshness(store, hub, hub_shell)
-        self._health = Health(store, freshness)
+        self._health = HealthChecks(store, freshness)
         decisions = Decisions(self.settings.data, self.metrics)
         self._stack.callback(decisions.close)
-        pulses = PulseBook(self.settings.server_name)
+        pulses = ComponentPulses(self.settings.server_name)
         pulses.count(self.metrics)
 
         def may_path(identity: Identity, verb: str, path: str) -> bool:
             return api.services.rights.may_path(identity, verb, path)
 
-        def may(identity: Identity, deed: Deed) -> bool:
+        def may(identity: Identity, deed: Permission) -> bool:
             return api.services.rights.may(identity, deed)
 
         async def is_current() -> bool:
@@ -364,7 +366,7 @@ class Plane:
                 f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
             ) from error
         self._stack.push_async_callback(api.stop)
-        self._keep(api.guests.sweep_for_ever())
+        self._keep(api.long_streams.sweep_for_ever())
         self.url = self.settings.advertise or listen.url(port)
         self.kubeconfig = await trusted.introduce(listen.url(port))
         return port, api
@@ -379,19 +381,24 @@ class Plane:
             self._keep(task.run())
         return issuers
 
-    def _observer(self, door: Door, accesses: Accesses) -> Observer:
+    def _observer(self, door: Authenticator, accesses: AccessRecorder) -> Observer:
         """Is told of every request when it is over."""
         metered = both(counted(self.metrics), failures_told(accesses, door.credential))
-        return both(metered, Refusals(door).observe) if self.settings.refusals == LOG else metered
+        return both(metered, RefusalLog(door).observe) if self.settings.refusals == LOG else metered
 
     def _admitting(
-        self, authority: Shell, store: Store, trusted: PlaneTrust, door: Door, accesses: Accesses
-    ) -> Admitting:
+        self,
+        authority: Shell,
+        store: Store,
+        trusted: ServerTrust,
+        door: Authenticator,
+        accesses: AccessRecorder,
+    ) -> JoinAdmission:
         life = self.settings.certificate_life
         issuers, shown = trusted.authorities, door.certificate
-        return Admitting(self._identity, authority, store, issuers, shown, life, accesses)
+        return JoinAdmission(self._identity, authority, store, issuers, shown, life, accesses)
 
-    def _live(self) -> tuple[server_discovery.Known, ...]:
+    def _live(self) -> tuple[server_discovery.KnownServer, ...]:
         """The servers that renew their leases."""
         return server_discovery.live(self._roster(clock.now()))
 
@@ -414,7 +421,7 @@ class Plane:
             if isinstance(verdict, Refusal):
                 invariant(verdict.reason is Reason.EXISTS, f"no {obj.name}: {verdict.message}")
 
-    async def _show_roles(self, authority: Shell, hub: Hub) -> None:
+    async def _show_roles(self, authority: Shell, hub: WatchHub) -> None:
         async def ask(request: Any) -> Any:
             return await authority.ask(self._identity, request, TIDY_S)
 
@@ -422,7 +429,7 @@ class Plane:
         if trouble:
             self._say(trouble)
 
-    async def _release(self, authority: Shell, machine: Server) -> None:
+    async def _release(self, authority: Shell, machine: AuthorityServer) -> None:
         """Let another server be the usual one at once, instead of after the lease, and let nobody
         wait for our word."""
         held = [term for term in (machine.presence, machine.term) if term is not None]
@@ -438,7 +445,7 @@ def _luck() -> random.Random:
     return random.Random(random.SystemRandom().getrandbits(256))
 
 
-def _address(hub: Hub, name: str) -> str:
+def _address(hub: WatchHub, name: str) -> str:
     """Where a server is reached: by the lease that makes it the usual one, or else by its own."""
     for scope in (SCOPE, server_scope(name)):
         entry = hub.get(kind_of_struct(Lease), "", lease_name(scope))
@@ -449,6 +456,6 @@ def _address(hub: Hub, name: str) -> str:
     return ""
 
 
-def _is_ours(store: Store, machine: Server) -> bool:
+def _is_ours(store: Store, machine: AuthorityServer) -> bool:
     """Whether this server looks after the store: the only one, or the usual one of several."""
     return not hasattr(store, "max_ops") or machine.term is not None

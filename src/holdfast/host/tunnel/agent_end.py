@@ -21,7 +21,7 @@ import aiohttp
 
 from holdfast.host.client.access import Access
 from holdfast.host.client.transport import CONNECT_S
-from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel import commands, logs
 from holdfast.host.tunnel.protocol import (
     ANSWER_S,
@@ -31,9 +31,9 @@ from holdfast.host.tunnel.protocol import (
     LINE_BYTES_MAX,
     SILENCE_S,
     ReadLog,
-    Refused,
-    Run,
-    Summons,
+    StreamRefused,
+    RunCommand,
+    TunnelRequest,
     announced,
     encoded,
     summons,
@@ -52,19 +52,19 @@ GOOD_S = 5.0
 STOP_S = 2.0
 # Servers come and go rarely, and are found out about every few seconds.
 LOOK_AROUND_S = 1.0
-_LIMITS = {ReadLog: LOGS_MAX, Run: COMMANDS_MAX}
-_TENANT_LIMITS = {ReadLog: TENANT_LOGS_MAX, Run: TENANT_COMMANDS_MAX}
-_NAMES = {ReadLog: "logs are being read", Run: "commands are being run"}
+_LIMITS = {ReadLog: LOGS_MAX, RunCommand: COMMANDS_MAX}
+_TENANT_LIMITS = {ReadLog: TENANT_LOGS_MAX, RunCommand: TENANT_COMMANDS_MAX}
+_NAMES = {ReadLog: "logs are being read", RunCommand: "commands are being run"}
 
 
-class Attending:
+class AgentTunnel:
     """One agent's. `access` tells who it is to the servers at the moment."""
 
     def __init__(
         self,
         node: str,
         access: Callable[[], Access],
-        runtime: Runtime,
+        runtime: NodeRuntime,
         servers: Callable[[], Sequence[str]],
         told_of_revoked: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -75,7 +75,7 @@ class Attending:
         self._servers, self._told_of_revoked = servers, told_of_revoked
         self._tasks: set[asyncio.Task[None]] = set()
         # By kind, and by kind and tenant where the server says whose it is.
-        self._under_way: Counter[tuple[type[ReadLog | Run], str]] = Counter()
+        self._under_way: Counter[tuple[type[ReadLog | RunCommand], str]] = Counter()
         # Those that are kept in touch with, and those of them that are connected.
         self._kept: dict[str, asyncio.Task[None]] = {}
         self._connected: set[str] = set()
@@ -180,7 +180,7 @@ class Attending:
         self._under_way.update(counted)
         self._begin(self._answer(server, asked, self._excess(asked)))
 
-    def _excess(self, asked: Summons) -> str:
+    def _excess(self, asked: TunnelRequest) -> str:
         """Why this one is too many; empty if it is not."""
         kind, tenant = type(asked.wanted), asked.tenant
         if self._under_way[kind, ""] > _LIMITS[kind]:
@@ -190,7 +190,7 @@ class Attending:
             return f"{most} {_NAMES[kind]} for tenant {tenant} on node {self._node} already"
         return ""
 
-    async def _answer(self, server: str, asked: Summons, excess: str) -> None:
+    async def _answer(self, server: str, asked: TunnelRequest, excess: str) -> None:
         try:
             async with self._session() as session, self._visit(session, server, asked) as visit:
                 await self._serve(visit, asked, excess)
@@ -203,7 +203,7 @@ class Attending:
 
     @asynccontextmanager
     async def _visit(
-        self, session: aiohttp.ClientSession, server: str, asked: Summons
+        self, session: aiohttp.ClientSession, server: str, asked: TunnelRequest
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         async with asyncio.timeout(ANSWER_S):
             visit = await session.ws_connect(
@@ -218,11 +218,11 @@ class Attending:
             await visit.close()
 
     async def _serve(
-        self, visit: aiohttp.ClientWebSocketResponse, asked: Summons, excess: str
+        self, visit: aiohttp.ClientWebSocketResponse, asked: TunnelRequest, excess: str
     ) -> None:
         wanted = asked.wanted
         if excess:
-            await visit.send_str(encoded(Refused(BUSY, f"{excess}; end some of them")).decode())
+            await visit.send_str(encoded(StreamRefused(BUSY, f"{excess}; end some of them")).decode())
             return
         try:
             if isinstance(wanted, ReadLog):
@@ -230,10 +230,10 @@ class Attending:
             else:
                 await commands.run(self._runtime, wanted, visit)
         except HoldfastError as error:
-            await visit.send_str(encoded(Refused(BROKEN, error.message)).decode())
+            await visit.send_str(encoded(StreamRefused(BROKEN, error.message)).decode())
 
 
-def _counted(of: Summons) -> tuple[tuple[type[ReadLog | Run], str], ...]:
+def _counted(of: TunnelRequest) -> tuple[tuple[type[ReadLog | RunCommand], str], ...]:
     """By what a visit is counted: all of its kind, and those of its tenant."""
     kind = type(of.wanted)
     return ((kind, ""), (kind, of.tenant)) if of.tenant else ((kind, ""),)

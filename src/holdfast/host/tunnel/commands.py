@@ -13,9 +13,9 @@ import json
 import aiohttp
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.enter_namespaces import Ended, Entered, entered, pieces
-from holdfast.host.runtime.held import Held
-from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.enter_namespaces import CommandEnd, RunningCommand, entered, pieces
+from holdfast.host.runtime.held import HeldAttempt
+from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel.protocol import (
     BROKEN,
     CLOSE,
@@ -24,22 +24,22 @@ from holdfast.host.tunnel.protocol import (
     STDERR,
     STDIN,
     STDOUT,
-    Closed,
-    Opened,
-    Refused,
-    Run,
+    StreamClosed,
+    StreamOpened,
+    StreamRefused,
+    RunCommand,
     encoded,
     until_broken,
 )
 from holdfast.model.errors import Unavailable
 
 
-async def run(runtime: Runtime, wanted: Run, visit: aiohttp.ClientWebSocketResponse) -> None:
+async def run(runtime: NodeRuntime, wanted: RunCommand, visit: aiohttp.ClientWebSocketResponse) -> None:
     """Run it to its end, or to the visit's. Raises what the visit raises when that is broken."""
     held = await asyncio.to_thread(_held, runtime, wanted.uid)
     if held is None or held.state is None:
         message = "its work does not run on its node at the moment: there is nothing to enter"
-        await visit.send_str(encoded(Refused(GONE, message)).decode())
+        await visit.send_str(encoded(StreamRefused(GONE, message)).decode())
         return
     try:
         async with entered(
@@ -49,22 +49,22 @@ async def run(runtime: Runtime, wanted: Run, visit: aiohttp.ClientWebSocketRespo
             has_terminal=wanted.has_terminal,
             has_input=wanted.has_input,
         ) as command:
-            await visit.send_str(encoded(Opened()).decode())
+            await visit.send_str(encoded(StreamOpened()).decode())
             end = await _join(command, visit)
     except Unavailable as error:
-        await visit.send_str(encoded(Refused(BROKEN, error.message)).decode())
+        await visit.send_str(encoded(StreamRefused(BROKEN, error.message)).decode())
         return
     if end is not None:
-        await visit.send_str(encoded(Closed(end.code, end.message)).decode())
+        await visit.send_str(encoded(StreamClosed(end.code, end.message)).decode())
 
 
-def _held(runtime: Runtime, uid: str) -> Held | None:
+def _held(runtime: NodeRuntime, uid: str) -> HeldAttempt | None:
     """The latest attempt, if it runs."""
     numbers = runtime.place.attempts.numbers(uid)
     return runtime.held(Attempt(uid, numbers[0])) if numbers else None
 
 
-async def _join(command: Entered, visit: aiohttp.ClientWebSocketResponse) -> Ended | None:
+async def _join(command: RunningCommand, visit: aiohttp.ClientWebSocketResponse) -> CommandEnd | None:
     """How it ended; None when the visit ended first."""
     gone = {
         asyncio.create_task(_take_input(command, visit)),
@@ -91,7 +91,7 @@ async def _join(command: Entered, visit: aiohttp.ClientWebSocketResponse) -> End
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _take_input(command: Entered, visit: aiohttp.ClientWebSocketResponse) -> None:
+async def _take_input(command: RunningCommand, visit: aiohttp.ClientWebSocketResponse) -> None:
     """Until the other side is gone. A command that reads nothing holds this up, see `_join`."""
     while True:
         message = await visit.receive()
@@ -106,7 +106,7 @@ async def _take_input(command: Entered, visit: aiohttp.ClientWebSocketResponse) 
             _resize(command, data)
 
 
-def _resize(command: Entered, data: bytes) -> None:
+def _resize(command: RunningCommand, data: bytes) -> None:
     try:
         size = json.loads(data)
         columns, rows = size["Width"], size["Height"]

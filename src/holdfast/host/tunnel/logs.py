@@ -17,14 +17,14 @@ from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.logs.reading import LogReader
 from holdfast.host.runtime.records import EXIT
-from holdfast.host.runtime.runtime import Runtime
+from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel.protocol import (
     BROKEN,
     NOT_BEGUN,
-    Closed,
-    Opened,
+    StreamClosed,
+    StreamOpened,
     ReadLog,
-    Refused,
+    StreamRefused,
     encoded,
 )
 
@@ -36,27 +36,27 @@ IDLE_AFTER_LOOKS = 50
 UNKNOWN_S = 10.0
 
 
-async def read(runtime: Runtime, wanted: ReadLog, visit: aiohttp.ClientWebSocketResponse) -> None:
+async def read(runtime: NodeRuntime, wanted: ReadLog, visit: aiohttp.ClientWebSocketResponse) -> None:
     """Send what is wanted. Raises what the visit raises when the other side is gone."""
     attempt, why = await asyncio.to_thread(_chosen, runtime, wanted)
     if attempt is None:
-        await visit.send_str(encoded(Refused(NOT_BEGUN, why)).decode())
+        await visit.send_str(encoded(StreamRefused(NOT_BEGUN, why)).decode())
         return
     try:
         reader = await asyncio.to_thread(_opened, runtime, attempt, wanted)
     except OSError as error:
         message = f"the log cannot be read: {error.strerror or error}"
-        await visit.send_str(encoded(Refused(BROKEN, message)).decode())
+        await visit.send_str(encoded(StreamRefused(BROKEN, message)).decode())
         return
     try:
-        await visit.send_str(encoded(Opened()).decode())
+        await visit.send_str(encoded(StreamOpened()).decode())
         await _send(runtime, attempt, reader, visit, follows=wanted.wish.follow)
-        await visit.send_str(encoded(Closed(0)).decode())
+        await visit.send_str(encoded(StreamClosed(0)).decode())
     finally:
         await asyncio.to_thread(reader.close)
 
 
-def _chosen(runtime: Runtime, wanted: ReadLog) -> tuple[Attempt | None, str]:
+def _chosen(runtime: NodeRuntime, wanted: ReadLog) -> tuple[Attempt | None, str]:
     """The attempt to read; None, and why there is none."""
     numbers = runtime.place.attempts.numbers(wanted.uid) or runtime.ended_logs.numbers(wanted.uid)
     index = int(wanted.wish.previous)
@@ -67,7 +67,7 @@ def _chosen(runtime: Runtime, wanted: ReadLog) -> tuple[Attempt | None, str]:
     return None, "its work has not begun on its node, or what it left was cleared away"
 
 
-def _opened(runtime: Runtime, attempt: Attempt, wanted: ReadLog) -> LogReader:
+def _opened(runtime: NodeRuntime, attempt: Attempt, wanted: ReadLog) -> LogReader:
     try:
         with runtime.place.attempts.of(attempt) as folder:
             return LogReader(folder, wanted.wish)
@@ -77,7 +77,7 @@ def _opened(runtime: Runtime, attempt: Attempt, wanted: ReadLog) -> LogReader:
 
 
 async def _send(
-    runtime: Runtime,
+    runtime: NodeRuntime,
     attempt: Attempt,
     reader: LogReader,
     visit: aiohttp.ClientWebSocketResponse,
@@ -115,7 +115,7 @@ async def _until_gone(visit: aiohttp.ClientWebSocketResponse) -> None:
 class _Ending:
     """Whether the work of an attempt is over."""
 
-    def __init__(self, runtime: Runtime, attempt: Attempt) -> None:
+    def __init__(self, runtime: NodeRuntime, attempt: Attempt) -> None:
         self._runtime, self._attempt = runtime, attempt
         self._unknown_since_s: float | None = None
 

@@ -5,8 +5,8 @@ a line of JSON each (`switchboard`). For each the agent opens another connection
 WebSocket that carries what is said. `docs/adr/0062-reaching-agents.md` says why it is the agent
 who calls.
 
-On a visit the agent first sends `Opened` or `Refused`, as text. Then come bytes: of a log as
-they are, of a command with the number of their channel in front, in both directions. `Closed`
+On a visit the agent first sends `StreamOpened` or `StreamRefused`, as text. Then come bytes: of a log as
+they are, of a command with the number of their channel in front, in both directions. `StreamClosed`
 is the last word.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from holdfast.host.runtime.logs.reading import Wish
+from holdfast.host.runtime.logs.reading import LogQuery
 from holdfast.model.errors import Unavailable
 
 # Channels of a command, as Kubernetes numbers them.
@@ -42,10 +42,10 @@ class ReadLog(msgspec.Struct, frozen=True, tag="log"):
     """The log of a replica."""
 
     uid: str
-    wish: Wish
+    wish: LogQuery
 
 
-class Run(msgspec.Struct, frozen=True, tag="run"):
+class RunCommand(msgspec.Struct, frozen=True, tag="run"):
     """A command beside the work of a replica."""
 
     uid: str
@@ -54,18 +54,18 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     has_input: bool = False
 
 
-class Summons(msgspec.Struct, frozen=True):
+class TunnelRequest(msgspec.Struct, frozen=True):
     """One thing to do; `id` is known to nobody but this server and this agent.
 
     `tenant` is whose replica it is about. Servers of earlier versions do not say.
     """
 
     id: str
-    wanted: ReadLog | Run
+    wanted: ReadLog | RunCommand
     tenant: str = ""
 
 
-class Announced(msgspec.Struct, frozen=True):
+class RevocationNotice(msgspec.Struct, frozen=True):
     """What a server tells every agent: which servers were revoked; see `revoked_servers`.
 
     Agents of earlier versions take it for something that they do not know, and go on.
@@ -74,46 +74,46 @@ class Announced(msgspec.Struct, frozen=True):
     revoked: str
 
 
-class Opened(msgspec.Struct, frozen=True, tag="opened"):
+class StreamOpened(msgspec.Struct, frozen=True, tag="opened"):
     """It begins."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class StreamRefused(msgspec.Struct, frozen=True, tag="refused"):
     """It does not."""
 
     reason: str
     message: str
 
 
-class Closed(msgspec.Struct, frozen=True, tag="closed"):
+class StreamClosed(msgspec.Struct, frozen=True, tag="closed"):
     """It is over. A command has a code unless it was never run; then the message says why."""
 
     code: int | None = None
     message: str = ""
 
 
-Word = Opened | Refused | Closed
+AgentMessage = StreamOpened | StreamRefused | StreamClosed
 
-_WORD = msgspec.json.Decoder(Word)
-_SUMMONS = msgspec.json.Decoder(Summons)
-_ANNOUNCED = msgspec.json.Decoder(Announced)
+_WORD = msgspec.json.Decoder(AgentMessage)
+_SUMMONS = msgspec.json.Decoder(TunnelRequest)
+_ANNOUNCED = msgspec.json.Decoder(RevocationNotice)
 
 
-def encoded(of: Word | Summons) -> bytes:
+def encoded(of: AgentMessage | TunnelRequest) -> bytes:
     """As it is sent, without the end of a line."""
     return msgspec.json.encode(of)
 
 
-def word(text: str | bytes) -> Word:
+def word(text: str | bytes) -> AgentMessage:
     """What an agent said. Raises Unavailable."""
     try:
-        said: Word = _WORD.decode(text)
+        said: AgentMessage = _WORD.decode(text)
         return said
     except msgspec.DecodeError as error:
         raise Unavailable(f"an agent said what cannot be read: {error}") from error
 
 
-def summons(text: bytes) -> Summons:
+def summons(text: bytes) -> TunnelRequest:
     """What a server asks. Raises Unavailable."""
     try:
         return _SUMMONS.decode(text)

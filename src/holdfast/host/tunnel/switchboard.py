@@ -23,13 +23,13 @@ from holdfast.host.tunnel.protocol import (
     BUSY,
     GONE,
     NOT_BEGUN,
-    Announced,
-    Closed,
-    Opened,
+    RevocationNotice,
+    StreamClosed,
+    StreamOpened,
     ReadLog,
-    Refused,
-    Run,
-    Summons,
+    StreamRefused,
+    RunCommand,
+    TunnelRequest,
     encoded,
     word,
 )
@@ -52,14 +52,14 @@ TOO_MANY = "TooManyRequests"
 _CODES = {NOT_BEGUN: NOT_STARTED, BUSY: TOO_MANY, GONE: NOT_STARTED}
 
 
-class Line:
+class AgentConnection:
     """One agent's open connection; what is put here is sent to it."""
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.unsent: asyncio.Queue[bytes | None] = asyncio.Queue(UNSENT_MAX)
 
-    def send(self, of: Summons) -> None:
+    def send(self, of: TunnelRequest) -> None:
         """Raises Unavailable when the agent takes nothing in."""
         try:
             self.unsent.put_nowait(encoded(of) + b"\n")
@@ -71,7 +71,7 @@ class Line:
     def announce(self, revoked: str) -> None:
         """Tell which servers were revoked. An agent that takes nothing in hears it elsewhere."""
         with contextlib.suppress(asyncio.QueueFull):
-            self.unsent.put_nowait(msgspec.json.encode(Announced(revoked)) + b"\n")
+            self.unsent.put_nowait(msgspec.json.encode(RevocationNotice(revoked)) + b"\n")
 
     def end(self) -> None:
         """Let it end; what is not sent yet is dropped."""
@@ -80,7 +80,7 @@ class Line:
         self.unsent.put_nowait(None)
 
 
-class Visit:
+class TunnelStream:
     """One agent's answer: a WebSocket on which it speaks until either side ends it."""
 
     def __init__(self, node: str, tenant: str) -> None:
@@ -90,7 +90,7 @@ class Visit:
         )
         self.is_over = asyncio.Event()
 
-    async def next(self) -> bytes | Closed:
+    async def next(self) -> bytes | StreamClosed:
         """The next bytes, or the last word. Raises Unavailable when the agent is gone."""
         message = await self.socket.result().receive()
         if message.type is WSMsgType.BINARY:
@@ -98,7 +98,7 @@ class Visit:
             return data
         if message.type is WSMsgType.TEXT:
             said = word(message.data)
-            if isinstance(said, Closed):
+            if isinstance(said, StreamClosed):
                 return said
         raise Unavailable(
             f"the connection to node {self.node} broke: its agent ended, or cannot be reached",
@@ -114,12 +114,12 @@ class Visit:
             return
 
 
-class Switchboard:
+class Tunnels:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, Line] = {}
-        self._visits: dict[str, Visit] = {}
+        self._lines: dict[str, AgentConnection] = {}
+        self._visits: dict[str, TunnelStream] = {}
         self._lost_at: dict[str, float] = {}
         self._awaited: dict[str, asyncio.Event] = {}
         # What every agent is told when it connects: see `revoked_servers`.
@@ -128,12 +128,12 @@ class Switchboard:
 
     # For agents ----------------------------------------------------------------------------------
 
-    def connect(self, node: str) -> Line:
+    def connect(self, node: str) -> AgentConnection:
         """An agent is there. An earlier connection of its node ends: there is one agent of each."""
         earlier = self._lines.get(node)
         if earlier is not None:
             earlier.end()
-        line = self._lines[node] = Line(node)
+        line = self._lines[node] = AgentConnection(node)
         if self._announced:
             line.announce(self._announced)
         self._lost_at.pop(node, None)
@@ -147,7 +147,7 @@ class Switchboard:
         for line in self._lines.values():
             line.announce(revoked)
 
-    def disconnect(self, line: Line) -> None:
+    def disconnect(self, line: AgentConnection) -> None:
         """Its connection has ended."""
         if self._lines.get(line.node) is not line:
             return
@@ -157,7 +157,7 @@ class Switchboard:
         self._lost_at[line.node] = time.monotonic()
         asyncio.get_running_loop().call_later(LINE_LOST_S, self._give_up, line.node)
 
-    def expected(self, node: str, number: str) -> Visit | None:
+    def expected(self, node: str, number: str) -> TunnelStream | None:
         """The visit that this agent was asked for, if it was and has not come yet."""
         visit = self._visits.get(number)
         is_his = visit is not None and visit.node == node and not visit.socket.done()
@@ -173,7 +173,7 @@ class Switchboard:
     # For people ----------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def visit(self, node: str, wanted: ReadLog | Run, tenant: str) -> AsyncIterator[Visit]:
+    async def visit(self, node: str, wanted: ReadLog | RunCommand, tenant: str) -> AsyncIterator[TunnelStream]:
         """The agent's answer, when it has begun. Raises what an agent or a silence means."""
         if len(self._visits) >= VISITS_MAX:
             raise Unavailable(
@@ -187,11 +187,11 @@ class Switchboard:
                 "already; end some, or ask another server",
                 code=TOO_MANY,
             )
-        number, visit = secrets.token_hex(16), Visit(node, tenant)
+        number, visit = secrets.token_hex(16), TunnelStream(node, tenant)
         self._visits[number] = visit
         try:
             line = await self._line(node)
-            line.send(Summons(number, wanted, tenant))
+            line.send(TunnelRequest(number, wanted, tenant))
             await self._begun(visit)
             yield visit
         finally:
@@ -199,7 +199,7 @@ class Switchboard:
             visit.is_over.set()
             visit.socket.cancel()
 
-    async def _line(self, node: str) -> Line:
+    async def _line(self, node: str) -> AgentConnection:
         """The agent's connection, waited for if it was lost, or this server started, just now."""
         lost_at = self._lost_at.get(node, self._began_at)
         with contextlib.suppress(TimeoutError):
@@ -211,7 +211,7 @@ class Switchboard:
             raise Unavailable(self._absence(node), code=NODE_UNREACHABLE)
         return line
 
-    async def _begun(self, visit: Visit) -> None:
+    async def _begun(self, visit: TunnelStream) -> None:
         try:
             async with asyncio.timeout(ANSWER_S):
                 socket = await asyncio.shield(visit.socket)
@@ -221,9 +221,9 @@ class Switchboard:
                 f"node {visit.node} did not answer within {ANSWER_S:.0f} s", code=NODE_UNREACHABLE
             ) from None
         said = word(message.data) if message.type is WSMsgType.TEXT else None
-        if isinstance(said, Opened):
+        if isinstance(said, StreamOpened):
             return
-        if isinstance(said, Refused):
+        if isinstance(said, StreamRefused):
             raise _meaning(said)
         raise Unavailable(f"node {visit.node} ended its answer at once", code=NODE_UNREACHABLE)
 
@@ -247,7 +247,7 @@ class Switchboard:
             visit.is_over.set()
 
 
-def _meaning(of: Refused) -> HoldfastError:
+def _meaning(of: StreamRefused) -> HoldfastError:
     code = _CODES.get(of.reason, NODE_UNREACHABLE)
     kind = Rejected if of.reason in (NOT_BEGUN, GONE) else Unavailable
     return kind(of.message, code=code)

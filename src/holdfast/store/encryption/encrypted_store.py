@@ -47,7 +47,7 @@ _PROOF = b"{}"
 _WHOLE, _NOT_WHOLE = b'{"whole":true}', b'{"whole":false}'
 
 
-class Pass(msgspec.Struct, frozen=True):
+class ReencryptionResult(msgspec.Struct, frozen=True):
     """How many records were brought to their new form, and how many could not be."""
 
     changed: int = 0
@@ -225,12 +225,12 @@ class EncryptedStore:
             first = Transaction((Compare(key, ABSENT),), (Put(key, _PROOF),))
             await self.txn(first)
 
-    async def reencrypt(self) -> Pass:
+    async def reencrypt(self) -> ReencryptionResult:
         """Bring every record to the form in which it would be written now.
 
         A record that somebody writes meanwhile is left to the next pass.
         """
-        done, self._plain_seen = Pass(), False
+        done, self._plain_seen = ReencryptionResult(), False
         if self.ring.plain:
             # Before the first plain one is written: other servers still demand encrypted ones.
             await self._declare(_NOT_WHOLE)
@@ -247,14 +247,14 @@ class EncryptedStore:
             await self._declare(_WHOLE)
         return done
 
-    async def _reencrypt(self, record: Record, done: Pass) -> Pass:
+    async def _reencrypt(self, record: Record, done: ReencryptionResult) -> ReencryptionResult:
         if self.ring.is_current(record.value) or record.key == keys.encryption_whole():
             return done
         if not encrypted_records.is_encrypted(record.value):
             self._plain_seen = True
             if self._whole:
                 # Written past the servers. Encrypting it would make it good.
-                return Pass(done.changed, done.left + 1)
+                return ReencryptionResult(done.changed, done.left + 1)
         await self.ring.learn((record.value,))
         plain = self.ring.decrypt(record.key, record.value)
         write: Write = Put(record.key, self.ring.encrypt(record.key, plain))
@@ -265,12 +265,12 @@ class EncryptedStore:
             write = Delete(record.key)
         elif encrypted_records.is_encrypted(plain):
             # Its key is not here; whoever reads it is told so.
-            return Pass(done.changed, done.left + 1)
+            return ReencryptionResult(done.changed, done.left + 1)
         compare = Compare(record.key, record.modified)
         outcome = await self.inner.txn(Transaction((compare,), (write,)))
         if isinstance(outcome, Refused):
-            return Pass(done.changed, done.left + 1)
-        return Pass(done.changed + 1, done.left)
+            return ReencryptionResult(done.changed, done.left + 1)
+        return ReencryptionResult(done.changed + 1, done.left)
 
 
 class _Watch:

@@ -18,7 +18,7 @@ import time
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import ABSENT, Committed, Outcome, Transaction
-from holdfast.store.contract import Applied, Fate, Forgotten, NotApplied
+from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
@@ -27,10 +27,10 @@ from holdfast.store.etcd.slots import (
     SEEN_EVERY_S,
     SLOTS_AT_ONCE,
     SLOTS_MAX,
+    EtcdToken,
     Ring,
-    Slot,
     Slots,
-    Token,
+    TokenSlot,
     parse,
     slot_in,
 )
@@ -41,7 +41,7 @@ DOUBTS_MAX = 128
 FATE_TRIES_MAX = 5
 
 
-class Once:
+class AtMostOnce:
     """Runs transactions with tokens for one store."""
 
     def __init__(self, cluster: Cluster, layout: Layout, *, timeout_s: float) -> None:
@@ -111,11 +111,11 @@ class Once:
         if self._ring.has_token_without_slot():
             await self._make_slots(self._ring)
 
-    def _ring_of(self, token: Token) -> Ring | None:
+    def _ring_of(self, token: EtcdToken) -> Ring | None:
         """None when the token is another client's: then etcd knows more than we do."""
         return self._ring if token.client == self._ring.client else None
 
-    async def _prepare(self, ring: Ring | None, token: Token) -> tuple[Fate | None, int]:
+    async def _prepare(self, ring: Ring | None, token: EtcdToken) -> tuple[Fate | None, int]:
         """All that comes before sending: the token's fate, or when its slot was last written."""
         if ring is None or not ring.holds(token):
             slot = await self._slots.read(token)
@@ -139,7 +139,7 @@ class Once:
         self,
         transaction: Transaction,
         request: pb.TxnRequest,
-        token: Token,
+        token: EtcdToken,
         modified: int,
         deadline: float,
     ) -> Outcome:
@@ -158,7 +158,7 @@ class Once:
         revision = answer.header.revision
         if answer.succeeded:
             if ring:
-                ring.settled(token, Applied(revision), revision)
+                ring.settled(token, TokenApplied(revision), revision)
             return Committed(revision)
         slot = slot_in(answer.responses[len(transaction.compares)].response_range)
         if slot is not None and slot.modified == modified and was_sent:
@@ -173,7 +173,7 @@ class Once:
             return codec.outcome_of(transaction, self._layout, answer)
         return self._missed(ring, token, slot, was_sent=was_sent)
 
-    async def _shake_off(self, token: Token, slot: Slot) -> Slot | None:
+    async def _shake_off(self, token: EtcdToken, slot: TokenSlot) -> TokenSlot | None:
         try:
             return await self._slots.shake_off(token, slot)
         except HoldfastError as error:
@@ -183,7 +183,7 @@ class Once:
             ) from error
 
     def _missed(
-        self, ring: Ring | None, token: Token, slot: Slot | None, *, was_sent: bool
+        self, ring: Ring | None, token: EtcdToken, slot: TokenSlot | None, *, was_sent: bool
     ) -> Outcome:
         """The slot was not as we knew it. Nothing was written now, but perhaps earlier."""
         if slot is None:
@@ -202,7 +202,7 @@ class Once:
             ring.settled(token, fate, slot.modified)
         return _outcome(token, known or fate)
 
-    async def _settle(self, token: Token) -> tuple[Fate, int]:
+    async def _settle(self, token: EtcdToken) -> tuple[Fate, int]:
         """Find out, or make sure that it never happens."""
         slot = await self._slots.read(token)
         for _ in range(FATE_TRIES_MAX):
@@ -237,9 +237,9 @@ class Once:
             self._ring = Ring(secrets.token_hex(8))
 
 
-def _outcome(token: Token, fate: Fate) -> Outcome:
+def _outcome(token: EtcdToken, fate: Fate) -> Outcome:
     """What a transaction answers whose token already has a fate."""
-    if isinstance(fate, Applied):
+    if isinstance(fate, TokenApplied):
         return Committed(fate.revision)
     if isinstance(fate, NotApplied):
         raise Unavailable(

@@ -18,8 +18,8 @@ import msgspec
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.config import EtcdConfig
-from holdfast.store.etcd.error_meaning import Kind, error_for, is_members_fault
-from holdfast.store.etcd.member import CallFailed, Member, Metadata, Unary
+from holdfast.store.etcd.error_meaning import ErrorMeaning, error_for, is_members_fault
+from holdfast.store.etcd.member import CallFailed, MemberChannel, Metadata, Unary
 
 # With this a member without a leader refuses at once, and ends watches, instead of letting us wait.
 _HAS_LEADER = ("hasleader", "true")
@@ -61,7 +61,7 @@ class MemberFacts(msgspec.Struct, frozen=True):
     quota: int = 0
 
 
-class Patience:
+class CallTimeout:
     """How long one member may take for a transaction: many times what it takes usually.
 
     A follower whose leader died holds a request for seconds without an answer; a stopped member
@@ -86,14 +86,14 @@ class Cluster:
     def __init__(self, config: EtcdConfig) -> None:
         config.check()
         self._config = config
-        self.members = [Member(target, config) for target in config.targets()]
+        self.members = [MemberChannel(target, config) for target in config.targets()]
         # Spread clients with the same configuration over the members.
         self._at = random.randrange(len(self.members))
         # Members that failed and have not answered since.
-        self._blamed: set[Member] = set()
+        self._blamed: set[MemberChannel] = set()
         self._cluster_id = 0
         self._metadata: Metadata = (_HAS_LEADER,)
-        self._patience = Patience()
+        self._patience = CallTimeout()
         self._login_lock = asyncio.Lock()
         self._closed = False
 
@@ -160,7 +160,7 @@ class Cluster:
         except CallFailed as failed:
             raise self._error(member, failed, writes=False) from None
 
-    async def ready(self, timeout_s: float) -> Member:
+    async def ready(self, timeout_s: float) -> MemberChannel:
         """A member to which a connection stands, the current one if possible.
 
         Waiting here, before anything is sent, is what makes Unavailable certain: a call that is
@@ -194,12 +194,12 @@ class Cluster:
         member = self.members[self._at]
         return member not in self._blamed and member.is_ready()
 
-    def blame(self, member: Member) -> None:
+    def blame(self, member: MemberChannel) -> None:
         """Let the next call go to another member than this one."""
         self._blamed.add(member)
         self._at = (self.members.index(member) + 1) % len(self.members)
 
-    def praise(self, member: Member) -> None:
+    def praise(self, member: MemberChannel) -> None:
         """The member answered."""
         self._blamed.discard(member)
 
@@ -211,7 +211,7 @@ class Cluster:
     def metadata(self) -> Metadata:
         return self._metadata
 
-    async def login_again(self, member: Member, metadata: Metadata) -> bool:
+    async def login_again(self, member: MemberChannel, metadata: Metadata) -> bool:
         """After a refusal of this metadata. False when there is nothing to log in with."""
         if self._config.user is None:
             return False
@@ -224,12 +224,12 @@ class Cluster:
 
     async def _call(
         self,
-        method: Callable[[Member], Unary[Request, Answer]],
+        method: Callable[[MemberChannel], Unary[Request, Answer]],
         request: Request,
         timeout_s: float,
         *,
         writes: bool,
-        patience: Patience | None = None,
+        patience: CallTimeout | None = None,
     ) -> Answer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -248,7 +248,7 @@ class Cluster:
                 # gRPC may end a call a moment early.
                 if patience is not None and loop.time() - began >= 0.9 * patience.limit_s:
                     patience.ran_out()
-                if failed.kind is not Kind.LOGIN:
+                if failed.kind is not ErrorMeaning.LOGIN:
                     raise
                 # The member refused to look at the request: nothing was written, and the same
                 # request may be sent once more with a new login.
@@ -258,19 +258,21 @@ class Cluster:
         except CallFailed as failed:
             raise self._error(member, failed, writes=writes) from None
         if not self.is_ours(answer.header):
-            stranger = CallFailed(Kind.DOUBT, "it belongs to another cluster than at the start")
+            stranger = CallFailed(
+                ErrorMeaning.DOUBT, "it belongs to another cluster than at the start"
+            )
             raise self._error(member, stranger, writes=writes)
         self.praise(member)
         if patience is not None:
             patience.sufficed(loop.time() - began)
         return answer
 
-    def _error(self, member: Member, failed: CallFailed, *, writes: bool) -> HoldfastError:
+    def _error(self, member: MemberChannel, failed: CallFailed, *, writes: bool) -> HoldfastError:
         if is_members_fault(failed.kind):
             self.blame(member)
         return error_for(failed.kind, f"etcd at {member.target}: {failed.text}", writes=writes)
 
-    async def _login(self, member: Member, refused: Metadata) -> None:
+    async def _login(self, member: MemberChannel, refused: Metadata) -> None:
         async with self._login_lock:
             if self._metadata is not refused:
                 # Somebody else logged in while we waited.
@@ -285,7 +287,7 @@ class Cluster:
                 raise self._error(member, failed, writes=False) from None
             self._metadata = (_HAS_LEADER, ("token", answer.token))
 
-    async def _look_at(self, member: Member) -> MemberFacts:
+    async def _look_at(self, member: MemberChannel) -> MemberFacts:
         try:
             async with asyncio.timeout(LOGIN_TIMEOUT_S):
                 await member.connect()
@@ -310,8 +312,8 @@ class Cluster:
 
 
 async def _first_connected(
-    members: list[Member], timeout_s: float, *, patiently: bool
-) -> Member | None:
+    members: list[MemberChannel], timeout_s: float, *, patiently: bool
+) -> MemberChannel | None:
     """Connect to all at once and take the first that answers, or the earliest of several."""
     attempts = {asyncio.ensure_future(member.connect(patiently=patiently)) for member in members}
     loop = asyncio.get_running_loop()
@@ -330,21 +332,21 @@ async def _first_connected(
     return _ready_of(members)
 
 
-def _ready_of(members: list[Member]) -> Member | None:
+def _ready_of(members: list[MemberChannel]) -> MemberChannel | None:
     return next((member for member in members if member.is_ready()), None)
 
 
-def _range(member: Member) -> Unary[pb.RangeRequest, pb.RangeResponse]:
+def _range(member: MemberChannel) -> Unary[pb.RangeRequest, pb.RangeResponse]:
     return member.range
 
 
-def _txn(member: Member) -> Unary[pb.TxnRequest, pb.TxnResponse]:
+def _txn(member: MemberChannel) -> Unary[pb.TxnRequest, pb.TxnResponse]:
     return member.txn
 
 
-def _put(member: Member) -> Unary[pb.PutRequest, pb.PutResponse]:
+def _put(member: MemberChannel) -> Unary[pb.PutRequest, pb.PutResponse]:
     return member.put
 
 
-def _compact(member: Member) -> Unary[pb.CompactionRequest, pb.CompactionResponse]:
+def _compact(member: MemberChannel) -> Unary[pb.CompactionRequest, pb.CompactionResponse]:
     return member.compact

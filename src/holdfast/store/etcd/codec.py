@@ -22,7 +22,7 @@ ENVELOPE_BYTES = 1_024
 _PER_OP_BYTES = 32
 
 
-class Limits(msgspec.Struct, frozen=True, gc=False):
+class TransactionLimits(msgspec.Struct, frozen=True, gc=False):
     """What one transaction may hold; a caller above halves its groups to fit."""
 
     ops: int

@@ -26,7 +26,7 @@ from holdfast.model.errors import (
 )
 
 
-class Kind(enum.Enum):
+class ErrorMeaning(enum.Enum):
     """What became of a request. All but DOUBT mean that it certainly did not take effect."""
 
     NOT_SENT = enum.auto()
@@ -40,125 +40,125 @@ class Kind(enum.Enum):
     DOUBT = enum.auto()
 
 
-class Fault(msgspec.Struct, frozen=True, gc=False):
+class EtcdError(msgspec.Struct, frozen=True, gc=False):
     """One row: gRPC's code and etcd's text (or how it begins), and what they prove."""
 
     code: str
     text: str
-    kind: Kind
+    kind: ErrorMeaning
     why: str
     is_beginning: bool = False
 
 
 FAULTS = (
-    Fault(
+    EtcdError(
         "UNAVAILABLE",
         "failed to connect to all addresses",
-        Kind.NOT_SENT,
+        ErrorMeaning.NOT_SENT,
         "gRPC found no connection to send it on",
         is_beginning=True,
     ),
-    Fault(
+    EtcdError(
         "UNAVAILABLE",
         "DNS resolution failed",
-        Kind.NOT_SENT,
+        ErrorMeaning.NOT_SENT,
         "gRPC found no address to connect to",
         is_beginning=True,
     ),
-    Fault(
+    EtcdError(
         "UNAVAILABLE",
         "etcdserver: no leader",
-        Kind.TURNED_AWAY,
+        ErrorMeaning.TURNED_AWAY,
         "with `hasleader` a member checks this before it looks at the request",
     ),
-    Fault(
+    EtcdError(
         "UNAVAILABLE",
         "etcdserver: not capable",
-        Kind.TURNED_AWAY,
+        ErrorMeaning.TURNED_AWAY,
         "checked before the request: the cluster is still starting",
     ),
-    Fault(
+    EtcdError(
         "UNAVAILABLE",
         "etcdserver: rpc not supported for learner",
-        Kind.TURNED_AWAY,
+        ErrorMeaning.TURNED_AWAY,
         "checked before the request: the member does not vote yet",
     ),
-    Fault(
+    EtcdError(
         "RESOURCE_EXHAUSTED",
         "etcdserver: too many requests",
-        Kind.TURNED_AWAY,
+        ErrorMeaning.TURNED_AWAY,
         "checked before the proposal: applying lags behind",
     ),
-    Fault(
+    EtcdError(
         "UNAUTHENTICATED",
         "etcdserver: invalid auth token",
-        Kind.LOGIN,
+        ErrorMeaning.LOGIN,
         "checked before the proposal",
     ),
-    Fault(
+    EtcdError(
         "INVALID_ARGUMENT",
         "etcdserver: revision of auth store is old",
-        Kind.LOGIN,
+        ErrorMeaning.LOGIN,
         "refused by every member while applying: rights changed since the login",
     ),
-    Fault(
+    EtcdError(
         "PERMISSION_DENIED",
         "etcdserver: permission denied",
-        Kind.DENIED,
+        ErrorMeaning.DENIED,
         "refused by every member before applying",
     ),
-    Fault(
+    EtcdError(
         "INVALID_ARGUMENT",
         "etcdserver: user name is empty",
-        Kind.DENIED,
+        ErrorMeaning.DENIED,
         "the cluster demands a login and none is configured",
     ),
-    Fault(
+    EtcdError(
         "INVALID_ARGUMENT",
         "etcdserver: authentication failed, invalid user ID or password",
-        Kind.DENIED,
+        ErrorMeaning.DENIED,
         "the login itself was refused",
     ),
-    Fault(
+    EtcdError(
         "FAILED_PRECONDITION",
         "etcdserver: authentication is not enabled",
-        Kind.DENIED,
+        ErrorMeaning.DENIED,
         "a login is configured, but the cluster knows no users",
     ),
-    Fault(
+    EtcdError(
         "INVALID_ARGUMENT",
         "etcdserver: request is too large",
-        Kind.TOO_LARGE,
+        ErrorMeaning.TOO_LARGE,
         "checked before the proposal, against --max-request-bytes",
     ),
-    Fault(
+    EtcdError(
         "INVALID_ARGUMENT",
         "etcdserver: too many operations in txn request",
-        Kind.TOO_LARGE,
+        ErrorMeaning.TOO_LARGE,
         "checked before the proposal, against --max-txn-ops",
     ),
-    Fault(
+    EtcdError(
         "INVALID_ARGUMENT",
         "etcdserver: duplicate key given in txn request",
-        Kind.MALFORMED,
+        ErrorMeaning.MALFORMED,
         "checked before the proposal",
     ),
-    Fault(
+    EtcdError(
         "INVALID_ARGUMENT",
         "etcdserver: key is not provided",
-        Kind.MALFORMED,
+        ErrorMeaning.MALFORMED,
         "checked before the proposal",
     ),
-    Fault(
+    EtcdError(
         "OUT_OF_RANGE",
         "etcdserver: mvcc: required revision has been compacted",
-        Kind.COMPACTED,
+        ErrorMeaning.COMPACTED,
         "an answer to a read or a compaction",
     ),
-    Fault(
+    EtcdError(
         "OUT_OF_RANGE",
         "etcdserver: mvcc: required revision is a future revision",
-        Kind.FUTURE,
+        ErrorMeaning.FUTURE,
         "an answer to a read or a compaction",
     ),
 )
@@ -167,7 +167,7 @@ _EXACT = {(f.code, f.text): f.kind for f in FAULTS if not f.is_beginning}
 _BEGINNINGS = tuple(f for f in FAULTS if f.is_beginning)
 
 
-def classify(code: str, text: str) -> Kind:
+def classify(code: str, text: str) -> ErrorMeaning:
     """What is known of a call that failed with this gRPC code and message."""
     kind = _EXACT.get((code, text))
     if kind is not None:
@@ -175,27 +175,27 @@ def classify(code: str, text: str) -> Kind:
     for fault in _BEGINNINGS:
         if fault.code == code and text.startswith(fault.text):
             return fault.kind
-    return Kind.DOUBT
+    return ErrorMeaning.DOUBT
 
 
-def is_members_fault(kind: Kind) -> bool:
+def is_members_fault(kind: ErrorMeaning) -> bool:
     """Whether another member may do better, so that the next call should go to one."""
-    return kind in {Kind.NOT_SENT, Kind.TURNED_AWAY, Kind.DOUBT}
+    return kind in {ErrorMeaning.NOT_SENT, ErrorMeaning.TURNED_AWAY, ErrorMeaning.DOUBT}
 
 
-def error_for(kind: Kind, message: str, *, writes: bool) -> HoldfastError:
+def error_for(kind: ErrorMeaning, message: str, *, writes: bool) -> HoldfastError:
     """The error to raise to the store's caller."""
-    if kind is Kind.DOUBT:
+    if kind is ErrorMeaning.DOUBT:
         # Nothing can be in doubt about a read: it changed nothing, and brought nothing.
         return OutcomeUnknown(message) if writes else Unavailable(message)
-    if kind is Kind.TOO_LARGE:
+    if kind is ErrorMeaning.TOO_LARGE:
         return Invalid(message, code="TransactionTooLarge")
-    if kind is Kind.MALFORMED:
+    if kind is ErrorMeaning.MALFORMED:
         return Invalid(message)
-    if kind is Kind.DENIED:
+    if kind is ErrorMeaning.DENIED:
         return Forbidden(message)
-    if kind is Kind.COMPACTED:
+    if kind is ErrorMeaning.COMPACTED:
         return Expired(message, code="Compacted")
-    if kind is Kind.FUTURE:
+    if kind is ErrorMeaning.FUTURE:
         return Expired(message, code="FutureRevision")
     return Unavailable(message)

@@ -23,7 +23,7 @@ from holdfast.store.etcd.layout import Layout, is_bookmark, to_record
 STALE_TRIES_MAX = 3
 
 
-class Reader:
+class LinearizableReader:
     """Reads of one store."""
 
     def __init__(

@@ -20,7 +20,7 @@ import grpc.aio
 
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.config import EtcdConfig
-from holdfast.store.etcd.error_meaning import Kind, classify
+from holdfast.store.etcd.error_meaning import ErrorMeaning, classify
 
 # etcd closes connections that ping more often than every five seconds (--grpc-keepalive-min-time).
 KEEPALIVE_EVERY_MS = 6_000
@@ -55,7 +55,7 @@ Answer = TypeVar("Answer")
 class CallFailed(Exception):
     """A call that brought no answer. Stays in this package: callers get one of our errors."""
 
-    def __init__(self, kind: Kind, text: str) -> None:
+    def __init__(self, kind: ErrorMeaning, text: str) -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
@@ -78,7 +78,9 @@ class Unary(Generic[Request, Answer]):
         except asyncio.CancelledError:
             if _is_our_callers_wish():
                 raise
-            raise CallFailed(Kind.DOUBT, "the connection was closed under the call") from None
+            raise CallFailed(
+                ErrorMeaning.DOUBT, "the connection was closed under the call"
+            ) from None
         return answer
 
 
@@ -96,7 +98,9 @@ class WatchStream:
         except asyncio.CancelledError:
             if _is_our_callers_wish():
                 raise
-            raise CallFailed(Kind.NOT_SENT, "the connection was closed under the watch") from None
+            raise CallFailed(
+                ErrorMeaning.NOT_SENT, "the connection was closed under the watch"
+            ) from None
 
     async def read(self) -> pb.WatchResponse:
         try:
@@ -106,9 +110,11 @@ class WatchStream:
         except asyncio.CancelledError:
             if _is_our_callers_wish():
                 raise
-            raise CallFailed(Kind.NOT_SENT, "the connection was closed under the watch") from None
+            raise CallFailed(
+                ErrorMeaning.NOT_SENT, "the connection was closed under the watch"
+            ) from None
         if answer is grpc.aio.EOF:
-            raise CallFailed(Kind.TURNED_AWAY, "the member ended the watch")
+            raise CallFailed(ErrorMeaning.TURNED_AWAY, "the member ended the watch")
         response: pb.WatchResponse = answer
         return response
 
@@ -120,7 +126,7 @@ def _failure(error: Exception) -> CallFailed:
     if isinstance(error, grpc.aio.AioRpcError):
         code, text = error.code().name, error.details() or ""
         return CallFailed(classify(code, text), f"{text or 'no details'} ({code})")
-    return CallFailed(Kind.DOUBT, str(error))
+    return CallFailed(ErrorMeaning.DOUBT, str(error))
 
 
 def _is_our_callers_wish() -> bool:
@@ -132,7 +138,7 @@ def _is_our_callers_wish() -> bool:
     return task is None or task.cancelling() > 0
 
 
-class Member:
+class MemberChannel:
     """A channel to one endpoint. Must be made inside the event loop that uses it."""
 
     def __init__(self, target: str, config: EtcdConfig) -> None:
@@ -180,11 +186,11 @@ class Member:
             try:
                 state = self._channel.get_state(try_to_connect=True)
             except grpc.aio.UsageError as error:
-                raise CallFailed(Kind.NOT_SENT, str(error)) from None
+                raise CallFailed(ErrorMeaning.NOT_SENT, str(error)) from None
             if state is grpc.ChannelConnectivity.READY:
                 return
             if not patiently and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                raise CallFailed(Kind.NOT_SENT, "cannot be connected to")
+                raise CallFailed(ErrorMeaning.NOT_SENT, "cannot be connected to")
             # gRPC cannot take back that somebody waits for a change, so all share one waiting task
             # that outlives them.
             if self._changing is None or self._changing.done():

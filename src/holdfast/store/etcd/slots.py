@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import ABSENT
-from holdfast.store.contract import Applied, Fate, Forgotten, NotApplied
+from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
@@ -41,7 +41,7 @@ FATES_MAX = 4_096
 _FORM = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,3})-([1-9][0-9]{0,17})", re.ASCII)
 
 
-class Token(NamedTuple):
+class EtcdToken(NamedTuple):
     client: str
     slot: int
     number: int
@@ -50,15 +50,15 @@ class Token(NamedTuple):
         return f"{self.client}-{self.slot}-{self.number}"
 
 
-def parse(text: str) -> Token:
+def parse(text: str) -> EtcdToken:
     """Read a token that some client's `new_token` wrote."""
     match = _FORM.fullmatch(text)
     if match is None or int(match[2]) >= SLOTS_MAX:
         raise Invalid(f"not a token of this store: {text!r}")
-    return Token(match[1], int(match[2]), int(match[3]))
+    return EtcdToken(match[1], int(match[2]), int(match[3]))
 
 
-class State(enum.Enum):
+class SlotState(enum.Enum):
     """Of a token that holds a slot."""
 
     HELD = enum.auto()  # handed out, or refused: nothing is under way
@@ -77,58 +77,58 @@ class Ring:
         self._free: deque[int] = deque()
         # Tokens by number, the oldest first.
         self._slots: dict[int, int] = {}
-        self._states: dict[int, State] = {}
+        self._states: dict[int, SlotState] = {}
         self._doubts: dict[int, None] = {}
         self._fates: dict[int, Fate] = {}
 
-    def issue(self) -> Token:
+    def issue(self) -> EtcdToken:
         """A new token with a slot of its own."""
         slot = self._take_slot()
         self._number += 1
         self._slots[self._number] = slot
-        self._states[self._number] = State.HELD
-        return Token(self.client, slot, self._number)
+        self._states[self._number] = SlotState.HELD
+        return EtcdToken(self.client, slot, self._number)
 
-    def known_fate(self, token: Token) -> Fate | None:
+    def known_fate(self, token: EtcdToken) -> Fate | None:
         return self._fates.get(token.number)
 
-    def holds(self, token: Token) -> bool:
+    def holds(self, token: EtcdToken) -> bool:
         """Whether the token still has its slot, so that nobody here writes to it but the token."""
         return self._slots.get(token.number) == token.slot
 
-    def usable(self, token: Token, doubts_max: int) -> int:
+    def usable(self, token: EtcdToken, doubts_max: int) -> int:
         """When the token's slot was last written, if nothing needs to be done before using it."""
         if len(self._doubts) > doubts_max or not self.holds(token):
             return ABSENT
         return self._modified[token.slot]
 
-    def lacks_slot(self, token: Token) -> bool:
+    def lacks_slot(self, token: EtcdToken) -> bool:
         """Whether the token waits for a slot that etcd does not have yet."""
         return self.holds(token) and self._modified[token.slot] == ABSENT
 
-    def was_sent(self, token: Token) -> bool:
+    def was_sent(self, token: EtcdToken) -> bool:
         """Whether a transaction with this token may be under way or may have arrived."""
-        return self._states.get(token.number, State.DOUBT) is not State.HELD
+        return self._states.get(token.number, SlotState.DOUBT) is not SlotState.HELD
 
-    def sending(self, token: Token) -> None:
+    def sending(self, token: EtcdToken) -> None:
         # A doubt from before outlives a second sending: the answer to that is not the first one's.
-        if self._states.get(token.number) is State.HELD:
-            self._states[token.number] = State.SENT
+        if self._states.get(token.number) is SlotState.HELD:
+            self._states[token.number] = SlotState.SENT
 
-    def refused(self, token: Token, modified: int) -> None:
+    def refused(self, token: EtcdToken, modified: int) -> None:
         """Nothing was written, and what was sent earlier cannot be: the token is unused."""
         if self.holds(token):
-            self._states[token.number] = State.HELD
+            self._states[token.number] = SlotState.HELD
             self._doubts.pop(token.number, None)
             self._modified[token.slot] = modified
 
-    def lost(self, token: Token) -> None:
+    def lost(self, token: EtcdToken) -> None:
         """The answer did not come. The slot stays taken until somebody learns the outcome."""
         if token.number in self._states:
-            self._states[token.number] = State.DOUBT
+            self._states[token.number] = SlotState.DOUBT
             self._doubts[token.number] = None
 
-    def settled(self, token: Token, fate: Fate, modified: int) -> None:
+    def settled(self, token: EtcdToken, fate: Fate, modified: int) -> None:
         """The outcome is known for good, and when the slot was last written."""
         self._fates[token.number] = fate
         if len(self._fates) >= 2 * FATES_MAX:
@@ -151,12 +151,12 @@ class Ring:
         """Whether a token was handed out whose slot etcd does not have."""
         return any(self._modified[slot] == ABSENT for slot in self._slots.values())
 
-    def oldest_doubt(self, more_than: int) -> Token | None:
+    def oldest_doubt(self, more_than: int) -> EtcdToken | None:
         """The oldest token in doubt, if there are more than so many."""
         if len(self._doubts) <= more_than:
             return None
         number = next(iter(self._doubts))
-        return Token(self.client, self._slots[number], number)
+        return EtcdToken(self.client, self._slots[number], number)
 
     def _take_slot(self) -> int:
         if not self._free and len(self._modified) < SLOTS_MAX:
@@ -166,7 +166,7 @@ class Ring:
         if not self._free:
             # A token that was handed out long ago and is not under way loses its slot. Using it
             # later is still safe: the slot then shows a greater number.
-            idle = next((n for n, state in self._states.items() if state is State.HELD), None)
+            idle = next((n for n, state in self._states.items() if state is SlotState.HELD), None)
             if idle is None:
                 raise Unavailable(
                     f"{SLOTS_MAX} transactions are under way or in doubt; ask for their fates"
@@ -190,25 +190,25 @@ SWEEP_MAX = 100
 _WITHDRAWN = b"!"
 
 
-class Slot(msgspec.Struct, frozen=True, gc=False):
+class TokenSlot(msgspec.Struct, frozen=True, gc=False):
     """What etcd has in a slot: the number of the last token, and whether it was withdrawn."""
 
     value: bytes
     modified: int
 
-    def fate(self, token: Token) -> Fate | None:
+    def fate(self, token: EtcdToken) -> Fate | None:
         """What the slot proves about a token; None when the token may still apply."""
         number = int(self.value.removesuffix(_WITHDRAWN))
         if number < token.number:
             return None
         if number > token.number:
             return Forgotten()
-        return NotApplied() if self.value.endswith(_WITHDRAWN) else Applied(self.modified)
+        return NotApplied() if self.value.endswith(_WITHDRAWN) else TokenApplied(self.modified)
 
 
-def slot_in(answer: pb.RangeResponse) -> Slot | None:
+def slot_in(answer: pb.RangeResponse) -> TokenSlot | None:
     """The slot that was read; None when etcd does not have it."""
-    return Slot(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
+    return TokenSlot(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
 
 
 class Slots:
@@ -219,7 +219,7 @@ class Slots:
         self._layout = layout
         self._timeout_s = timeout_s
 
-    def guard(self, request: pb.TxnRequest, token: Token, modified: int) -> None:
+    def guard(self, request: pb.TxnRequest, token: EtcdToken, modified: int) -> None:
         """Let the request take effect only while the slot is as it was, and change it then."""
         name = self._layout.slot(token.client, token.slot)
         request.compare.append(codec.modified_at(name, modified))
@@ -229,22 +229,22 @@ class Slots:
     def sign_of_life(self, client: str) -> pb.RequestOp:
         return codec.put(self._layout.client(client), b"%d" % time.time())
 
-    async def read(self, token: Token) -> Slot | None:
+    async def read(self, token: EtcdToken) -> TokenSlot | None:
         """The slot as of now, read through the log: that it is absent must be no stale news."""
         name = self._layout.slot(token.client, token.slot)
         request = pb.TxnRequest(success=[codec.read(name), codec.delete(self._layout.none)])
         answer = await self._cluster.txn(request, self._timeout_s, writes=False)
         return slot_in(answer.responses[0].response_range)
 
-    async def withdraw(self, token: Token, slot: Slot) -> Slot | None:
+    async def withdraw(self, token: EtcdToken, slot: TokenSlot) -> TokenSlot | None:
         """Write the token as withdrawn, unless the slot has changed; then the slot as it is."""
         return await self._replace(token, slot, b"%d" % token.number + _WITHDRAWN)
 
-    async def shake_off(self, token: Token, slot: Slot) -> Slot | None:
+    async def shake_off(self, token: EtcdToken, slot: TokenSlot) -> TokenSlot | None:
         """Write the slot as it is, so that a straggler of this token finds it changed."""
         return await self._replace(token, slot, slot.value)
 
-    async def _replace(self, token: Token, slot: Slot, value: bytes) -> Slot | None:
+    async def _replace(self, token: EtcdToken, slot: TokenSlot, value: bytes) -> TokenSlot | None:
         name = self._layout.slot(token.client, token.slot)
         request = pb.TxnRequest(
             compare=[codec.modified_at(name, slot.modified)],
@@ -253,7 +253,7 @@ class Slots:
         )
         answer = await self._cluster.txn(request, self._timeout_s)
         if answer.succeeded:
-            return Slot(value, answer.header.revision)
+            return TokenSlot(value, answer.header.revision)
         return slot_in(answer.responses[0].response_range)
 
     async def make(self, client: str, slots: list[int]) -> dict[int, int]:

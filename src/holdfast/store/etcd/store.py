@@ -22,14 +22,14 @@ from holdfast.store.contract import (
 )
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.at_most_once import Once
+from holdfast.store.etcd.at_most_once import AtMostOnce
 from holdfast.store.etcd.cluster import Cluster, MemberFacts
 from holdfast.store.etcd.config import EtcdConfig
 from holdfast.store.etcd.known_bugs import reads_are_fresh, warnings_for
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.linearizable_reads import Reader
-from holdfast.store.etcd.watch_reader import Run, Watch
-from holdfast.store.etcd.watch_source import Follower
+from holdfast.store.etcd.linearizable_reads import LinearizableReader
+from holdfast.store.etcd.watch_reader import EtcdWatch, FollowerRun
+from holdfast.store.etcd.watch_source import PrefixFollower
 
 # A member with a few GiB takes some seconds for each step of making room.
 MAKE_ROOM_S = 60.0
@@ -51,19 +51,19 @@ class EtcdStore:
         self._timeout_s = config.call_timeout_s
         self._quota_bytes = config.quota_bytes
         self._bookmark_every_s = bookmark_every_s
-        self._limits = codec.Limits(
+        self._limits = codec.TransactionLimits(
             ops=config.max_txn_ops - codec.OWN_OPS,
             bytes=config.max_request_bytes - codec.ENVELOPE_BYTES,
         )
-        self._reader = Reader(
+        self._reader = LinearizableReader(
             cluster,
             self._layout,
             # A member that did not tell its version may be an old one.
             confirm=not all(reads_are_fresh(fact.version) for fact in facts),
             timeout_s=self._timeout_s,
         )
-        self._once = Once(cluster, self._layout, timeout_s=self._timeout_s)
-        self._runs: set[Run] = set()
+        self._once = AtMostOnce(cluster, self._layout, timeout_s=self._timeout_s)
+        self._runs: set[FollowerRun] = set()
         self._closed = False
         # For the host to log: what an operator should know about this cluster.
         self.warnings = _warnings(facts)
@@ -158,7 +158,7 @@ class EtcdStore:
 
     def watch(self, prefix: str, *, after: int) -> AsyncIterator[Batch]:
         self._check_open()
-        return Watch(lambda: self._start_watch(prefix, after))
+        return EtcdWatch(lambda: self._start_watch(prefix, after))
 
     async def compact(self, revision: int) -> None:
         await self._compact(revision, self._timeout_s)
@@ -194,11 +194,11 @@ class EtcdStore:
         finally:
             await self._cluster.close()
 
-    def _start_watch(self, prefix: str, after: int) -> Run | None:
+    def _start_watch(self, prefix: str, after: int) -> FollowerRun | None:
         """None when the store was closed before anybody read the watch."""
         if self._closed:
             return None
-        follower = Follower(
+        follower = PrefixFollower(
             self._cluster,
             self._layout,
             self._reader.revision,
@@ -206,7 +206,7 @@ class EtcdStore:
             after=after,
             bookmark_every_s=self._bookmark_every_s,
         )
-        run = Run(follower.follow)
+        run = FollowerRun(follower.follow)
         self._runs.add(run)
         run.when_done(lambda: self._runs.discard(run))
         return run

@@ -1,8 +1,8 @@
-"""The reader's end of a watch on etcd: a buffer that is filled by `following.py`.
+"""The reader's end of a watch on etcd: a buffer that `watch_source` fills.
 
-`EtcdStore.watch` hands out a `Watch`. Its follower, a task, starts with the first `anext` and ends
-when the watch is closed, dropped or fails. Batches wait in a bounded buffer, so a reader may cancel
-an `anext` at any time and loses nothing.
+`EtcdStore.watch` returns an `EtcdWatch`. Its follower, a task, starts with the first `anext` and
+ends when the watch is closed, dropped or fails. Batches wait in a bounded buffer, so a reader may
+cancel an `anext` at any time and loses nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Buffer:
             await self._drained.wait()
 
 
-class Run:
+class FollowerRun:
     """A follower's task and its buffer, which the store can end without holding on to the watch."""
 
     def __init__(self, follow: Follow) -> None:
@@ -101,17 +101,17 @@ class Run:
         return self._task.exception() or StopAsyncIteration()
 
 
-class Watch:
+class EtcdWatch:
     """What the reader iterates over."""
 
-    def __init__(self, start: Callable[[], Run | None]) -> None:
+    def __init__(self, start: Callable[[], FollowerRun | None]) -> None:
         # Not before the first `anext`: a watch that nobody reads must not hold a stream.
         self._start = start
-        self._run: Run | None = None
+        self._run: FollowerRun | None = None
         self._closed = False
         self._is_read = False
 
-    def __aiter__(self) -> Watch:
+    def __aiter__(self) -> EtcdWatch:
         return self
 
     async def __anext__(self) -> Batch:

@@ -29,9 +29,9 @@ from holdfast.model.transaction import ABSENT, Change
 from holdfast.store.contract import Batch
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
-from holdfast.store.etcd.error_meaning import Kind
+from holdfast.store.etcd.error_meaning import ErrorMeaning
 from holdfast.store.etcd.layout import Layout, is_bookmark
-from holdfast.store.etcd.member import CallFailed, Member, WatchStream
+from holdfast.store.etcd.member import CallFailed, MemberChannel, WatchStream
 from holdfast.store.etcd.watch_reader import Buffer
 
 # What stands between etcd's watch and ours: nothing twice, nothing out of order, no silent hole.
@@ -64,7 +64,7 @@ class _Pending(msgspec.Struct):
     events: list[pb.Event]
 
 
-class Guard:
+class DeliveryGuard:
     """One watch's memory of what it delivered, over all the streams it used."""
 
     def __init__(self, layout: Layout, *, after: int) -> None:
@@ -185,7 +185,7 @@ BOOKMARK_TIMEOUT_S = 3.0
 ReadRevision = Callable[[], Awaitable[int]]
 
 
-class Follower:
+class PrefixFollower:
     """Follows one prefix from one revision on."""
 
     def __init__(
@@ -202,7 +202,7 @@ class Follower:
         self._layout = layout
         self._read_revision = read_revision
         self._prefix = prefix
-        self._guard = Guard(layout, after=after)
+        self._guard = DeliveryGuard(layout, after=after)
         # Watchers of one prefix see each other's bookmarks, so that the first to be due writes for
         # all; an uneven pace keeps them from writing at the same moment.
         self._pause_s = bookmark_every_s * random.uniform(0.6, 0.8)
@@ -251,7 +251,7 @@ class Follower:
                 self._check_patience(error)
                 await asyncio.sleep(self._next_retry_s())
 
-    async def _stream(self, member: Member) -> None:
+    async def _stream(self, member: MemberChannel) -> None:
         """Read one stream until it fails or the buffer is full."""
         self._guard.restart()
         self._member = member
@@ -270,7 +270,7 @@ class Follower:
             )
             await self._read(stream)
         except CallFailed as failed:
-            if failed.kind not in {Kind.LOGIN, Kind.DENIED}:
+            if failed.kind not in {ErrorMeaning.LOGIN, ErrorMeaning.DENIED}:
                 raise
             # A watch says "denied" for a lapsed login, too; but not twice.
             if self._denied or not await self._cluster.login_again(member, metadata):
@@ -337,7 +337,7 @@ class Follower:
                 code="Compacted",
             )
         if "auth" in answer.cancel_reason or "permission" in answer.cancel_reason:
-            raise CallFailed(Kind.LOGIN, answer.cancel_reason)
+            raise CallFailed(ErrorMeaning.LOGIN, answer.cancel_reason)
         raise StreamBroken(answer.cancel_reason or "the member ended the watch")
 
     async def _probe(self) -> None:
@@ -366,7 +366,7 @@ class Follower:
             self._awaited = 0
             raise StreamBroken("a bookmark did not come back")
 
-    async def _after_failure(self, member: Member | None, failed: Exception) -> None:
+    async def _after_failure(self, member: MemberChannel | None, failed: Exception) -> None:
         """Choose another member, and do not hurry when all of them refuse."""
         if member is not None:
             self._cluster.blame(member)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.store.sqlite.backup import Contents, Restored, backup, restore, verify
+from holdfast.store.sqlite.backup import BackupContents, Restored, backup, restore, verify
 from holdfast.store.sqlite.store import SqliteStore
 
-__all__ = ["Contents", "Restored", "SqliteStore", "backup", "restore", "verify"]
+__all__ = ["BackupContents", "Restored", "SqliteStore", "backup", "restore", "verify"]

@@ -40,7 +40,7 @@ SESSION_LEAP = 1_000_000
 _RECORDS_PER_REVISION = 1_000
 
 
-class Contents(msgspec.Struct, frozen=True):
+class BackupContents(msgspec.Struct, frozen=True):
     """What a file was found to hold."""
 
     path: Path
@@ -57,7 +57,7 @@ class Restored(msgspec.Struct, frozen=True):
     replaced: Path | None
 
 
-def backup(path: Path, target: Path) -> Contents:
+def backup(path: Path, target: Path) -> BackupContents:
     """Copy a store as of one moment to a new file, while it is in use.
 
     The file is complete under its final name or not there at all.
@@ -135,7 +135,7 @@ def read_prefix(path: Path, start: str, end: str) -> Iterator[tuple[str, bytes]]
         connection.close()
 
 
-def verify(path: Path) -> Contents:
+def verify(path: Path) -> BackupContents:
     """Read a backup, or a store that is not in use, from end to end; raises if it is damaged."""
     if not check_header(path, format_newest=schema.FORMAT):
         raise Unavailable(f"there is no store at {path}", code="StoreMissing")
@@ -146,7 +146,9 @@ def verify(path: Path) -> Contents:
             raise corrupt(path, f"SQLite says: {verdict}")
         loaded = load(connection, path)
         _check_rows(connection, path)
-        return Contents(path, loaded.index.revision, len(loaded.index.current), path.stat().st_size)
+        return BackupContents(
+            path, loaded.index.revision, len(loaded.index.current), path.stat().st_size
+        )
     except apsw.Error as error:
         raise corrupt(path, f"SQLite says: {error}") from error
     finally:

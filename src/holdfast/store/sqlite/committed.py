@@ -17,7 +17,7 @@ import msgspec
 from holdfast.model.transaction import ABSENT, Change, Record
 from holdfast.store.contract import Batch
 from holdfast.store.local_watches import BATCH_CHANGES_MAX
-from holdfast.store.mvcc import Found, Step, VersionIndex
+from holdfast.store.mvcc import EntryPage, KeyStep, VersionIndex
 from holdfast.store.sqlite.rows import Pointer, row_id
 
 # Room for the values of some 150,000 objects of 1.5 KB. Beyond it, reads go to the file.
@@ -26,7 +26,7 @@ CACHE_BYTES_MAX = 256 * 1024 * 1024
 # A million forgotten revisions at once would stop every reader for a second.
 _COMPACT_AT_ONCE = 5_000
 
-Steps = Sequence[Step[Pointer]]
+Steps = Sequence[KeyStep[Pointer]]
 
 
 class ValueCache:
@@ -65,10 +65,10 @@ class Garbage(msgspec.Struct, frozen=True):
     rows: list[int]
 
 
-class Selection(msgspec.Struct, frozen=True):
+class RangeSelection(msgspec.Struct, frozen=True):
     """A range whose values may partly be missing from memory: None stands for those."""
 
-    found: Found[Pointer]
+    found: EntryPage[Pointer]
     values: list[bytes | None]
 
     @property
@@ -85,7 +85,7 @@ class History(msgspec.Struct, frozen=True):
 
     pin: int
     revision: int
-    steps: list[tuple[int, Step[Pointer]]]
+    steps: list[tuple[int, KeyStep[Pointer]]]
     values: dict[int, bytes]
 
     def missing(self) -> list[Pointer]:
@@ -96,7 +96,7 @@ class History(msgspec.Struct, frozen=True):
         return Batch(self.revision, tuple(change(r, s, self.values) for r, s in self.steps))
 
 
-def change(revision: int, step: Step[Pointer], values: dict[int, bytes]) -> Change:
+def change(revision: int, step: KeyStep[Pointer], values: dict[int, bytes]) -> Change:
     after = step.after
     if after is None:
         return Change(revision, step.key, None, ABSENT)
@@ -138,14 +138,14 @@ class View:
             for row, value in values.items():
                 self._cache.add(row, value)
 
-    def select(self, start: str, end: str, *, limit: int, at: int | None) -> Selection:
+    def select(self, start: str, end: str, *, limit: int, at: int | None) -> RangeSelection:
         """A range. When values are missing it is pinned, and whoever reads them must unpin."""
         with self._lock:
             found = self._index.range(start, end, limit=limit, at=at)
             values = [self._cache.get(pointer.id) for pointer in found.entries]
             if None in values:
                 self._pin(found.revision)
-            return Selection(found, values)
+            return RangeSelection(found, values)
 
     def history(
         self, prefix: str, after: int, upto: int, *, limit: int = BATCH_CHANGES_MAX
@@ -154,7 +154,7 @@ class View:
 
         When values are missing it is pinned, and whoever reads them must unpin.
         """
-        steps: list[tuple[int, Step[Pointer]]] = []
+        steps: list[tuple[int, KeyStep[Pointer]]] = []
         with self._lock:
             revision = upto
             for number, made in self._index.steps_after(after, upto=upto):

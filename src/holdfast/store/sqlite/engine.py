@@ -18,7 +18,7 @@ import apsw
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable, invariant
 from holdfast.model.transaction import Committed, Outcome, Refused
-from holdfast.store.contract import Applied, Fate, Forgotten, NotApplied, Token
+from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied, TransactionToken
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, View, record
 from holdfast.store.sqlite.files import (
@@ -32,12 +32,12 @@ from holdfast.store.sqlite.files import (
 from holdfast.store.sqlite.loading import Loaded, load
 from holdfast.store.sqlite.operation_tokens import TokenBook
 from holdfast.store.sqlite.rows import Pointer, insert, integer, powers_of_two, read_values
-from holdfast.store.sqlite.writes import Answer, Answers, AskFate, Group, Request, Write
+from holdfast.store.sqlite.writes import Answer, Answers, AskFate, CommitWrite, Request, WriteGroup
 
 FORGET_TOKENS_MAX = 2_000
 
 
-class Engine:
+class SqliteEngine:
     """One open file. Not thread-safe, except for `view` and `tokens.issue`."""
 
     # A larger log makes fewer and longer pauses; 16 MB are copied in about 10 ms.
@@ -113,7 +113,7 @@ class Engine:
         not be used any more.
         """
         invariant(self.failure is None, "a failed engine was used again")
-        group = Group(self.view.pointer, self.view.revision)
+        group = WriteGroup(self.view.pointer, self.view.revision)
         try:
             answers = [self._decide(request, group) for request in requests]
             has_written = self._write(group)
@@ -164,9 +164,9 @@ class Engine:
 
     # Deciding. -------------------------------------------------------------------------------
 
-    def _decide(self, request: Request, group: Group) -> Answer:
+    def _decide(self, request: Request, group: WriteGroup) -> Answer:
         try:
-            if isinstance(request, Write):
+            if isinstance(request, CommitWrite):
                 return self._decide_write(request, group)
             if isinstance(request, AskFate):
                 return self._decide_fate(request.token, group)
@@ -178,7 +178,7 @@ class Engine:
             return refusal
         return None
 
-    def _decide_write(self, request: Write, group: Group) -> Outcome:
+    def _decide_write(self, request: CommitWrite, group: WriteGroup) -> Outcome:
         transaction, token = request.transaction, request.token
         if token is not None:
             revision = self._used_at(token, group)
@@ -194,16 +194,16 @@ class Engine:
             )
         return Committed(group.write(transaction, token))
 
-    def _decide_fate(self, token: Token, group: Group) -> Fate:
+    def _decide_fate(self, token: TransactionToken, group: WriteGroup) -> Fate:
         revision = self._used_at(token, group)
         if revision is not None:
-            return Applied(revision)
+            return TokenApplied(revision)
         if token <= self.tokens.forgotten:
             return Forgotten()
         self.tokens.withdraw(token)
         return NotApplied()
 
-    def _used_at(self, token: Token, group: Group) -> int | None:
+    def _used_at(self, token: TransactionToken, group: WriteGroup) -> int | None:
         self.tokens.check_form(token)
         if token in group.tokens:
             return group.tokens[token]
@@ -214,7 +214,7 @@ class Engine:
         ).get
         return None if found is None else integer(found)
 
-    def _values(self, pointers: list[Pointer | None], group: Group) -> dict[int, bytes]:
+    def _values(self, pointers: list[Pointer | None], group: WriteGroup) -> dict[int, bytes]:
         """The values of these pointers: about to be written, cached, or from the file."""
         values: dict[int, bytes] = {}
         missing = []
@@ -233,7 +233,7 @@ class Engine:
 
     # Writing. --------------------------------------------------------------------------------
 
-    def _write(self, group: Group) -> bool:
+    def _write(self, group: WriteGroup) -> bool:
         """Write all that is due; returns whether there is anything to commit."""
         is_compaction = self._compacted > self.view.compacted
         if not (group.rows or group.tokens or is_compaction or self.view.has_garbage()):
@@ -262,7 +262,7 @@ class Engine:
             )
             self._set("swept", garbage[-1].revision)
 
-    def _forget_tokens(self, line: Token) -> None:
+    def _forget_tokens(self, line: TransactionToken) -> None:
         """Delete the rows of tokens up to the line, a bounded number at once."""
         execute = self._connection.execute
         nearer = execute(
@@ -271,7 +271,7 @@ class Engine:
             (*line, FORGET_TOKENS_MAX - 1),
         ).fetchone()
         if nearer is not None:
-            line = Token(integer(nearer[0]), integer(nearer[1]))
+            line = TransactionToken(integer(nearer[0]), integer(nearer[1]))
         execute("BEGIN IMMEDIATE")
         execute("DELETE FROM tokens WHERE (session, number) <= (?, ?)", line)
         self._set("forgotten_session", line.session)

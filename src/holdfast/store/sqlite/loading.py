@@ -12,8 +12,8 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from holdfast.store.contract import Token
-from holdfast.store.mvcc import Step, VersionIndex
+from holdfast.store.contract import TransactionToken
+from holdfast.store.mvcc import KeyStep, VersionIndex
 from holdfast.store.sqlite.files import corrupt
 from holdfast.store.sqlite.rows import Pointer, row_id
 from holdfast.store.sqlite.schema import POSITION_BITS
@@ -25,7 +25,7 @@ class Meta(msgspec.Struct, frozen=True):
     compacted: int
     swept: int
     session: int
-    forgotten: Token
+    forgotten: TransactionToken
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Loaded(msgspec.Struct, frozen=True):
 def load_meta(connection: apsw.Connection, path: Path) -> Meta:
     rows: dict[str, int] = dict(connection.execute("SELECT name, value FROM meta"))
     try:
-        forgotten = Token(rows["forgotten_session"], rows["forgotten_number"])
+        forgotten = TransactionToken(rows["forgotten_session"], rows["forgotten_number"])
         meta = Meta(rows["compacted"], rows["swept"], rows["session"], forgotten)
     except KeyError as missing:
         raise corrupt(path, f"its table meta lacks {missing}") from None
@@ -62,13 +62,13 @@ def load(connection: apsw.Connection, path: Path) -> Loaded:
 
 def _load_steps(
     connection: apsw.Connection, path: Path, swept: int, current: dict[str, Pointer]
-) -> list[Sequence[Step[Pointer]]]:
+) -> list[Sequence[KeyStep[Pointer]]]:
     """The steps of every revision after the swept one, from the rows that made them.
 
     They share the current pointers, which are most of all.
     """
-    revisions: list[Sequence[Step[Pointer]]] = []
-    steps: list[Step[Pointer]] = []
+    revisions: list[Sequence[KeyStep[Pointer]]] = []
+    steps: list[KeyStep[Pointer]] = []
     revision = swept
     # The rows come in the order of their ids, so the steps of a revision follow each other.
     query = "SELECT id, key, created, previous, value IS NULL FROM log WHERE id >= ? ORDER BY id"
@@ -89,7 +89,7 @@ def _load_steps(
             newest = current.get(key)
             is_newest = newest is not None and newest.id == row
             after = newest if is_newest else Pointer(key, created, row)
-        steps.append(Step(key, before, after))
+        steps.append(KeyStep(key, before, after))
     return revisions
 
 

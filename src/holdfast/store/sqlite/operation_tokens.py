@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.store import contract
-from holdfast.store.contract import Token
+from holdfast.store.contract import TransactionToken
 
 USABLE_S = 600.0
 TOKENS_MAX = 1_000_000
@@ -29,37 +29,41 @@ class TokenBook:
     `issue` is called by the event loop, everything else by the writer.
     """
 
-    def __init__(self, session: int, forgotten: Token, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, session: int, forgotten: TransactionToken, clock: Callable[[], float]
+    ) -> None:
         self.session = session
         # Tokens up to this one have no rows any more.
         self.forgotten = forgotten
         # Tokens up to this one are refused, so that none is used and forgotten soon after. All of
         # earlier sessions are: whoever sent them is not waiting for us any more.
-        self._expired = Token(session, 0)
-        self._withdrawn: set[Token] = set()
+        self._expired = TransactionToken(session, 0)
+        self._withdrawn: set[TransactionToken] = set()
         # Issued and never presented, in the order of issue: these need not be looked up.
-        self._fresh: dict[Token, None] = {}
+        self._fresh: dict[TransactionToken, None] = {}
         self._numbers = itertools.count(1)
         self._issued = 0
         self._clock = clock
         # At each of these times, all tokens up to this one had been issued.
-        self._marks: deque[tuple[float, Token]] = deque([(clock(), Token(session, 0))])
+        self._marks: deque[tuple[float, TransactionToken]] = deque(
+            [(clock(), TransactionToken(session, 0))]
+        )
 
-    def issue(self) -> Token:
+    def issue(self) -> TransactionToken:
         self._issued = next(self._numbers)
-        token = Token(self.session, self._issued)
+        token = TransactionToken(self.session, self._issued)
         self._fresh[token] = None
         return token
 
-    def is_first_seen(self, token: Token) -> bool:
+    def is_first_seen(self, token: TransactionToken) -> bool:
         """Whether a token was never presented before, so that it certainly has no row."""
         return self._fresh.pop(token, token) is None
 
-    def check_form(self, token: Token) -> None:
-        if token > Token(self.session, self._issued):
+    def check_form(self, token: TransactionToken) -> None:
+        if token > TransactionToken(self.session, self._issued):
             raise Invalid(f"not a token of this store: '{token}'")
 
-    def check_usable(self, token: Token) -> None:
+    def check_usable(self, token: TransactionToken) -> None:
         """Raise unless a token that has no row may be used now."""
         if token <= self.forgotten:
             raise contract.forgotten(token)
@@ -70,12 +74,12 @@ class TokenBook:
                 f"nothing was written: token {token} is too old to be used, take a new one"
             )
 
-    def withdraw(self, token: Token) -> None:
+    def withdraw(self, token: TransactionToken) -> None:
         """Make sure that a token without a row never gets one."""
         if token > self._expired:
             self._withdrawn.add(token)
 
-    def due(self) -> Token | None:
+    def due(self) -> TransactionToken | None:
         """The token up to which rows may be deleted now, if there are new ones."""
         self._mark()
         now = self._clock()
@@ -87,7 +91,7 @@ class TokenBook:
                 self._expire(token)
         surplus = self._issued - TOKENS_MAX
         if surplus >= _STEP_TOKENS:
-            line = max(line, Token(self.session, surplus // _STEP_TOKENS * _STEP_TOKENS))
+            line = max(line, TransactionToken(self.session, surplus // _STEP_TOKENS * _STEP_TOKENS))
             self._expire(line)
         # Rows are deleted in pieces, so a mark is needed until all before it are gone.
         while len(self._marks) > 1 and self._marks[0][1] <= self.forgotten:
@@ -97,9 +101,9 @@ class TokenBook:
     def _mark(self) -> None:
         now = self._clock()
         if now - self._marks[-1][0] >= _STEP_S:
-            self._marks.append((now, Token(self.session, self._issued)))
+            self._marks.append((now, TransactionToken(self.session, self._issued)))
 
-    def _expire(self, token: Token) -> None:
+    def _expire(self, token: TransactionToken) -> None:
         if token > self._expired:
             self._expired = token
             self._withdrawn = {t for t in self._withdrawn if t > token}

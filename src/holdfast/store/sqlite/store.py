@@ -20,22 +20,22 @@ from holdfast.store import contract
 from holdfast.store.contract import (
     BOOKMARK_EVERY_S,
     RANGE_LIMIT_MAX,
-    Applied,
     Batch,
     Fate,
     Forgotten,
     NotApplied,
     Page,
+    TokenApplied,
     check,
 )
 from holdfast.store.local_watches import WatchHub
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, record
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.files import corrupt
 from holdfast.store.sqlite.rows import Pointer, read_values
-from holdfast.store.sqlite.writer import Job, Writer
-from holdfast.store.sqlite.writes import Answer, Answers, AskFate, Compact, Request, Write
+from holdfast.store.sqlite.writer import Writer, WriterJob
+from holdfast.store.sqlite.writes import Answer, Answers, AskFate, CommitWrite, Compact, Request
 
 # A transaction is held in memory several times over; objects are at most 1 MiB each.
 TRANSACTION_BYTES_MAX = 64 * 1024 * 1024
@@ -49,7 +49,7 @@ class SqliteStore:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SqliteEngine,
         reader: apsw.Connection,
         *,
         bookmark_every_s: float,
@@ -90,8 +90,8 @@ class SqliteStore:
         failed: whoever runs it should exit with that sentence.
         """
 
-        def load() -> tuple[Engine, apsw.Connection]:
-            engine = Engine.open(
+        def load() -> tuple[SqliteEngine, apsw.Connection]:
+            engine = SqliteEngine.open(
                 Path(path), create=create, cache_bytes_max=cache_bytes_max, vfs=vfs
             )
             try:
@@ -127,7 +127,7 @@ class SqliteStore:
     ) -> Outcome:
         check(transaction)
         _check_size(transaction)
-        request = Write(transaction, None if token is None else contract.parse(token))
+        request = CommitWrite(transaction, None if token is None else contract.parse(token))
         answer = await self._ask(request, timeout_s)
         if isinstance(answer, Committed | Refused):
             return answer
@@ -138,7 +138,7 @@ class SqliteStore:
 
     async def fate(self, token: str) -> Fate:
         answer = await self._ask(AskFate(contract.parse(token)), TIMEOUT_S)
-        if isinstance(answer, Applied | NotApplied | Forgotten):
+        if isinstance(answer, TokenApplied | NotApplied | Forgotten):
             return answer
         raise _unexpected(answer)
 
@@ -179,7 +179,7 @@ class SqliteStore:
     async def _ask(self, request: Request, timeout_s: float) -> Answer:
         self._check_open()
         future: asyncio.Future[Answer] = self._loop.create_future()
-        job = Job(request, future)
+        job = WriterJob(request, future)
         self._writer.submit(job)
         timer = self._loop.call_later(timeout_s, self._time_out, job)
         try:
@@ -194,7 +194,7 @@ class SqliteStore:
             raise answer
         return answer
 
-    def _time_out(self, job: Job) -> None:
+    def _time_out(self, job: WriterJob) -> None:
         if not job.future.done():
             error = self._writer.withdraw(job)
             if isinstance(job.request, AskFate):
@@ -202,13 +202,13 @@ class SqliteStore:
                 error = Unavailable(f"no answer in time from {self._engine.path}: ask again")
             job.future.set_result(error)
 
-    def _deliver(self, jobs: list[Job], answers: Answers, failure: str | None) -> None:
+    def _deliver(self, jobs: list[WriterJob], answers: Answers, failure: str | None) -> None:
         """Called by the writer."""
         # An event loop that was closed before its store has nobody left to tell.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._receive, jobs, answers, failure)
 
-    def _receive(self, jobs: list[Job], answers: Answers, failure: str | None) -> None:
+    def _receive(self, jobs: list[WriterJob], answers: Answers, failure: str | None) -> None:
         if failure is not None and self._ended is None:
             self._fail(Unavailable(failure, code="StoreFailed"))
         if answers.changes:

@@ -12,17 +12,17 @@ import threading
 from collections.abc import Callable
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.writes import Answer, Answers, Request
 
 # A longer group is cut, so that the first callers in it are not kept waiting for the last.
 GROUP_REQUESTS_MAX = 512
 
 # Tells the event loop the answers to these jobs.
-Deliver = Callable[["list[Job]", Answers, str | None], None]
+Deliver = Callable[["list[WriterJob]", Answers, str | None], None]
 
 
-class Job:
+class WriterJob:
     """A request on its way. Who takes it first, the writer or its caller's time-out, decides."""
 
     __slots__ = ("future", "is_taken", "is_withdrawn", "request")
@@ -37,25 +37,25 @@ class Job:
 class Writer:
     """Runs an engine on a thread of its own. `submit` and `withdraw` are for the event loop."""
 
-    def __init__(self, engine: Engine, deliver: Deliver) -> None:
+    def __init__(self, engine: SqliteEngine, deliver: Deliver) -> None:
         self._engine = engine
         self._deliver = deliver
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[WriterJob | None] = queue.SimpleQueue()
         self._handover = threading.Lock()
         # Taken and not yet answered.
-        self._serving: list[Job] = []
+        self._serving: list[WriterJob] = []
         # Set when no further job will be taken: None while running.
         self._ended: HoldfastError | None = None
         self._thread = threading.Thread(target=self._main, name="holdfast-store", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: WriterJob) -> None:
         with self._handover:
             if self._ended is not None:
                 raise self._ended
             self._queue.put(job)
 
-    def withdraw(self, job: Job) -> HoldfastError:
+    def withdraw(self, job: WriterJob) -> HoldfastError:
         """Give up waiting; the error says whether the job can still take effect."""
         with self._handover:
             if job.is_taken:
@@ -105,9 +105,9 @@ class Writer:
             self._engine.keep_house()
         return not is_last and self._engine.failure is None
 
-    def _take(self) -> tuple[list[Job], bool]:
+    def _take(self) -> tuple[list[WriterJob], bool]:
         """All that waits, up to a bound; an empty list when there is time to sweep."""
-        waiting: list[Job] = []
+        waiting: list[WriterJob] = []
         is_last = False
         try:
             job = self._queue.get(block=not self._engine.view.has_garbage())
@@ -133,7 +133,7 @@ class Writer:
             self._ended = ending
         # How far a bug let these get is not known.
         unknown: list[Answer] = [OutcomeUnknown(ending.message) for _ in self._serving]
-        left: list[Job] = []
+        left: list[WriterJob] = []
         while True:
             try:
                 job = self._queue.get_nowait()

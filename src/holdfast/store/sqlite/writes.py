@@ -8,23 +8,23 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.transaction import ABSENT, Change, Outcome, Put, Transaction
-from holdfast.store.contract import Fate, Token
-from holdfast.store.mvcc import Step
+from holdfast.store.contract import Fate, TransactionToken
+from holdfast.store.mvcc import KeyStep
 from holdfast.store.sqlite.committed import Steps, change
 from holdfast.store.sqlite.rows import Pointer, checksum, row_id
 
 
-class Write(msgspec.Struct, frozen=True, gc=False):
+class CommitWrite(msgspec.Struct, frozen=True, gc=False):
     """Commit a transaction."""
 
     transaction: Transaction
-    token: Token | None = None
+    token: TransactionToken | None = None
 
 
 class AskFate(msgspec.Struct, frozen=True, gc=False):
     """Make a token's fate final, and tell it."""
 
-    token: Token
+    token: TransactionToken
 
 
 class Compact(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +33,7 @@ class Compact(msgspec.Struct, frozen=True, gc=False):
     revision: int
 
 
-Request = Write | AskFate | Compact
+Request = CommitWrite | AskFate | Compact
 Answer = Outcome | Fate | HoldfastError | None
 
 
@@ -56,7 +56,7 @@ class Answers(msgspec.Struct, frozen=True):
 LogRow = tuple[int, str, int, int, int, bytes | None]
 
 
-class Group:
+class WriteGroup:
     """What a group of transactions is about to write."""
 
     def __init__(self, committed: Callable[[str], Pointer | None], revision: int) -> None:
@@ -68,7 +68,7 @@ class Group:
         self.revisions: list[Steps] = []
         self.rows: list[LogRow] = []
         self.values: dict[int, bytes] = {}
-        self.tokens: dict[Token, int] = {}
+        self.tokens: dict[TransactionToken, int] = {}
 
     def pointer(self, key: str) -> Pointer | None:
         if key in self.pointers:
@@ -82,10 +82,10 @@ class Group:
                 return False
         return True
 
-    def write(self, transaction: Transaction, token: Token | None) -> int:
+    def write(self, transaction: Transaction, token: TransactionToken | None) -> int:
         """Add a transaction whose compares hold; returns the revision it is to have."""
         revision = self.revision + 1
-        steps: list[Step[Pointer]] = []
+        steps: list[KeyStep[Pointer]] = []
         for write in transaction.writes:
             key = write.key
             before = self.pointer(key)
@@ -109,7 +109,7 @@ class Group:
 
     def _step(
         self, key: str, before: Pointer | None, value: bytes | None, row: int
-    ) -> Step[Pointer]:
+    ) -> KeyStep[Pointer]:
         # A deletion keeps the `created` of what it removes, so that the step can be undone when
         # all that is left of it is this row.
         created = Pointer(key, 0, row).modified if before is None else before.created
@@ -119,4 +119,4 @@ class Group:
         self.pointers[key] = after
         if value is not None:
             self.values[row] = value
-        return Step(key, before, after)
+        return KeyStep(key, before, after)

@@ -18,15 +18,15 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.heartbeats import Renewals
-from holdfast.commit.server import Server
+from holdfast.commit.server import AuthorityServer
 from holdfast.host.api.app import Api
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.process.shell import Shell
-from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.model.access.identity import ADMINS, MONITORS, Identity, server
 from holdfast.model.errors import Forbidden
 from holdfast.model.fence import FenceTiming
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
@@ -71,9 +71,11 @@ class ApiRig:
         self.store = store
         # Who is nobody any more.
         self.strangers: set[str] = set()
-        self.hub = Hub(Forms())
+        self.hub = WatchHub(Forms())
         self.hub_shell = Shell(self.hub, server("one"), store=store)
-        self.authority = Shell(Server("one", random.Random(1), store), server("one"), store=store)
+        self.authority = Shell(
+            AuthorityServer("one", random.Random(1), store), server("one"), store=store
+        )
         self.renewals = Shell(Renewals("one", FenceTiming()), server("one"), store=store)
         self.api = Api(
             store=store,
@@ -82,7 +84,7 @@ class ApiRig:
             hub_shell=self.hub_shell,
             authenticate=lambda request: _authenticate(request, self.strangers),
             renewals=self.renewals,
-            pulses=PulseBook("one"),
+            pulses=ComponentPulses("one"),
         )
         self.url = ""
 

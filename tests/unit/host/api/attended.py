@@ -11,7 +11,7 @@ import aiohttp
 
 from holdfast.commit.records import encode as stored
 from holdfast.host.tunnel import protocol
-from holdfast.host.tunnel.protocol import Closed, Opened, Summons, encoded
+from holdfast.host.tunnel.protocol import StreamClosed, StreamOpened, TunnelRequest, encoded
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import EnvVar, Template
@@ -23,7 +23,7 @@ from tests.unit.host.api.api_rig import ApiRig, play
 
 POD = "/api/v1/namespaces/acme/pods/web-0-0"
 Socket = aiohttp.ClientWebSocketResponse
-Answering = Callable[[Summons, Socket], Awaitable[None]]
+Answering = Callable[[TunnelRequest, Socket], Awaitable[None]]
 
 
 def replica(state: State = State.RUNNING, **more: Any) -> Replica:
@@ -54,7 +54,7 @@ class Agent:
 
     def __init__(self, rig: ApiRig, answer: Answering) -> None:
         self._rig, self._answer = rig, answer
-        self.asked: list[Summons] = []
+        self.asked: list[TunnelRequest] = []
         self.is_connected, self.is_asked = asyncio.Event(), asyncio.Event()
         self.has_ended = asyncio.Event()
         self.tasks: list[asyncio.Task[None]] = []
@@ -70,7 +70,7 @@ class Agent:
                     self.tasks.append(asyncio.create_task(self._visit(protocol.summons(line))))
         self.has_ended.set()
 
-    async def _visit(self, asked: Summons) -> None:
+    async def _visit(self, asked: TunnelRequest) -> None:
         self.asked.append(asked)
         self.is_asked.set()
         headers = {"X-Test-User": "system:node:n1"}
@@ -96,8 +96,8 @@ async def say(socket: Socket, word: Any) -> None:
     await socket.send_str(encoded(word).decode())
 
 
-async def tell_log(asked: Summons, socket: Socket) -> None:
-    await say(socket, Opened())
+async def tell_log(asked: TunnelRequest, socket: Socket) -> None:
+    await say(socket, StreamOpened())
     await socket.send_bytes(b"hello\n")
-    await say(socket, Closed(0))
+    await say(socket, StreamClosed(0))
     await socket.receive()

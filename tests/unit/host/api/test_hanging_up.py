@@ -16,16 +16,16 @@ import pytest
 from aiohttp import web
 
 from holdfast.commit.heartbeats import Renewals
-from holdfast.commit.server import Server
+from holdfast.commit.server import AuthorityServer
 from holdfast.host.api.app import CLIENT_WENT, Api
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.api.objects.slices import SLICE
 from holdfast.host.pki.first_trust import establish
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
-from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.forwarding import LINES_MAX, PATH, encoded, handlers
-from holdfast.host.server.settings import Settings, peer_host
+from holdfast.host.server.settings import ServerSettings, peer_host
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity
@@ -34,7 +34,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Create, Forward
 from holdfast.model.transaction import Outcome, Put, Transaction
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import GROUP
@@ -77,15 +77,15 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.store = Stalling()
-        self.server = Server("one", random.Random(1), self.store)
+        self.server = AuthorityServer("one", random.Random(1), self.store)
         self.trusts = {
-            name: establish(Settings(data=folder / name, name=name, pki=folder / "pki"))
+            name: establish(ServerSettings(data=folder / name, name=name, pki=folder / "pki"))
             for name in ("one", "two")
         }
         self.went, self.answered = asyncio.Event(), asyncio.Event()
 
     async def __aenter__(self) -> Rig:
-        hub = Hub(Forms())
+        hub = WatchHub(Forms())
         self.shells = [
             Shell(self.server, ONE, store=self.store),
             Shell(Renewals("one", FenceTiming()), ONE, store=self.store),
@@ -104,7 +104,7 @@ class Rig:
             extras=handlers(self.authority, Metrics(), lambda transport: TWO),
             observer=self._observe,
             renewals=renewals,
-            pulses=PulseBook("one"),
+            pulses=ComponentPulses("one"),
         )
         self.port = await self.api.start(tls=self.trusts["one"].context())
         return self

@@ -15,7 +15,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.transaction import Put, Transaction
-from holdfast.observe.selection import Selection
+from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watchers import WatchRequest
 from tests.scale import scaled
 from tests.unit.host.api.api_rig import GROUP, PATIENCE_S, TABLE
@@ -92,20 +92,20 @@ def assert_short_turns(served: HeldLoop, bare_s: float, *requests: str) -> None:
 
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_no_request_holds_the_loop(served: HeldLoop, bare_s: float, request_: str) -> None:
-    """The longest turn is no more than 50 times what a request for one object costs. [E6, B6]"""
+    """The longest turn is no more than 50 times what a request for one object costs."""
     assert_short_turns(served, bare_s, request_)
 
 
 def test_many_lists_at_once_share_one_slice_of_a_turn(served: HeldLoop, bare_s: float) -> None:
-    """Ten long lists make no turn longer than one of them does. [E6, B6]"""
+    """Ten long lists make no turn longer than one of them does."""
     assert_short_turns(served, bare_s, *(["by a kept field", "by an unindexed field"] * SWEEPS))
 
 
 def test_many_watchers_of_many_changes_hold_nobody_up(served: HeldLoop, bare_s: float) -> None:
-    """A thousand watches by fields that have to be decoded, and a batch of changes. [E6, B6]"""
+    """A thousand watches by fields that have to be decoded, and a batch of changes."""
     rig, plural = served.rig, kind_of_struct(Secret)
     chosen = [
-        Selection(plural, "acme", fields=parse_field_selector(f"metadata.uid!={n}", Secret))
+        ObjectSelection(plural, "acme", fields=parse_field_selector(f"metadata.uid!={n}", Secret))
         for n in range(WATCHERS)
     ]
     told = [0] * WATCHERS

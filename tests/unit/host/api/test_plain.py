@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 import msgspec
 from aiohttp.test_utils import make_mocked_request
 
-from holdfast.host.api.plain import BODY_MAX, JSON_HEADERS, Plain
+from holdfast.host.api.plain import BODY_MAX, JSON_HEADERS, PlainResponse
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.unit.host.api.api_rig import GROUP, ApiRig, named, play
@@ -51,7 +51,7 @@ def _get(path: str, *, method: str = "GET", version: str = "1.1", more: str = ""
 
 
 def test_an_answer_says_what_it_is_how_long_and_when() -> None:
-    """On one connection, one after the other, each in full. [M1]"""
+    """On one connection, one after the other, each in full."""
 
     async def story() -> None:
         async with ApiRig(MemoryStore()) as rig:
@@ -70,7 +70,7 @@ def test_an_answer_says_what_it_is_how_long_and_when() -> None:
 
 
 def test_what_is_unusual_is_answered_all_the_same() -> None:
-    """An old client, one that leaves, one that wants no body, one that wants much. [M1]"""
+    """An old client, one that leaves, one that wants no body, one that wants much."""
 
     async def story() -> None:
         async with ApiRig(MemoryStore()) as rig:
@@ -97,8 +97,8 @@ def test_what_is_unusual_is_answered_all_the_same() -> None:
 
 
 def test_an_answer_without_a_body_is_never_written_with_one() -> None:
-    """What follows it on the connection would be taken for the rest of it. [M1]"""
+    """What follows it on the connection would be taken for the rest of it."""
     asked, wants_none = (make_mocked_request(method, "/") for method in ("GET", "HEAD"))
-    assert Plain(200, b"{}")._is_usual(asked)
-    assert not Plain(200, b"{}")._is_usual(wants_none)
-    assert not Plain(204, b"")._is_usual(asked)
+    assert PlainResponse(200, b"{}")._is_usual(asked)
+    assert not PlainResponse(200, b"{}")._is_usual(wants_none)
+    assert not PlainResponse(204, b"")._is_usual(asked)

@@ -12,7 +12,7 @@ import pytest
 from holdfast.host.process.files import private_directory
 from holdfast.model.errors import Invalid
 from holdfast.store.sqlite.backup import backup, restore
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine import SqliteEngine
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_a_directory_in_use_that_others_may_enter_is_refused(tmp_path: Path) -> 
 
 def test_a_store_its_log_and_its_backups_are_closed(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    engine = Engine.open(path)
+    engine = SqliteEngine.open(path)
     assert {mode(file) for file in tmp_path.iterdir()} == {0o600}
     backup(path, tmp_path / "copy.db")
     engine.close()
@@ -58,7 +58,7 @@ def test_a_store_its_log_and_its_backups_are_closed(tmp_path: Path) -> None:
 
 def test_a_store_that_was_open_to_others_is_closed_when_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    Engine.open(path).close()
+    SqliteEngine.open(path).close()
     path.chmod(0o644)
-    Engine.open(path).close()
+    SqliteEngine.open(path).close()
     assert mode(path) == 0o600

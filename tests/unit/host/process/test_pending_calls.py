@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.process.peers import Peers, Table
+from holdfast.host.process.peers import Peers, PeerTable
 from holdfast.host.process.shell import Shell, ShellLimits
 from holdfast.model.access.identity import Identity, server
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Answered, Ask, Asked, FateOf, Range, Txn
 from holdfast.model.transaction import Committed, Record, Refused
-from holdfast.store.contract import KEY_END, Applied, Page
+from holdfast.store.contract import KEY_END, TokenApplied, Page
 from holdfast.store.memory import MemoryStore
 from tests.puppet import PERSON, Puppet, obey, play, put, shell
 
@@ -38,7 +38,7 @@ def test_each_call_to_the_store_gets_one_answer() -> None:
         assert answers == {
             1: Committed(1),
             2: Refused(1, (record,)),
-            3: Applied(1),
+            3: TokenApplied(1),
             4: Page(1, (record,)),
         }
         assert isinstance(expired, Expired)
@@ -123,7 +123,7 @@ def test_machines_of_one_process_reach_each_other_by_name() -> None:
     """A name that is not there is Unavailable, for then nothing can have happened."""
 
     async def story() -> None:
-        table = Table()
+        table = PeerTable()
         asking, asked = Puppet(obey), Puppet(obey)
         one = Shell(asking, server("one"), peers=table)
         two = Shell(asked, server("two"), peers=table)
@@ -172,7 +172,7 @@ class Gathering(Peers):
 
 
 def test_questions_that_travel_together_have_one_answer_each_as_others_do() -> None:
-    """Errors are values of theirs too, and whoever stops waits for none of them. [C2]"""
+    """Errors are values of theirs too, and whoever stops waits for none of them."""
 
     async def story() -> None:
         peers, puppet = Gathering(), Puppet(obey)
@@ -192,8 +192,6 @@ def test_questions_that_travel_together_have_one_answer_each_as_others_do() -> N
 
 
 def test_a_bug_on_the_way_of_many_stops_the_machine() -> None:
-    """[C2]"""
-
     async def story() -> None:
         peers = Gathering()
         one = Shell(Puppet(obey), server("one"), peers=peers)

@@ -9,14 +9,14 @@ import pytest
 
 from holdfast.host.runtime import confinement as confining
 from holdfast.host.runtime import shim_binary
-from holdfast.host.runtime.attempts import Attempts
-from holdfast.host.runtime.confinement import Rules, confinement, covers_of
-from holdfast.host.runtime.run_as import Range
+from holdfast.host.runtime.attempts import AttemptFolders
+from holdfast.host.runtime.confinement import ConfinementRules, confinement, covers_of
+from holdfast.host.runtime.run_as import UserRange
 from holdfast.host.runtime.shim_binary import ShimProgram
 from holdfast.model.errors import Invalid, Unavailable
 from tests.live.test_isolation import options_of
 
-NUMBERS = Range(5_000, 5_009)
+NUMBERS = UserRange(5_000, 5_009)
 
 
 def opened(path: Path) -> Path:
@@ -29,7 +29,7 @@ def opened(path: Path) -> Path:
 def test_what_others_cannot_pass_is_covered_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that the way to the work's own directory can be made again inside. [H1]"""
+    """So that the way to the work's own directory can be made again inside."""
     closed = [it for it in reversed(tmp_path.parents) if not it.stat().st_mode & 0o001]
     top = closed[0] if closed else tmp_path
     (tmp_path / "data").mkdir()
@@ -49,7 +49,7 @@ def test_directories_below_covered_ones_need_no_cover(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_made_later_is_covered_then(tmp_path: Path) -> None:
-    """Work that starts after it was made must not see it. [H1]"""
+    """Work that starts after it was made must not see it."""
     for above in (tmp_path, *tmp_path.parents):
         if not above.stat().st_mode & 0o001:
             above.chmod(above.stat().st_mode | 0o001)
@@ -58,7 +58,7 @@ def test_a_directory_that_is_made_later_is_covered_then(tmp_path: Path) -> None:
 
 
 def test_a_file_cannot_be_hidden_and_is_refused(tmp_path: Path) -> None:
-    """Rather than be left in sight without a word. [H1]"""
+    """Rather than be left in sight without a word."""
     (tmp_path / "key").write_text("a key")
     with pytest.raises(Invalid, match="--hide"):
         options_of(tmp_path, "--hide", str(tmp_path / "key"))
@@ -67,8 +67,11 @@ def test_a_file_cannot_be_hidden_and_is_refused(tmp_path: Path) -> None:
 def test_a_machine_that_cannot_keep_tenants_apart_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rather than run them together. [H1]"""
-    rules, attempts = Rules(NUMBERS, tmp_path / "machine" / "run-as"), Attempts(tmp_path / "data")
+    """Rather than run them together."""
+    rules, attempts = (
+        ConfinementRules(NUMBERS, tmp_path / "machine" / "run-as"),
+        AttemptFolders(tmp_path / "data"),
+    )
     attempts.prepare()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     able = ShimProgram(tmp_path, "pid-namespace", has_own_proc=True)
@@ -88,7 +91,7 @@ def test_a_machine_that_cannot_keep_tenants_apart_says_so(
 
 
 def test_users_of_processes_and_of_old_work_count_as_used(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path)
+    attempts = AttemptFolders(tmp_path)
     (tmp_path / "some-uid" / "3" / "work").mkdir(parents=True)
     owner = (tmp_path / "some-uid" / "3" / "work").stat().st_uid
     found = set(confining.in_use(attempts))

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from holdfast.host.runtime.listeners import Listener, Listeners, Published, look
+from holdfast.host.runtime.listeners import Listeners, ListeningSocket, PublishedAddress, look
 
 MINE, OTHER = 2_000_000_001, 2_000_000_002
 NODE = "192.0.2.7"
@@ -17,28 +17,28 @@ NODE = "192.0.2.7"
 def taken(published: str, *listeners: tuple[str, int], is_here: bool = True) -> bool:
     """Whether port 80 at this address leads to someone else. `6only` takes IPv6 alone."""
     found = frozenset(
-        Listener(ip_address(address.removeprefix("6only ")), user, address.startswith("6only"))
+        ListeningSocket(
+            ip_address(address.removeprefix("6only ")), user, address.startswith("6only")
+        )
         for address, user in listeners
     )
-    known = Listeners({"TCP/80": found}, (Published(ip_address(published), is_here),))
+    known = Listeners({"TCP/80": found}, (PublishedAddress(ip_address(published), is_here),))
     return known.foreign(["TCP/81", "TCP/80"], MINE) == "TCP/80"
 
 
 @pytest.mark.parametrize("address", [NODE, "0.0.0.0", "::", f"::ffff:{NODE}", "::ffff:0.0.0.0"])
 def test_a_listener_that_is_reached_at_the_node_s_address_is_someone_else_s(address: str) -> None:
-    """[H1]"""
     assert taken(NODE, (address, OTHER))
     assert not taken(NODE, (address, MINE))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2", "192.0.2.8", "6only ::", "2001:db8::7"])
 def test_a_listener_that_is_not_reached_there_takes_nobody_s_port(address: str) -> None:
-    """[H1]"""
     assert not taken(NODE, (address, OTHER))
 
 
 def test_work_that_is_reached_itself_keeps_its_port_whoever_listens_beside_it() -> None:
-    """The kernel takes the most exact address, then those of IPv4. [H1]"""
+    """The kernel takes the most exact address, then those of IPv4."""
     for mine, other in (
         (NODE, "0.0.0.0"),
         (NODE, "::"),
@@ -53,11 +53,11 @@ def test_work_that_is_reached_itself_keeps_its_port_whoever_listens_beside_it() 
 
 
 def test_a_port_is_opened_by_a_listener_that_is_reached_and_by_no_other() -> None:
-    """Not by one of its own at another address, nor by one that others share or hide. [H1]"""
+    """Not by one of its own at another address, nor by one that others share or hide."""
 
     def is_open(*listeners: tuple[str, int]) -> bool:
-        found = frozenset(Listener(ip_address(address), user) for address, user in listeners)
-        known = Listeners({"TCP/80": found}, (Published(ip_address(NODE)),))
+        found = frozenset(ListeningSocket(ip_address(address), user) for address, user in listeners)
+        known = Listeners({"TCP/80": found}, (PublishedAddress(ip_address(NODE)),))
         assert not known.is_own("TCP/81", MINE)
         return known.is_own("TCP/80", MINE)
 
@@ -72,7 +72,6 @@ def test_a_port_is_opened_by_a_listener_that_is_reached_and_by_no_other() -> Non
 
 
 def test_an_address_of_ipv6_is_no_matter_of_ipv4() -> None:
-    """[H1]"""
     for other, is_taken in (("::", True), ("6only ::", True), ("2001:db8::7", True)):
         assert taken("2001:db8::7", (other, OTHER)) is is_taken
     for other in ("0.0.0.0", NODE, f"::ffff:{NODE}", "2001:db8::8"):
@@ -80,7 +79,7 @@ def test_an_address_of_ipv6_is_no_matter_of_ipv4() -> None:
 
 
 def test_an_address_that_the_node_does_not_have_may_lead_to_any_but_the_loopback() -> None:
-    """As behind a translation of addresses. [H1]"""
+    """As behind a translation of addresses."""
     assert taken(NODE, ("10.0.0.5", OTHER), is_here=False)
     assert taken(NODE, ("10.0.0.4", MINE), ("10.0.0.5", OTHER), is_here=False)
     assert not taken(NODE, ("127.0.0.2", OTHER), is_here=False)
@@ -89,7 +88,6 @@ def test_an_address_that_the_node_does_not_have_may_lead_to_any_but_the_loopback
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
 def test_the_kernel_tells_address_user_and_family_of_each_listener(kind: int) -> None:
-    """[H1]"""
     name = "TCP" if kind == socket.SOCK_STREAM else "UDP"
     wanted = [("127.0.0.3", False), ("::", True), ("::ffff:127.0.0.4", False)]
     for address, is_only in wanted:
@@ -101,17 +99,17 @@ def test_the_kernel_tells_address_user_and_family_of_each_listener(kind: int) ->
             if kind == socket.SOCK_STREAM:
                 listener.listen()
             port = f"{name}/{listener.getsockname()[1]}"
-            found = Listener(ip_address(address), os.geteuid(), is_only)
+            found = ListeningSocket(ip_address(address), os.geteuid(), is_only)
             known = look("127.0.0.1", [port])
             assert set(known.by_port) == {port}
             assert found in known.by_port[port]
-            assert known.published == (Published(ip_address("127.0.0.1")),)
+            assert known.published == (PublishedAddress(ip_address("127.0.0.1")),)
         assert found not in look("127.0.0.1", [port]).by_port.get(port, ())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10_000])
 def test_only_listeners_at_the_ports_that_were_asked_for_are_told(count: int) -> None:
-    """However many that are. [H1]"""
+    """However many that are."""
     with socket.socket() as first, socket.socket() as last, socket.socket() as other:
         sockets = sorted((first, last, other), key=_bound)
         numbers = [it.getsockname()[1] for it in sockets]
@@ -131,20 +129,21 @@ def _bound(one: socket.socket) -> int:
 
 
 def test_a_name_and_an_address_of_elsewhere_are_looked_at_as_such() -> None:
-    """[H1]"""
-    assert look("192.0.2.7", ()).published == (Published(ip_address("192.0.2.7"), False),)
+    assert look("192.0.2.7", ()).published == (PublishedAddress(ip_address("192.0.2.7"), False),)
     assert {it.is_here for it in look(64 * "x", ()).published} == {False}
     assert ip_address("127.0.0.1") in [it.address for it in look("localhost", ()).published]
 
 
 def test_a_connected_socket_of_udp_takes_what_its_peer_sends_to_another_one_s_port() -> None:
     """Sockets that share a port are a tenant's way to another one's datagrams, one client at a
-    time. One's own do not hide who gets the rest. [H1]
+    time. One's own do not hide who gets the rest.
     """
 
     def is_foreign(*sockets: tuple[str, int, bool]) -> bool:
-        found = frozenset(Listener(ip_address(at), who, False, is_it) for at, who, is_it in sockets)
-        known = Listeners({"UDP/80": found}, (Published(ip_address(NODE)),))
+        found = frozenset(
+            ListeningSocket(ip_address(at), who, False, is_it) for at, who, is_it in sockets
+        )
+        known = Listeners({"UDP/80": found}, (PublishedAddress(ip_address(NODE)),))
         return bool(known.foreign(["UDP/80"], MINE))
 
     assert is_foreign(("0.0.0.0", MINE, False), (NODE, OTHER, True))
@@ -157,5 +156,5 @@ def test_a_connected_socket_of_udp_takes_what_its_peer_sends_to_another_one_s_po
         two.connect(one.getsockname())
         one.connect(two.getsockname())
         known = look("127.0.0.1", [f"UDP/{port}"])
-        own = Listener(ip_address("127.0.0.1"), os.geteuid(), is_connected=True)
+        own = ListeningSocket(ip_address("127.0.0.1"), os.geteuid(), is_connected=True)
         assert known.by_port[f"UDP/{port}"] == {own}

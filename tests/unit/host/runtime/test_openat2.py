@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.attempts import Attempts
-from holdfast.host.runtime.logs.reading import LogReader, Wish
+from holdfast.host.runtime.attempts import AttemptFolders
+from holdfast.host.runtime.logs.reading import LogQuery, LogReader
 from holdfast.model.errors import Invalid
 
 SECRET = b"not yours\n"
@@ -56,7 +56,6 @@ def read(path: str, folder: Path) -> bytes:
 
 
 def test_an_ordinary_file_beneath_is_read(tree: Tree) -> None:
-    """[H1]"""
     safe_paths.check()
     assert read("file", tree.inside) == OURS
     assert read("sub/file", tree.inside) == OURS
@@ -85,7 +84,6 @@ PATHS = {
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS.keys())
 def test_a_path_that_leads_out_or_to_no_file_opens_nothing(tree: Tree, path: str) -> None:
-    """[H1]"""
     with pytest.raises(OSError):
         read(path, tree.inside)
 
@@ -148,14 +146,13 @@ THINGS: dict[str, Callable[[Tree], None]] = {
 
 @pytest.mark.parametrize("make", THINGS.values(), ids=THINGS.keys())
 def test_what_is_no_file_of_its_own_is_not_opened(tree: Tree, make: Callable[[Tree], None]) -> None:
-    """Neither read nor waited for: a pipe without a writer would hold up whoever opens it. [H1]"""
+    """Neither read nor waited for: a pipe without a writer would hold up whoever opens it."""
     make(tree)
     with pytest.raises(OSError):
         read("it", tree.inside)
 
 
 def test_a_directory_that_is_a_link_is_not_entered(tree: Tree) -> None:
-    """[H1]"""
     os.symlink("../outside", tree.inside / "way")
     os.symlink("sub", tree.inside / "own")
     for path in ("way/secret", "own/file", "sub/../way/secret", "way/../../outside/secret"):
@@ -242,7 +239,7 @@ def carelessly(path: Path) -> bytes:
 def test_no_race_ends_outside(
     tree: Tree, flip: Callable[[Tree], None], path: str, danger: bytes
 ) -> None:
-    """Whatever is renamed while it is opened: ours, or nothing. Others met the danger. [H1]"""
+    """Whatever is renamed while it is opened: ours, or nothing. Others met the danger."""
     (tree.inside / "sub" / "it").write_bytes(OURS)
     (tree.outside / "it").write_bytes(SECRET)
     seen, others_saw, left = set(), set(), RACES_MAX
@@ -263,8 +260,7 @@ def test_no_race_ends_outside(
 
 @pytest.mark.parametrize("uid", ["..", ".", "", "a/b", "../x", "/etc", "-x", "a" * 200, "ü", "a\n"])
 def test_a_replica_is_named_by_a_plain_word(tmp_path: Path, uid: str) -> None:
-    """[H1]"""
-    attempts = Attempts(tmp_path / "replicas")
+    attempts = AttemptFolders(tmp_path / "replicas")
     attempts.prepare()
     with pytest.raises(Invalid), attempts.of_replica(uid):
         pass
@@ -272,7 +268,7 @@ def test_a_replica_is_named_by_a_plain_word(tmp_path: Path, uid: str) -> None:
 
 @pytest.mark.parametrize("name", ["stdout", "stdout.1", "stdout.2", "stderr", "stderr.1"])
 def test_a_log_that_is_a_link_is_not_read(tree: Tree, name: str) -> None:
-    """Work of the agent's own user can put anything in the place of its log. [H1]"""
+    """Work of the agent's own user can put anything in the place of its log."""
     os.symlink(tree.secret, tree.inside / name)
     with opened(tree.inside) as at, pytest.raises(OSError):
-        LogReader(at, Wish())
+        LogReader(at, LogQuery())

@@ -10,8 +10,8 @@ import pytest
 from holdfast.agent.runtime_protocol import DEADLINE_PASSED
 from holdfast.host.runtime.records import (
     Exit,
-    Identity,
-    State,
+    ProcessIdentity,
+    ShimState,
     ended,
     exit_text,
     parse_exit,
@@ -19,7 +19,7 @@ from holdfast.host.runtime.records import (
     running,
 )
 
-EXIT = Exit("Stopped", 1, -1, 15, 0, "b00t", Identity(41, 99), 1_000, 2_000)
+EXIT = Exit("Stopped", 1, -1, 15, 0, "b00t", ProcessIdentity(41, 99), 1_000, 2_000)
 STATE = "boot b00t\nshim 40/98\nwork 41/99\nisolation session\nstarted_ms 1000\nend\n"
 
 
@@ -28,7 +28,7 @@ def test_an_exit_is_read_as_it_was_written() -> None:
 
 
 def test_a_state_is_read() -> None:
-    state = State("b00t", Identity(40, 98), Identity(41, 99), "session", 1_000)
+    state = ShimState("b00t", ProcessIdentity(40, 98), ProcessIdentity(41, 99), "session", 1_000)
     assert parse_state(STATE) == state
 
 

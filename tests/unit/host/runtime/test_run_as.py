@@ -10,10 +10,17 @@ import pytest
 
 from holdfast.host.process import files
 from holdfast.host.runtime import run_as
-from holdfast.host.runtime.run_as import BLOCK, DEFAULT, Range, RunAs, default_range, parse_range
+from holdfast.host.runtime.run_as import (
+    BLOCK,
+    DEFAULT,
+    RunAs,
+    UserRange,
+    default_range,
+    parse_range,
+)
 from holdfast.model.errors import Invalid, Unavailable
 
-NUMBERS = Range(5_000, 5_009)
+NUMBERS = UserRange(5_000, 5_009)
 
 
 def agent(tmp_path: Path, name: str = "n1", used: tuple[int, ...] = ()) -> RunAs:
@@ -24,7 +31,7 @@ def agent(tmp_path: Path, name: str = "n1", used: tuple[int, ...] = ()) -> RunAs
 
 
 def test_a_tenant_keeps_its_user_and_shares_it_with_none(tmp_path: Path) -> None:
-    """Neither with another tenant nor with the same name at another agent of the machine. [H1]"""
+    """Neither with another tenant nor with the same name at another agent of the machine."""
     one, two = agent(tmp_path), agent(tmp_path, "n2")
     given = [it.of(tenant) for it in (one, two) for tenant in ("acme", "rival")]
     assert sorted(given) == [5_000, 5_001, 5_002, 5_003]
@@ -35,7 +42,6 @@ def test_a_tenant_keeps_its_user_and_shares_it_with_none(tmp_path: Path) -> None
 def test_a_number_is_on_disk_before_anyone_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H1]"""
     agent(tmp_path).prepare()
 
     def broken(path: Path, content: bytes) -> None:
@@ -71,7 +77,7 @@ def test_a_crash_between_table_and_copy_gives_no_second_number(
 
 
 def test_a_lost_table_passes_no_number_to_another_tenant(tmp_path: Path) -> None:
-    """The copy keeps what this agent gave; what is seen in use is given to none. [H1]"""
+    """The copy keeps what this agent gave; what is seen in use is given to none."""
     one, two = agent(tmp_path), agent(tmp_path, "n2")
     kept, others = one.of("acme"), two.of("rival")
     (tmp_path / "machine" / "run-as").unlink()
@@ -85,7 +91,7 @@ def test_a_lost_table_passes_no_number_to_another_tenant(tmp_path: Path) -> None
 
 
 def test_an_agent_whose_number_has_passed_to_another_does_not_start(tmp_path: Path) -> None:
-    """Without its table the machine could not know; then neither tenant may run there. [H1]"""
+    """Without its table the machine could not know; then neither tenant may run there."""
     two = agent(tmp_path, "n2")
     assert two.of("rival") == 5_000
     (tmp_path / "machine" / "run-as").unlink()
@@ -115,7 +121,6 @@ def test_when_all_are_given_no_further_tenant_runs(tmp_path: Path) -> None:
 
 
 def test_many_threads_and_agents_ask_at_once(tmp_path: Path) -> None:
-    """[H1]"""
     asked = [(node, tenant) for node in ("n1", "n2") for tenant in "abcde"] * 3
     agents = {node: agent(tmp_path, node) for node in ("n1", "n2")}
     with ThreadPoolExecutor(8) as pool:
@@ -142,16 +147,16 @@ def test_what_the_machine_sets_aside_is_the_default(tmp_path: Path) -> None:
     assert default_range((users, groups)) == DEFAULT
     users.write_text("ann:100000:65536\nroot:300000:10\nholdfast:200000:65536\nbroken\n")
     groups.write_text("ann:100000:65536\nholdfast:1:65536\nroot:300000:10\n")
-    assert default_range((users, groups)) == Range(300_000, 300_009)
+    assert default_range((users, groups)) == UserRange(300_000, 300_009)
     groups.write_text("holdfast:200000:65536\n")
-    assert default_range((users, groups)) == Range(200_000, 265_535)
+    assert default_range((users, groups)) == UserRange(200_000, 265_535)
 
 
-WIDE = Range(1_000_000, 1_000_000 + 4 * BLOCK - 1)
+WIDE = UserRange(1_000_000, 1_000_000 + 4 * BLOCK - 1)
 
 
 def wide(
-    tmp_path: Path, name: str = "n1", numbers: Range = WIDE, used: tuple[int, ...] = ()
+    tmp_path: Path, name: str = "n1", numbers: UserRange = WIDE, used: tuple[int, ...] = ()
 ) -> RunAs:
     folder = tmp_path / name
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -159,7 +164,7 @@ def wide(
 
 
 def test_the_users_of_a_tenant_s_containers_are_its_alone(tmp_path: Path) -> None:
-    """A block for each tenant of each agent, beside all users of processes. [H1]"""
+    """A block for each tenant of each agent, beside all users of processes."""
     one, two = wide(tmp_path), wide(tmp_path, "n2")
     firsts = [it.block_of(tenant) for it, tenant in ((one, "acme"), (one, "rival"), (two, "acme"))]
     assert firsts == [WIDE.first + BLOCK * number for number in (1, 2, 3)]
@@ -172,7 +177,7 @@ def test_the_users_of_a_tenant_s_containers_are_its_alone(tmp_path: Path) -> Non
 def test_a_block_in_use_keeps_its_user_from_another_tenant_when_the_table_is_lost(
     tmp_path: Path,
 ) -> None:
-    """What runs in a container has numbers of its block, and its row is gone. [H1]"""
+    """What runs in a container has numbers of its block, and its row is gone."""
     in_use = WIDE.first + 2 * BLOCK + 33
     assert wide(tmp_path, used=(in_use,)).of("acme") == WIDE.first + 2
 
@@ -181,22 +186,22 @@ def test_a_block_in_use_keeps_its_user_from_another_tenant_when_the_table_is_los
 def test_a_range_that_does_not_have_a_user_that_was_given_is_refused_at_the_start(
     tmp_path: Path, moved: int
 ) -> None:
-    """The block of that user would lie outside the range, or below 0. [H1]"""
+    """The block of that user would lie outside the range, or below 0."""
     assert wide(tmp_path).of("acme") == WIDE.first
-    other = Range(WIDE.first + moved, WIDE.last + moved)
+    other = UserRange(WIDE.first + moved, WIDE.last + moved)
     with pytest.raises(Unavailable, match=r"--run-as-range .* does not contain the user 1000000"):
         wide(tmp_path, numbers=other).prepare()
     # One that has it is taken, however wide it is.
-    wide(tmp_path, numbers=Range(WIDE.first, WIDE.last + BLOCK)).prepare()
+    wide(tmp_path, numbers=UserRange(WIDE.first, WIDE.last + BLOCK)).prepare()
 
 
 def test_ranges_that_overlap_give_no_number_to_two_tenants(tmp_path: Path) -> None:
-    """Agents of one machine may be given different ones. [H1]"""
+    """Agents of one machine may be given different ones."""
     block = wide(tmp_path).block_of("acme")
-    inner = Range(block, block + 3)
+    inner = UserRange(block, block + 3)
     with pytest.raises(Unavailable, match="wider"):
         wide(tmp_path, "n2", inner).of("rival")
-    later = Range(WIDE.first + 2 * BLOCK, WIDE.first + 2 * BLOCK + 9)
+    later = UserRange(WIDE.first + 2 * BLOCK, WIDE.first + 2 * BLOCK + 9)
     assert wide(tmp_path, "n3", later).of("other") == later.first
     with pytest.raises(Unavailable, match="the same --run-as-range"):
         wide(tmp_path).block_of("rival")

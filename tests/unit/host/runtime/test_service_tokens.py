@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Launch
 from holdfast.host.runtime import safe_paths, service_tokens
-from holdfast.host.runtime.attempts import Attempts, Choices
-from holdfast.host.runtime.held import Held
+from holdfast.host.runtime.attempts import AttemptFolders, Choices
+from holdfast.host.runtime.held import HeldAttempt
 from holdfast.host.runtime.service_tokens import Fetched, TokenFiles, put_in_place
 from holdfast.model.errors import Forbidden, Unavailable
 from holdfast.model.kinds.template import File, ServiceToken, Template
@@ -39,11 +39,11 @@ class Rig:
         self.asked: list[tuple[str, str, Attempt, str]] = []
         self.trouble: list[Exception] = []
         self.life = timedelta(hours=1)
-        attempts = Attempts(folder)
+        attempts = AttemptFolders(folder)
         self.work = folder / "u1" / "3" / "work"
         self.work.mkdir(parents=True)
         self.files = TokenFiles(attempts, self.fetch, in_thread)
-        self.held = Held(ATTEMPT, "boot")
+        self.held = HeldAttempt(ATTEMPT, "boot")
         self.held.choices = Choices("acme", "web-0-0", token_file="token")
 
     async def fetch(self, namespace: str, name: str, attempt: Attempt, file: str) -> Fetched:
@@ -86,7 +86,6 @@ def test_work_that_asks_for_none_is_launched_as_it_is(rig: Rig) -> None:
 
 
 def test_the_first_token_is_among_the_files_and_in_no_text_of_the_launch(rig: Rig) -> None:
-    """[B5]"""
     rig.trouble = [Unavailable("away"), Unavailable("away")]
     found = play(rig.files.with_first(launch(service_token=ServiceToken("token"))))
     names = [(it.path, it.mode) for it in found.template.files]
@@ -97,17 +96,16 @@ def test_the_first_token_is_among_the_files_and_in_no_text_of_the_launch(rig: Ri
 
 
 def test_a_no_of_the_servers_is_a_start_that_failed(rig: Rig) -> None:
-    """[B5]"""
     rig.trouble = [Forbidden("no")]
     with pytest.raises(Forbidden):
         play(rig.files.with_first(launch(service_token=ServiceToken("token"))))
-    bare = TokenFiles(Attempts(rig.work), None, in_thread)
+    bare = TokenFiles(AttemptFolders(rig.work), None, in_thread)
     with pytest.raises(Unavailable, match="serviceToken"):
         play(bare.with_first(launch(service_token=ServiceToken("token"))))
 
 
 def test_a_token_is_replaced_in_the_middle_of_its_life_and_not_before(rig: Rig) -> None:
-    """One whose end is not known, since an earlier agent wrote it, at once. [C7.5]"""
+    """One whose end is not known, since an earlier agent wrote it, at once."""
     file = rig.work / "token"
 
     async def story() -> None:
@@ -128,7 +126,7 @@ def test_a_token_is_replaced_in_the_middle_of_its_life_and_not_before(rig: Rig) 
 
 def test_work_without_a_token_gets_none(rig: Rig) -> None:
     rig.held.choices = Choices("acme", "web-0-0")
-    other, looks = Held(Attempt("u1", 3), "boot"), list[int]()
+    other, looks = HeldAttempt(Attempt("u1", 3), "boot"), list[int]()
     other.choices = rig.held.choices
     play(rig.renewing(lambda: len(looks) > 20 or bool(looks.append(1))))
     assert not rig.asked
@@ -147,7 +145,6 @@ HOSTILE: dict[str, Callable[[Path, Path], None]] = {
 def test_nothing_that_the_work_puts_there_leads_out_of_its_directory(
     tmp_path: Path, name: str
 ) -> None:
-    """[B5]"""
     work, outside = tmp_path / "work", tmp_path / "outside"
     for folder in (work, outside):
         folder.mkdir()
@@ -170,7 +167,6 @@ def test_nothing_that_the_work_puts_there_leads_out_of_its_directory(
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_the_file_belongs_to_the_work(tmp_path: Path) -> None:
-    """[B5]"""
     with safe_paths.folder(tmp_path) as fd:
         put_in_place("token", fd, b"t1", (4_242, 4_343))
     found = (tmp_path / "token").stat()

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.records import Identity, State
+from holdfast.host.runtime.records import ProcessIdentity, ShimState
 from holdfast.host.runtime.survivors import end, kill, start_of
 
 
@@ -15,11 +15,11 @@ def test_a_process_with_another_start_time_is_left_alone() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         start = start_of(child.pid)
         assert start is not None
-        assert kill(Identity(child.pid, start + 1), 100)
+        assert kill(ProcessIdentity(child.pid, start + 1), 100)
         assert child.poll() is None
-        assert kill(Identity(child.pid, start), 5_000)
+        assert kill(ProcessIdentity(child.pid, start), 5_000)
         assert child.wait(5) == -9
-    assert kill(Identity(child.pid, start), 100)
+    assert kill(ProcessIdentity(child.pid, start), 100)
 
 
 def test_a_name_with_parentheses_hides_no_start_time() -> None:
@@ -36,13 +36,13 @@ def test_a_name_with_parentheses_hides_no_start_time() -> None:
 def test_no_pid_is_no_process() -> None:
     assert start_of(2**22 + 1) is None
     for pid in (0, -1, 2**22 + 1):
-        assert kill(Identity(pid, 0), 0)
+        assert kill(ProcessIdentity(pid, 0), 0)
 
 
 def test_without_a_namespace_the_mark_finds_what_is_left() -> None:
     """[INV2]"""
     mark = {"HOLDFAST_ATTEMPT": "left-over/3", "PATH": os.environ["PATH"]}
-    state = State("b", Identity(0, 0), Identity(0, 0), "session", 0)
+    state = ShimState("b", ProcessIdentity(0, 0), ProcessIdentity(0, 0), "session", 0)
     with subprocess.Popen(["sleep", "60"], env=mark, start_new_session=True) as child:
         other = {**mark, "HOLDFAST_ATTEMPT": "left-over/33"}
         with subprocess.Popen(["sleep", "60"], env=other) as spared:

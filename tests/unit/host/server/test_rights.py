@@ -15,7 +15,7 @@ from holdfast.host.client.create_form import CreateForm
 from holdfast.host.server import rights as module
 from holdfast.host.server.rights import TRUST_S, Rights
 from holdfast.model.access.identity import ADMINS, Identity, controller
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.machine import Changed
@@ -38,7 +38,7 @@ from tests.unit.host.api.api_rig import (
 )
 
 BOB = Identity("bob")
-GET = Deed("get", "workloads", namespace="acme", name="web")
+GET = Permission("get", "workloads", namespace="acme", name="web")
 
 
 def role(name: str, *rules: Rule, namespace: str = "acme") -> Role:
@@ -73,7 +73,6 @@ class Known:
 
 
 def test_what_the_hub_hears_counts() -> None:
-    """[B5]"""
     it = Known()
     assert it.rights.may(BOB, GET)
     accepted(it.plane.ask(ADMIN, Remove("rolebindings", "acme", "readers")))
@@ -110,7 +109,7 @@ def test_only_where_something_changed_is_read_anew(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("later", [0, 20])
 def test_what_a_list_of_everything_does_not_have_is_gone(later: int) -> None:
-    """Also where the store was put back to a backup, and its revisions are lower. [B5]"""
+    """Also where the store was put back to a backup, and its revisions are lower."""
     backup = Plane()
     backup.tenant("acme")
     backup.create(role("readers", READERS))
@@ -123,7 +122,7 @@ def test_what_a_list_of_everything_does_not_have_is_gone(later: int) -> None:
     it.plane.create(role("readers", READERS, namespace="globex"))
     it.plane.create(binding("readers", namespace="globex"))
     it.follow()
-    there = Deed("get", "workloads", namespace="globex", name="web")
+    there = Permission("get", "workloads", namespace="globex", name="web")
     assert it.rights.may(BOB, GET)
     assert it.rights.may(BOB, there)
     is_lower = backup.store.revision < it.plane.store.revision
@@ -160,7 +159,7 @@ def test_a_view_that_may_be_too_old_gives_nobody_anything() -> None:
 
 
 def test_an_answer_counts_from_when_the_question_was_sent() -> None:
-    """The store may have changed while its answer was on its way. [B5]"""
+    """The store may have changed while its answer was on its way."""
     it = Known()
 
     class Slow(Freshly):
@@ -203,8 +202,6 @@ async def give(rig: ApiRig, *rules: Rule, namespace: str = "acme") -> None:
 
 
 def test_what_was_given_or_taken_counts_from_the_answer_on(run: Any) -> None:
-    """[B5]"""
-
     async def story(rig: ApiRig) -> None:
         await rig.create(named("web"))
         at = f"{GROUP}/namespaces/acme"
@@ -231,7 +228,7 @@ def test_what_was_given_or_taken_counts_from_the_answer_on(run: Any) -> None:
 def test_a_page_tells_who_may_see_one_name_no_other(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page that ends early says where it goes on, and that may be any object. [B5]"""
+    """A page that ends early says where it goes on, and that may be any object."""
 
     async def story(rig: ApiRig) -> None:
         for name in ("hidden-a", "hidden-b", "hidden-c", "mine", "z"):
@@ -253,7 +250,7 @@ def test_a_page_tells_who_may_see_one_name_no_other(
 
 
 def test_an_answer_about_rights_waits_for_its_own_hub(run: Any) -> None:
-    """However the change was sent; nobody else waits for anything. [B5]"""
+    """However the change was sent; nobody else waits for anything."""
 
     async def story(rig: ApiRig) -> None:
         rights, waited = rig.api.services.rights, []
@@ -284,19 +281,17 @@ def test_an_answer_about_rights_waits_for_its_own_hub(run: Any) -> None:
 
 
 def test_an_open_watch_ends_when_the_right_to_it_does(run: Any) -> None:
-    """[B5]"""
-
     async def story(rig: ApiRig) -> None:
         await give(rig, READERS)
         async with rig.watch(workloads(), user="bob") as response:
             assert response.status == 200
             await rig.create(named("web"))
             assert [it[0] for it in await events(response, 1)] == ["ADDED"]
-            await rig.api.guests.sweep()
+            await rig.api.long_streams.sweep()
             await rig.create(named("two"))
             assert [it[0] for it in await events(response, 1)] == ["ADDED"]
             await rig.send("DELETE", f"{GROUP}/namespaces/acme/rolebindings/some")
-            await rig.api.guests.sweep()
+            await rig.api.long_streams.sweep()
             await rig.create(named("three"))
             assert await asyncio.wait_for(response.content.read(), PATIENCE_S) == b""
 
@@ -304,7 +299,7 @@ def test_an_open_watch_ends_when_the_right_to_it_does(run: Any) -> None:
 
 
 def test_another_server_hears_of_it_with_the_next_event(tmp_path: Path) -> None:
-    """Within the bound, and in practice at once. [B5]"""
+    """Within the bound, and in practice at once."""
 
     async def story() -> None:
         store = await store_of("memory", tmp_path)
@@ -327,7 +322,7 @@ def test_another_server_hears_of_it_with_the_next_event(tmp_path: Path) -> None:
 
 
 def test_names_limit_lists_and_watches_to_one_of_them(run: Any) -> None:
-    """As `kubectl get NAME --watch` asks. [B5]"""
+    """As `kubectl get NAME --watch` asks."""
 
     async def story(rig: ApiRig) -> None:
         await give(rig, Rule(("workloads",), ("get", "list", "watch"), (), ("web",)))
@@ -354,7 +349,7 @@ def test_names_limit_lists_and_watches_to_one_of_them(run: Any) -> None:
 
 
 def test_every_leaf_of_a_batch_needs_the_right(run: Any) -> None:
-    """Each has the answer that it would have had by itself. [B5]"""
+    """Each has the answer that it would have had by itself."""
 
     async def story(rig: ApiRig) -> None:
         await give(rig, Rule(("workloads",), ("create", "deletecollection")))
@@ -382,8 +377,6 @@ def test_every_leaf_of_a_batch_needs_the_right(run: Any) -> None:
 
 
 def test_the_right_to_scale_is_enough_to_scale(run: Any) -> None:
-    """[B5]"""
-
     async def story(rig: ApiRig) -> None:
         await rig.create(named("web"))
         await give(rig, Rule(("workloads/scale",), ("get", "patch")))
@@ -403,7 +396,7 @@ def test_the_right_to_scale_is_enough_to_scale(run: Any) -> None:
 
 @pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Extra-X"])
 def test_nobody_speaks_for_another(run: Any, header: str) -> None:
-    """Not even an administrator, and not unnoticed. [B5]"""
+    """Not even an administrator, and not unnoticed."""
 
     async def story(rig: ApiRig) -> None:
         for path in (workloads(), "/api", f"{GROUP}/nodes"):
@@ -430,14 +423,14 @@ def test_somebody_elses_rights_are_told_to_those_who_may_ask(run: Any) -> None:
 def test_a_change_of_one_tenant_costs_nothing_that_others_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of many namespaces the one that changed is looked at, and there what changed is read. [E6]"""
+    """Of many namespaces the one that changed is looked at, and there what changed is read."""
     known = Known()
     for number in range(20):
         known.plane.tenant(f"t{number}")
         known.plane.create(role("readers", READERS, namespace=f"t{number}"))
         known.plane.create(binding("readers", namespace=f"t{number}"))
     known.follow()
-    everywhere = [Deed("get", "workloads", namespace=f"t{n}", name="web") for n in range(20)]
+    everywhere = [Permission("get", "workloads", namespace=f"t{n}", name="web") for n in range(20)]
     assert all(known.rights.may(BOB, deed) for deed in everywhere)
     decoded: list[bytes] = []
     read = module.readable

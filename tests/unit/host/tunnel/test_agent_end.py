@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.runtime.logs.reading import Wish
+from holdfast.host.runtime.logs.reading import LogQuery
 from holdfast.host.tunnel import agent_end
-from holdfast.host.tunnel.agent_end import Attending
-from holdfast.host.tunnel.protocol import ReadLog, Run, Summons, encoded
+from holdfast.host.tunnel.agent_end import AgentTunnel
+from holdfast.host.tunnel.protocol import ReadLog, RunCommand, TunnelRequest, encoded
 
-LOG, COMMAND = ReadLog("u", Wish()), Run("u", ("sh",))
+LOG, COMMAND = ReadLog("u", LogQuery()), RunCommand("u", ("sh",))
 
 
-class Counting(Attending):
+class Counting(AgentTunnel):
     """One that answers nothing, and knows what it would have refused."""
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class Counting(Attending):
         self.refused.append(work.cr_frame.f_locals["excess"])
         self.begun.append(work)
 
-    def ask(self, wanted: ReadLog | Run, tenant: str) -> str:
-        self._take("https://a", encoded(Summons("x", wanted, tenant)))
+    def ask(self, wanted: ReadLog | RunCommand, tenant: str) -> str:
+        self._take("https://a", encoded(TunnelRequest("x", wanted, tenant)))
         return self.refused[-1]
 
     def end(self) -> None:
@@ -45,9 +45,8 @@ class Counting(Attending):
     ],
 )
 def test_one_tenant_leaves_room_for_the_people_of_others(
-    wanted: ReadLog | Run, most: int, most_of_all: int
+    wanted: ReadLog | RunCommand, most: int, most_of_all: int
 ) -> None:
-    """[H1]"""
     it = Counting()
     assert [it.ask(wanted, "acme") for _ in range(most)] == [""] * most
     assert f"{most} " in it.ask(wanted, "acme")

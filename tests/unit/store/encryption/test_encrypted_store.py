@@ -16,7 +16,7 @@ from holdfast.model.transaction import ABSENT, NEVER, Compare, Delete, Put, Refu
 from holdfast.store.contract import Batch
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption import keyring as keyrings
-from holdfast.store.encryption.encrypted_store import Pass, demand_plain
+from holdfast.store.encryption.encrypted_store import ReencryptionResult, demand_plain
 from holdfast.store.encryption.key_file import KeyFile, encoded, new_key, read
 from holdfast.store.encryption.keyring import Keyring
 from holdfast.store.memory import MemoryStore
@@ -99,11 +99,11 @@ def test_records_of_before_are_encrypted_and_those_of_an_old_key_are_too() -> No
     async def play(store: EncryptedStore, inner: MemoryStore, service: Service) -> None:
         for number in range(3):
             await inner.txn(put(f"{HERE}{number}"))
-        assert await store.reencrypt() == Pass(3, 0)
-        assert await store.reencrypt() == Pass(0, 0)
+        assert await store.reencrypt() == ReencryptionResult(3, 0)
+        assert await store.reencrypt() == ReencryptionResult(0, 0)
         service.name = "two"
         await store.ring.refresh()
-        assert await store.reencrypt() == Pass(3, 0)
+        assert await store.reencrypt() == ReencryptionResult(3, 0)
         for number in range(3):
             assert b"two" in await value_at(inner, f"{HERE}{number}")
             assert await value_at(store, f"{HERE}{number}") == PLAIN
@@ -116,7 +116,9 @@ def test_a_write_beside_the_pass_is_not_overwritten() -> None:
         await inner.txn(put(HERE))
         page = await inner.range(HERE, HERE + "\0")
         await store.txn(put(HERE, b'{"newer":1}'))
-        assert await store._reencrypt(page.records[0], Pass()) == Pass(0, 1)
+        assert await store._reencrypt(page.records[0], ReencryptionResult()) == ReencryptionResult(
+            0, 1
+        )
         assert await value_at(store, HERE) == b'{"newer":1}'
 
     played(play)
@@ -128,7 +130,7 @@ def test_what_has_no_key_is_left_as_it_is_and_counted() -> None:
         await inner.txn(put(THERE, await value_at(inner, HERE)))
         service.name = "two"
         await store.ring.refresh()
-        assert await store.reencrypt() == Pass(1, 1)
+        assert await store.reencrypt() == ReencryptionResult(1, 1)
         assert encrypted_records.is_encrypted(await value_at(store, THERE))
 
     played(play)
@@ -141,9 +143,9 @@ def test_a_plain_secret_is_unreadable_once_all_are_encrypted() -> None:
         await store.prove()
         await inner.txn(put(HERE))
         assert await value_at(store, HERE) == PLAIN
-        assert await store.reencrypt() == Pass(1, 0)
+        assert await store.reencrypt() == ReencryptionResult(1, 0)
         # Another server may have had no key until now: the next pass finds none that is plain.
-        assert await store.reencrypt() == Pass(0, 0)
+        assert await store.reencrypt() == ReencryptionResult(0, 0)
         watch = store.watch("objects/", after=await inner.revision())
         await inner.txn(put(THERE))
         refused = await store.txn(Transaction((Compare(THERE, ABSENT),), ()))
@@ -158,7 +160,7 @@ def test_a_plain_secret_is_unreadable_once_all_are_encrypted() -> None:
             assert value != PLAIN
             assert "in plain text although" in encrypted_records.why_closed(value)
         # A pass must not make it good, and what was encrypted is read as before.
-        assert await store.reencrypt() == Pass(0, 1)
+        assert await store.reencrypt() == ReencryptionResult(0, 1)
         assert await value_at(inner, THERE) == PLAIN
         assert await value_at(store, HERE) == PLAIN
 
@@ -229,7 +231,7 @@ def test_encryption_can_be_switched_off_again() -> None:
         await store.txn(put(HERE))
         off = EncryptedStore(inner, await Keyring.open(service, plain=True))
         await off.prove()
-        assert await off.reencrypt() == Pass(2, 0)
+        assert await off.reencrypt() == ReencryptionResult(2, 0)
         assert await value_at(inner, HERE) == PLAIN
         await demand_plain(inner)
 
@@ -305,7 +307,7 @@ def test_nothing_of_a_plain_secret_is_left_in_the_file_once_it_is_encrypted(
         for key, value in secrets.items():
             await inner.txn(put(key, value))
         store = EncryptedStore(inner, await Keyring.open(KeyFile(path)))
-        assert await store.reencrypt() == Pass(2, 0)
+        assert await store.reencrypt() == ReencryptionResult(2, 0)
         await store.compact(await store.revision())
         # The rows are swept along with later writes, and the log is copied at the end.
         for _ in range(20):

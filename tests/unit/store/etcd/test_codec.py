@@ -55,7 +55,7 @@ def test_what_is_too_large_is_refused_before_it_is_sent(
     transaction: Transaction, name: str
 ) -> None:
     """The error has a code, so that a group commit can halve its group."""
-    limits = codec.Limits(ops=126, bytes=1_571_840)
+    limits = codec.TransactionLimits(ops=126, bytes=1_571_840)
     with pytest.raises(Invalid, match=name) as caught:
         limits.check(transaction, LAYOUT)
     assert caught.value.code == "TransactionTooLarge"
@@ -77,7 +77,7 @@ def test_the_reckoned_size_is_never_too_small(
     )
     root = len(LAYOUT.record(""))
     request = codec.request_of(transaction, LAYOUT)
-    slack = codec.Limits._size(transaction, root) - request.ByteSize()
+    slack = codec.TransactionLimits._size(transaction, root) - request.ByteSize()
     if transaction.writes:
         assert 0 <= slack <= 40 * (2 * len(compares) + len(puts))
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import Expired, Forbidden, Invalid, OutcomeUnknown, Unavailable
-from holdfast.store.etcd.error_meaning import FAULTS, Kind, classify, error_for, is_members_fault
+from holdfast.store.etcd.error_meaning import (
+    FAULTS,
+    ErrorMeaning,
+    classify,
+    error_for,
+    is_members_fault,
+)
 
 # Seen when members die, stop, pause or fill up under a transaction, or read in etcd's source as
 # coming after the proposal. All of these may have been applied.
@@ -34,22 +40,22 @@ DOUBTFUL = [
 ]
 
 CERTAIN = {
-    Kind.NOT_SENT: Unavailable,
-    Kind.TURNED_AWAY: Unavailable,
-    Kind.LOGIN: Unavailable,
-    Kind.DENIED: Forbidden,
-    Kind.MALFORMED: Invalid,
-    Kind.TOO_LARGE: Invalid,
-    Kind.COMPACTED: Expired,
-    Kind.FUTURE: Expired,
+    ErrorMeaning.NOT_SENT: Unavailable,
+    ErrorMeaning.TURNED_AWAY: Unavailable,
+    ErrorMeaning.LOGIN: Unavailable,
+    ErrorMeaning.DENIED: Forbidden,
+    ErrorMeaning.MALFORMED: Invalid,
+    ErrorMeaning.TOO_LARGE: Invalid,
+    ErrorMeaning.COMPACTED: Expired,
+    ErrorMeaning.FUTURE: Expired,
 }
 
 
 @pytest.mark.parametrize("code, text", DOUBTFUL)
 def test_what_may_have_been_applied_is_an_unknown_outcome(code: str, text: str) -> None:
-    """A lost answer is never reported as "did not happen" [N1.1, F6]."""
+    """A lost answer is never reported as "did not happen" [N1.1]."""
     kind = classify(code, text)
-    assert kind is Kind.DOUBT
+    assert kind is ErrorMeaning.DOUBT
     assert isinstance(error_for(kind, text, writes=True), OutcomeUnknown)
     assert isinstance(error_for(kind, text, writes=False), Unavailable)
     assert is_members_fault(kind)
@@ -58,16 +64,16 @@ def test_what_may_have_been_applied_is_an_unknown_outcome(code: str, text: str) 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.text)
 def test_only_the_exact_code_and_text_are_certain(fault: object) -> None:
     """Something that merely looks similar proves nothing."""
-    from holdfast.store.etcd.error_meaning import Fault
+    from holdfast.store.etcd.error_meaning import EtcdError
 
-    assert isinstance(fault, Fault)
-    assert fault.kind is not Kind.DOUBT
+    assert isinstance(fault, EtcdError)
+    assert fault.kind is not ErrorMeaning.DOUBT
     assert fault.why
     assert classify(fault.code, fault.text) is fault.kind
-    assert classify("UNKNOWN", fault.text) is Kind.DOUBT
-    assert classify(fault.code, "x" + fault.text) is Kind.DOUBT
+    assert classify("UNKNOWN", fault.text) is ErrorMeaning.DOUBT
+    assert classify(fault.code, "x" + fault.text) is ErrorMeaning.DOUBT
     longer = classify(fault.code, fault.text + ", possibly")
-    assert longer is (fault.kind if fault.is_beginning else Kind.DOUBT)
+    assert longer is (fault.kind if fault.is_beginning else ErrorMeaning.DOUBT)
 
 
 def test_every_kind_says_what_the_caller_does_next() -> None:
@@ -75,4 +81,4 @@ def test_every_kind_says_what_the_caller_does_next() -> None:
     for kind, error in CERTAIN.items():
         assert type(error_for(kind, "", writes=True)) is error
         assert type(error_for(kind, "", writes=False)) is error
-    assert error_for(Kind.TOO_LARGE, "", writes=True).code == "TransactionTooLarge"
+    assert error_for(ErrorMeaning.TOO_LARGE, "", writes=True).code == "TransactionTooLarge"

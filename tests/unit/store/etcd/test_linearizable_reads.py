@@ -12,7 +12,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.linearizable_reads import STALE_TRIES_MAX, Reader
+from holdfast.store.etcd.linearizable_reads import STALE_TRIES_MAX, LinearizableReader
 
 
 class ScriptedEtcd:
@@ -38,8 +38,8 @@ class ScriptedEtcd:
         return pb.TxnResponse(header=pb.ResponseHeader(revision=revision), succeeded=True)
 
 
-def reader_of(etcd: ScriptedEtcd, *, confirm: bool) -> Reader:
-    return Reader(cast("Cluster", etcd), Layout("/x/"), confirm=confirm, timeout_s=1.0)
+def reader_of(etcd: ScriptedEtcd, *, confirm: bool) -> LinearizableReader:
+    return LinearizableReader(cast("Cluster", etcd), Layout("/x/"), confirm=confirm, timeout_s=1.0)
 
 
 def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

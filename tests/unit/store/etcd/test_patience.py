@@ -10,15 +10,15 @@ import pytest
 from holdfast.model.errors import HoldfastError
 from holdfast.store.etcd import cluster
 from holdfast.store.etcd import messages as pb
-from holdfast.store.etcd.cluster import PATIENCE_FACTOR, PATIENCE_MIN_S, Cluster, Patience
+from holdfast.store.etcd.cluster import PATIENCE_FACTOR, PATIENCE_MIN_S, CallTimeout, Cluster
 from holdfast.store.etcd.config import EtcdConfig
-from holdfast.store.etcd.error_meaning import Kind
-from holdfast.store.etcd.member import CallFailed, Member
+from holdfast.store.etcd.error_meaning import ErrorMeaning
+from holdfast.store.etcd.member import CallFailed, MemberChannel
 
 
 def test_the_limit_follows_what_a_transaction_takes() -> None:
     """[C7.6]"""
-    patience = Patience()
+    patience = CallTimeout()
     assert patience.limit_s == PATIENCE_MIN_S
     for _ in range(200):
         patience.sufficed(1.0)
@@ -27,7 +27,7 @@ def test_the_limit_follows_what_a_transaction_takes() -> None:
 
 def test_the_limit_doubles_until_answers_come() -> None:
     """Otherwise a store slower than the limit would never answer again. [C7.6]"""
-    patience = Patience()
+    patience = CallTimeout()
     patience.ran_out()
     patience.ran_out()
     assert patience.limit_s == 4 * PATIENCE_MIN_S
@@ -49,17 +49,17 @@ def test_the_next_call_goes_to_another_member(
 ) -> None:
     """When one holds a transaction for too long, and there are others. [C7.6]"""
     monkeypatch.setattr(cluster, "PATIENCE_MIN_S", 1e-6)
-    asked: list[tuple[Member, float]] = []
+    asked: list[tuple[MemberChannel, float]] = []
 
-    def held(member: Member) -> Any:
+    def held(member: MemberChannel) -> Any:
         async def call(_request: Any, left_s: float, _metadata: Any) -> Any:
             asked.append((member, left_s))
-            raise CallFailed(Kind.DOUBT, "no answer in time")
+            raise CallFailed(ErrorMeaning.DOUBT, "no answer in time")
 
         return call
 
     monkeypatch.setattr(cluster, "_txn", held)
-    monkeypatch.setattr(Member, "is_ready", lambda _member: True)
+    monkeypatch.setattr(MemberChannel, "is_ready", lambda _member: True)
 
     async def story() -> None:
         made = Cluster(EtcdConfig(endpoints=tuple(f"127.0.0.1:{1 + n}" for n in range(members))))

@@ -8,8 +8,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.transaction import ABSENT
-from holdfast.store.contract import Applied, Forgotten, NotApplied
-from holdfast.store.etcd.slots import FATES_MAX, SLOTS_AT_ONCE, SLOTS_MAX, Ring, Slot, Token, parse
+from holdfast.store.contract import Forgotten, NotApplied, TokenApplied
+from holdfast.store.etcd.slots import (
+    FATES_MAX,
+    SLOTS_AT_ONCE,
+    SLOTS_MAX,
+    EtcdToken,
+    Ring,
+    TokenSlot,
+    parse,
+)
 
 CLIENT = "0123456789abcdef"
 
@@ -27,7 +35,7 @@ def test_tokens_are_read_back_and_nothing_else_is() -> None:
     [
         (b"6", None),
         (b"6!", None),
-        (b"7", Applied(99)),
+        (b"7", TokenApplied(99)),
         (b"7!", NotApplied()),
         (b"8", Forgotten()),
         (b"8!", Forgotten()),
@@ -35,7 +43,7 @@ def test_tokens_are_read_back_and_nothing_else_is() -> None:
 )
 def test_what_a_slot_proves_about_a_token(value: bytes, fate: object) -> None:
     """Numbers in a slot only grow, so each value decides one way [INV3]."""
-    assert Slot(value, 99).fate(Token(CLIENT, 0, 7)) == fate
+    assert TokenSlot(value, 99).fate(EtcdToken(CLIENT, 0, 7)) == fate
 
 
 def test_when_all_is_in_doubt_no_token_is_issued() -> None:
@@ -69,12 +77,12 @@ def test_an_applied_token_stays_readable_for_a_while() -> None:
     """Another client that asks later still finds it in its slot."""
     ring = Ring(CLIENT)
     first = ring.issue()
-    ring.settled(first, Applied(1), 1)
+    ring.settled(first, TokenApplied(1), 1)
     slots = []
     for i in range(SLOTS_AT_ONCE - 1):
         token = ring.issue()
         slots.append(token.slot)
-        ring.settled(token, Applied(i), i)
+        ring.settled(token, TokenApplied(i), i)
     assert first.slot not in slots
 
 
@@ -84,8 +92,8 @@ class Rings(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ring = Ring(CLIENT)
-        self.open: dict[Token, str] = {}
-        self.settled: list[Token] = []
+        self.open: dict[EtcdToken, str] = {}
+        self.settled: list[EtcdToken] = []
         self.revision = 1
 
     @rule()
@@ -111,7 +119,7 @@ class Rings(RuleBasedStateMachine):
             self.ring.lost(token)
             self.open[token] = "doubt"
         else:
-            fate = Applied(self.revision) if how == "applied" else NotApplied()
+            fate = TokenApplied(self.revision) if how == "applied" else NotApplied()
             self.ring.settled(token, fate, self.revision)
             assert self.ring.known_fate(token) == fate
             del self.open[token]
@@ -148,7 +156,7 @@ def test_outcomes_are_remembered_up_to_a_bound() -> None:
     tokens = []
     for i in range(2 * FATES_MAX):
         tokens.append(ring.issue())
-        ring.settled(tokens[-1], Applied(i), i)
+        ring.settled(tokens[-1], TokenApplied(i), i)
     assert ring.known_fate(tokens[0]) is None
     known = [ring.known_fate(token) for token in tokens[FATES_MAX:]]
-    assert known == [Applied(i) for i in range(FATES_MAX, 2 * FATES_MAX)]
+    assert known == [TokenApplied(i) for i in range(FATES_MAX, 2 * FATES_MAX)]

@@ -13,7 +13,13 @@ import pytest
 from holdfast.model.errors import Expired, InvariantBroken
 from holdfast.model.transaction import Change
 from holdfast.store.contract import Batch
-from holdfast.store.etcd.watch_reader import BUFFER_CHANGES_MAX, Buffer, Follow, Run, Watch
+from holdfast.store.etcd.watch_reader import (
+    BUFFER_CHANGES_MAX,
+    Buffer,
+    EtcdWatch,
+    Follow,
+    FollowerRun,
+)
 
 
 def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -24,8 +30,8 @@ def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(bounded())
 
 
-def watch_over(follow: Follow) -> Watch:
-    return Watch(lambda: Run(follow))
+def watch_over(follow: Follow) -> EtcdWatch:
+    return EtcdWatch(lambda: FollowerRun(follow))
 
 
 async def push_three(buffer: Buffer) -> None:

@@ -12,7 +12,7 @@ from holdfast.store.contract import Batch
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd import watch_source as guards
 from holdfast.store.etcd.layout import Layout
-from holdfast.store.etcd.watch_source import Guard, StreamBroken
+from holdfast.store.etcd.watch_source import DeliveryGuard, StreamBroken
 
 LAYOUT = Layout("/x/")
 
@@ -48,7 +48,7 @@ def keys(batch: Batch | None) -> list[str]:
 
 def test_what_was_delivered_is_not_delivered_again() -> None:
     """Repeats and journeys back in time are dropped [INV10]."""
-    guard = Guard(LAYOUT, after=10)
+    guard = DeliveryGuard(LAYOUT, after=10)
     assert guard.take(answer(put("a", 9), put("b", 10))) is None
     assert guard.take(answer(put("a", 11), put("b", 12))) == Batch(
         12, (Change(11, "a", b"11", 11), Change(12, "b", b"12", 12))
@@ -59,7 +59,7 @@ def test_what_was_delivered_is_not_delivered_again() -> None:
 
 def test_a_revision_in_fragments_is_delivered_whole() -> None:
     """A reader never sees half of a transaction [C8]."""
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     assert keys(guard.take(answer(put("a", 2), put("b", 3), fragment=True))) == ["a"]
     assert guard.take(answer(put("c", 3), fragment=True)) is None
     assert keys(guard.take(answer(put("d", 3)))) == ["b", "c", "d"]
@@ -67,21 +67,21 @@ def test_a_revision_in_fragments_is_delivered_whole() -> None:
 
 
 def test_fragments_of_a_stream_that_died_are_forgotten() -> None:
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     assert guard.take(answer(put("a", 2), fragment=True)) is None
     guard.restart()
     assert keys(guard.take(answer(put("a", 2), put("b", 2)))) == ["a", "b"]
 
 
 def test_a_stream_that_goes_back_is_broken() -> None:
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     with pytest.raises(StreamBroken):
         guard.take(answer(put("a", 5), put("b", 4)))
 
 
 def test_the_rest_of_a_revision_that_comes_too_late_is_a_hole() -> None:
     """It cannot be delivered together any more, so the reader must list again [INV10]."""
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     guard.take(answer(put("a", 2)))
     guard.restart()
     with pytest.raises(Expired):
@@ -90,12 +90,12 @@ def test_the_rest_of_a_revision_that_comes_too_late_is_a_hole() -> None:
 
 def test_the_first_overlap_is_not_ours_to_judge() -> None:
     """What lies at the revision of the list was delivered by the list."""
-    guard = Guard(LAYOUT, after=2)
+    guard = DeliveryGuard(LAYOUT, after=2)
     assert guard.take(answer(put("a", 2), put("b", 2))) is None
 
 
 def test_a_bookmark_moves_the_place_and_is_not_a_change() -> None:
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     assert guard.take(answer(bookmark("", 7))) == Batch(7)
     assert keys(guard.take(answer(put("a", 8), bookmark("x", 9)))) == ["a"]
     assert guard.skip_to(12) == Batch(12)
@@ -119,7 +119,7 @@ def test_a_bookmark_moves_the_place_and_is_not_a_change() -> None:
 )
 def test_a_lost_event_is_noticed_at_the_next_one_of_its_key(events: list[pb.Event]) -> None:
     """etcd counts versions, so a hole cannot stay silent for ever [INV10]."""
-    guard = Guard(LAYOUT, after=10)
+    guard = DeliveryGuard(LAYOUT, after=10)
     with pytest.raises(Expired) as caught:
         guard.take(answer(*events))
     assert caught.value.code == "WatchHole"
@@ -128,7 +128,7 @@ def test_a_lost_event_is_noticed_at_the_next_one_of_its_key(events: list[pb.Even
 def test_keys_beyond_the_bound_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgetting must not raise false alarms."""
     monkeypatch.setattr(guards, "VERSIONS_MAX", 4)
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     for i in range(20):
         guard.take(answer(put(f"k{i}", i + 2)))
     updates = [put(f"k{i}", i + 30, version=2, created=i + 2) for i in range(20)]
@@ -197,7 +197,7 @@ def test_any_sending_is_delivered_once_in_order_and_whole(
     data: st.DataObject, history: list[list[pb.Event]]
 ) -> None:
     """Over streams that die anywhere, each taken up at the last revision delivered [INV10]."""
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     delivered: list[Change] = []
     places: list[int] = []
     for is_last in (False, False, True):
@@ -221,7 +221,7 @@ def test_a_lost_event_is_noticed_unless_nothing_more_is_known_of_its_key(
     events = [e for events in history for e in events]
     lost = data.draw(st.integers(0, len(events) - 1))
     later = [e for e in events[lost + 1 :] if e.kv.key == events[lost].kv.key]
-    guard = Guard(LAYOUT, after=1)
+    guard = DeliveryGuard(LAYOUT, after=1)
     try:
         guard.take(answer(*events[:lost], *events[lost + 1 :]))
     except Expired:

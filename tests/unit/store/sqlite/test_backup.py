@@ -12,17 +12,17 @@ from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused,
 from holdfast.store.contract import KEY_END, Forgotten
 from holdfast.store.sqlite import SqliteStore, backup, restore, schema, verify
 from holdfast.store.sqlite.backup import REVISION_LEAP
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.files import draft_of_restore, wal_of
-from holdfast.store.sqlite.writes import Compact, Write
+from holdfast.store.sqlite.writes import CommitWrite, Compact
 
 
-def put(key: str, value: bytes = b"1") -> Write:
-    return Write(Transaction((), (Put(key, value),)))
+def put(key: str, value: bytes = b"1") -> CommitWrite:
+    return CommitWrite(Transaction((), (Put(key, value),)))
 
 
-def filled(path: Path, count: int = 20) -> Engine:
-    engine = Engine.open(path)
+def filled(path: Path, count: int = 20) -> SqliteEngine:
+    engine = SqliteEngine.open(path)
     for i in range(count):
         engine.run([put(f"k{i:03}", b"%d" % i)])
     return engine
@@ -80,8 +80,8 @@ def test_a_restored_store_is_beyond_everything_ever_told(tmp_path: Path) -> None
     backup(path, copy)
     # The future that is about to be lost.
     lost_token = engine.tokens.issue()
-    engine.run([put("k000", b"lost"), Write(Transaction((), (Delete("k001"),)))])
-    engine.run([Write(Transaction((), (Put("new", b"lost"),)), lost_token)])
+    engine.run([put("k000", b"lost"), CommitWrite(Transaction((), (Delete("k001"),)))])
+    engine.run([CommitWrite(Transaction((), (Put("new", b"lost"),)), lost_token)])
     told = engine.view.revision
     engine.close()
     report = restore(copy, path, replace=True)
@@ -151,9 +151,9 @@ def test_restoring_twice_goes_on_forward(tmp_path: Path) -> None:
 
 def test_a_large_restore_spreads_its_records_over_revisions(tmp_path: Path) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "backup.db"
-    engine = Engine.open(path)
+    engine = SqliteEngine.open(path)
     many = tuple(Put(f"k{i:05}", b"") for i in range(2_500))
-    engine.run([Write(Transaction((), many)), put("k00000", b"again")])
+    engine.run([CommitWrite(Transaction((), many)), put("k00000", b"again")])
     engine.run([Compact(1)])
     engine.close()
     backup(path, copy)
@@ -202,7 +202,7 @@ def test_an_interrupted_restore_keeps_the_store_closed_until_it_is_run_again(
             restore(copy, path, replace=True)
     assert draft_of_restore(path).exists()
     with pytest.raises(Unavailable, match="interrupted") as caught:
-        Engine.open(path)
+        SqliteEngine.open(path)
     assert caught.value.code == "StoreRestoring"
     # Again, and interrupted again, and at last not.
     with monkeypatch.context() as patch:

@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
-from holdfast.store.contract import KEY_END, Applied, Forgotten, NotApplied
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.contract import KEY_END, Forgotten, NotApplied, TokenApplied
+from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.operation_tokens import USABLE_S
-from holdfast.store.sqlite.writes import AskFate, Compact, Write
-from tests.crash_vfs import Sync
+from holdfast.store.sqlite.writes import AskFate, CommitWrite, Compact
 from tests.crash_vfs import Write as DiskWrite
+from tests.crash_vfs import Sync
 from tests.faulty_disk import FaultyDisk
 
 
@@ -37,24 +37,26 @@ def disk() -> FaultyDisk:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, disk: FaultyDisk, clock: Clock) -> Iterator[Engine]:
-    opened = Engine.open(tmp_path / "store.db", vfs=disk.name, clock=clock)
+def engine(tmp_path: Path, disk: FaultyDisk, clock: Clock) -> Iterator[SqliteEngine]:
+    opened = SqliteEngine.open(tmp_path / "store.db", vfs=disk.name, clock=clock)
     yield opened
     disk.heal()
     opened.close()
 
 
-def put(key: str, value: bytes = b"1", **compares: int) -> Write:
-    return Write(Transaction(tuple(Compare(k, m) for k, m in compares.items()), (Put(key, value),)))
+def put(key: str, value: bytes = b"1", **compares: int) -> CommitWrite:
+    return CommitWrite(
+        Transaction(tuple(Compare(k, m) for k, m in compares.items()), (Put(key, value),))
+    )
 
 
-def count(engine: Engine, table: str) -> int:
+def count(engine: SqliteEngine, table: str) -> int:
     found = engine._connection.execute(f"SELECT count(*) FROM {table}").get
     assert isinstance(found, int)
     return found
 
 
-def test_a_group_is_decided_one_after_another(engine: Engine) -> None:
+def test_a_group_is_decided_one_after_another(engine: SqliteEngine) -> None:
     """Each member sees what those before it are about to write [C2]."""
     answers = engine.run([put("a", b"1", a=0), put("a", b"2", a=0), put("a", b"3", a=1)]).answers
     assert answers[0] == Committed(1)
@@ -63,7 +65,7 @@ def test_a_group_is_decided_one_after_another(engine: Engine) -> None:
     assert answers[2] == Committed(2)
 
 
-def test_a_group_is_synced_once(engine: Engine, disk: FaultyDisk) -> None:
+def test_a_group_is_synced_once(engine: SqliteEngine, disk: FaultyDisk) -> None:
     before = len(disk.vfs.trace)
     engine.run([put(f"k{i}") for i in range(100)])
     assert [op for op in disk.vfs.trace[before:] if isinstance(op, Sync)] != []
@@ -74,7 +76,7 @@ def test_a_group_is_synced_once(engine: Engine, disk: FaultyDisk) -> None:
     assert len([op for op in disk.vfs.trace[before:] if isinstance(op, Sync)]) == 1
 
 
-def test_reading_and_refusing_write_nothing(engine: Engine, disk: FaultyDisk) -> None:
+def test_reading_and_refusing_write_nothing(engine: SqliteEngine, disk: FaultyDisk) -> None:
     """Conflicts cost no sync."""
     engine.run([put("a")])
     before = len(disk.vfs.trace)
@@ -83,11 +85,11 @@ def test_reading_and_refusing_write_nothing(engine: Engine, disk: FaultyDisk) ->
     assert len(disk.vfs.trace) == before
 
 
-def test_compaction_is_swept_in_pieces_and_leaves_what_is_current(engine: Engine) -> None:
-    """Rows go away a few at a time; nothing current goes [C2]."""
+def test_compaction_is_swept_in_pieces_and_leaves_what_is_current(engine: SqliteEngine) -> None:
+    """Rows go away a few at a time; nothing current goes."""
     for i in range(300):
         engine.run([put(f"k{i % 10}", b"%d" % i)])
-    engine.run([Write(Transaction((), (Delete("k0"),)))])
+    engine.run([CommitWrite(Transaction((), (Delete("k0"),)))])
     assert count(engine, "log") == 301
     engine.run([Compact(301)])
     assert engine.view.compacted == 301
@@ -106,13 +108,13 @@ def test_compaction_is_swept_in_pieces_and_leaves_what_is_current(engine: Engine
 
 def test_sweeping_goes_on_after_a_restart(tmp_path: Path) -> None:
     """A compaction that was cut short leaves nothing behind for ever."""
-    engine = Engine.open(tmp_path / "store.db")
+    engine = SqliteEngine.open(tmp_path / "store.db")
     for i in range(300):
         engine.run([put("k", b"%d" % i)])
     engine.run([Compact(300)])
     engine.run([])
     engine.close()
-    engine = Engine.open(tmp_path / "store.db")
+    engine = SqliteEngine.open(tmp_path / "store.db")
     assert engine.view.compacted == 300
     assert 1 < count(engine, "log") < 300
     while engine.view.has_garbage():
@@ -124,14 +126,14 @@ def test_sweeping_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_revision_survives_even_if_all_of_it_was_swept(tmp_path: Path) -> None:
     """The last revision was a deletion, and nothing of it is left: it still never goes back."""
-    engine = Engine.open(tmp_path / "store.db")
-    engine.run([put("a"), Write(Transaction((), (Delete("a"),)))])
+    engine = SqliteEngine.open(tmp_path / "store.db")
+    engine.run([put("a"), CommitWrite(Transaction((), (Delete("a"),)))])
     engine.run([Compact(2)])
     while engine.view.has_garbage():
         engine.run([])
     assert count(engine, "log") == 0
     engine.close()
-    engine = Engine.open(tmp_path / "store.db")
+    engine = SqliteEngine.open(tmp_path / "store.db")
     assert engine.view.revision == 2
     assert engine.run([put("a")]).answers == [Committed(3)]
     engine.close()
@@ -139,7 +141,7 @@ def test_a_revision_survives_even_if_all_of_it_was_swept(tmp_path: Path) -> None
 
 def test_a_pinned_revision_is_not_swept(tmp_path: Path) -> None:
     """A reader on its way to the file finds its rows there [C8]."""
-    engine = Engine.open(tmp_path / "store.db", cache_bytes_max=0)
+    engine = SqliteEngine.open(tmp_path / "store.db", cache_bytes_max=0)
     for i in range(3):
         engine.run([put("a", b"%d" % i)])
     selection = engine.view.select("a", "b", limit=1, at=2)
@@ -155,13 +157,13 @@ def test_a_pinned_revision_is_not_swept(tmp_path: Path) -> None:
 
 
 def test_a_failed_sync_stops_the_store_and_leaves_memory_as_it_was(
-    engine: Engine, disk: FaultyDisk
+    engine: SqliteEngine, disk: FaultyDisk
 ) -> None:
     """What was to be written is unknown; nothing is acknowledged or shown [INV11]."""
     engine.run([put("a")])
     disk.fail_syncs()
     token = engine.tokens.issue()
-    write = Write(Transaction((), (Put("b", b"2"), Delete("a"))), token)
+    write = CommitWrite(Transaction((), (Put("b", b"2"), Delete("a"))), token)
     answers = engine.run([write, put("a", a=7), AskFate(engine.tokens.issue())])
     unknown, refused, fate = answers.answers
     assert isinstance(unknown, OutcomeUnknown)
@@ -174,7 +176,7 @@ def test_a_failed_sync_stops_the_store_and_leaves_memory_as_it_was(
     assert (found.revision, [p.key for p in found.entries]) == (1, ["a"])
 
 
-def test_a_failed_sync_is_never_tried_again(engine: Engine, disk: FaultyDisk) -> None:
+def test_a_failed_sync_is_never_tried_again(engine: SqliteEngine, disk: FaultyDisk) -> None:
     """The kernel reports it once and forgets: a second sync would succeed and prove nothing."""
     engine.run([put("a")])
     disk.fail_syncs()
@@ -185,27 +187,27 @@ def test_a_failed_sync_is_never_tried_again(engine: Engine, disk: FaultyDisk) ->
 
 
 def test_after_a_failed_sync_a_restart_tells_the_fate(tmp_path: Path, disk: FaultyDisk) -> None:
-    """Whatever it is, it is final and agrees with the records [F6, INV11]."""
+    """Whatever it is, it is final and agrees with the records [INV11, N1.1]."""
     path = tmp_path / "store.db"
-    engine = Engine.open(path, vfs=disk.name)
+    engine = SqliteEngine.open(path, vfs=disk.name)
     engine.run([put("a")])
     token = engine.tokens.issue()
     disk.fail_syncs()
-    answer = engine.run([Write(Transaction((), (Put("b", b""),)), token)]).answers[0]
+    answer = engine.run([CommitWrite(Transaction((), (Put("b", b""),)), token)]).answers[0]
     assert isinstance(answer, OutcomeUnknown)
     engine.close()
     disk.heal()
-    engine = Engine.open(path, vfs=disk.name)
+    engine = SqliteEngine.open(path, vfs=disk.name)
     fate = engine.run([AskFate(token)]).answers[0]
-    assert fate in (Applied(2), NotApplied())
-    assert (engine.view.pointer("b") is not None) == (fate == Applied(2))
+    assert fate in (TokenApplied(2), NotApplied())
+    assert (engine.view.pointer("b") is not None) == (fate == TokenApplied(2))
     # What the log holds was copied and synced anew when the file was opened.
     main = [op for op in disk.after_fault if isinstance(op, Sync) and op.file == "store.db"]
     assert main != []
     engine.close()
 
 
-def test_a_full_disk_stops_the_store(engine: Engine, disk: FaultyDisk) -> None:
+def test_a_full_disk_stops_the_store(engine: SqliteEngine, disk: FaultyDisk) -> None:
     """[INV11]"""
     engine.run([put("a")])
     disk.fail_writes()
@@ -216,7 +218,7 @@ def test_a_full_disk_stops_the_store(engine: Engine, disk: FaultyDisk) -> None:
 
 
 def test_an_error_before_the_commit_is_certain(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a commit nothing can have happened, and the answer says so."""
     from holdfast.store.sqlite import engine as module
@@ -231,10 +233,10 @@ def test_an_error_before_the_commit_is_certain(
 
 
 def test_a_failed_checkpoint_stops_the_store(
-    engine: Engine, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+    engine: SqliteEngine, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hides from no one: the log would grow until the disk is full [INV11]."""
-    monkeypatch.setattr(Engine, "checkpoint_pages", 1)
+    monkeypatch.setattr(SqliteEngine, "checkpoint_pages", 1)
     engine.run([put("a")])
     disk.fail_syncs(file="store.db")
     engine.keep_house()
@@ -269,26 +271,26 @@ class Foreigner:
 
 
 @pytest.fixture
-def plain(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
+def plain(tmp_path: Path, clock: Clock) -> Iterator[SqliteEngine]:
     """An engine on the real file system, whose locks other connections see."""
-    opened = Engine.open(tmp_path / "store.db", clock=clock)
+    opened = SqliteEngine.open(tmp_path / "store.db", clock=clock)
     opened._connection.set_busy_timeout(1)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def foreigner(plain: Engine) -> Iterator[Foreigner]:
+def foreigner(plain: SqliteEngine) -> Iterator[Foreigner]:
     other = Foreigner(plain.path)
     yield other
     other.close()
 
 
 def test_a_checkpoint_that_others_hold_up_is_made_later(
-    plain: Engine, foreigner: Foreigner, monkeypatch: pytest.MonkeyPatch
+    plain: SqliteEngine, foreigner: Foreigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock of another program is no failed disk. [INV11]"""
-    monkeypatch.setattr(Engine, "checkpoint_pages", 1)
+    monkeypatch.setattr(SqliteEngine, "checkpoint_pages", 1)
     foreigner.hold_a_snapshot()
     plain.run([put("a")])
     looked = []
@@ -308,7 +310,7 @@ def test_a_checkpoint_that_others_hold_up_is_made_later(
 
 
 def test_a_reader_that_outlives_the_store_is_no_failure(
-    plain: Engine, foreigner: Foreigner
+    plain: SqliteEngine, foreigner: Foreigner
 ) -> None:
     """The last checkpoint cannot empty the log under a snapshot; the log stays, and is whole."""
     foreigner.hold_a_snapshot()
@@ -316,17 +318,17 @@ def test_a_reader_that_outlives_the_store_is_no_failure(
     plain.close()
     assert plain.failure is None
     foreigner.close()
-    again = Engine.open(plain.path)
+    again = SqliteEngine.open(plain.path)
     assert again.view.pointer("a") is not None
     again.close()
 
 
 def test_a_write_that_is_locked_out_says_so_and_the_store_goes_on(
-    plain: Engine, foreigner: Foreigner, clock: Clock
+    plain: SqliteEngine, foreigner: Foreigner, clock: Clock
 ) -> None:
     """Nothing was written, and nothing is wrong with the disk. [INV11]"""
     token = plain.tokens.issue()
-    write = Write(Transaction((), (Put("a", b"1"),)), token)
+    write = CommitWrite(Transaction((), (Put("a", b"1"),)), token)
     answers: list[object] = []
 
     def try_it() -> None:
@@ -346,10 +348,10 @@ def test_a_write_that_is_locked_out_says_so_and_the_store_goes_on(
 
 
 def test_the_log_is_checkpointed_when_it_has_grown(
-    engine: Engine, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+    engine: SqliteEngine, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins anew instead of growing for ever."""
-    monkeypatch.setattr(Engine, "checkpoint_pages", 50)
+    monkeypatch.setattr(SqliteEngine, "checkpoint_pages", 50)
     for i in range(100):
         engine.run([put(f"k{i % 10}", b"v" * 5_000)])
         engine.keep_house()
@@ -364,31 +366,31 @@ def test_tokens_are_forgotten_in_pieces_and_durably(
     from holdfast.store.sqlite import engine as module
 
     monkeypatch.setattr(module, "FORGET_TOKENS_MAX", 10)
-    engine = Engine.open(tmp_path / "store.db", clock=clock)
+    engine = SqliteEngine.open(tmp_path / "store.db", clock=clock)
     tokens = [engine.tokens.issue() for _ in range(25)]
     for token in tokens:
-        engine.run([Write(Transaction((), (Put("a", b""),)), token)])
+        engine.run([CommitWrite(Transaction((), (Put("a", b""),)), token)])
     clock.now_s += 40
     engine.keep_house()
     clock.now_s += 2 * USABLE_S + 40
     engine.keep_house()
     assert count(engine, "tokens") == 15
     assert engine.run([AskFate(tokens[9])]).answers == [Forgotten()]
-    assert engine.run([AskFate(tokens[10])]).answers == [Applied(11)]
+    assert engine.run([AskFate(tokens[10])]).answers == [TokenApplied(11)]
     engine.keep_house()
     engine.keep_house()
     assert count(engine, "tokens") == 0
     engine.close()
-    engine = Engine.open(tmp_path / "store.db", clock=clock)
+    engine = SqliteEngine.open(tmp_path / "store.db", clock=clock)
     assert engine.run([AskFate(t) for t in tokens]).answers == [Forgotten()] * 25
-    answer = engine.run([Write(Transaction((), (Put("a", b""),)), tokens[0])]).answers[0]
+    answer = engine.run([CommitWrite(Transaction((), (Put("a", b""),)), tokens[0])]).answers[0]
     assert isinstance(answer, OutcomeUnknown)
     engine.close()
 
 
 def test_a_damaged_value_stops_the_store_instead_of_being_served(tmp_path: Path) -> None:
     """[INV11]"""
-    engine = Engine.open(tmp_path / "store.db", cache_bytes_max=0)
+    engine = SqliteEngine.open(tmp_path / "store.db", cache_bytes_max=0)
     engine.run([put("a", b"right")])
     engine._connection.execute("UPDATE log SET value = ?", (b"wrong",))
     answer = engine.run([put("a", a=7)]).answers[0]

@@ -13,16 +13,16 @@ import pytest
 from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.sqlite import schema, verify
-from holdfast.store.sqlite.engine import Engine
+from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.files import wal_of
-from holdfast.store.sqlite.writes import Write
+from holdfast.store.sqlite.writes import CommitWrite
 
 
 def written(path: Path, count: int = 200) -> Path:
     """A store with some records, closed."""
-    engine = Engine.open(path)
+    engine = SqliteEngine.open(path)
     for i in range(count):
-        engine.run([Write(Transaction((), (Put(f"key-{i:04}", b"v" * 700),)))])
+        engine.run([CommitWrite(Transaction((), (Put(f"key-{i:04}", b"v" * 700),)))])
     engine.close()
     return path
 
@@ -31,7 +31,7 @@ def refused(path: Path) -> Unavailable:
     """The refusal to open a file, which must leave it as it was."""
     before = {p.name: p.read_bytes() for p in _data(path)}
     with pytest.raises(Unavailable) as caught:
-        Engine.open(path)
+        SqliteEngine.open(path)
     assert {p.name: p.read_bytes() for p in _data(path)} == before
     assert str(path) in caught.value.message
     return caught.value
@@ -45,20 +45,20 @@ def _data(path: Path) -> list[Path]:
 def test_two_stores_never_share_a_file(tmp_path: Path) -> None:
     """The second one is told who holds it, and gets it once the first is closed."""
     path = tmp_path / "store.db"
-    first = Engine.open(path)
+    first = SqliteEngine.open(path)
     error = refused(path)
     assert error.code == "StoreLocked"
     assert f"process {os.getpid()}" in error.message
     first.close()
-    Engine.open(path).close()
+    SqliteEngine.open(path).close()
 
 
 def test_another_process_is_named_and_its_death_frees_the_file(tmp_path: Path) -> None:
-    """A killed server leaves nothing to clean up [C7.4]."""
+    """A killed server leaves nothing to clean up."""
     path = tmp_path / "store.db"
     code = (
-        "import sys, pathlib; from holdfast.store.sqlite.engine import Engine;"
-        "engine = Engine.open(pathlib.Path(sys.argv[1])); print('open', flush=True);"
+        "import sys, pathlib; from holdfast.store.sqlite.engine import SqliteEngine;"
+        "engine = SqliteEngine.open(pathlib.Path(sys.argv[1])); print('open', flush=True);"
         "sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -69,14 +69,14 @@ def test_another_process_is_named_and_its_death_frees_the_file(tmp_path: Path) -
         assert f"process {process.pid}" in refused(path).message
         process.kill()
         process.wait()
-    Engine.open(path).close()
+    SqliteEngine.open(path).close()
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="No such file or directory"):
-        Engine.open(tmp_path / "missing" / "store.db")
+        SqliteEngine.open(tmp_path / "missing" / "store.db")
     with pytest.raises(Unavailable, match="there is no store") as caught:
-        Engine.open(tmp_path / "store.db", create=False)
+        SqliteEngine.open(tmp_path / "store.db", create=False)
     assert caught.value.code == "StoreMissing"
 
 
@@ -121,8 +121,8 @@ def test_a_newer_format_is_refused_untouched(tmp_path: Path) -> None:
 def test_a_log_without_its_database_is_kept(tmp_path: Path) -> None:
     """SQLite would delete it, and with it the last trace of the store."""
     path = tmp_path / "store.db"
-    engine = Engine.open(path)
-    engine.run([Write(Transaction((), (Put("a", b"1"),)))])
+    engine = SqliteEngine.open(path)
+    engine.run([CommitWrite(Transaction((), (Put("a", b"1"),)))])
     engine.failure = "killed"
     engine.close()
     path.unlink()
@@ -161,5 +161,5 @@ def test_a_draft_left_by_a_crash_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     for left in (".new", ".new-wal", ".new-journal"):
         (tmp_path / f"store.db{left}").write_bytes(b"half a page")
-    Engine.open(path).close()
+    SqliteEngine.open(path).close()
     assert sorted(p.name for p in tmp_path.iterdir() if ".new" in p.name) == []

@@ -10,15 +10,15 @@ import pytest
 from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.engine import Engine
-from holdfast.store.sqlite.writes import Write
+from holdfast.store.sqlite.engine import SqliteEngine
+from holdfast.store.sqlite.writes import CommitWrite
 
 
 def planted(path: Path) -> Path:
     """A store of format 1, as its first release wrote it."""
-    engine = Engine.open(path)
+    engine = SqliteEngine.open(path)
     for i in range(10):
-        engine.run([Write(Transaction((), (Put(f"k{i}", b"%d" % i),)))])
+        engine.run([CommitWrite(Transaction((), (Put(f"k{i}", b"%d" % i),)))])
     engine.close()
     return path
 
@@ -66,7 +66,7 @@ def test_a_migration_that_fails_leaves_the_older_format_whole(tmp_path: Path) ->
 
     with pytest.raises(apsw.FullError):
         open_with(path, 2, {1: fail})
-    engine = Engine.open(path)
+    engine = SqliteEngine.open(path)
     assert engine.view.revision == 10
     engine.close()
 

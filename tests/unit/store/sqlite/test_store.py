@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable
 from holdfast.model.transaction import Committed, Put, Transaction
-from holdfast.store.contract import KEY_END, Applied, NotApplied
+from holdfast.store.contract import KEY_END, NotApplied, TokenApplied
 from holdfast.store.sqlite import SqliteStore, schema
 from holdfast.store.sqlite.store import TRANSACTION_BYTES_MAX
 from tests.faulty_disk import FaultyDisk
@@ -42,7 +42,7 @@ def play(path: Path, story: Callable[[SqliteStore, FaultyDisk], Awaitable[None]]
 
 
 def test_a_time_out_while_being_written_is_unknown_until_asked(tmp_path: Path) -> None:
-    """OutcomeUnknown, then the final word by token: here it did happen [N1.1, F6]."""
+    """OutcomeUnknown, then the final word by token: here it did happen [N1.1]."""
 
     async def story(store: SqliteStore, disk: FaultyDisk) -> None:
         token = store.new_token()
@@ -52,14 +52,14 @@ def test_a_time_out_while_being_written_is_unknown_until_asked(tmp_path: Path) -
             with pytest.raises(OutcomeUnknown):
                 await call
             asking = asyncio.create_task(store.fate(token))
-        assert await asking == Applied(1)
+        assert await asking == TokenApplied(1)
         assert (await store.range("a", "b")).records[0].modified == 1
 
     play(tmp_path, story)
 
 
 def test_a_time_out_before_being_written_certainly_did_not_happen(tmp_path: Path) -> None:
-    """It is withdrawn, so that it cannot happen later either [F6]."""
+    """It is withdrawn, so that it cannot happen later either [N1.1]."""
 
     async def story(store: SqliteStore, disk: FaultyDisk) -> None:
         token = store.new_token()

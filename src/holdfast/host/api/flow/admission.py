@@ -21,13 +21,18 @@ from functools import partial
 from aiohttp import web
 
 from holdfast.commit.flow.caps import BytesHeld, Caps
-from holdfast.commit.flow.flow_control import RETRY_SPREAD_S, Entry, Gate, State
-from holdfast.commit.flow.overload import Refused, overloaded
-from holdfast.commit.flow.request_classes import Errand, Flow, RequestClass, classify
-from holdfast.commit.flow.seats import LEFT_MAX, Gates
+from holdfast.commit.flow.flow_control import (
+    RETRY_SPREAD_S,
+    FlowController,
+    QueuedRequest,
+    RequestState,
+)
+from holdfast.commit.flow.overload import RejectionReason, overloaded
+from holdfast.commit.flow.request_classes import Flow, RequestClass, RequestPurpose, classify
+from holdfast.commit.flow.seats import LEFT_MAX, FlowControllers
 from holdfast.host.api.call import Call, Route
 from holdfast.host.api.flow.connections import Connection
-from holdfast.host.api.flow.load_shedder import Doorkeeper
+from holdfast.host.api.flow.load_shedder import LoadShedder
 from holdfast.host.api.flow.tenant_rates import TenantRates
 from holdfast.host.api.objects.reads import LIMIT_MAX, LOOKED_AT_MAX
 from holdfast.host.api.objects.scope import selection
@@ -35,8 +40,8 @@ from holdfast.host.api.routes import GROUP_PATH, table
 from holdfast.host.client.transport import ATTEMPT_HEADER
 from holdfast.host.process.metrics import Histogram
 from holdfast.model.errors import HoldfastError
-from holdfast.observe.selection import Selection
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.selection import ObjectSelection
+from holdfast.observe.watch_hub import WatchHub
 
 # What a request does, as far as its turn depends on it: by its route, and a list by its size.
 
@@ -51,23 +56,23 @@ _READ_VERBS = ("get", "list", "watch", "discover", "review", "attend")
 _LIFELINE_PATHS = (f"{GROUP_PATH}/heartbeats", f"{GROUP_PATH}/terms")
 
 
-def errand_of(route: Route) -> Errand:
+def errand_of(route: Route) -> RequestPurpose:
     """What a route does. A list turns out to be a sweep only when it is known what it asks for."""
     if route.verb == "renew" or route.path in _LIFELINE_PATHS:
-        return Errand.LIFELINE
+        return RequestPurpose.LIFELINE
     if route.subresource in ("log", "exec") or route.verb in _READ_VERBS:
-        return Errand.READ
-    return Errand.WRITE
+        return RequestPurpose.READ
+    return RequestPurpose.WRITE
 
 
-def extent(hub: Hub, call: Call) -> tuple[Errand, int]:
+def extent(hub: WatchHub, call: Call) -> tuple[RequestPurpose, int]:
     """How much a list, or a watch that begins with one, may have to read, and what that costs.
 
     What is looked at counts, not what is found: a selector that finds nothing may look at all.
     """
     kind, query = call.route.kind, call.query
     if kind is None or (call.route.verb == "watch" and not _begins_with_list(query)):
-        return Errand.READ, 1
+        return RequestPurpose.READ, 1
     limit, chosen = call.number("limit") or 0, _chosen(call)
     count, decodes = hub.count(kind, call.namespace), False
     if chosen is not None:
@@ -76,10 +81,10 @@ def extent(hub: Hub, call: Call) -> tuple[Errand, int]:
         count = min(count, LOOKED_AT_MAX if chosen is not None else min(limit, LIMIT_MAX))
     cost = 1 + min(_COST_MAX, count * (DECODED_COST if decodes else 1) // _OBJECTS_PER_COST)
     is_sweep = count > SWEEP_OVER and (decodes or not limit)
-    return (Errand.SWEEP if is_sweep else Errand.READ), cost
+    return (RequestPurpose.SWEEP if is_sweep else RequestPurpose.READ), cost
 
 
-def _chosen(call: Call) -> Selection | None:
+def _chosen(call: Call) -> ObjectSelection | None:
     """What a request selects, where that is not everything. What cannot be read is refused by the
     handler, which looks at nothing for it.
     """
@@ -105,20 +110,20 @@ _REFUSED = 300
 _PEOPLE = (RequestClass.TENANT, RequestClass.BACKGROUND)
 
 
-class Turns:
+class RequestAdmission:
     """See the module's docstring. One for each server."""
 
-    def __init__(self, hub: Hub, gates: Gates | None = None) -> None:
+    def __init__(self, hub: WatchHub, gates: FlowControllers | None = None) -> None:
         self._hub, self._rng = hub, random.Random()
-        self.gates = gates if gates is not None else Gates(self._rng)
+        self.gates = gates if gates is not None else FlowControllers(self._rng)
         self.watches, self.connections = Caps(), Caps()
         self.bytes_held = BytesHeld()
-        self._doorkeeper = Doorkeeper(self.gates)
+        self._load_shedder = LoadShedder(self.gates)
         self.rates = TenantRates(hub)
         # By the row of the table, which lives as long as the process.
         self._errands = {id(route): errand_of(route) for route in table()}
         # Who is done and has a seat still, and since when.
-        self._left: list[tuple[Gate, Entry, int]] = []
+        self._left: list[tuple[FlowController, QueuedRequest, int]] = []
         # Since when the next turn of the event loop is awaited.
         self._turning_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -132,9 +137,9 @@ class Turns:
         if not call.request.content.is_eof():
             return await self._serve_large(call)
         gate, entry = self._arrive(call)
-        if entry.state is not State.BEGUN:
+        if entry.state is not RequestState.BEGUN:
             await self._wait(call, gate, entry)
-        call.seat, call.turns = entry, self
+        call.seat, call.admission = entry, self
         try:
             response = await call.route.handler(call)
             if call.route.verb in _WRITING_VERBS and response.status < _REFUSED:
@@ -156,13 +161,13 @@ class Turns:
 
     async def _serve_large(self, call: Call) -> web.StreamResponse:
         """Read what is still on its way, if there is room for it, and then the same."""
-        flow = classify(call.identity, Errand.READ)
+        flow = classify(call.identity, RequestPurpose.READ)
         length = call.request.content_length
         # Too large is refused by whoever reads it.
         most = call.request.client_max_size
         size = min(length, most) if length is not None else most
         if not self.bytes_held.take(flow, size):
-            raise overloaded(flow, Refused.TOO_MANY_BYTES, self._later_s())
+            raise overloaded(flow, RejectionReason.TOO_MANY_BYTES, self._later_s())
         try:
             await call.take_in()
             return await self.serve(call)
@@ -171,13 +176,13 @@ class Turns:
 
     async def stay(self, call: Call) -> web.StreamResponse:
         """The same for what lasts: it takes a seat to begin, and a place among what is open."""
-        flow = classify(call.identity, Errand.READ)
+        flow = classify(call.identity, RequestPurpose.READ)
         is_watch = call.route.verb == "watch"
         if is_watch and not self.watches.take(flow):
-            raise overloaded(flow, Refused.TOO_MANY_WATCHES, self._later_s())
+            raise overloaded(flow, RejectionReason.TOO_MANY_WATCHES, self._later_s())
         try:
             gate, entry = self._arrive(call, is_patient=True)
-            if entry.state is not State.BEGUN:
+            if entry.state is not RequestState.BEGUN:
                 await self._wait(call, gate, entry)
             self._leave(gate, entry)
             return await call.route.handler(call)
@@ -202,14 +207,16 @@ class Turns:
         call.seat = None
         self._leave(gate, entry)
         again = gate.enter(flow, now_ms, cost=cost)
-        if again.state is not State.BEGUN:
+        if again.state is not RequestState.BEGUN:
             await self._wait(call, gate, again)
         call.seat = again
 
-    def _arrive(self, call: Call, *, is_patient: bool = False) -> tuple[Gate, Entry]:
+    def _arrive(
+        self, call: Call, *, is_patient: bool = False
+    ) -> tuple[FlowController, QueuedRequest]:
         route = call.route
         errand, cost = self._errands.get(id(route)) or errand_of(route), 1
-        if route.verb in _EXTENSIVE_VERBS and errand is Errand.READ:
+        if route.verb in _EXTENSIVE_VERBS and errand is RequestPurpose.READ:
             errand, cost = extent(self._hub, call)
         flow = classify(call.identity, errand)
         now_ms = self.now_ms()
@@ -221,7 +228,7 @@ class Turns:
                 self._count_connection(connection, call)
         if flow.request_class in _PEOPLE:
             self._demand_rate(flow, now_ms)
-            if errand is Errand.WRITE and route.verb in _WRITING_VERBS:
+            if errand is RequestPurpose.WRITE and route.verb in _WRITING_VERBS:
                 self._demand_write_rate(flow, now_ms)
         gate = self.gates.of(errand)
         if ATTEMPT_HEADER in call.request.headers:
@@ -230,14 +237,14 @@ class Turns:
 
     def _count_connection(self, connection: Connection, call: Call) -> None:
         """The first request of a connection says whose it is. Raises Overloaded."""
-        flow = classify(call.identity, Errand.READ)
+        flow = classify(call.identity, RequestPurpose.READ)
         if not self.connections.take(flow):
-            raise overloaded(flow, Refused.TOO_MANY_CONNECTIONS, self._later_s())
+            raise overloaded(flow, RejectionReason.TOO_MANY_CONNECTIONS, self._later_s())
         connection.when_lost = partial(self.connections.give_back, flow)
 
-    async def _wait(self, call: Call, gate: Gate, entry: Entry) -> None:
+    async def _wait(self, call: Call, gate: FlowController, entry: QueuedRequest) -> None:
         """Until its turn has come. Raises Overloaded when it does not."""
-        if entry.state is State.WAITING:
+        if entry.state is RequestState.WAITING:
             turn = entry.about = asyncio.get_running_loop().create_future()
             self._watch_time(entry.since_ms)
             if self._left:
@@ -250,13 +257,13 @@ class Turns:
                     self._leave(gate, entry)
                 raise
         if entry.error is not None:
-            self._watch_door(call, entry.flow)
+            self._shed_from_now_on(call, entry.flow)
             raise entry.error
         if self.waits is not None:
             waited_ms = self.now_ms() - entry.since_ms
             self.waits.observe(waited_ms / _MS, entry.flow.request_class.label)
 
-    def _watch_door(self, call: Call, flow: Flow) -> None:
+    def _shed_from_now_on(self, call: Call, flow: Flow) -> None:
         """Whoever was refused may be turned away at the door when he comes again too soon."""
         connection = call.request.protocol
         if flow.request_class not in _PEOPLE or not isinstance(connection, Connection):
@@ -264,10 +271,10 @@ class Turns:
         # Another token may say that somebody else is asking; a certificate says it for good.
         transport = call.request.transport
         if transport is not None and transport.get_extra_info("peercert"):
-            of_all = classify(call.identity, Errand.READ)
-            connection.doorkeeper = (self._doorkeeper, of_all)
+            of_all = classify(call.identity, RequestPurpose.READ)
+            connection.load_shedder = (self._load_shedder, of_all)
 
-    def _leave(self, gate: Gate, entry: Entry) -> None:
+    def _leave(self, gate: FlowController, entry: QueuedRequest) -> None:
         self._left.append((gate, entry, self.now_ms()))
         if gate.waiting or len(self._left) >= LEFT_MAX:
             self._soon()
@@ -297,7 +304,7 @@ class Turns:
         for gate, entry, at_ms in left:
             gate.leave(entry, at_ms)
 
-    def _decide(self, gate: Gate, now_ms: int) -> None:
+    def _decide(self, gate: FlowController, now_ms: int) -> None:
         for entry in gate.turn(now_ms):
             if not entry.about.done():
                 entry.about.set_result(None)
@@ -323,12 +330,14 @@ class Turns:
     def _demand_rate(self, flow: Flow, now_ms: int) -> None:
         wait_ms = self.rates.take(flow.tenant, now_ms)
         if wait_ms:
-            raise overloaded(flow, Refused.RATE_EXCEEDED, self._later_s() + wait_ms // _MS)
+            raise overloaded(flow, RejectionReason.RATE_EXCEEDED, self._later_s() + wait_ms // _MS)
 
     def _demand_write_rate(self, flow: Flow, now_ms: int) -> None:
         wait_ms = self.rates.write_wait_ms(flow.tenant, now_ms)
         if wait_ms:
-            raise overloaded(flow, Refused.WRITES_TOO_MUCH, self._later_s() + wait_ms // _MS)
+            raise overloaded(
+                flow, RejectionReason.WRITES_TOO_MUCH, self._later_s() + wait_ms // _MS
+            )
 
     def _later_s(self) -> int:
         return 1 + int(self._rng.random() * RETRY_SPREAD_S)

@@ -15,7 +15,7 @@ import time
 
 from aiohttp import web
 
-from holdfast.commit.flow.overload import Refused, overloaded
+from holdfast.commit.flow.overload import RejectionReason, overload_error
 from holdfast.commit.flow.rates import Rate, Rates
 from holdfast.commit.flow.request_classes import NOBODY, Flow, RequestClass
 from holdfast.host.pki.join_protocol import AUTHORITY_PATH, BUNDLE_PATH, JOIN_PATH
@@ -30,7 +30,7 @@ _IPV6_BITS = 64
 _MS = 1_000
 
 
-class Early:
+class AnonymousLimits:
     """See the module's docstring. One for each server."""
 
     def __init__(self, per_address: Rate = PER_ADDRESS, of_all: Rate = ALL) -> None:
@@ -53,7 +53,7 @@ class Early:
         if wait_ms:
             self.refused += 1
             flow = Flow(RequestClass.BACKGROUND, NOBODY, address)
-            raise overloaded(flow, Refused.RATE_EXCEEDED, 1 + wait_ms // _MS)
+            raise overload_error(flow, RejectionReason.RATE_EXCEEDED, 1 + wait_ms // _MS)
 
 
 def address_of(request: web.BaseRequest) -> str:

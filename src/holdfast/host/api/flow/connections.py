@@ -25,8 +25,8 @@ from aiohttp.http_exceptions import LineTooLong
 from holdfast.commit.flow.request_classes import Flow
 from holdfast.host.api import status
 from holdfast.host.api.flow.handshakes import Accepting, Handshakes
-from holdfast.host.api.flow.load_shedder import Doorkeeper, Pass
-from holdfast.host.server.patience_options import Patience
+from holdfast.host.api.flow.load_shedder import ArrivalTicket, LoadShedder
+from holdfast.host.server.patience_options import ClientTimeouts
 from holdfast.model.encoding.problems import CODE_TOO_LARGE, escaped
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
 
@@ -41,10 +41,10 @@ _JSON = {"Content-Type": "application/json"}
 _log = logging.getLogger(__name__)
 
 
-class Server(web.Server):
+class HttpServer(web.Server):
     """Makes a Connection for each client."""
 
-    def __init__(self, handler: Any, *, patience: Patience, **more: Any) -> None:
+    def __init__(self, handler: Any, *, patience: ClientTimeouts, **more: Any) -> None:
         # What a client has compressed is not unpacked before anybody has looked at it.
         super().__init__(handler, auto_decompress=False, lingering_time=0.0, **more)
         self._patience = patience
@@ -64,13 +64,13 @@ class Connection(web.RequestHandler):
         "_held",
         "_write_s",
         "_write_timer",
-        "doorkeeper",
+        "load_shedder",
         "patience",
         "ticket",
         "when_lost",
     )
 
-    def __init__(self, server: Server, patience: Patience, **more: Any) -> None:
+    def __init__(self, server: HttpServer, patience: ClientTimeouts, **more: Any) -> None:
         super().__init__(server, keepalive_timeout=patience.idle_s, **more)
         self.patience = patience
         self._write_s: float | None = patience.write_s
@@ -79,10 +79,10 @@ class Connection(web.RequestHandler):
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         # Whose requests are turned away while there is no use in taking them in, and by whom.
-        self.doorkeeper: tuple[Doorkeeper, Flow] | None = None
+        self.load_shedder: tuple[LoadShedder, Flow] | None = None
         self._held = b""
         # Of what was let in and does not stand in line yet.
-        self.ticket: Pass | None = None
+        self.ticket: ArrivalTicket | None = None
         # Whoever counts connections is told of the end of this one.
         self.when_lost: Callable[[], None] | None = None
 
@@ -100,7 +100,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.doorkeeper is not None and self._turned_away(*self.doorkeeper, data):
+        if self.load_shedder is not None and self._shed(*self.load_shedder, data):
             return
         super().data_received(data)
         if self._request_count != self._heads:
@@ -110,7 +110,7 @@ class Connection(web.RequestHandler):
             # Nothing is being served, so that this is a part of the next head.
             self._await_head()
 
-    def _turned_away(self, doorkeeper: Doorkeeper, flow: Flow, data: bytes) -> bool:
+    def _shed(self, load_shedder: LoadShedder, flow: Flow, data: bytes) -> bool:
         """Whether this is a request that is answered in a moment and never taken in."""
         if self._held:
             # More than one at a time: answers come in the order of what was asked.
@@ -118,12 +118,12 @@ class Connection(web.RequestHandler):
         is_idle = self._waiter is not None and not self._waiter.done() and not self._messages
         if not is_idle or self._header_timer is not None:
             return False
-        word = doorkeeper.refusal(flow, bytes(data))
-        if isinstance(word, Pass):
+        word = load_shedder.refusal(flow, bytes(data))
+        if isinstance(word, ArrivalTicket):
             self.use_pass()
             self.ticket = word
             return False
-        if word is None or not doorkeeper.hold(self, word):
+        if word is None or not load_shedder.hold(self, word):
             return False
         self._held = word
         return True
@@ -189,7 +189,7 @@ class Connection(web.RequestHandler):
 
     def _cut(self, reason: str) -> None:
         """End it at once: whoever does not read or write would not say goodbye either."""
-        if isinstance(self._manager, Server):
+        if isinstance(self._manager, HttpServer):
             self._manager.cut[reason] += 1
         self._force_close = True
         if self.transport is not None:
@@ -281,7 +281,7 @@ def _too_large(bytes_max: int) -> Invalid:
     return Invalid(f"the body must be at most {bytes_max} bytes", code=CODE_TOO_LARGE)
 
 
-class Site(web.BaseSite):
+class HttpSite(web.BaseSite):
     """Listens at a TCP port, as aiohttp's own does, with an end to every handshake and few at once.
 
     Without TLS nothing costs before a request comes, so that asyncio accepts by itself.
@@ -295,7 +295,7 @@ class Site(web.BaseSite):
         host: str,
         port: int,
         tls: ssl.SSLContext | None,
-        patience: Patience,
+        patience: ClientTimeouts,
         handshakes: Handshakes | None = None,
     ) -> None:
         super().__init__(runner, ssl_context=tls, backlog=BACKLOG)

@@ -10,12 +10,12 @@ from functools import partial
 
 from holdfast.commit.flow.caps import Caps
 from holdfast.commit.flow.concurrency_limit import ConcurrencyLimit
-from holdfast.commit.flow.flow_counts import Standing
-from holdfast.commit.flow.overload import Refused
-from holdfast.host.api.flow.admission import Turns
+from holdfast.commit.flow.flow_counts import ClassLoad
+from holdfast.commit.flow.overload import RejectionReason
+from holdfast.host.api.flow.admission import RequestAdmission
 from holdfast.host.process.metrics import LATENCY_S, Labels, Metrics
 
-_STANDINGS: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
+_STANDINGS: tuple[tuple[str, str, Callable[[ClassLoad], float]], ...] = (
     ("requests_executing", "Requests under way.", lambda it: it.executing),
     ("requests_waiting", "Requests that wait for their turn.", lambda it: it.waiting),
     (
@@ -26,55 +26,55 @@ _STANDINGS: tuple[tuple[str, str, Callable[[Standing], float]], ...] = (
 )
 
 
-def count(turns: Turns, metrics: Metrics) -> None:
+def count(admission: RequestAdmission, metrics: Metrics) -> None:
     """Add all of it to what the server counts."""
     for name, text, read in _STANDINGS:
-        metrics.gauges(name, text, ("gate", "class"), partial(_standings, turns, read))
+        metrics.gauges(name, text, ("gate", "class"), partial(_standings, admission, read))
     metrics.gauges(
         "request_limit_scale",
         "How many times the seats of the table a gate has, as measured.",
         ("gate",),
-        partial(_limits, turns, lambda it: it.scale),
+        partial(_limits, admission, lambda it: it.scale),
     )
     metrics.gauges(
         "request_patience_seconds",
         "How long people wait at a gate while others are refused, as measured.",
         ("gate",),
-        lambda: (((it.name,), it.patience_ms / 1_000) for it in turns.gates.all),
+        lambda: (((it.name,), it.patience_ms / 1_000) for it in admission.gates.all),
     )
     metrics.gauges(
         "request_turn_seconds",
         "How long a turn of the event loop takes while requests end, smoothed.",
         ("gate",),
-        partial(_limits, turns, lambda it: it.turn_ms / 1_000),
+        partial(_limits, admission, lambda it: it.turn_ms / 1_000),
     )
     metrics.gauges(
         "requests_refused_total",
         "Requests that were not begun because there was too much to do, by reason.",
         ("gate", "class", "reason"),
-        partial(_refusals, turns),
+        partial(_refusals, admission),
         kind="counter",
     )
     metrics.gauges(
         "tenant_requests_total",
         "Requests of each tenant, begun or refused; each kind of components counts as a tenant.",
         ("class", "tenant", "outcome"),
-        partial(_outcomes, turns),
+        partial(_outcomes, admission),
         kind="counter",
     )
     metrics.gauges(
         "tenant_retries_total",
         "Requests of each tenant that were sent before, as far as clients say so.",
         ("class", "tenant"),
-        partial(_retries, turns),
+        partial(_retries, admission),
         kind="counter",
     )
     for name, text, caps in (
-        ("tenant_watches", "Open watches of each tenant.", lambda: turns.watches),
-        ("tenant_connections", "Connections of each tenant.", lambda: turns.connections),
+        ("tenant_watches", "Open watches of each tenant.", lambda: admission.watches),
+        ("tenant_connections", "Connections of each tenant.", lambda: admission.connections),
     ):
         metrics.gauges(name, text, ("tenant",), partial(_open, caps))
-    turns.waits = metrics.histogram(
+    admission.waits = metrics.histogram(
         "request_wait_seconds",
         "How long requests waited for their turn, of those that did.",
         LATENCY_S,
@@ -82,17 +82,19 @@ def count(turns: Turns, metrics: Metrics) -> None:
     )
 
 
-def _standings(turns: Turns, read: Callable[[Standing], float]) -> Iterator[tuple[Labels, float]]:
-    turns.settle()
-    for gate in turns.gates.all:
-        for it, standing in gate.standing(turns.now_ms()).items():
+def _standings(
+    admission: RequestAdmission, read: Callable[[ClassLoad], float]
+) -> Iterator[tuple[Labels, float]]:
+    admission.settle()
+    for gate in admission.gates.all:
+        for it, standing in gate.standing(admission.now_ms()).items():
             yield (gate.name, it.label), read(standing)
 
 
 def _limits(
-    turns: Turns, read: Callable[[ConcurrencyLimit], float]
+    admission: RequestAdmission, read: Callable[[ConcurrencyLimit], float]
 ) -> Iterator[tuple[Labels, float]]:
-    for gate in turns.gates.all:
+    for gate in admission.gates.all:
         if gate.limit is not None:
             yield (gate.name,), read(gate.limit)
 
@@ -102,20 +104,23 @@ def _open(caps: Callable[[], Caps]) -> Iterator[tuple[Labels, float]]:
         yield (tenant,), number
 
 
-def _refusals(turns: Turns) -> Iterator[tuple[Labels, float]]:
-    for gate in turns.gates.all:
-        for it, standing in gate.standing(turns.now_ms()).items():
+def _refusals(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
+    for gate in admission.gates.all:
+        for it, standing in gate.standing(admission.now_ms()).items():
             for why, number in standing.refused.items():
                 yield (gate.name, it.label, why.value), number
-    yield ("rates", "all", Refused.RATE_EXCEEDED.value), turns.rates.refused
-    yield ("watches", "all", Refused.TOO_MANY_WATCHES.value), turns.watches.refused
-    yield ("connections", "all", Refused.TOO_MANY_CONNECTIONS.value), turns.connections.refused
-    yield ("bodies", "all", Refused.TOO_MANY_BYTES.value), turns.bytes_held.refused
+    yield ("rates", "all", RejectionReason.RATE_EXCEEDED.value), admission.rates.refused
+    yield ("watches", "all", RejectionReason.TOO_MANY_WATCHES.value), admission.watches.refused
+    yield (
+        ("connections", "all", RejectionReason.TOO_MANY_CONNECTIONS.value),
+        admission.connections.refused,
+    )
+    yield ("bodies", "all", RejectionReason.TOO_MANY_BYTES.value), admission.bytes_held.refused
 
 
-def _retries(turns: Turns) -> Iterator[tuple[Labels, float]]:
+def _retries(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
     found: dict[Labels, float] = {}
-    for gate in turns.gates.all:
+    for gate in admission.gates.all:
         for (it, tenant), tally in gate.tenants.items():
             if tally.retried:
                 labels = (it.label, tenant)
@@ -123,9 +128,9 @@ def _retries(turns: Turns) -> Iterator[tuple[Labels, float]]:
     yield from found.items()
 
 
-def _outcomes(turns: Turns) -> Iterator[tuple[Labels, float]]:
+def _outcomes(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
     found: dict[Labels, float] = {}
-    for gate in turns.gates.all:
+    for gate in admission.gates.all:
         for (it, tenant), tally in gate.tenants.items():
             for outcome, number in (("begun", tally.begun), ("refused", tally.refused)):
                 labels = (it.label, tenant, outcome)

@@ -21,7 +21,7 @@ from functools import partial
 import msgspec
 
 from holdfast.host.api.flow.anonymous_limits import network_of
-from holdfast.host.server.patience_options import Patience
+from holdfast.host.server.patience_options import ClientTimeouts
 
 # A crowd that comes back after a server was lost finishes its handshakes within moments of each
 # other; what stays under way for longer is slow, or means harm.
@@ -104,7 +104,7 @@ class Accepting:
         listening: socket.socket,
         factory: Callable[[], asyncio.BaseProtocol],
         tls: ssl.SSLContext,
-        patience: Patience,
+        patience: ClientTimeouts,
         goodbye_s: float,
         backlog: int,
         handshakes: Handshakes,

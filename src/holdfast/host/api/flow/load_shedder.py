@@ -18,10 +18,10 @@ import time
 from collections import deque
 from typing import Protocol
 
-from holdfast.commit.flow.fair_queues import Coming
-from holdfast.commit.flow.overload import Overloaded, Refused, overloaded
-from holdfast.commit.flow.request_classes import Errand, Flow
-from holdfast.commit.flow.seats import Gates
+from holdfast.commit.flow.fair_queues import ArrivingRequests
+from holdfast.commit.flow.overload import Overloaded, RejectionReason, overloaded
+from holdfast.commit.flow.request_classes import Flow, RequestPurpose
+from holdfast.commit.flow.seats import FlowControllers
 from holdfast.host.api import status
 
 HEAD_END = b"\r\n\r\n"
@@ -30,17 +30,17 @@ _LENGTH = b"\r\ncontent-length:"
 _DIGITS_MAX = 9
 # Words that begin a request, and what it does.
 _WORDS = {
-    b"GET ": Errand.READ,
-    b"POST": Errand.WRITE,
-    b"PUT ": Errand.WRITE,
-    b"PATC": Errand.WRITE,
-    b"DELE": Errand.WRITE,
+    b"GET ": RequestPurpose.READ,
+    b"POST": RequestPurpose.WRITE,
+    b"PUT ": RequestPurpose.WRITE,
+    b"PATC": RequestPurpose.WRITE,
+    b"DELE": RequestPurpose.WRITE,
 }
 _HELD_MAX = 20_000
 _ANSWERS_MAX = 1_000
 
 
-class Held(Protocol):
+class DelayedConnection(Protocol):
     """A connection whose answer waits a little."""
 
     def answer(self, data: bytes) -> None:
@@ -48,12 +48,12 @@ class Held(Protocol):
         ...
 
 
-class Pass:
+class ArrivalTicket:
     """Of a request that was let in and does not stand in line yet."""
 
     __slots__ = ("_coming", "_flow")
 
-    def __init__(self, coming: Coming, flow: Flow) -> None:
+    def __init__(self, coming: ArrivingRequests, flow: Flow) -> None:
         coming.more(flow.tenant, flow.user, 1)
         self._coming, self._flow = coming, flow
 
@@ -62,17 +62,17 @@ class Pass:
         self._coming.more(self._flow.tenant, self._flow.user, -1)
 
 
-class Doorkeeper:
+class LoadShedder:
     """What a server says at the door; one for all connections of a server."""
 
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: FlowControllers) -> None:
         self._gates = gates
-        self._coming: dict[str, Coming] = {}
+        self._coming: dict[str, ArrivingRequests] = {}
         self._answers: dict[tuple[str, int], bytes] = {}
-        self._held: deque[tuple[float, Held, bytes]] = deque()
+        self._held: deque[tuple[float, DelayedConnection, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def refusal(self, flow: Flow, data: bytes) -> bytes | Pass | None:
+    def refusal(self, flow: Flow, data: bytes) -> bytes | ArrivalTicket | None:
         """The answer to a request that is not let in, or its pass if it is; None for anything that
         is not one whole request.
         """
@@ -80,9 +80,9 @@ class Doorkeeper:
         if errand is None or not is_whole(data):
             return None
         gate = self._gates.of(errand)
-        coming = self._coming.setdefault(gate.name, Coming())
+        coming = self._coming.setdefault(gate.name, ArrivingRequests())
         if not gate.is_crowded(flow, coming):
-            return Pass(coming, flow)
+            return ArrivalTicket(coming, flow)
         return self._said(flow, gate.turn_away(flow, int(time.monotonic() * 1_000)))
 
     def _said(self, flow: Flow, retry_after_s: int) -> bytes:
@@ -92,11 +92,11 @@ class Doorkeeper:
         if found is None:
             if len(self._answers) >= _ANSWERS_MAX:
                 self._answers.clear()
-            found = answer(overloaded(flow, Refused.QUEUE_FULL, retry_after_s))
+            found = answer(overloaded(flow, RejectionReason.QUEUE_FULL, retry_after_s))
             self._answers[key] = found
         return found
 
-    def hold(self, connection: Held, data: bytes) -> bool:
+    def hold(self, connection: DelayedConnection, data: bytes) -> bool:
         """Answer in a moment; False if too many are held already."""
         if len(self._held) >= _HELD_MAX:
             return False

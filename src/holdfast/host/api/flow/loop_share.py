@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.commit.flow.overload import Refused, overloaded
+from holdfast.commit.flow.overload import RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow
 
 # About what ten requests cost: short enough for leases, long enough that resting costs little.
@@ -88,7 +88,7 @@ class TenantLocks:
         """Wait for the turn of this caller's tenant. Raises Overloaded."""
         lock, wanted = self._locks.get(flow.tenant) or (asyncio.Lock(), 0)
         if wanted >= self._tenant_max:
-            raise overloaded(flow, Refused.QUEUE_FULL, RETRY_AFTER_S)
+            raise overload_error(flow, RejectionReason.QUEUE_FULL, RETRY_AFTER_S)
         self._locks[flow.tenant] = (lock, wanted + 1)
         try:
             async with lock, self._seats:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.flow.rates import RATE, Exhausted, Rate, Rates
+from holdfast.commit.flow.rates import RATE, ExhaustedBudgets, Rate, Rates
 from holdfast.model.kinds.tenant import Quota
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.validation.budgets import QUOTA_NAME
-from holdfast.observe.entries import Entry
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.entries import ObjectEntry
+from holdfast.observe.watch_hub import WatchHub
 
 _QUOTA = kind_of_struct(Quota)
 _QUOTAS_MAX = 10_000
@@ -55,13 +55,13 @@ _DEFAULT = _Both()
 class TenantRates:
     """See the module's docstring."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: WatchHub) -> None:
         self._hub = hub
         self._rates, self._written = Rates(), Rates()
         # What each quota says, and the very quota that said it.
-        self._known: dict[str, tuple[Entry, _Both]] = {}
+        self._known: dict[str, tuple[ObjectEntry, _Both]] = {}
         self.refused = 0
-        self.exhausted = Exhausted()
+        self.exhausted = ExhaustedBudgets()
 
     def take(self, tenant: str, now_ms: int) -> int:
         """One more request: 0 if it may be made, else after how many milliseconds it may."""

@@ -13,7 +13,7 @@ import time
 from holdfast.host.process.metrics import Histogram
 from holdfast.host.process.shell import Shell
 from holdfast.model.errors import HoldfastError
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.store.contract import Store
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.memory import MemoryStore
@@ -28,7 +28,7 @@ _READER = "reader"
 class Freshness:
     """Says when the hub is as new as the store was."""
 
-    def __init__(self, store: Store, hub: Hub, shell: Shell) -> None:
+    def __init__(self, store: Store, hub: WatchHub, shell: Shell) -> None:
         self._store, self._hub, self._shell = store, hub, shell
         # These know their revision without asking anybody, so there is nothing to share.
         bare = store.inner if isinstance(store, EncryptedStore) else store

@@ -44,7 +44,7 @@ def lasts(route: Route) -> bool:
     return route.verb in _LASTING_VERBS or route.subresource in _LASTING_PARTS
 
 
-class Guest:
+class LongStream:
     """One open stream and the task that serves it."""
 
     __slots__ = ("call", "is_leaving", "task")
@@ -62,27 +62,31 @@ class Guest:
         self.is_leaving = True
 
 
-class Guests:
+class LongStreams:
     """All open streams of one server."""
 
     def __init__(self, authenticate: Authenticate) -> None:
         self._authenticate = authenticate
-        self._guests: dict[int, Guest] = {}
+        self._streams: dict[int, LongStream] = {}
         # How many streams were ended because whoever opened them may not have them any more.
         self.shown_out = 0
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._streams)
+
+    def __iter__(self) -> Iterator[Call]:
+        """The requests whose streams are open."""
+        return iter([stream.call for stream in self._streams.values()])
 
     @contextmanager
     def stay(self, call: Call) -> Iterator[None]:
         """Have a stream judged again for as long as it is open."""
-        guest = Guest(call)
-        self._guests[id(guest)] = guest
+        stream = LongStream(call)
+        self._streams[id(stream)] = stream
         try:
             yield
         finally:
-            del self._guests[id(guest)]
+            del self._streams[id(stream)]
 
     async def sweep_for_ever(self) -> None:
         """Judge all of them, again and again."""
@@ -92,19 +96,20 @@ class Guests:
 
     async def sweep(self) -> None:
         """Judge all of them now."""
-        for guest in self._guests.values():
+        for stream in self._streams.values():
             # A server that was paused is not behind for good: it asks before it judges.
-            await guest.call.services.rights.is_current()
+            await stream.call.services.rights.is_current()
             break
-        for number, guest in enumerate(list(self._guests.values())):
+        for number, stream in enumerate(list(self._streams.values())):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
             # It may have ended meanwhile, and its task be about something else by now.
-            if id(guest) in self._guests and not self._may_stay(guest.call):
-                self.shown_out += not guest.is_leaving
-                guest.show_out()
+            if id(stream) in self._streams and not self.may_stay(stream.call):
+                self.shown_out += not stream.is_leaving
+                stream.show_out()
 
-    def _may_stay(self, call: Call) -> bool:
+    def may_stay(self, call: Call) -> bool:
+        """Whether the caller is still who it was and may still have this stream."""
         try:
             if self._authenticate(call.request) != call.identity:
                 return False

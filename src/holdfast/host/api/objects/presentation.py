@@ -32,7 +32,7 @@ class _Metadata(msgspec.Struct):
 _METADATA = msgspec.json.Decoder(_Metadata)
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListMetadata(msgspec.Struct, frozen=True):
     """What a list says about itself, and the table of one object about that."""
 
     version: str
@@ -90,7 +90,7 @@ class Rendering:
 
     tail = tables.ENDING
 
-    def __init__(self, facade: str, shape: str, kind: Kind, listing: Listing) -> None:
+    def __init__(self, facade: str, shape: str, kind: Kind, listing: ListMetadata) -> None:
         self._facade, self._shape, self._kind = facade, shape, kind
         self._include, self._now = shape.removeprefix(TABLE), datetime.now(UTC)
         self.is_plain = not facade and shape == JSON
@@ -100,7 +100,7 @@ class Rendering:
     def _is_table(self) -> bool:
         return self._shape.startswith(TABLE)
 
-    def _list_head(self, listing: Listing) -> bytes:
+    def _list_head(self, listing: ListMetadata) -> bytes:
         names = core_names.names(self._facade, self._kind)
         called, version = f"{names.kind}List", names.api_version
         if self._shape == PARTIAL:
@@ -116,7 +116,7 @@ class Rendering:
             _ENCODER.encode(metadata),
         )
 
-    def _table_head(self, listing: Listing) -> bytes:
+    def _table_head(self, listing: ListMetadata) -> bytes:
         if self._facade == core_names.NAMESPACE:
             columns = core_names.namespace_definitions()
         elif self._facade == core_names.POD:
@@ -153,7 +153,7 @@ def one(facade: str, shape: str, kind: Kind, data: bytes) -> bytes:
         return core_names.shown(facade, data)
     if shape == PARTIAL:
         return _partial(data)
-    return Rendering(facade, shape, kind, Listing(_version(data))).whole([data])
+    return Rendering(facade, shape, kind, ListMetadata(_version(data))).whole([data])
 
 
 def _partial(data: bytes) -> bytes:

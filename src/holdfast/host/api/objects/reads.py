@@ -24,7 +24,7 @@ from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.negotiation import TABLE
-from holdfast.host.api.objects.presentation import Listing, Rendering
+from holdfast.host.api.objects.presentation import ListMetadata, Rendering
 from holdfast.host.api.objects.scope import SECRETS, is_given, selection, visible
 from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.audit.accesses import LIST, READ
@@ -38,9 +38,9 @@ from holdfast.model.ledger import Amounts, QuotaLedger, TenantUse
 from holdfast.model.quantity import render
 from holdfast.model.refusal import Reason
 from holdfast.model.transaction import Record
-from holdfast.observe.entries import Entry, Reader, Unreadable
-from holdfast.observe.entry_table import Picture, parsed_key
-from holdfast.observe.selection import Selection
+from holdfast.observe.entries import EntryReader, ObjectEntry, Unreadable
+from holdfast.observe.entry_table import EntrySnapshot, parsed_key
+from holdfast.observe.selection import ObjectSelection
 from holdfast.store.contract import Page, Store
 
 # What Quotas say of their use, filled in from the ledgers whenever they are read.
@@ -113,18 +113,18 @@ EXACT = "Exact"
 NOT_OLDER_THAN = "NotOlderThan"
 
 
-class Token(msgspec.Struct, frozen=True):
+class PageToken(msgspec.Struct, frozen=True):
     """Where the next page begins. Clients hand it back as it is."""
 
     revision: Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
     start: str
 
 
-_TOKENS = msgspec.json.Decoder(Token)
+_TOKENS = msgspec.json.Decoder(PageToken)
 
 
 class _Found(msgspec.Struct, frozen=True):
-    entries: Sequence[Entry]
+    entries: Sequence[ObjectEntry]
     revision: int
     more_from: str | None = None
     remaining: int | None = None
@@ -149,7 +149,7 @@ async def get(call: Call) -> web.StreamResponse:
     return reply(200, body)
 
 
-async def current(call: Call) -> Entry | None:
+async def current(call: Call) -> ObjectEntry | None:
     """The object that the path names, as new as the caller demands, if he may see it."""
     services, kind = call.services, call.kind
     version = call.version
@@ -171,7 +171,7 @@ async def current(call: Call) -> Entry | None:
     return entry if entry is not None and _may_see(call, entry) else None
 
 
-async def _given(call: Call, node: str) -> Entry | None:
+async def _given(call: Call, node: str) -> ObjectEntry | None:
     """A Secret for an agent. What it refers to is judged on the same moment as it is read."""
     if not await call.services.freshness.is_hub_fresh():
         raise Unavailable("the server is behind the store and cannot say who may see this")
@@ -181,18 +181,18 @@ async def _given(call: Call, node: str) -> Entry | None:
     return hub.get(call.kind, call.namespace, call.name)
 
 
-def _may_see(call: Call, entry: Entry) -> bool:
+def _may_see(call: Call, entry: ObjectEntry) -> bool:
     if call.identity.node is None:
         return True
-    return Selection(call.kind, fields=visible(call.identity, call.kind)).matches(entry)
+    return ObjectSelection(call.kind, fields=visible(call.identity, call.kind)).matches(entry)
 
 
-async def _one_from_store(call: Call) -> Entry | None:
+async def _one_from_store(call: Call) -> ObjectEntry | None:
     key = keys.object_key(call.kind, call.namespace, call.name)
     page = await call.services.store.range(key, key + "\0", limit=1)
     for record in page.records:
         try:
-            entry = Reader().read(call.kind, record.value, record.modified)
+            entry = EntryReader().read(call.kind, record.value, record.modified)
         except Unreadable as error:
             raise _unreadable(call, str(error)) from error
         if _may_see(call, entry):
@@ -227,20 +227,20 @@ async def list_(call: Call) -> web.StreamResponse:
         await call.witness(LIST)
     found = await _found(call, chosen, limit)
     token = token_text(found.revision, found.more_from) if found.more_from is not None else ""
-    listing = Listing(complete_version(found.revision), token, found.remaining)
+    listing = ListMetadata(complete_version(found.revision), token, found.remaining)
     entries = await _told(call, found.entries)
     return await _send(call, Rendering(call.route.facade, shape, call.kind, listing), entries)
 
 
 async def chosen_entries(
-    call: Call, chosen: Selection, picture: Picture, limit: int = 0
-) -> tuple[list[Entry], Entry | None]:
+    call: Call, chosen: ObjectSelection, picture: EntrySnapshot, limit: int = 0
+) -> tuple[list[ObjectEntry], ObjectEntry | None]:
     """Those of a picture that are selected, and the one that the next page begins with.
 
     With a limit not more than LOOKED_AT_MAX are looked at, where the next page may begin anywhere.
     """
     share = call.services.loop_share
-    found: list[Entry] = []
+    found: list[ObjectEntry] = []
     looked_at, is_everything = 0, chosen.is_everything
     is_bounded = limit and _may_begin_anywhere(call, chosen)
     looked_at_max = LOOKED_AT_MAX if is_bounded else picture.count
@@ -264,7 +264,7 @@ async def chosen_entries(
     return found, None
 
 
-def _may_begin_anywhere(call: Call, chosen: Selection) -> bool:
+def _may_begin_anywhere(call: Call, chosen: ObjectSelection) -> bool:
     """Whether a page may begin with an object that is not selected: its name is in the token.
 
     An agent sees what is selected for it and nothing else, and who asks for one name may have the
@@ -273,7 +273,7 @@ def _may_begin_anywhere(call: Call, chosen: Selection) -> bool:
     return call.identity.node is None and chosen.name is None
 
 
-async def _told(call: Call, entries: Sequence[Entry]) -> Sequence[Entry]:
+async def _told(call: Call, entries: Sequence[ObjectEntry]) -> Sequence[ObjectEntry]:
     """The objects as they are told: a Quota with its use, everything else as it is stored."""
     if call.kind.struct is not Quota:
         return entries
@@ -283,7 +283,7 @@ async def _told(call: Call, entries: Sequence[Entry]) -> Sequence[Entry]:
     ]
 
 
-async def _found(call: Call, chosen: Selection, limit: int) -> _Found:
+async def _found(call: Call, chosen: ObjectSelection, limit: int) -> _Found:
     services, query = call.services, call.query
     _demand_sense(call)
     prefix = keys.kind_prefix(chosen.kind, chosen.namespace)
@@ -327,12 +327,12 @@ def _demand_sense(call: Call) -> None:
 
 
 async def _from_store(
-    call: Call, chosen: Selection, start: str, at: int | None, limit: int
+    call: Call, chosen: ObjectSelection, start: str, at: int | None, limit: int
 ) -> _Found:
     """The same from the store, at one revision, for pages and for when the hub is behind."""
     end = keys.after_prefix(keys.kind_prefix(chosen.kind, chosen.namespace))
-    reader, place = Reader(), start
-    found: list[Entry] = []
+    reader, place = EntryReader(), start
+    found: list[ObjectEntry] = []
     looked_at, share = 0, call.services.loop_share
     is_bounded = limit and _may_begin_anywhere(call, chosen)
     # With a selector most of what is read may not be wanted; whole pages save round trips.
@@ -363,7 +363,7 @@ async def _from_store(
             return _Found(found, at, place)
 
 
-def _read(chosen: Selection, reader: Reader, record: Record) -> Entry | None:
+def _read(chosen: ObjectSelection, reader: EntryReader, record: Record) -> ObjectEntry | None:
     if parsed_key(record.key) is None:
         return None
     try:
@@ -372,16 +372,16 @@ def _read(chosen: Selection, reader: Reader, record: Record) -> Entry | None:
         return None
 
 
-def _key(chosen: Selection, entry: Entry) -> str:
+def _key(chosen: ObjectSelection, entry: ObjectEntry) -> str:
     return keys.object_key(chosen.kind, entry.namespace, entry.name)
 
 
 def token_text(revision: int, start: str) -> str:
     """What a client hands back to go on from there."""
-    return urlsafe_b64encode(msgspec.json.encode(Token(revision, start))).decode()
+    return urlsafe_b64encode(msgspec.json.encode(PageToken(revision, start))).decode()
 
 
-def parsed_token(text: str, prefix: str) -> Token:
+def parsed_token(text: str, prefix: str) -> PageToken:
     """A token of ours, for this very list: it must not lead anywhere else. Raises Rejected."""
     try:
         token = _TOKENS.decode(urlsafe_b64decode(text)) if len(text) <= TOKEN_MAX else None
@@ -395,7 +395,9 @@ def parsed_token(text: str, prefix: str) -> Token:
     return token
 
 
-async def _send(call: Call, rendering: Rendering, entries: Sequence[Entry]) -> web.StreamResponse:
+async def _send(
+    call: Call, rendering: Rendering, entries: Sequence[ObjectEntry]
+) -> web.StreamResponse:
     """Send a list: at once where it is short, else in pieces."""
     share = call.services.loop_share
     response: web.StreamResponse | None = None

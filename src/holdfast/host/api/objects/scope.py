@@ -19,8 +19,8 @@ from holdfast.model.refusal import Reason
 from holdfast.model.registry import Kind, kind_of_struct
 from holdfast.model.selection.field_selector import FieldSelector, parse_field_selector
 from holdfast.model.selection.selector_text import parse_label_selector
-from holdfast.observe.selection import Selection
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.selection import ObjectSelection
+from holdfast.observe.watch_hub import WatchHub
 
 # The field of each kind that names the node it is of; None where all of them may be seen.
 _NODE_FIELDS: dict[str, str | None] = {
@@ -31,7 +31,7 @@ _NODE_FIELDS: dict[str, str | None] = {
 }
 
 
-def selection(call: Call, *, named: bool = False) -> Selection:
+def selection(call: Call, *, named: bool = False) -> ObjectSelection:
     """The objects that a list or a watch is about; `named` adds the name of the path."""
     query, kind = call.query, call.kind
     labels = parse_label_selector(query.get("labelSelector", ""))
@@ -40,7 +40,7 @@ def selection(call: Call, *, named: bool = False) -> Selection:
     if named:
         fields = (*fields, *parse_field_selector(f"metadata.name={call.name}", kind.struct))
     fields = (*fields, *visible(call.identity, kind))
-    return Selection(kind, call.namespace if kind.namespaced else "", labels, fields)
+    return ObjectSelection(kind, call.namespace if kind.namespaced else "", labels, fields)
 
 
 def visible(identity: Identity, kind: Kind) -> FieldSelector:
@@ -60,11 +60,11 @@ def visible(identity: Identity, kind: Kind) -> FieldSelector:
 SECRETS = "secrets"
 
 
-def is_given(hub: Hub, node: str, namespace: str, name: str) -> bool:
+def is_given(hub: WatchHub, node: str, namespace: str, name: str) -> bool:
     """Whether work that is bound to this node refers to this Secret, as far as the hub has seen."""
     kind = kind_of_struct(Replica)
     fields = parse_field_selector(f"status.binding.node={node}", kind.struct)
-    for entry in hub.select(Selection(kind, namespace, fields=fields)):
+    for entry in hub.select(ObjectSelection(kind, namespace, fields=fields)):
         # Most work refers to no Secret of this name; that costs a search and no decoding.
         if name.encode() in entry.data:
             replica = readable(Replica, entry.data)

@@ -18,10 +18,10 @@ from holdfast.host.api.objects.reads import AHEAD_S, too_new
 from holdfast.host.api.objects.scope import SECRETS, selection
 from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.audit.accesses import WATCH
-from holdfast.host.process.served_streams import Stream
+from holdfast.host.process.served_streams import ServedStream
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.observe.recent_changes import line
-from holdfast.observe.selection import Selection
+from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watchers import WatchRequest
 
 # Clients ask for less; whoever asks for nothing comes back after so long.
@@ -42,7 +42,7 @@ async def watch(call: Call) -> web.StreamResponse:
         return await _too_old(call, error)
 
 
-async def _watch(call: Call, chosen: Selection) -> web.StreamResponse:
+async def _watch(call: Call, chosen: ObjectSelection) -> web.StreamResponse:
     since, is_partial = await _since(call)
     request = WatchRequest(
         chosen,
@@ -90,7 +90,7 @@ async def _since(call: Call) -> tuple[int | None, bool]:
     return wanted, not version.is_complete
 
 
-async def _follow(call: Call, stream: Stream, lasts_s: float) -> web.StreamResponse:
+async def _follow(call: Call, stream: ServedStream, lasts_s: float) -> web.StreamResponse:
     first = await stream.read()
     if first is None:
         ending = stream.ending
@@ -123,7 +123,7 @@ async def _too_old(call: Call, error: Expired) -> web.StreamResponse:
 
 
 async def _pump(
-    call: Call, response: web.StreamResponse, stream: Stream, piece: bytes | None
+    call: Call, response: web.StreamResponse, stream: ServedStream, piece: bytes | None
 ) -> None:
     while piece is not None:
         if piece:

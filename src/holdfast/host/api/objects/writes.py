@@ -204,6 +204,6 @@ async def delete_many(call: Call) -> web.StreamResponse:
             continue
         else:
             return reply(*status.of(verdict, kind, entry.name))
-    listing = presentation.Listing(complete_version(call.services.hub.revision))
+    listing = presentation.ListMetadata(complete_version(call.services.hub.revision))
     rendering = presentation.Rendering(call.route.facade, "", kind, listing)
     return reply(200, b"%b%b%b" % (rendering.head, b",".join(objects), rendering.tail))

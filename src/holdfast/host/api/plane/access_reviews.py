@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.access.visibility import closed_to
-from holdfast.host.api.resources import RESOURCES, Resource
+from holdfast.commit.access.visibility import exclusive_actors
+from holdfast.host.api.resources import RESOURCES, ApiResource
 from holdfast.host.server.authentication import identity_of
 from holdfast.host.server.rights import Rights
 from holdfast.model.access.identity import Identity, acts_as
@@ -22,7 +22,7 @@ from holdfast.model.access.rights import (
     BIND,
     ESCALATE,
     IMPERSONATE,
-    Deed,
+    Permission,
     is_in_reach,
 )
 from holdfast.model.access.roles import AUTHORIZATION_GROUP
@@ -98,7 +98,7 @@ def access(rights: Rights, identity: Identity, content_type: str, body: bytes) -
 
 def access_of(rights: Rights, identity: Identity, content_type: str, body: bytes) -> bytes:
     """SubjectAccessReview: may somebody else do this? Raises Forbidden for who may not ask."""
-    may_ask = Deed("create", "subjectaccessreviews", group=AUTHORIZATION_GROUP)
+    may_ask = Permission("create", "subjectaccessreviews", group=AUTHORIZATION_GROUP)
     if not rights.may(identity, may_ask):
         raise Forbidden(
             f'subjectaccessreviews is forbidden: User "{identity.name}" cannot create resource '
@@ -188,12 +188,12 @@ def judge(rights: Rights, identity: Identity, asked: Attributes) -> tuple[bool, 
             return True, "open to everybody"
         return rights.may_path(identity, asked.verb, asked.path), ""
     if (asked.group, asked.resource) in _REVIEWS:
-        deed = Deed(asked.verb, asked.resource, "", "", asked.name, asked.group)
+        deed = Permission(asked.verb, asked.resource, "", "", asked.name, asked.group)
         return asked.verb in ("create", _ANY) and rights.may(identity, deed), ""
     if _ANY in (asked.verb, asked.resource, asked.group):
         group = asked.group or API_GROUP
         where = asked.namespace
-        deed = Deed(asked.verb, asked.resource, asked.subresource, where, asked.name, group)
+        deed = Permission(asked.verb, asked.resource, asked.subresource, where, asked.name, group)
         return rights.may(identity, deed), ""
     return _judge_named(rights, identity, asked)
 
@@ -216,14 +216,14 @@ def _judge_named(rights: Rights, identity: Identity, asked: Attributes) -> tuple
     where = asked.namespace if kind is None or kind.namespaced else ""
     # Who makes something names it himself, so no rule about names speaks of it.
     name = "" if asked.verb == "create" and not asked.subresource else asked.name
-    deed = Deed(asked.verb, plural, asked.subresource, where, name)
-    only = closed_to(identity, kind, deed) if kind is not None else ()
+    deed = Permission(asked.verb, plural, asked.subresource, where, name)
+    only = exclusive_actors(identity, kind, deed) if kind is not None else ()
     if only:
         return False, f"only {', '.join(only)} may ever {asked.verb} {deed.what}"
     return rights.may(identity, deed), ""
 
 
-def _offered(resource: Resource | None, subresource: str, what: str) -> tuple[str, ...]:
+def _offered(resource: ApiResource | None, subresource: str, what: str) -> tuple[str, ...]:
     """The verbs that there are for a resource or a part of it."""
     more = _REQUESTED.get(what, ())
     if resource is None:

@@ -24,11 +24,11 @@ from holdfast.host.tunnel.protocol import (
     STDERR,
     STDIN,
     STDOUT,
-    Closed,
-    Run,
+    RunCommand,
+    StreamClosed,
     until_broken,
 )
-from holdfast.host.tunnel.switchboard import NOT_STARTED, Visit
+from holdfast.host.tunnel.switchboard import NOT_STARTED, TunnelStream
 from holdfast.model.encoding.problems import excerpt
 from holdfast.model.errors import Forbidden, HoldfastError, Rejected
 from holdfast.model.kinds.replica import Replica
@@ -86,12 +86,12 @@ def is_for_command(frame: bytes, *, has_terminal: bool) -> bool:
     return frame[0] == STDIN or (frame[0] == RESIZE and has_terminal)
 
 
-def ended(of: Closed) -> bytes:
+def ended(of: StreamClosed) -> bytes:
     """The last frame: how it ended."""
     return bytes((STATUS,)) + msgspec.json.encode(_status(of))
 
 
-def _status(of: Closed) -> dict[str, Any]:
+def _status(of: StreamClosed) -> dict[str, Any]:
     if of.code == 0:
         return {"metadata": {}, "status": "Success"}
     if of.code is None:
@@ -145,7 +145,7 @@ async def run(call: Call) -> web.StreamResponse:
         return client
 
 
-async def _join(client: web.WebSocketResponse, visit: Visit, wanted: Run) -> None:
+async def _join(client: web.WebSocketResponse, visit: TunnelStream, wanted: RunCommand) -> None:
     tasks = (
         asyncio.create_task(_to_agent(client, visit, wanted)),
         asyncio.create_task(_to_client(client, visit)),
@@ -159,7 +159,7 @@ async def _join(client: web.WebSocketResponse, visit: Visit, wanted: Run) -> Non
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _to_agent(client: web.WebSocketResponse, visit: Visit, wanted: Run) -> None:
+async def _to_agent(client: web.WebSocketResponse, visit: TunnelStream, wanted: RunCommand) -> None:
     """What the client types. It ends when the client goes."""
     while True:
         message = await client.receive()
@@ -169,14 +169,14 @@ async def _to_agent(client: web.WebSocketResponse, visit: Visit, wanted: Run) ->
             await visit.send(message.data)
 
 
-async def _to_client(client: web.WebSocketResponse, visit: Visit) -> None:
+async def _to_client(client: web.WebSocketResponse, visit: TunnelStream) -> None:
     """What the command says, and how it ended."""
     with suppress(ConnectionError):
         try:
-            while not isinstance(said := await visit.next(), Closed):
+            while not isinstance(said := await visit.next(), StreamClosed):
                 await client.send_bytes(said)
         except HoldfastError as error:
-            said = Closed(None, error.message)
+            said = StreamClosed(None, error.message)
         await client.send_bytes(ended(said))
         await client.close()
 
@@ -192,10 +192,10 @@ def _command(call: Call) -> tuple[str, ...]:
     return command
 
 
-def _wanted(call: Call, replica: Replica, command: tuple[str, ...]) -> Run:
+def _wanted(call: Call, replica: Replica, command: tuple[str, ...]) -> RunCommand:
     if replica.status.state not in _ALIVE:
         raise Rejected(
             f"replica {call.name} is {replica.status.state.value}: there is nothing to enter",
             code=NOT_STARTED,
         )
-    return Run(replica.metadata.uid, command, call.flag("tty"), call.flag("stdin"))
+    return RunCommand(replica.metadata.uid, command, call.flag("tty"), call.flag("stdin"))

@@ -12,16 +12,16 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 from aiohttp import web
 
-from holdfast.explain.replay import decision_of
+from holdfast.explain.decision_object import decision_of
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.objects import presentation
 from holdfast.host.api.objects.bodies import demand_json
-from holdfast.host.api.objects.presentation import Listing, Rendering
+from holdfast.host.api.objects.presentation import ListMetadata, Rendering
 from holdfast.host.api.objects.scope import selection, visible
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.host.server.explaining import decided_again
 from holdfast.model.access.identity import acts_as
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.problems import excerpt, malformed, told
 from holdfast.model.encoding.resource_versions import complete_version
@@ -30,8 +30,8 @@ from holdfast.model.kinds.decision import Decision
 from holdfast.model.lifecycle import Actor
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of_struct
-from holdfast.observe.entries import Entry, Reader
-from holdfast.propose.decision_rounds import Case, Round, round_of_name
+from holdfast.observe.entries import EntryReader, ObjectEntry
+from holdfast.propose.decision_rounds import Case, DecisionRound, round_of_name
 
 # A list without a limit is this long at most, and says where it goes on.
 LIMIT_MAX = 500
@@ -47,7 +47,7 @@ _KIND = kind_of_struct(Decision)
 
 
 class _Delivery(msgspec.Struct):
-    rounds: list[Round] = []
+    rounds: list[DecisionRound] = []
     lost: int = 0
 
 
@@ -114,7 +114,7 @@ async def get(call: Call) -> web.StreamResponse:
         if decided is not None and 0 <= number < len(case.replicas):
             if case.namespace != call.namespace:
                 break
-            entry = _entry(Reader(), decided, case, number, first + number)
+            entry = _entry(EntryReader(), decided, case, number, first + number)
             shape = call.shape
             data = entry.data
             return reply(200, presentation.one(call.route.facade, shape, _KIND, data))
@@ -126,7 +126,7 @@ async def again(call: Call) -> web.StreamResponse:
     """Decide the round of a decision again: what comes out otherwise now."""
     call.demand("get")
     # It reads everything and takes a while: what one tenant asks must not cost all others.
-    if not call.services.rights.may(call.identity, Deed("get", "decisions", "again")):
+    if not call.services.rights.may(call.identity, Permission("get", "decisions", "again")):
         raise Forbidden(
             "only who may do so in the whole cluster lets decisions be made again",
             code=Reason.NOT_ALLOWED,
@@ -140,7 +140,9 @@ async def again(call: Call) -> web.StreamResponse:
     return reply(200, msgspec.json.encode({"round": meant[0], "differences": found}))
 
 
-def _entry(reader: Reader, decided: Round, case: Case, number: int, member: int) -> Entry:
+def _entry(
+    reader: EntryReader, decided: DecisionRound, case: Case, number: int, member: int
+) -> ObjectEntry:
     value = wire.encode(decision_of(decided, case, number, member))
     # What is never changed has one version for ever.
     return reader.read(_KIND, value, max(1, decided.sequence))
@@ -153,7 +155,7 @@ async def list_(call: Call) -> web.StreamResponse:
     limit = min(call.number("limit") or LIMIT_MAX, LIMIT_MAX)
     text = call.query.get("continue", "")
     at: tuple[int, int] | None = parsed_token(text) if text else None
-    reader, entries = Reader(), list[Entry]()
+    reader, entries = EntryReader(), list[ObjectEntry]()
     newest, looked_at, more = 0, 0, False
     for _ in range(READS_MAX):
         cases = await kept.page(call.namespace, at, CASES_READ)
@@ -180,7 +182,7 @@ async def list_(call: Call) -> web.StreamResponse:
         # So much was read without finding enough: the client decides whether to go on.
         more = True
     token = _token(at) if more and at is not None else ""
-    listing = Listing(complete_version(newest), token, None)
+    listing = ListMetadata(complete_version(newest), token, None)
     rendering = Rendering(call.route.facade, call.shape, _KIND, listing)
     return reply(200, rendering.whole([entry.data for entry in entries]))
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast.host.api.resources import READ_VERBS, RESOURCES, VERSION, Resource
+from holdfast.host.api.resources import READ_VERBS, RESOURCES, VERSION, ApiResource
 from holdfast.model.meta import API_GROUP
 
 # The version of the Kubernetes API conventions that are followed; kubectl compares it with its own.
@@ -134,7 +134,7 @@ def _holdfast() -> dict[str, Any]:
     return _resource_list(f"{API_GROUP}/{VERSION}", rows)
 
 
-def _rows(resource: Resource) -> list[dict[str, Any]]:
+def _rows(resource: ApiResource) -> list[dict[str, Any]]:
     kind = resource.kind
     main: dict[str, Any] = {
         "name": kind.plural,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.flow.request_classes import Errand, classify
+from holdfast.commit.flow.request_classes import RequestPurpose, classify
 from holdfast.host.api.call import Call, reply
 from holdfast.host.api.objects import reads
 from holdfast.host.server.explaining import explained
@@ -22,7 +22,7 @@ async def get(call: Call) -> web.StreamResponse:
     call.demand("get")
     if await reads.current(call) is None:
         raise Missing(f"{call.kind.plural} {call.name!r} not found")
-    flow = classify(call.identity, Errand.READ)
+    flow = classify(call.identity, RequestPurpose.READ)
     async with call.services.explaining.of(flow):
         found = await explained(call.services, call.namespace, call.name)
     return reply(200, _ENCODER.encode(found))

@@ -15,13 +15,13 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import TIMEOUT_S, Call, bad, reply
 from holdfast.host.api.objects.bodies import demand_json
-from holdfast.host.server.component_pulses import PulseBook
+from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.model.access.identity import CONTROLLER_PREFIX, MONITORS, SCHEDULER_PREFIX
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.encoding import json_guard
 from holdfast.model.encoding.problems import malformed, told
 from holdfast.model.errors import Forbidden, Unavailable
-from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.node import Node
 from holdfast.model.pulse import Pulse
 from holdfast.model.refusal import Reason, Refusal
@@ -50,12 +50,12 @@ async def renew(call: Call) -> web.StreamResponse:
 async def heard(call: Call) -> web.StreamResponse:
     """Whom this server heard, and how long ago."""
     call.demand_somebody()
-    if not call.services.rights.may(call.identity, Deed("get", "heartbeats")):
+    if not call.services.rights.may(call.identity, Permission("get", "heartbeats")):
         raise Forbidden(f"{call.identity.name} may not get heartbeats", code=Reason.NOT_ALLOWED)
-    return await _asked(call, HeardOf())
+    return await _asked(call, HeartbeatQuery())
 
 
-async def _asked(call: Call, question: Renew | HeardOf) -> web.StreamResponse:
+async def _asked(call: Call, question: Renew | HeartbeatQuery) -> web.StreamResponse:
     machine = call.services.renewals
     if machine is None:
         raise Unavailable("this server listens to no agents")
@@ -76,7 +76,7 @@ _PULSE_ENCODER = msgspec.json.Encoder()
 _PULSE = msgspec.json.Decoder(Pulse)
 
 
-def _book(call: Call) -> PulseBook:
+def _book(call: Call) -> ComponentPulses:
     found = call.services.pulses
     if found is None:
         raise Unavailable("this server keeps no pulses")
@@ -109,7 +109,7 @@ async def take(call: Call) -> web.StreamResponse:
 async def show(call: Call) -> web.StreamResponse:
     """How everybody is doing, as this server knows it."""
     call.demand_somebody()
-    if not call.services.rights.may(call.identity, Deed("get", "pulses")):
+    if not call.services.rights.may(call.identity, Permission("get", "pulses")):
         raise Forbidden(
             f"{call.identity.name} may not get pulses; who is in the group {MONITORS} may",
             code=Reason.NOT_ALLOWED,

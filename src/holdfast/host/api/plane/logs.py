@@ -16,9 +16,9 @@ from holdfast.host.api.objects.core_names import CONTAINER
 from holdfast.host.api.objects.reads import current
 from holdfast.host.audit.accesses import READ_LOG
 from holdfast.host.runtime.logs.files import moment
-from holdfast.host.runtime.logs.reading import TAIL_MAX, Wish
-from holdfast.host.tunnel.protocol import Closed, ReadLog
-from holdfast.host.tunnel.switchboard import NOT_STARTED, Visit
+from holdfast.host.runtime.logs.reading import TAIL_MAX, LogQuery
+from holdfast.host.tunnel.protocol import ReadLog, StreamClosed
+from holdfast.host.tunnel.switchboard import NOT_STARTED, TunnelStream
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import HoldfastError, Missing, Rejected
 from holdfast.model.kinds.replica import Replica
@@ -46,9 +46,9 @@ async def read(call: Call) -> web.StreamResponse:
         return response
 
 
-async def _pass_on(response: web.StreamResponse, visit: Visit) -> None:
+async def _pass_on(response: web.StreamResponse, visit: TunnelStream) -> None:
     try:
-        while not isinstance(said := await visit.next(), Closed):
+        while not isinstance(said := await visit.next(), StreamClosed):
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await response.write(said)
         ending = said.message
@@ -78,13 +78,13 @@ async def bound(call: Call) -> tuple[Replica, str]:
     return replica, binding.node
 
 
-def _wish(call: Call, now: datetime) -> Wish:
+def _wish(call: Call, now: datetime) -> LogQuery:
     tail, limit = call.number("tailLines"), call.number("limitBytes")
     if tail is not None and tail > TAIL_MAX:
         bad(f"tailLines: {tail} must be at most {TAIL_MAX}")
     if limit == 0:
         bad("limitBytes: 0 must be at least 1")
-    return Wish(
+    return LogQuery(
         follow=call.flag("follow"),
         tail=tail,
         since=since(call.number("sinceSeconds"), call.query.get("sinceTime", ""), now),

@@ -11,7 +11,7 @@ import hashlib
 import msgspec
 
 import holdfast
-from holdfast.host.api.resources import RESOURCES, VERSION, Resource, collection_path
+from holdfast.host.api.resources import RESOURCES, VERSION, ApiResource, collection_path
 from holdfast.model.encoding.schema import REF_PREFIX, Schema, components, schema_name
 from holdfast.model.meta import API_GROUP
 from holdfast.model.registry import Kind
@@ -116,7 +116,7 @@ def _gvk(kind: Kind) -> Schema:
     return {"group": API_GROUP, "version": VERSION, "kind": kind.name}
 
 
-def _paths(resource: Resource) -> dict[str, Schema]:
+def _paths(resource: ApiResource) -> dict[str, Schema]:
     kind = resource.kind
     collection = collection_path(kind)
     scope = [_PATH_NAMESPACE] if kind.namespaced else []
@@ -150,7 +150,7 @@ def _paths(resource: Resource) -> dict[str, Schema]:
     return {path: _offered(resource, methods) for path, methods in found.items()}
 
 
-def _offered(resource: Resource, methods: Schema) -> Schema:
+def _offered(resource: ApiResource, methods: Schema) -> Schema:
     """Without what the router does not have."""
     actions = [_ACTIONS[verb] for verb in resource.verbs if verb in _ACTIONS]
     return {
@@ -161,7 +161,7 @@ def _offered(resource: Resource, methods: Schema) -> Schema:
 
 
 def _operation(
-    resource: Resource, verb: str, parameters: tuple[Schema, ...], *, suffix: str = ""
+    resource: ApiResource, verb: str, parameters: tuple[Schema, ...], *, suffix: str = ""
 ) -> Schema:
     kind = resource.kind
     operation: Schema = {

@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.flow.request_classes import Errand, classify
-from holdfast.commit.ledgers.ledger_sums import Contents
-from holdfast.commit.ledgers.rebuild import rebuilt
+from holdfast.commit.flow.request_classes import RequestPurpose, classify
+from holdfast.commit.ledgers.ledger_sums import StoreContents
+from holdfast.commit.ledgers.rebuild import rebuild_ledger
 from holdfast.commit.ledgers.recount import recount
-from holdfast.commit.records import EpochFloor, readable
+from holdfast.commit.records import EpochFloor, decode_or_none
 from holdfast.host.api.call import Call, reply
 from holdfast.host.api.objects.bodies import demand_json
 from holdfast.model import keys
 from holdfast.model.access.identity import OPERATORS
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.problems import malformed, told
 from holdfast.model.errors import Expired, Forbidden, Invalid, Missing
 from holdfast.model.kinds.replica import Replica
@@ -48,7 +48,7 @@ _REPAIR = msgspec.json.Decoder(Repair)
 
 def _demand(call: Call, verb: str) -> None:
     call.demand_somebody()
-    if not call.services.rights.may(call.identity, Deed(verb, "quarantine")):
+    if not call.services.rights.may(call.identity, Permission(verb, "quarantine")):
         raise Forbidden(
             f"{call.identity.name} may not {verb} quarantine; who is in the group {OPERATORS} may",
             code=Reason.NOT_ALLOWED,
@@ -71,7 +71,7 @@ async def quarantined(store: Store) -> tuple[Quarantined, ...]:
     """All records in quarantine."""
     end = keys.after_prefix(keys.QUARANTINE)
     page = await store.range(keys.QUARANTINE, end, limit=RECORDS_MAX)
-    return tuple(it for it in map(readable, page.records) if isinstance(it, Quarantined))
+    return tuple(it for it in map(decode_or_none, page.records) if isinstance(it, Quarantined))
 
 
 async def repair(call: Call) -> web.StreamResponse:
@@ -88,7 +88,7 @@ async def repair(call: Call) -> web.StreamResponse:
     except ValueError:
         allowed = ", ".join((SHOW, *(it.value for it in RepairAction)))
         raise Invalid(f"action: {wanted.action[:40]!r}: must be one of {allowed}") from None
-    async with call.services.explaining.of(classify(call.identity, Errand.READ)):
+    async with call.services.explaining.of(classify(call.identity, RequestPurpose.READ)):
         found = await _found(call.services.store, wanted, action)
     request = RepairRecord(
         wanted.key,
@@ -127,7 +127,7 @@ async def _found(store: Store, wanted: Repair, action: RepairAction) -> Repaired
         value = await _raised(store, earlier, lost)
         return msgspec.structs.replace(found, after=value, source=earlier.modified)
     records, revision = await _everything(store)
-    value = rebuilt(Contents(records), wanted.key)
+    value = rebuild_ledger(StoreContents(records), wanted.key)
     after = [it for it in records if it.key != wanted.key]
     after.append(Record(wanted.key, _ENCODER.encode(value), seen, seen))
     return msgspec.structs.replace(
@@ -159,7 +159,7 @@ async def _earlier(store: Store, key: str, record: Record | None) -> tuple[Recor
             break
         if earlier is None:
             break
-        if readable(earlier) is not None:
+        if decode_or_none(earlier) is not None:
             return earlier, lost
         at = earlier.modified
         lost.append(at)
@@ -172,7 +172,7 @@ async def _raised(store: Store, earlier: Record, lost: list[int]) -> Any:
     A floor of epochs is raised beyond whatever was forgotten since. A page of places gets the
     replicas that went when its lost forms were written: the same transactions deleted them.
     """
-    value = readable(earlier)
+    value = decode_or_none(earlier)
     if isinstance(value, EpochFloor):
         return msgspec.to_builtins(EpochFloor(value.epoch + FLOOR_RAISE))
     if not isinstance(value, PlacesLedger):
@@ -198,7 +198,7 @@ async def _gone(store: Store, namespace: str, workload: str, at: int) -> list[Re
     left = {it.key for it in after}
     return [
         replica
-        for replica in (readable(it) for it in before if it.key not in left)
+        for replica in (decode_or_none(it) for it in before if it.key not in left)
         if isinstance(replica, Replica) and replica.spec.workload == workload
     ]
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from holdfast.host.api.call import Call
 from holdfast.host.api.objects.scope import selection
 from holdfast.host.api.plain import JSON_HEADERS
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.wire import readable
 from holdfast.model.kinds.endpoints import Endpoints, list_of
 from holdfast.observe.entry_table import selected
@@ -35,7 +35,9 @@ async def list_(call: Call) -> web.StreamResponse:
     """All targets of a namespace, or of all."""
     call.demand_somebody()
     # Those who watch over a plane see addresses, and no more of the lists that they come from.
-    if not call.services.rights.may(call.identity, Deed("list", "targets", "", call.namespace)):
+    if not call.services.rights.may(
+        call.identity, Permission("list", "targets", "", call.namespace)
+    ):
         call.demand("list")
     chosen, port = selection(call), call.query.get("port", "")
     response = web.StreamResponse(headers=JSON_HEADERS)

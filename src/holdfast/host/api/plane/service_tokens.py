@@ -22,7 +22,7 @@ from holdfast.model.refusal import Reason
 ISSUED_IN = (State.BOUND, State.RUNNING, State.STOPPING)
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For which attempt of which replica."""
 
     uid: str
@@ -40,7 +40,7 @@ async def create(call: Call) -> web.StreamResponse:
         )
     demand_json(call)
     try:
-        asked = msgspec.json.decode(await call.body(), type=Asked)
+        asked = msgspec.json.decode(await call.body(), type=TokenRequest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         bad(f"the body must have `uid` and `attempt`: {error}")
     # Read as new as the store is: a replica that was just released has no token any more.
@@ -61,7 +61,7 @@ async def create(call: Call) -> web.StreamResponse:
     return reply(201, msgspec.json.encode(issued))
 
 
-def _demand_fitting(replica: Replica, asked: Asked) -> None:
+def _demand_fitting(replica: Replica, asked: TokenRequest) -> None:
     status = replica.status
     if replica.metadata.uid != asked.uid:
         raise Conflict(f"there is another replica {replica.name} by now")

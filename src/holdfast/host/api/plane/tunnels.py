@@ -13,7 +13,7 @@ from aiohttp import web
 
 from holdfast.host.api.call import Call
 from holdfast.host.tunnel.protocol import FRAME_BYTES_MAX, PING_S, SILENCE_S
-from holdfast.host.tunnel.switchboard import Line
+from holdfast.host.tunnel.switchboard import AgentConnection
 from holdfast.model.errors import Forbidden, Missing
 from holdfast.model.refusal import Reason
 
@@ -37,7 +37,7 @@ async def wait(call: Call) -> web.StreamResponse:
         board.disconnect(line)
 
 
-async def _tell(response: web.StreamResponse, line: Line) -> None:
+async def _tell(response: web.StreamResponse, line: AgentConnection) -> None:
     # The first empty line says that it is connected, the others that it still is.
     text: bytes | None = b"\n"
     while text is not None:

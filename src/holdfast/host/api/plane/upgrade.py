@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.records import readable
+from holdfast.commit.records import decode_or_none
 from holdfast.host.api.call import Call, reply
 from holdfast.host.api.objects.bodies import demand_json
 from holdfast.model import keys, plane_format
 from holdfast.model.access.identity import OPERATORS
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.problems import malformed, told
 from holdfast.model.errors import Conflict, Forbidden, Unavailable
-from holdfast.model.heartbeat import Heard, HeardOf, Roster
+from holdfast.model.heartbeat import HeartbeatReport, HeartbeatQuery, ServerRoster
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.plane_format import Installed, PlaneFormat, Raise, Upgrade
@@ -42,7 +42,7 @@ _RAISE = msgspec.json.Decoder(Raise)
 
 def _demand(call: Call, verb: str) -> None:
     call.demand_somebody()
-    if not call.services.rights.may(call.identity, Deed(verb, "upgrade")):
+    if not call.services.rights.may(call.identity, Permission(verb, "upgrade")):
         raise Forbidden(
             f"{call.identity.name} may not {verb} upgrade; who is in the group {OPERATORS} may",
             code=Reason.NOT_ALLOWED,
@@ -85,17 +85,17 @@ async def _found(call: Call) -> Upgrade:
     return Upgrade(current, newest, plane_format.VERSION, tuple(parts))
 
 
-async def _roster(call: Call) -> Roster:
+async def _roster(call: Call) -> ServerRoster:
     machine = call.services.renewals
     heard: Any = None
     if machine is not None:
-        heard = await machine.ask(call.identity, HeardOf(), ANSWER_S)
-    if not isinstance(heard, Heard) or heard.roster is None:
+        heard = await machine.ask(call.identity, HeartbeatQuery(), ANSWER_S)
+    if not isinstance(heard, HeartbeatReport) or heard.roster is None:
         raise Unavailable("this server does not know yet which servers there are; ask again soon")
     return heard.roster
 
 
-def _servers(roster: Roster) -> Iterator[Installed]:
+def _servers(roster: ServerRoster) -> Iterator[Installed]:
     expired = roster.expired()
     for it in roster.servers:
         yield Installed("server", it.server, it.version, not it.life or it.server in expired)
@@ -131,7 +131,7 @@ async def _all(store: Store, prefix: str) -> AsyncIterator[Any]:
     while start is not None:
         page = await store.range(start, keys.after_prefix(prefix), limit=PAGE)
         for record in page.records:
-            found = readable(record)
+            found = decode_or_none(record)
             if found is not None:
                 yield found
         start = page.more_from

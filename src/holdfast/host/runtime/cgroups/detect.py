@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.host.runtime.cgroups.groups import Cgroups, Hierarchy, Seat, mounted
+from holdfast.host.runtime.cgroups.groups import CgroupParent, Cgroups, Hierarchy, mounted
 from holdfast.host.runtime.cgroups.limits import CPU, DEVICES, MEMORY, PIDS
 from holdfast.model.errors import FieldError, Invalid
 
@@ -36,7 +36,7 @@ def find(node: str, folder: Path, parent: str | None = None, proc: Path = Path("
     mark = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:12]
     relative = f"{parent}/{node}-{mark}"
     hierarchies = mounted(proc)
-    seats: dict[str, Seat] = {}
+    seats: dict[str, CgroupParent] = {}
     lacking = dict.fromkeys((CPU, MEMORY, PIDS, DEVICES), "this machine has no such control groups")
     for hierarchy in hierarchies:
         usable = [it for it in hierarchy.controllers if it in lacking or it == FREEZER]
@@ -52,7 +52,9 @@ def find(node: str, folder: Path, parent: str | None = None, proc: Path = Path("
             continue
         for controller in usable:
             if controller in found:
-                seats.setdefault(controller, Seat(hierarchy.version, hierarchy.root / relative))
+                seats.setdefault(
+                    controller, CgroupParent(hierarchy.version, hierarchy.root / relative)
+                )
             else:
                 lacking[controller] = f"cgroup-v2 does not hand on {controller} here"
     if DEVICES not in seats and UNIFIED in seats:

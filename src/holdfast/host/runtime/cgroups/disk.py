@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.attempts import TMP, WORK, Attempts
+from holdfast.host.runtime.attempts import TMP, WORK, AttemptFolders
 
 LOOK_S, SPACE_LOOK_S = 5.0, 1.0
 # Looks at the work of one tenant take a quarter of the time at most, and come less often instead.
@@ -48,7 +48,7 @@ _KCMP_FILES = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Lack(Enum):
+class DiskShortage(Enum):
     """What a file system has little of."""
 
     NOTHING = "nothing"
@@ -65,9 +65,9 @@ class Use(msgspec.Struct):
     def add(self, about: os.stat_result) -> None:
         self.bytes += about.st_blocks * _BLOCK
 
-    def excess(self, lack: Lack, aside: int) -> int:
+    def excess(self, lack: DiskShortage, aside: int) -> int:
         """How much more it has of what is lacking than it should, with so many bytes set aside."""
-        return self.bytes - aside if lack is Lack.BYTES else self.entries - FILES_FEW
+        return self.bytes - aside if lack is DiskShortage.BYTES else self.entries - FILES_FEW
 
     def is_beyond(self, most: int) -> bool:
         """Whether these are more bytes, or more files than anyone may have."""
@@ -178,17 +178,19 @@ def _share_files(thread: int, other: int) -> bool:
     return order <= 0
 
 
-def lack(path: Path) -> Lack:
+def lack(path: Path) -> DiskShortage:
     """What there is little left of in the file system below this; nothing if it cannot tell."""
     try:
         about = os.statvfs(path)
     except OSError:
-        return Lack.NOTHING
+        return DiskShortage.NOTHING
     size = about.f_blocks * about.f_frsize
     if about.f_bavail * about.f_frsize < min(LOW_BYTES, int(size * LOW_SHARE)):
-        return Lack.BYTES
+        return DiskShortage.BYTES
     # Some file systems have no fixed number of files, and say 0.
-    return Lack.FILES if about.f_favail < about.f_files * LOW_SHARE else Lack.NOTHING
+    return (
+        DiskShortage.FILES if about.f_favail < about.f_files * LOW_SHARE else DiskShortage.NOTHING
+    )
 
 
 def give_back(fd: int) -> None:
@@ -198,7 +200,7 @@ def give_back(fd: int) -> None:
             safe_paths.remove(name, fd)
 
 
-def give_back_before(attempts: Attempts, present: Attempt) -> None:
+def give_back_before(attempts: AttemptFolders, present: Attempt) -> None:
     """Remove what the earlier attempts of a replica have left: only their logs are of use."""
     for number in attempts.numbers(present.uid):
         earlier = Attempt(present.uid, number)

@@ -25,7 +25,14 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime.cgroups import limits
-from holdfast.host.runtime.cgroups.limits import CPU, DEVICES, MEMORY, PIDS, Limits, Write
+from holdfast.host.runtime.cgroups.limits import (
+    CPU,
+    DEVICES,
+    MEMORY,
+    PIDS,
+    CgroupLimits,
+    CgroupWrite,
+)
 from holdfast.model.quantity import Resource, render
 
 # The files of one control group: what is written there, who is in it, how all of it is killed.
@@ -40,7 +47,7 @@ DEPTH_MAX = 16
 _NOBODY = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
 
 
-def written(folder: Path, write: Write) -> str:
+def written(folder: Path, write: CgroupWrite) -> str:
     """What kept it from being written; empty when nothing did."""
     try:
         # Never made if it is missing: a plain file would take any value and enforce nothing.
@@ -224,7 +231,7 @@ KILL_ROUNDS_MAX = 50
 KILL_PAUSE_S = 0.01
 
 
-class Seat(msgspec.Struct, frozen=True):
+class CgroupParent(msgspec.Struct, frozen=True):
     """Where the groups for one controller are made."""
 
     version: int
@@ -238,7 +245,7 @@ class Cgroups:
         self,
         relative: str,
         hierarchies: Sequence[Hierarchy],
-        seats: dict[str, Seat],
+        seats: dict[str, CgroupParent],
         lacking: dict[str, str],
     ) -> None:
         self.relative = relative
@@ -261,7 +268,9 @@ class Cgroups:
 
     # Before the work -----------------------------------------------------------------------------
 
-    def make(self, attempt: Attempt, of: Limits, denied: Sequence[str] = ()) -> dict[str, str]:
+    def make(
+        self, attempt: Attempt, of: CgroupLimits, denied: Sequence[str] = ()
+    ) -> dict[str, str]:
         """Make its groups, and tell which limits are really enforced and by what."""
         told = {}
         for controller in (CPU, MEMORY, PIDS):
@@ -275,14 +284,14 @@ class Cgroups:
                 self._made(attempt, controller)
         return told
 
-    def _made(self, attempt: Attempt, controller: str) -> tuple[Seat, Path]:
+    def _made(self, attempt: Attempt, controller: str) -> tuple[CgroupParent, Path]:
         seat = self._seats[controller]
         folder = seat.folder / name(attempt)
         # Somebody may have tidied up above it while there was no work.
         folder.mkdir(0o755, parents=True, exist_ok=True)
         return seat, folder
 
-    def _limit(self, attempt: Attempt, controller: str, of: Limits) -> str:
+    def _limit(self, attempt: Attempt, controller: str, of: CgroupLimits) -> str:
         if controller not in self._seats:
             return f"none: {self._lacking[controller]}"
         seat, folder = self._made(attempt, controller)
@@ -297,7 +306,7 @@ class Cgroups:
         missing = [it.without for it in others if written(folder, it) and it.without]
         return ", ".join((f"cgroup-v{seat.version} {amount}", *missing))
 
-    def _share(self, attempt: Attempt, of: Limits) -> str:
+    def _share(self, attempt: Attempt, of: CgroupLimits) -> str:
         seat = self._seats.get(CPU)
         write = limits.share_write(seat.version, of) if seat is not None else None
         if seat is None or write is None:
@@ -312,7 +321,7 @@ class Cgroups:
             return f"none: {self._lacking[DEVICES]}"
         seat, folder = self._made(attempt, DEVICES)
         for rule in denied:
-            problem = written(folder, Write("devices.deny", rule))
+            problem = written(folder, CgroupWrite("devices.deny", rule))
             if problem:
                 return f"none: {problem}"
         return f"cgroup-v{seat.version} without {len(denied)} of others"

@@ -29,7 +29,7 @@ WEIGHT_MAX = 10_000
 UNSTATED = "none: no limit is stated"
 
 
-class Limits(msgspec.Struct, frozen=True, gc=False):
+class CgroupLimits(msgspec.Struct, frozen=True, gc=False):
     """0 is none, in the internal units of each resource."""
 
     cpu_milli: int = 0
@@ -40,7 +40,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     pids: int = PIDS_MAX
 
 
-class Write(msgspec.Struct, frozen=True, gc=False):
+class CgroupWrite(msgspec.Struct, frozen=True, gc=False):
     """A value for one file of a group.
 
     without: what is not enforced when the file is not there or refuses; empty when nothing is.
@@ -51,11 +51,11 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     without: str = ""
 
 
-def wanted(of: Template, pids_max: int = PIDS_MAX) -> Limits:
+def wanted(of: Template, pids_max: int = PIDS_MAX) -> CgroupLimits:
     """The limits of a template: what it states, for memory and disk else what is set aside."""
     memory_aside = demand(Resource.MEMORY, of.resources.memory)
     disk_aside = demand(Resource.DISK, of.resources.disk)
-    return Limits(
+    return CgroupLimits(
         cpu_milli=demand(Resource.CPU, of.limits.cpu),
         share_milli=demand(Resource.CPU, of.resources.cpu),
         memory_bytes=demand(Resource.MEMORY, of.limits.memory) or memory_aside,
@@ -80,39 +80,39 @@ def _weight(milli: int) -> int:
     return 1 + (shares(milli) - SHARES_MIN) * (WEIGHT_MAX - 1) // (SHARES_MAX - SHARES_MIN)
 
 
-def writes(version: int, controller: str, of: Limits) -> tuple[Write, ...]:
+def writes(version: int, controller: str, of: CgroupLimits) -> tuple[CgroupWrite, ...]:
     """What to write into the files of a group, in this order. The first is the limit itself."""
     if controller == PIDS:
-        return (Write("pids.max", str(of.pids)),) if of.pids else ()
+        return (CgroupWrite("pids.max", str(of.pids)),) if of.pids else ()
     if controller == MEMORY and of.memory_bytes:
         if version == 1:
             text = str(of.memory_bytes)
-            swap = Write("memory.memsw.limit_in_bytes", text, "swap is not limited")
-            return (Write("memory.limit_in_bytes", text), swap)
+            swap = CgroupWrite("memory.memsw.limit_in_bytes", text, "swap is not limited")
+            return (CgroupWrite("memory.limit_in_bytes", text), swap)
         return (
-            Write("memory.max", str(of.memory_bytes)),
-            Write("memory.swap.max", "0", "swap is not limited"),
-            Write("memory.oom.group", "1", "a part of it may be killed alone"),
+            CgroupWrite("memory.max", str(of.memory_bytes)),
+            CgroupWrite("memory.swap.max", "0", "swap is not limited"),
+            CgroupWrite("memory.oom.group", "1", "a part of it may be killed alone"),
         )
     if controller == CPU and of.cpu_milli:
         quota = quota_us(of.cpu_milli)
         if version == 1:
-            period = Write("cpu.cfs_period_us", str(PERIOD_US))
-            return (Write("cpu.cfs_quota_us", str(quota)), period)
-        return (Write("cpu.max", f"{quota} {PERIOD_US}"),)
+            period = CgroupWrite("cpu.cfs_period_us", str(PERIOD_US))
+            return (CgroupWrite("cpu.cfs_quota_us", str(quota)), period)
+        return (CgroupWrite("cpu.max", f"{quota} {PERIOD_US}"),)
     return ()
 
 
-def share_write(version: int, of: Limits) -> Write | None:
+def share_write(version: int, of: CgroupLimits) -> CgroupWrite | None:
     """What gives work its part of busy processors; None when nothing is set aside."""
     if not of.share_milli:
         return None
     if version == 1:
-        return Write("cpu.shares", str(shares(of.share_milli)))
-    return Write("cpu.weight", str(_weight(of.share_milli)))
+        return CgroupWrite("cpu.shares", str(shares(of.share_milli)))
+    return CgroupWrite("cpu.weight", str(_weight(of.share_milli)))
 
 
-def amount(controller: str, of: Limits) -> str:
+def amount(controller: str, of: CgroupLimits) -> str:
     """The limit as people write it; empty when there is none."""
     match controller:
         case "cpu":

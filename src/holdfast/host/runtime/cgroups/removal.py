@@ -13,7 +13,7 @@ from collections.abc import Container
 import msgspec
 
 from holdfast.agent.runtime_protocol import DISK_EXCEEDED, DISK_PRESSURE, STOPPED, Attempt
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.cgroups import disk
 from holdfast.host.runtime.cgroups.groups import Cgroups
 from holdfast.host.runtime.records import Exit
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def close(
     groups: Cgroups,
-    attempts: Attempts,
+    attempts: AttemptFolders,
     attempt: Attempt,
     end: Exit | None,
     stopped_for: str = "",
@@ -58,7 +58,7 @@ def remove(groups: Cgroups, attempt: Attempt) -> None:
         _log.warning("control groups of %s are in use and left for the next look around", attempt)
 
 
-def sweep(groups: Cgroups, attempts: Attempts, held: Container[Attempt]) -> None:
+def sweep(groups: Cgroups, attempts: AttemptFolders, held: Container[Attempt]) -> None:
     """Remove groups of attempts that this agent does not hold and that no shim holds either."""
     for attempt in groups.attempts():
         if attempt in held:

@@ -29,7 +29,7 @@ from holdfast.host.runtime.cgroups import limits
 from holdfast.host.runtime.containers import network as containers_network
 from holdfast.host.runtime.containers import runc
 from holdfast.host.runtime.containers.images import UNSAFE, Image
-from holdfast.host.runtime.containers.network import Network
+from holdfast.host.runtime.containers.network import ContainerNetwork
 from holdfast.host.runtime.containers.oci_spec import DIRECTORY, LOOKUPS, Container, config
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.host.runtime.run_as import BLOCK
@@ -78,7 +78,7 @@ class Boxing(msgspec.Struct, frozen=True):
     user: User | None
     devices: tuple[LocalDevice, ...]
     program: Path
-    network: Network
+    network: ContainerNetwork
     first: int = 0
     secrets: Path | None = None
     joins: tuple[Path, ...] = ()
@@ -156,7 +156,7 @@ def try_runtime(
                 path.mkdir()
             shutil.copy(program.path, image / "trial")
             os.chown(work, first, first)
-            groups.make(launch.attempt, limits.Limits())
+            groups.make(launch.attempt, limits.CgroupLimits())
             who = (Path(made), work, groups.path(launch.attempt), Image((image,)), None, ())
             place = Boxing(*who, program.path, network, first, runtime=runtime)
             found = boxed(launch, place, Surroundings(template.command, (f"PATH={PATH_DEFAULT}",)))

@@ -31,7 +31,7 @@ import msgspec
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.process.files import PRIVATE_DIRECTORY, write_private
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.surroundings import PATH_DEFAULT
 from holdfast.model.errors import Unavailable
 
@@ -54,7 +54,7 @@ _USER = re.compile(r"([A-Za-z0-9_-]{1,128})\.([0-9]{1,10})", re.ASCII)
 _log = logging.getLogger(__name__)
 
 
-class Store(msgspec.Struct, frozen=True):
+class ImageStore(msgspec.Struct, frozen=True):
     """Where podman keeps images. Without a folder it is the node's own, which operators fill."""
 
     folder: Path | None = None
@@ -72,18 +72,18 @@ class Store(msgspec.Struct, frozen=True):
         return self.folder / "tmp" if self.folder is not None else None
 
 
-NODE_STORE = Store()
+NODE_STORE = ImageStore()
 
 
 class ImageStores:
     """The stores of one agent. Its methods wait for the disk: call them in threads."""
 
     def __init__(self, root: Path, bytes_max: int = BYTES_MAX) -> None:
-        self._attempts, self._root = Attempts(root), root.absolute() / STORES
+        self._attempts, self._root = AttemptFolders(root), root.absolute() / STORES
         self._bytes_max = bytes_max
         self._alone = threading.Lock()
 
-    def of(self, tenant: str, credentials: bytes, attempt: Attempt) -> Store:
+    def of(self, tenant: str, credentials: bytes, attempt: Attempt) -> ImageStore:
         """The store of a tenant for these credentials, which this attempt uses from now on."""
         self._root.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         name = hmac.new(self._key(), credentials, hashlib.sha256).hexdigest()[:32]
@@ -92,7 +92,7 @@ class ImageStores:
         used.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         for mark in (used / f"{attempt.uid}.{attempt.number}", folder / LAST):
             mark.touch()
-        return Store(folder)
+        return ImageStore(folder)
 
     def _key(self) -> bytes:
         """Paths of layers are seen inside containers: a name must not help to guess a password."""

@@ -26,7 +26,7 @@ from holdfast.host.runtime.containers.image_stores import (
     ImageStores,
 )
 from holdfast.host.runtime.containers.images import Image
-from holdfast.host.runtime.starting import Place
+from holdfast.host.runtime.starting import StartContext
 from holdfast.model.errors import FieldError, Invalid, Unavailable
 from holdfast.model.kinds.template import PULL_KEY, Runtime
 
@@ -53,7 +53,7 @@ class Images:
         # Only a yes is kept: who lacks runc may install it any time.
         self._are_possible = False
 
-    async def of(self, launch: Launch, place: Place) -> Image | None:
+    async def of(self, launch: Launch, place: StartContext) -> Image | None:
         """The image of this work; None when it is no container. Raises Invalid or Unavailable."""
         template, tenant = launch.template, launch.namespace
         if template.runtime is not Runtime.CONTAINER:
@@ -80,7 +80,7 @@ class Images:
                 if found is not None:
                     return found
                 lack = await loop.run_in_executor(self._looks, disk.lack, self._root)
-                if lack is not disk.Lack.NOTHING:
+                if lack is not disk.DiskShortage.NOTHING:
                     raise Unavailable("the disk of this node is nearly full: it pulls no images")
                 # It may have waited for long, so the store is marked once more.
                 await loop.run_in_executor(self._looks, self._stores.of, *whose)

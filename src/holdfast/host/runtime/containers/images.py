@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.host.runtime.containers.image_stores import NODE_STORE, Store
+from holdfast.host.runtime.containers.image_stores import NODE_STORE, ImageStore
 from holdfast.model.errors import FieldError, Invalid, Unavailable
 from holdfast.model.image_references import image_fault, registry_name
 
@@ -73,7 +73,7 @@ class _Inspected(msgspec.Struct, frozen=True, rename="pascal"):
     graph_driver: _Driver = _Driver()
 
 
-def local(image: str, folders: Sequence[Path], store: Store) -> Image | None:
+def local(image: str, folders: Sequence[Path], store: ImageStore) -> Image | None:
     """The image, if it is here already. Invalid or Unavailable say why there can be none."""
     fault = image_fault(image)
     if fault:
@@ -88,7 +88,10 @@ def local(image: str, folders: Sequence[Path], store: Store) -> Image | None:
 
 
 def pull(
-    reference: str, store: Store, credentials: bytes, is_full: Callable[[], bool] = lambda: False
+    reference: str,
+    store: ImageStore,
+    credentials: bytes,
+    is_full: Callable[[], bool] = lambda: False,
 ) -> Image:
     """Pull it into a tenant's store, with that tenant's credentials or none.
 
@@ -118,7 +121,7 @@ def pull(
 
 
 def _watched(
-    program: str, store: Store, words: tuple[str, ...], fd: int, is_full: Callable[[], bool]
+    program: str, store: ImageStore, words: tuple[str, ...], fd: int, is_full: Callable[[], bool]
 ) -> str:
     """Run podman until it ends, its time is over or the store is full. What went wrong, if any."""
     surroundings = {**os.environ, "TMPDIR": str(store.temporary or "/var/tmp")}
@@ -175,7 +178,7 @@ def _program(reference: str) -> str:
     return program
 
 
-def _described(program: str, store: Store, reference: str) -> Image:
+def _described(program: str, store: ImageStore, reference: str) -> Image:
     inspected = _podman(program, store, "image", "inspect", reference)
     if inspected.returncode != 0:
         raise Unavailable(f"the image {reference} cannot be used: {_last(inspected.stderr)}")
@@ -194,7 +197,7 @@ def _described(program: str, store: Store, reference: str) -> Image:
     return Image(layers, of.config.entrypoint or (), of.config.cmd or (), variables)
 
 
-def _layers(program: str, store: Store, reference: str, driver: _Driver) -> tuple[Path, ...]:
+def _layers(program: str, store: ImageStore, reference: str, driver: _Driver) -> tuple[Path, ...]:
     """The directories of the layers themselves, where podman says them; else all of it, mounted.
 
     A mounted image is itself an overlay, of which the kernel cannot shift the owners.
@@ -211,7 +214,7 @@ def _layers(program: str, store: Store, reference: str, driver: _Driver) -> tupl
 
 def _podman(
     program: str,
-    store: Store,
+    store: ImageStore,
     *words: str,
 ) -> subprocess.CompletedProcess[str]:
     try:

@@ -32,7 +32,7 @@ PROBE = "unshare --net ip link add hf-probe type veth peer name hf-other"
 _INSIDE = "address add %s/31 dev eth0\\nlink set eth0 up\\nroute add default via %s\\n"
 
 
-class Network(msgspec.Struct, frozen=True):
+class ContainerNetwork(msgspec.Struct, frozen=True):
     """What one container has of the network.
 
     is_host: the node's own, which only a Tenant's policy gives.
@@ -100,10 +100,12 @@ class Network(msgspec.Struct, frozen=True):
         )
 
 
-def network(of: Template, numbers: Mapping[str, int], host: str, *, is_routed: bool) -> Network:
+def network(
+    of: Template, numbers: Mapping[str, int], host: str, *, is_routed: bool
+) -> ContainerNetwork:
     """The network of a container of this template, with these numbers of its ports."""
     words = {Protocol.TCP: "t", Protocol.UDP: "u"}
-    return Network(
+    return ContainerNetwork(
         is_host=of.host_network,
         is_reached=bool(of.ports) or _is_asked(of),
         is_routed=is_routed,

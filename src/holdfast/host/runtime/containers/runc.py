@@ -79,7 +79,7 @@ FLAWS = (
 )
 
 
-class Installed(msgspec.Struct, frozen=True):
+class RuncVersion(msgspec.Struct, frozen=True):
     """What is there: runc's own version, and the distribution's name for it, if it has one.
 
     mended: the flaws that the changelog of the distribution's package names.
@@ -91,7 +91,7 @@ class Installed(msgspec.Struct, frozen=True):
     mended: frozenset[str] = frozenset()
 
 
-def installed() -> Installed:
+def installed() -> RuncVersion:
     """Which runc is found first. Raises Unavailable."""
     program = shutil.which(RUNC, path=PATH_DEFAULT)
     if program is None:
@@ -101,7 +101,7 @@ def installed() -> Installed:
 
 
 @lru_cache(maxsize=4)
-def _described(program: str, inode: int, changed_ns: int) -> Installed:
+def _described(program: str, inode: int, changed_ns: int) -> RuncVersion:
     """Asked once of each program: packages are searched for long, and a start waits for this."""
     said = _asked(program, "--version")
     found = _VERSION.search(said)
@@ -110,7 +110,7 @@ def _described(program: str, inode: int, changed_ns: int) -> Installed:
     numbers = (int(found[1]), int(found[2]), int(found[3]))
     candidate = int(found[4]) if found[4] else _RELEASED
     package, mended = _package(program)
-    return Installed((*numbers, candidate), package, "libseccomp" in said, mended)
+    return RuncVersion((*numbers, candidate), package, "libseccomp" in said, mended)
 
 
 def _package(program: str) -> tuple[str, frozenset[str]]:
@@ -152,7 +152,7 @@ def _asked(*words: str) -> str:
     return done.stdout
 
 
-def has(flaw: Flaw, of: Installed) -> bool:
+def has(flaw: Flaw, of: RuncVersion) -> bool:
     """Whether this runc has this flaw, as far as its versions say."""
     if of.version >= max(flaw.fixed):
         return False
@@ -168,7 +168,7 @@ def has(flaw: Flaw, of: Installed) -> bool:
     return True
 
 
-def warnings(of: Installed) -> tuple[str, ...]:
+def warnings(of: RuncVersion) -> tuple[str, ...]:
     """The flaws that it has and that are not a reason to run nothing."""
     return tuple(
         f"{flaw.name} ({flaw.about})" for flaw in FLAWS if not flaw.is_open and has(flaw, of)
@@ -193,7 +193,7 @@ def _version(program: str, inode: int, changed_ns: int) -> str:
     return _asked(program, "--version")
 
 
-def check() -> Installed:
+def check() -> RuncVersion:
     """The runc that is there. Raises Unavailable if no tenant's container may be run by it."""
     found = installed()
     if not found.filters:

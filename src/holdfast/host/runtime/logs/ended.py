@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.runtime import safe_paths
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.logs.files import FILES, STREAMS
 
 # No replica has this name, since a dot cannot begin one.
@@ -40,10 +40,10 @@ class _Kept(msgspec.Struct, frozen=True, order=True):
 class EndedLogs:
     """Those of one agent. Everything here waits for the disk, and is called in threads."""
 
-    def __init__(self, attempts: Attempts) -> None:
+    def __init__(self, attempts: AttemptFolders) -> None:
         self._attempts = attempts
         # Of the same form, one directory further down.
-        self._ended = Attempts(attempts.root / FOLDER)
+        self._ended = AttemptFolders(attempts.root / FOLDER)
         # Looked up once, so that the end of each of a thousand short jobs costs the same.
         self._kept: deque[_Kept] | None = None
         self._lock = threading.Lock()

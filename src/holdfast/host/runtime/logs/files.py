@@ -42,7 +42,7 @@ HEADS = re.compile(
 SKIPPED = b"[holdfast: some output was removed here before it could be read]"
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class LogRecord(msgspec.Struct, frozen=True, gc=False):
     """One record.
 
     time: as it stands there, and never earlier than that of the record before it in its stream.
@@ -56,12 +56,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     text: bytes
 
 
-def parse(line: bytes, stream: int, after: bytes) -> Record:
+def parse(line: bytes, stream: int, after: bytes) -> LogRecord:
     """The record of a line without its end. What no shim wrote is shown as it is."""
     head = HEADS.match(line)
     if head is None:
-        return Record(after, stream, WHOLE, line[: RECORD_BYTES_MAX * 4])
-    return Record(max(head[1], after), stream, head[2], line[head.end() :])
+        return LogRecord(after, stream, WHOLE, line[: RECORD_BYTES_MAX * 4])
+    return LogRecord(max(head[1], after), stream, head[2], line[head.end() :])
 
 
 def moment(at: datetime) -> bytes:
@@ -70,7 +70,7 @@ def moment(at: datetime) -> bytes:
     return text[: len("2026-11-16T00:29:27.123456")].encode() + b"000Z"
 
 
-class Printer:
+class LogPrinter:
     """Turns records into what a person reads. Lines of two streams are never run together."""
 
     def __init__(self, *, has_times: bool) -> None:
@@ -78,7 +78,7 @@ class Printer:
         # The stream whose line has not ended yet.
         self._open: int | None = None
 
-    def text(self, of: Record) -> bytes:
+    def text(self, of: LogRecord) -> bytes:
         """What this record adds."""
         gap = b""
         if self._open is not None and (self._open != of.stream or of.kind == LOST):
@@ -156,7 +156,7 @@ class Tape:
             first = self._files[0]
             first.at = start.at if start is not None else os.fstat(first.fd).st_size
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[LogRecord]:
         """All records that are there now, from where the last call ended."""
         while self._files or self._go_on():
             piece = self._files[0].read()
@@ -175,7 +175,7 @@ class Tape:
             elif not self._go_on():
                 return
 
-    def _record(self, line: bytes) -> Record:
+    def _record(self, line: bytes) -> LogRecord:
         made = parse(line, self._stream, self._time)
         self._time = made.time
         return made

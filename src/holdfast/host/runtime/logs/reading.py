@@ -15,14 +15,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.host.runtime.logs.files import STREAMS, WHOLE, Printer, Record, Start, Tape
+from holdfast.host.runtime.logs.files import STREAMS, WHOLE, LogPrinter, LogRecord, Start, Tape
 
 BATCH_BYTES = 64 << 10
 # A reader goes back through so many lines at most to find the first one.
 TAIL_MAX = 100_000
 
 
-class Wish(msgspec.Struct, frozen=True):
+class LogQuery(msgspec.Struct, frozen=True):
     """What somebody wants to read of a log.
 
     tail: so many lines at the end; None is all.
@@ -41,7 +41,7 @@ class Wish(msgspec.Struct, frozen=True):
 class LogReader:
     """The log in this open directory of an attempt, which stays open until `close`."""
 
-    def __init__(self, folder: int, wish: Wish) -> None:
+    def __init__(self, folder: int, wish: LogQuery) -> None:
         """Raises OSError for what is no log."""
         # A reader that is given up may be in the middle of a batch, and a descriptor that is closed
         # under it could be another file's by then.
@@ -51,9 +51,9 @@ class LogReader:
         self._left = wish.limit_bytes
         # What is said after the last lines were found is none of them, unless somebody follows.
         self._lines_left = None if wish.follow or wish.tail is None else min(wish.tail, TAIL_MAX)
-        self._printer = Printer(has_times=wish.timestamps)
+        self._printer = LogPrinter(has_times=wish.timestamps)
         self._tapes: list[Tape] = []
-        self._merged: Iterator[Record] | None = None
+        self._merged: Iterator[LogRecord] | None = None
         try:
             for stream in range(len(STREAMS)):
                 self._tapes.append(Tape(self._folder, stream, follows=wish.follow))

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.authority import Limits
-from holdfast.commit.context import Settings
-from holdfast.commit.server import Server
+from holdfast.commit.authority import GroupLimits
+from holdfast.commit.context import PlaneSettings
+from holdfast.commit.server import AuthorityServer
 from holdfast.model.machine import Answer, Answered, Ask
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Forward
@@ -24,12 +24,12 @@ from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.invariants import same, steps_of
 from holdfast.sim.worlds.authority.ledger_oracle import Books
 from holdfast.sim.worlds.authority.scripted_clients import Acknowledged, Tell
-from holdfast.store.contract import Applied, Forgotten, NotApplied
+from holdfast.store.contract import Forgotten, NotApplied, TokenApplied
 
 # Short enough that garbage has something to forget within a run.
-SETTINGS = Settings(operations_kept_ms=60_000)
+SETTINGS = PlaneSettings(operations_kept_ms=60_000)
 # Small enough that lines are longer than a group.
-LIMITS = Limits(requests_max=12, compares_max=120)
+LIMITS = GroupLimits(requests_max=12, compares_max=120)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Seen(msgspec.Struct, frozen=True):
         return self.what
 
 
-class CountedServer(Server):
+class CountedServer(AuthorityServer):
     """The product's server. It says what it went through, and does nothing else."""
 
     def __init__(self, seat: Seat) -> None:
@@ -63,7 +63,7 @@ class CountedServer(Server):
 
 def _outcome(stimulus: Any) -> tuple[str, ...]:
     match stimulus:
-        case Answered(body=Applied() | NotApplied() | Forgotten() as fate):
+        case Answered(body=TokenApplied() | NotApplied() | Forgotten() as fate):
             return (f"fate {type(fate).__name__}",)
         case Answered(body=Refused()):
             return ("group refused",)

@@ -14,10 +14,10 @@ import pytest
 from holdfast.commit.flow.caps import BytesHeld, Cap, Caps
 from holdfast.commit.flow.fair_queues import QueueBounds
 from holdfast.commit.flow.flow_control import Seats
-from holdfast.commit.flow.request_classes import Errand, RequestClass
-from holdfast.commit.flow.seats import DEFAULT_GATES, Gates, GateSettings
+from holdfast.commit.flow.request_classes import RequestClass, RequestPurpose
+from holdfast.commit.flow.seats import DEFAULT_GATES, FlowControllers, FlowControlSettings
 from holdfast.host.api.flow import flow_metrics
-from holdfast.host.api.flow.admission import Turns, errand_of
+from holdfast.host.api.flow.admission import RequestAdmission, errand_of
 from holdfast.host.api.routes import table
 from holdfast.host.process.metrics import Metrics
 from holdfast.model.heartbeat import Renew
@@ -56,9 +56,9 @@ class Crowded:
         self.store = Stalling()
         self.rig = ApiRig(self.store)
         writes = {**DEFAULT_GATES.writes, RequestClass.TENANT: TIGHT, RequestClass.OPERATOR: TIGHT}
-        settings = GateSettings(writes=writes, is_measured=False)
-        self.turns = Turns(self.rig.hub, Gates(random.Random(1), settings))
-        self.rig.api.turns = self.turns
+        settings = FlowControlSettings(writes=writes, is_measured=False)
+        self.admission = RequestAdmission(self.rig.hub, FlowControllers(random.Random(1), settings))
+        self.rig.api.admission = self.admission
 
     async def __aenter__(self) -> Crowded:
         await self.rig.__aenter__()
@@ -75,8 +75,8 @@ class Crowded:
     async def settle(self, **expected: int) -> None:
         """Until so many are under way or wait, of all classes together."""
         while True:
-            self.turns.settle()
-            seen = self.turns.gates.writes.standing(self.turns.now_ms()).values()
+            self.admission.settle()
+            seen = self.admission.gates.writes.standing(self.admission.now_ms()).values()
             found = {key: sum(getattr(it, key) for it in seen) for key in expected}
             if found == expected:
                 return
@@ -118,7 +118,7 @@ def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_well_formed()
 
 
 def test_more_than_may_wait_are_refused_at_once() -> None:
-    """A line has an end. [E6, B6]"""
+    """A line has an end. [E6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:
@@ -136,7 +136,7 @@ def test_more_than_may_wait_are_refused_at_once() -> None:
 
 
 def test_leases_pass_while_everything_else_waits() -> None:
-    """What components and agents live by has seats of its own. [E6, K3]"""
+    """What components and agents live by has seats of its own. [E6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:
@@ -162,7 +162,7 @@ def test_leases_pass_while_everything_else_waits() -> None:
 
 @pytest.mark.parametrize("user", ["ada", "admin"])
 def test_the_path_of_leases_lifts_nobody_who_is_no_component(user: str) -> None:
-    """The class follows from who asks; a person there is a person. [E6, B6]"""
+    """The class follows from who asks; a person there is a person. [E6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:
@@ -192,7 +192,7 @@ def test_only_requests_about_terms_are_taken_in_on_their_path() -> None:
 
 
 def test_a_client_that_goes_takes_its_request_along() -> None:
-    """Whoever has given up is neither begun nor executed. [E6]"""
+    """Whoever has given up is neither begun nor executed."""
 
     async def story() -> None:
         async with Crowded() as crowded:
@@ -276,12 +276,12 @@ def test_a_batch_counts_as_what_it_brings() -> None:
 
 
 def test_watches_of_one_user_are_bounded() -> None:
-    """What lasts is bounded by number, and makes room when it ends. [B6, E6]"""
+    """What lasts is bounded by number, and makes room when it ends. [B6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:
             caps = dict.fromkeys(RequestClass, Cap(user_max=2, tenant_max=3))
-            crowded.turns.watches = Caps(caps)
+            crowded.admission.watches = Caps(caps)
             rig = crowded.rig
 
             def watch() -> Any:
@@ -297,7 +297,7 @@ def test_watches_of_one_user_are_bounded() -> None:
                 await rig.create(named("web"))
                 assert "ADDED" in [kind for kind, _ in await events(first, 2)]
             async with asyncio.timeout(PATIENCE_S):
-                while len(crowded.turns.watches):
+                while len(crowded.admission.watches):
                     await rig.send("GET", workloads())
             async with watch() as again:
                 assert again.status == 200
@@ -306,12 +306,12 @@ def test_watches_of_one_user_are_bounded() -> None:
 
 
 def test_connections_of_one_user_are_bounded() -> None:
-    """One more is told so, and closed. [B6, E6]"""
+    """One more is told so, and closed. [B6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:
-            rig, turns = crowded.rig, crowded.turns
-            turns.connections = Caps(dict.fromkeys(RequestClass, Cap(user_max=1, tenant_max=2)))
+            rig, admission = crowded.rig, crowded.admission
+            admission.connections = Caps(dict.fromkeys(RequestClass, Cap(user_max=1, tenant_max=2)))
             path, who = rig.url + workloads(), {"X-Test-User": "ada"}
             async with aiohttp.ClientSession(headers=who) as one:
                 async with one.get(path) as good:
@@ -323,19 +323,19 @@ def test_connections_of_one_user_are_bounded() -> None:
                 async with one.get(path) as again:
                     assert again.status == 200
             async with asyncio.timeout(PATIENCE_S):
-                while turns.connections.tenants.get("acme"):
+                while admission.connections.tenants.get("acme"):
                     await rig.send("GET", "/version")
 
     play(story())
 
 
 def test_bodies_that_are_still_arriving_are_bounded_in_bytes() -> None:
-    """Whoever announces more than there is room for is refused before it is read. [B6, E6]"""
+    """Whoever announces more than there is room for is refused before it is read. [B6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:
             rig = crowded.rig
-            crowded.turns.bytes_held = held = BytesHeld(all_max=3_000_000, tenant_max=1_200_000)
+            crowded.admission.bytes_held = held = BytesHeld(all_max=3_000_000, tenant_max=1_200_000)
             arrives = asyncio.Event()
 
             async def slowly() -> AsyncIterator[bytes]:
@@ -370,7 +370,7 @@ def test_bodies_that_are_still_arriving_are_bounded_in_bytes() -> None:
 def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Lists without a limit are background once they are long. [E6]"""
+    """Lists without a limit are background once they are long."""
 
     async def story() -> None:
         monkeypatch.setattr("holdfast.host.api.flow.admission.SWEEP_OVER", 2)
@@ -378,10 +378,10 @@ def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
             rig = crowded.rig
             for n in range(3):
                 assert (await rig.create(named(f"w{n}"))).code == 201
-            reads = crowded.turns.gates.reads
+            reads = crowded.admission.gates.reads
 
             def begun(kind: RequestClass) -> int:
-                return reads.standing(crowded.turns.now_ms())[kind].tally.begun
+                return reads.standing(crowded.admission.now_ms())[kind].tally.begun
 
             for query in ({"limit": "500"}, {"fieldSelector": "metadata.name=w1"}):
                 assert (await rig.send("GET", workloads(), user="ada", **query)).code == 200
@@ -401,12 +401,14 @@ def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
 
 
 def test_every_route_has_an_errand_and_only_a_few_are_lifelines() -> None:
-    """A new route is served in turn like all others. [E6]"""
-    lifelines = {it.path.rpartition("/")[2] for it in table() if errand_of(it) is Errand.LIFELINE}
+    """A new route is served in turn like all others."""
+    lifelines = {
+        it.path.rpartition("/")[2] for it in table() if errand_of(it) is RequestPurpose.LIFELINE
+    }
     assert lifelines == {"renewals", "heartbeats", "terms"}
     for route in table():
-        if route.method == "GET" and errand_of(route) is not Errand.LIFELINE:
-            assert errand_of(route) is Errand.READ
+        if route.method == "GET" and errand_of(route) is not RequestPurpose.LIFELINE:
+            assert errand_of(route) is RequestPurpose.READ
 
 
 def test_the_metrics_tell_who_waits_and_who_was_refused() -> None:
@@ -415,7 +417,7 @@ def test_the_metrics_tell_who_waits_and_who_was_refused() -> None:
     async def story() -> None:
         async with Crowded() as crowded:
             metrics = Metrics()
-            flow_metrics.count(crowded.turns, metrics)
+            flow_metrics.count(crowded.admission, metrics)
             crowded.store.goes_on.clear()
             begun = [crowded.begin(f"w{n}", "ada") for n in range(2)]
             await crowded.settle(executing=2)

@@ -10,9 +10,9 @@ from aiohttp import web
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.commit.flow.rates import Rate
 from holdfast.host.api.flow import anonymous_limits
-from holdfast.host.api.flow.anonymous_limits import Early
+from holdfast.host.api.flow.anonymous_limits import AnonymousLimits
 from holdfast.host.pki import join_admission
-from holdfast.host.pki.join_admission import Admitting
+from holdfast.host.pki.join_admission import JoinAdmission
 from holdfast.host.pki.join_protocol import JOIN_PATH, JoinRequest
 from holdfast.model.access.identity import ANONYMOUS, server
 from holdfast.model.errors import Forbidden
@@ -35,7 +35,7 @@ class From:
         return (self._address, 4711)
 
 
-def demanded(gate: Early, address: str, times: int) -> int:
+def demanded(gate: AnonymousLimits, address: str, times: int) -> int:
     """How many of so many requests are let through."""
     allowed = 0
     for _ in range(times):
@@ -48,8 +48,8 @@ def demanded(gate: Early, address: str, times: int) -> int:
 
 
 def test_an_address_has_its_share_and_no_more() -> None:
-    """Another one is served meanwhile; those of one IPv6 network are one. [B6, E6]"""
-    gate = Early(FEW, Rate(100, 100))
+    """Another one is served meanwhile; those of one IPv6 network are one."""
+    gate = AnonymousLimits(FEW, Rate(100, 100))
     assert demanded(gate, "10.0.0.1", 20) == 3
     assert demanded(gate, "10.0.0.2", 20) == 3
     assert demanded(gate, "2001:db8::1", 20) == 3
@@ -58,23 +58,23 @@ def test_an_address_has_its_share_and_no_more() -> None:
 
 
 def test_all_addresses_together_have_a_share() -> None:
-    """And whoever looks at the health is not refused for what others do. [B6, E6]"""
-    gate = Early(FEW, Rate(1, 5))
+    """And whoever looks at the health is not refused for what others do."""
+    gate = AnonymousLimits(FEW, Rate(1, 5))
     assert sum(demanded(gate, f"10.0.0.{n}", 1) for n in range(20)) == 5
     gate.demand_health(From("10.0.1.1"))  # type: ignore[arg-type]
 
 
 def test_who_shows_nothing_is_sent_away_and_who_is_known_is_served() -> None:
-    """A flood of 401s from one address costs that address its connections. [B6, E6]"""
+    """A flood of 401s from one address costs that address its connections."""
 
     async def story(rig: ApiRig) -> None:
-        rig.api.early = Early(FEW, FEW)
+        rig.api.anonymous_limits = AnonymousLimits(FEW, FEW)
         answers = [await rig.send("GET", workloads(), **NOBODY) for _ in range(6)]
         assert [it.code for it in answers] == [401, 401, 401, 429, 429, 429]
         assert answers[-1].headers["Connection"] == "close"
         assert int(answers[-1].headers["Retry-After"]) >= 1
         assert (await rig.send("GET", workloads(), user="ada")).code == 200
-        assert rig.api.early.refused == 3
+        assert rig.api.anonymous_limits.refused == 3
 
     with_tenant(story)
 
@@ -83,13 +83,11 @@ def test_who_shows_nothing_is_sent_away_and_who_is_known_is_served() -> None:
     "path, is_early", [(JOIN_PATH, True), ("/readyz", True), ("/other", False)]
 )
 def test_paths_outside_the_api_are_counted_where_anybody_may_ask(path: str, is_early: bool) -> None:
-    """[B6, E6]"""
-
     async def fine(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="ok")
 
     async def story(rig: ApiRig) -> None:
-        rig.api.early = Early(FEW, FEW)
+        rig.api.anonymous_limits = AnonymousLimits(FEW, FEW)
         rig.api._extras[path] = fine
         codes = [(await rig.send("GET", path)).code for _ in range(4)]
         assert codes == [200, 200, 200, 429 if is_early else 200]
@@ -100,7 +98,7 @@ def test_paths_outside_the_api_are_counted_where_anybody_may_ask(path: str, is_e
 def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nor is one looked at for who shows neither token nor certificate. [B5, E6]"""
+    """Nor is one looked at for who shows neither token nor certificate."""
     looked_at: list[str] = []
 
     def counted(pem: str) -> Any:
@@ -111,7 +109,7 @@ def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
 
     async def story() -> None:
         unused: Any = None
-        gate = Admitting(server("one"), unused, MemoryStore(), unused, unused)
+        gate = JoinAdmission(server("one"), unused, MemoryStore(), unused, unused)
         for token in ("", "nonsense", "hf1.abc.def"):
             with pytest.raises(Forbidden):
                 await gate.join(None, JoinRequest("web-1", "a request", token))
@@ -121,5 +119,5 @@ def test_a_wrong_token_is_refused_before_any_signature_is_looked_at(
 
 
 def test_the_defaults_let_a_rack_of_machines_join() -> None:
-    """They must not be so few that a plane cannot grow. [B5]"""
+    """They must not be so few that a plane cannot grow."""
     assert anonymous_limits.PER_ADDRESS.per_s * anonymous_limits.PER_ADDRESS.burst_s >= 200

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.api.flow.connections import RECEIVE_BYTES, receive_into_small_buffers
-from holdfast.host.pki.certificates import Authority, Purpose
+from holdfast.host.pki.certificates import CertificateAuthority, Purpose
 
 
 def test_a_connection_receives_into_a_small_buffer_whatever_it_receives(
@@ -22,7 +22,7 @@ def test_a_connection_receives_into_a_small_buffer_whatever_it_receives(
 
 
 async def _echo(tmp_path: Path) -> None:
-    authority = Authority.open(tmp_path)
+    authority = CertificateAuthority.open(tmp_path)
     files = authority.keep(tmp_path, "server", "server", Purpose(("localhost",)))
     inside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     inside.load_cert_chain(*files)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.host.api.flow.connections import Server, Site, let_last, received
+from holdfast.host.api.flow.connections import HttpServer, HttpSite, let_last, received
 from holdfast.host.api.status import of
-from holdfast.host.server.patience_options import Patience
+from holdfast.host.server.patience_options import ClientTimeouts
 from holdfast.model.errors import Rejected
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -39,11 +39,11 @@ def served(
     """What comes of talking to a server that serves every request by this handler."""
 
     async def run() -> Any:
-        times = Patience(**patience)
-        server = Server(handler, patience=times, handler_cancellation=True, access_log=None)
+        times = ClientTimeouts(**patience)
+        server = HttpServer(handler, patience=times, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
-        await Site(runner, "127.0.0.1", 0, None, times).start()
+        await HttpSite(runner, "127.0.0.1", 0, None, times).start()
         host, port = runner.addresses[0][:2]
         reader, writer = await asyncio.open_connection(host, port, limit=1 << 16)
         try:
@@ -69,7 +69,7 @@ def said(*pieces: bytes) -> Callable[..., Awaitable[bytes]]:
 def test_noise_is_answered_with_a_status_and_logged_nowhere(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whoever sends noise must not fill a disk with it. [B4]"""
+    """Whoever sends noise must not fill a disk with it."""
     answer = served(echo, said(b"\x00\x01 noise\r\n\r\n"))
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b" 400 " in head
@@ -78,8 +78,6 @@ def test_noise_is_answered_with_a_status_and_logged_nowhere(
 
 
 def test_a_bug_is_logged_and_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """[B5]"""
-
     async def broken(request: web.BaseRequest) -> web.StreamResponse:
         raise ValueError("it is hunter2")
 
@@ -106,7 +104,6 @@ def test_a_bug_is_logged_and_told_to_nobody(caplog: pytest.LogCaptureFixture) ->
     ids=lambda it: ascii(it)[:40],
 )
 def test_a_body_is_taken_whole_in_time_or_refused(head: bytes, body: bytes, code: int) -> None:
-    """[B4, B6]"""
     request = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n%b\r\n\r\n%b" % (head, body)
     answer = served(echo, said(request), body_s=0.2)
     assert int(answer.split()[1]) == code, answer
@@ -122,7 +119,7 @@ async def _for_ever(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 def test_after_an_answer_to_somebody_who_goes_on_sending_the_connection_ends() -> None:
-    """What he sends is not read for ever, and is never taken for another request. [B6]"""
+    """What he sends is not read for ever, and is never taken for another request."""
 
     async def at_once(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text="no")
@@ -148,7 +145,6 @@ async def _until_held_back(request: web.BaseRequest) -> None:
 
 
 def test_who_takes_nothing_of_an_answer_is_cut_off() -> None:
-    """[B6]"""
     cut = asyncio.Event()
 
     async def much(request: web.BaseRequest) -> web.StreamResponse:
@@ -167,7 +163,7 @@ def test_who_takes_nothing_of_an_answer_is_cut_off() -> None:
 
 
 def test_who_rests_while_reading_what_lasts_is_not() -> None:
-    """A log in a pager goes on when somebody turns the page. [B6]"""
+    """A log in a pager goes on when somebody turns the page."""
     timers: list[Any] = []
     rests = asyncio.Event()
 

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from holdfast.host.api.flow import handshakes as module
-from holdfast.host.api.flow.connections import Server, Site
+from holdfast.host.api.flow.connections import HttpServer, HttpSite
 from holdfast.host.api.flow.handshakes import Handshakes, Ticket
-from holdfast.host.pki.certificates import Authority, Purpose
-from holdfast.host.server.patience_options import Patience
+from holdfast.host.pki.certificates import CertificateAuthority, Purpose
+from holdfast.host.server.patience_options import ClientTimeouts
 from tests.patience import PATIENCE_S
 
 
@@ -46,15 +46,15 @@ class Listening:
         self._folder, self._silent = folder, list[socket.socket]()
 
     async def __aenter__(self) -> Listening:
-        authority = Authority.open(self._folder)
+        authority = CertificateAuthority.open(self._folder)
         files = authority.keep(self._folder, "server", "server", Purpose(("localhost",)))
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(*files)
-        patience = Patience(tls_s=PATIENCE_S)
-        server = Server(hello, patience=patience, handler_cancellation=True, access_log=None)
+        patience = ClientTimeouts(tls_s=PATIENCE_S)
+        server = HttpServer(hello, patience=patience, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
-        await Site(self._runner, "127.0.0.1", 0, tls, patience, self.handshakes).start()
+        await HttpSite(self._runner, "127.0.0.1", 0, tls, patience, self.handshakes).start()
         self.port = self._runner.addresses[0][1]
         return self
 
@@ -100,7 +100,7 @@ async def is_closed(client: socket.socket) -> bool:
 
 
 def test_who_holds_all_places_of_an_address_keeps_nobody_there_out(tmp_path: Path) -> None:
-    """Work on a node has its agent's address: the oldest makes way for the newest. [N3, V1]"""
+    """Work on a node has its agent's address: the oldest makes way for the newest."""
 
     async def story() -> None:
         async with (
@@ -125,8 +125,6 @@ def test_who_holds_all_places_of_an_address_keeps_nobody_there_out(tmp_path: Pat
 
 
 def test_in_all_there_are_so_many_and_who_has_most_makes_way(tmp_path: Path) -> None:
-    """[N3, V1]"""
-
     async def story() -> None:
         async with (
             asyncio.timeout(PATIENCE_S),
@@ -144,7 +142,7 @@ def test_in_all_there_are_so_many_and_who_has_most_makes_way(tmp_path: Path) -> 
 def test_an_address_with_many_has_less_time_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond half of its places slow ones end long before `--tls-timeout`. [N3]"""
+    """Beyond half of its places slow ones end long before `--tls-timeout`."""
     monkeypatch.setattr(module, "CROWDED_S", 0.05)
 
     async def story() -> None:
@@ -162,8 +160,6 @@ def test_an_address_with_many_has_less_time_for_each(
 
 
 def test_a_client_that_speaks_no_tls_gives_its_place_back(tmp_path: Path) -> None:
-    """[N3]"""
-
     async def story() -> None:
         async with (
             asyncio.timeout(PATIENCE_S),

@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.commit.flow.fair_queues import QueueBounds
 from holdfast.commit.flow.flow_control import Seats
-from holdfast.commit.flow.overload import Refused, overloaded
+from holdfast.commit.flow.overload import RejectionReason, overloaded
 from holdfast.commit.flow.request_classes import Flow, RequestClass
-from holdfast.commit.flow.seats import Gates, GateSettings
-from holdfast.host.api.flow.connections import Connection, Server
-from holdfast.host.api.flow.load_shedder import Doorkeeper, Pass, answer, is_whole
-from holdfast.host.server.patience_options import Patience
+from holdfast.commit.flow.seats import FlowControllers, FlowControlSettings
+from holdfast.host.api.flow.connections import Connection, HttpServer
+from holdfast.host.api.flow.load_shedder import ArrivalTicket, LoadShedder, answer, is_whole
+from holdfast.host.server.patience_options import ClientTimeouts
 from tests.patience import PATIENCE_S
 
 ANN = Flow(RequestClass.TENANT, "acme", "ann")
@@ -27,9 +27,9 @@ GET = b"GET /apis HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /apis HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 
 
-def crowded(count: int = 10) -> Gates:
+def crowded(count: int = 10) -> FlowControllers:
     """Gates with two under way and the others of acme in line."""
-    gates = Gates(random.Random(1), GateSettings(TABLE, TABLE, is_measured=False))
+    gates = FlowControllers(random.Random(1), FlowControlSettings(TABLE, TABLE, is_measured=False))
     for _ in range(count):
         gates.writes.enter(ANN, 0)
     return gates
@@ -55,13 +55,13 @@ def crowded(count: int = 10) -> Gates:
     ],
 )
 def test_only_one_whole_request_is_judged_by_its_bytes(data: bytes, expected: bool) -> None:
-    """Whatever else arrives is for the parser. [E6]"""
+    """Whatever else arrives is for the parser."""
     assert is_whole(data) is expected
 
 
 def test_a_refusal_in_bytes_says_what_any_other_does() -> None:
     """A stock client reads the code, Retry-After and a Status. [E6]"""
-    head, _, body = answer(overloaded(ANN, Refused.QUEUE_FULL, 3)).partition(b"\r\n\r\n")
+    head, _, body = answer(overloaded(ANN, RejectionReason.QUEUE_FULL, 3)).partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "HTTP/1.1 429 Too Many Requests"
     assert "Retry-After: 3" in lines
@@ -70,37 +70,37 @@ def test_a_refusal_in_bytes_says_what_any_other_does() -> None:
     assert (told["reason"], told["details"]["retryAfterSeconds"]) == ("TooManyRequests", 3)
 
 
-def test_whoever_waits_in_plenty_is_turned_away_and_others_are_let_in() -> None:
+def test_whoever_waits_in_plenty_is_shed_and_others_are_let_in() -> None:
     """Enough stand in line that no seat stays empty; a tenant that has none there may come. [G1]"""
-    keeper = Doorkeeper(crowded())
+    keeper = LoadShedder(crowded())
     assert isinstance(keeper.refusal(ANN, POST), bytes)
-    assert isinstance(keeper.refusal(BOB, POST), Pass)
-    assert isinstance(keeper.refusal(ANN, GET), Pass), "reads have a gate of their own"
+    assert isinstance(keeper.refusal(BOB, POST), ArrivalTicket)
+    assert isinstance(keeper.refusal(ANN, GET), ArrivalTicket), "reads have a gate of their own"
     assert keeper.refusal(ANN, POST[:-1]) is None
     assert keeper.refusal(ANN, b"BREW /pot HTTP/1.1\r\n\r\n") is None
 
 
 def test_without_a_line_everybody_is_let_in() -> None:
-    """The door is no limit of its own. [E6]"""
-    assert isinstance(Doorkeeper(crowded(2)).refusal(ANN, POST), Pass)
+    """The door is no limit of its own."""
+    assert isinstance(LoadShedder(crowded(2)).refusal(ANN, POST), ArrivalTicket)
 
 
 def test_a_crowd_that_comes_at_once_is_counted_before_it_stands_in_line() -> None:
-    """Between the door and the line lies a turn of the event loop. [E6]"""
-    keeper = Doorkeeper(crowded(2))
+    """Between the door and the line lies a turn of the event loop."""
+    keeper = LoadShedder(crowded(2))
     words = [keeper.refusal(ANN, POST) for _ in range(10)]
-    passes = [it for it in words if isinstance(it, Pass)]
+    passes = [it for it in words if isinstance(it, ArrivalTicket)]
     assert len(passes) == SEATS.most
     for it in passes:
         it.used()
-    assert isinstance(keeper.refusal(ANN, POST), Pass)
+    assert isinstance(keeper.refusal(ANN, POST), ArrivalTicket)
 
 
 def test_refusals_at_the_door_are_counted_like_others() -> None:
     """Operators see them by class, tenant and reason. [M6]"""
     gates = crowded()
-    Doorkeeper(gates).refusal(ANN, POST)
-    assert gates.writes.standing(0)[RequestClass.TENANT].refused == {Refused.QUEUE_FULL: 1}
+    LoadShedder(gates).refusal(ANN, POST)
+    assert gates.writes.standing(0)[RequestClass.TENANT].refused == {RejectionReason.QUEUE_FULL: 1}
     assert gates.writes.tenants[RequestClass.TENANT, "acme"].refused == 1
 
 
@@ -128,16 +128,19 @@ async def _served(request: Any) -> Any:
 
 
 def test_a_connection_answers_a_little_later_and_in_order() -> None:
-    """Whoever has no answer does not ask again; whoever does has the first one at once. [E6]"""
+    """Whoever has no answer does not ask again; whoever does has the first one at once."""
 
     async def story() -> None:
-        keeper = Doorkeeper(crowded())
-        server = Server(_served, patience=Patience())
-        connection, wire = Connection(server, Patience(), loop=asyncio.get_running_loop()), Wire()
+        keeper = LoadShedder(crowded())
+        server = HttpServer(_served, patience=ClientTimeouts())
+        connection, wire = (
+            Connection(server, ClientTimeouts(), loop=asyncio.get_running_loop()),
+            Wire(),
+        )
         connection.connection_made(wire)
         await asyncio.sleep(0)
         connection._stop_header_timer()
-        connection.doorkeeper = (keeper, ANN)
+        connection.load_shedder = (keeper, ANN)
         began = asyncio.get_running_loop().time()
         connection.data_received(POST)
         assert wire.sent == b""

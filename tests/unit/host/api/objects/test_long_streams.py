@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.host.api.objects.long_streams import lasts
 from holdfast.host.api.routes import table
-from holdfast.host.process.served_streams import Stream
+from holdfast.host.process.served_streams import ServedStream
 from holdfast.host.server.rights import TRUST_S
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
@@ -27,13 +27,12 @@ from tests.unit.host.api.api_rig import (
 
 
 def test_every_route_that_stays_open_is_judged_again() -> None:
-    """[B5]"""
     found = {(route.verb, route.subresource) for route in table() if lasts(route)}
     assert found == {("watch", ""), ("attend", ""), ("get", "log"), ("create", "exec")}
 
 
 def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on() -> None:
-    """As if its time were over; what its client asks next is refused. [B5]"""
+    """As if its time were over; what its client asks next is refused."""
 
     async def story(rig: ApiRig) -> None:
         await rig.create(WEB)
@@ -43,14 +42,14 @@ def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on() -> N
         ):
             for watch in (hers, others):
                 assert [it[0] for it in await events(watch, 1)] == ["ADDED"]
-            await rig.api.guests.sweep()
+            await rig.api.long_streams.sweep()
             rig.strangers.add("ada")
-            await rig.api.guests.sweep()
+            await rig.api.long_streams.sweep()
             assert await asyncio.wait_for(hers.content.read(), PATIENCE_S) == b""
             assert (await rig.send("GET", workloads(), user="ada")).code == 401
             await rig.create(named("more"))
             assert [it[0] for it in await events(others, 1)] == ["ADDED"]
-            assert (rig.api.guests.shown_out, len(rig.api.guests)) == (1, 1)
+            assert (rig.api.long_streams.shown_out, len(rig.api.long_streams)) == (1, 1)
 
     with_tenant(story)
 
@@ -58,21 +57,19 @@ def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on() -> N
 def test_a_watch_ends_when_its_reader_may_not_watch_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """[B5, C6.8]"""
-
     async def story(rig: ApiRig) -> None:
         async with rig.watch(workloads(), user="ada") as hers:
             assert hers.status == 200
             tenants = Identity(name="ada")
-            monkeypatch.setattr(rig.api.guests, "_authenticate", lambda request: tenants)
-            await rig.api.guests.sweep()
+            monkeypatch.setattr(rig.api.long_streams, "_authenticate", lambda request: tenants)
+            await rig.api.long_streams.sweep()
             assert await asyncio.wait_for(hers.content.read(), PATIENCE_S) == b""
 
     with_tenant(story)
 
 
 def test_a_stream_without_a_way_to_end_in_peace_is_cut_off() -> None:
-    """An agent's line is one. [B5]"""
+    """An agent's line is one."""
 
     async def story(rig: ApiRig) -> None:
         url = f"{rig.url}{GROUP}/nodes/n1/summons"
@@ -80,10 +77,10 @@ def test_a_stream_without_a_way_to_end_in_peace_is_cut_off() -> None:
         async with rig.http.get(url, headers=agent) as line:
             assert await line.content.readline() == b"\n"
             rig.strangers.add("system:node:n1")
-            await rig.api.guests.sweep()
+            await rig.api.long_streams.sweep()
             with pytest.raises(aiohttp.ClientError):
                 await asyncio.wait_for(line.content.read(), PATIENCE_S)
-        assert len(rig.api.guests) == 0
+        assert len(rig.api.long_streams) == 0
 
     with_tenant(story)
 
@@ -128,14 +125,14 @@ def test_a_server_that_may_be_behind_ends_logs_and_commands_and_no_watch(
     async def story(rig: ApiRig) -> None:
         async with rig.watch(workloads(), user="ada") as hers:
             assert hers.status == 200
-            (guest,) = rig.api.guests._guests.values()
-            watch, later_s = guest.call.route, time.monotonic() + TRUST_S + 1
+            (call,) = rig.api.long_streams
+            watch, later_s = call.route, time.monotonic() + TRUST_S + 1
             for route, may in ((watch, True), (log, False)):
-                guest.call.route = route
-                assert rig.api.guests._may_stay(guest.call)
+                call.route = route
+                assert rig.api.long_streams.may_stay(call)
                 with monkeypatch.context() as patched:
                     patched.setattr(rig.api.services.rights, "_now_s", lambda: later_s)
-                    assert rig.api.guests._may_stay(guest.call) is may
+                    assert rig.api.long_streams.may_stay(call) is may
 
     with_tenant(story)
 
@@ -143,19 +140,19 @@ def test_a_server_that_may_be_behind_ends_logs_and_commands_and_no_watch(
 def test_a_watch_that_does_not_end_in_peace_is_cut_off_by_the_next_sweep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As one whose reader takes nothing in would not. [B5, C7.6]"""
+    """As one whose reader takes nothing in would not. [C7.6]"""
 
     async def story(rig: ApiRig) -> None:
         async with rig.watch(workloads(), user="ada") as hers:
             assert hers.status == 200
             with monkeypatch.context() as patched:
-                patched.setattr(Stream, "end", lambda self, body: None)
+                patched.setattr(ServedStream, "end", lambda self, body: None)
                 rig.strangers.add("ada")
-                await rig.api.guests.sweep()
-                assert len(rig.api.guests) == 1
-                await rig.api.guests.sweep()
+                await rig.api.long_streams.sweep()
+                assert len(rig.api.long_streams) == 1
+                await rig.api.long_streams.sweep()
                 with pytest.raises(aiohttp.ClientError):
                     await asyncio.wait_for(hers.content.read(), PATIENCE_S)
-            assert (len(rig.api.guests), rig.api.guests.shown_out) == (0, 1)
+            assert (len(rig.api.long_streams), rig.api.long_streams.shown_out) == (0, 1)
 
     with_tenant(story)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.host.api.plane import commands
 from holdfast.host.tunnel import protocol as summons
-from holdfast.host.tunnel.protocol import Closed, Opened, Run, Summons
+from holdfast.host.tunnel.protocol import RunCommand, StreamClosed, StreamOpened, TunnelRequest
 from holdfast.model.errors import Forbidden, Rejected, Unavailable
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import ApiRig
@@ -27,17 +27,17 @@ UPGRADE = {
 
 @pytest.mark.parametrize("protocol", commands.PROTOCOLS)
 def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
-    """What is typed arrives, nothing else does, and the code comes back as a Status. [H1]"""
+    """What is typed arrives, nothing else does, and the code comes back as a Status."""
     heard: list[bytes] = []
 
-    async def echo(asked: Summons, socket: Socket) -> None:
-        await say(socket, Opened())
+    async def echo(asked: TunnelRequest, socket: Socket) -> None:
+        await say(socket, StreamOpened())
         while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
             heard.append(message.data)
             if message.data[0] == summons.CLOSE:
                 break
             await socket.send_bytes(bytes((summons.STDOUT,)) + message.data[1:])
-        await say(socket, Closed(3))
+        await say(socket, StreamClosed(3))
         await socket.receive()
 
     async def story(rig: ApiRig) -> None:
@@ -63,7 +63,7 @@ def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
                 assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
                 assert (await client.receive()).type is aiohttp.WSMsgType.CLOSE
         assert heard == [b"\x00typed", b"\xff\x00"]
-        assert agent.asked[0].wanted == Run("uid-web", ("sh", "-c", "a b"), False, True)
+        assert agent.asked[0].wanted == RunCommand("uid-web", ("sh", "-c", "a b"), False, True)
 
     with_replica(story)
 
@@ -71,8 +71,8 @@ def test_a_command_and_its_client_speak_in_channels(protocol: str) -> None:
 def test_a_client_that_goes_ends_the_visit() -> None:
     is_gone = asyncio.Event()
 
-    async def wait(asked: Summons, socket: Socket) -> None:
-        await say(socket, Opened())
+    async def wait(asked: TunnelRequest, socket: Socket) -> None:
+        await say(socket, StreamOpened())
         await socket.receive()
         is_gone.set()
 
@@ -96,11 +96,11 @@ async def _type_for_ever(client: Socket) -> None:
 def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is read from it then, so its end is found by trying whether it is there. [H1]"""
+    """Nothing is read from it then, so its end is found by trying whether it is there."""
     monkeypatch.setattr(summons, "TRY_S", 0.05)
 
-    async def deaf(asked: Summons, socket: Socket) -> None:
-        await say(socket, Opened())
+    async def deaf(asked: TunnelRequest, socket: Socket) -> None:
+        await say(socket, StreamOpened())
         await asyncio.Event().wait()
 
     async def story(rig: ApiRig) -> None:
@@ -161,7 +161,7 @@ def test_a_command_that_cannot_be_run_is_refused_in_a_sentence(
     ],
 )
 def test_a_page_of_another_site_runs_no_command(origin: str, is_own: bool) -> None:
-    """A browser shows its certificate for whatever page asks, and says which one it is. [B5]"""
+    """A browser shows its certificate for whatever page asks, and says which one it is."""
     headers = {
         "Upgrade": "websocket",
         "Host": "plane.example:6443",
@@ -196,8 +196,8 @@ def test_only_input_and_sizes_go_to_a_command(
 
 
 def test_how_a_command_ended_is_said_in_the_words_of_kubernetes() -> None:
-    assert json.loads(commands.ended(Closed(0))[1:])["status"] == "Success"
-    never = json.loads(commands.ended(Closed(None, "it cannot be run"))[1:])
+    assert json.loads(commands.ended(StreamClosed(0))[1:])["status"] == "Success"
+    never = json.loads(commands.ended(StreamClosed(None, "it cannot be run"))[1:])
     assert (never["status"], never["reason"]) == ("Failure", "InternalError")
     assert never["message"] == "it cannot be run"
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.host.api.app import Api
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions
-from holdfast.propose.decision_rounds import Case, Round
+from holdfast.propose.decision_rounds import Case, DecisionRound
 from tests.unit.host.api.api_rig import GROUP, TABLE, ApiRig, play, store_of
 from tests.unit.host.server.test_decision_archive import case
 from tests.unit.host.server.test_decision_archive import decided as decided_at
@@ -22,7 +22,7 @@ RECORDS = f"{GROUP}/records"
 OF_ACME = f"{GROUP}/namespaces/acme/decisions"
 
 
-def decided(sequence: int, *cases: Case) -> Round:
+def decided(sequence: int, *cases: Case) -> DecisionRound:
     """Just now: what is old is not kept."""
     return decided_at(sequence, *cases, at_ms=time.time_ns() // 1_000_000)
 
@@ -42,12 +42,12 @@ def run(tmp_path: Path) -> Any:
     return lambda story: play(played(story))
 
 
-async def handed_in(rig: ApiRig, *rounds: Round, user: str = SCHEDULER, **more: Any) -> Any:
+async def handed_in(rig: ApiRig, *rounds: DecisionRound, user: str = SCHEDULER, **more: Any) -> Any:
     return await rig.send("POST", RECORDS, {"rounds": list(rounds), **more}, user=user)
 
 
 def test_a_decision_is_read_like_any_other_object(run: Any) -> None:
-    """[M4, B1]"""
+    """[M4]"""
 
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         answer = await handed_in(rig, decided(4, case("acme", "web-0-0", "web-1-0")))
@@ -103,8 +103,6 @@ def test_pages_bring_each_decision_once(run: Any) -> None:
 
 
 def test_a_tenant_reads_its_own_and_no_other(run: Any) -> None:
-    """[J2, J4]"""
-
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         await handed_in(rig, decided(1, case("acme", "a-0"), case("other", "b-0")))
         mine = await rig.send("GET", OF_ACME, user="ada")
@@ -121,8 +119,6 @@ def test_a_tenant_reads_its_own_and_no_other(run: Any) -> None:
 
 @pytest.mark.parametrize("user", ["admin", "ada", "system:node:n1", "system:controller:workload"])
 def test_only_a_scheduler_hands_any_in(run: Any, user: str) -> None:
-    """[J2, A3]"""
-
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         assert (await handed_in(rig, decided(1, case("acme", "a-0")), user=user)).code == 403
         assert (await rig.send("GET", OF_ACME)).body["items"] == []
@@ -131,8 +127,6 @@ def test_only_a_scheduler_hands_any_in(run: Any, user: str) -> None:
 
 
 def test_a_scheduler_speaks_for_itself_only(run: Any) -> None:
-    """[J2, A3]"""
-
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         forged = await handed_in(rig, decided(1, case("acme", "a-0")), user="system:scheduler:two")
         assert forged.code == 403
@@ -142,8 +136,6 @@ def test_a_scheduler_speaks_for_itself_only(run: Any) -> None:
 
 
 def test_what_nobody_could_read_is_refused(run: Any) -> None:
-    """[A12]"""
-
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         uneven = msgspec.structs.replace(case("acme", "a-0", "b-0"), nodes=["node-a"])
         answer = await handed_in(rig, decided(1, uneven))
@@ -158,8 +150,6 @@ def test_what_nobody_could_read_is_refused(run: Any) -> None:
 
 
 def test_what_is_lost_is_counted_and_schedulers_go_on(run: Any, tmp_path: Path) -> None:
-    """[E4, M1]"""
-
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         await handed_in(rig, decided(1, case("acme", "a-0")), lost=3)
         assert "holdfast_decisions_lost_total 3" in metrics.text()
@@ -169,7 +159,7 @@ def test_what_is_lost_is_counted_and_schedulers_go_on(run: Any, tmp_path: Path) 
 
 
 def test_only_an_administrator_lets_it_be_decided_again(run: Any) -> None:
-    """It costs a core for a while. [J2, M4]"""
+    """It costs a core for a while. [M4]"""
 
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         await handed_in(rig, decided(1, case("acme", "a-0")))
@@ -184,7 +174,7 @@ def test_only_an_administrator_lets_it_be_decided_again(run: Any) -> None:
 
 
 def test_a_search_for_few_among_many_goes_on_page_by_page(run: Any) -> None:
-    """One answer looks at so many and no more, and says where to go on. [E6, M4]"""
+    """One answer looks at so many and no more, and says where to go on."""
 
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         for sequence in range(1, 7):

@@ -14,7 +14,7 @@ from holdfast.explain.answer import Explanation, Leg, Why
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.model import keys
-from holdfast.model.heartbeat import Doing, Note, Renew, Said
+from holdfast.model.heartbeat import WorkProgress, ProgressNote, Renew, ProgressNotes
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
@@ -77,7 +77,7 @@ def test_what_an_agent_said_tells_a_binding_that_was_not_seen_from_status_that_i
         answer = read(await rig.send("GET", WHERE))
         assert (answer.finding.why, answer.finding.owner) == (Why.UNSEEN, AGENT)
         assert answer.signs[0].revision == answer.revision == await rig.store.revision()
-        said = Said((Note(bound.metadata.uid, Doing.RUNS),))
+        said = ProgressNotes((ProgressNote(bound.metadata.uid, WorkProgress.RUNS),))
         renew = replaced(renew, said=said)
         assert (await rig.send("POST", renewals, renew, user=AGENT)).code == 200
         answer = read(await rig.send("GET", WHERE))
@@ -126,7 +126,7 @@ def test_what_a_server_does_not_know_is_said(run: Any) -> None:
 
 
 def test_work_that_serves_is_compared_with_what_is_counted_of_it(run: Any) -> None:
-    """[M2, A11]"""
+    """[M2]"""
 
     async def story(rig: ApiRig) -> None:
         await put(rig, replica(), replica(ordinal=1), node())
@@ -144,8 +144,6 @@ def test_work_that_serves_is_compared_with_what_is_counted_of_it(run: Any) -> No
     [("ada", 200), ("admin", 200), ("bob", 403), (AGENT, 403), ("system:scheduler:one", 403)],
 )
 def test_who_may_see_a_replica_may_ask_why_and_nobody_else(run: Any, user: str, code: int) -> None:
-    """[J2, B1]"""
-
     async def story(rig: ApiRig) -> None:
         await put(rig, replica(), node())
         assert (await rig.send("GET", WHERE, user=user)).code == code

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.host.runtime.logs.reading import Wish
-from holdfast.host.tunnel.protocol import Opened, ReadLog, Summons
+from holdfast.host.runtime.logs.reading import LogQuery
+from holdfast.host.tunnel.protocol import ReadLog, StreamOpened, TunnelRequest
 from holdfast.model.lifecycle import State
 from tests.unit.host.api.api_rig import GROUP, ApiRig
 from tests.unit.host.api.attended import POD, Socket, attended, replica, say, tell_log, with_replica
@@ -16,7 +16,7 @@ OURS = f"{GROUP}/namespaces/acme/replicas/web-0-0"
 
 
 def test_a_log_is_asked_of_the_node_that_the_replica_is_on() -> None:
-    """Every wish arrives, under both names of a replica. [H1]"""
+    """Every wish arrives, under both names of a replica."""
 
     async def story(rig: ApiRig) -> None:
         async with attended(rig, tell_log) as agent:
@@ -34,7 +34,7 @@ def test_a_log_is_asked_of_the_node_that_the_replica_is_on() -> None:
                 "sinceTime": "2026-11-16T09:00:00.5+01:00",
             }
             await rig.send("GET", f"{POD}/log", **query)
-        wish = Wish(
+        wish = LogQuery(
             follow=True,
             tail=5,
             since="2026-11-16T08:00:00.500000000Z",
@@ -43,7 +43,7 @@ def test_a_log_is_asked_of_the_node_that_the_replica_is_on() -> None:
             previous=True,
         )
         assert agent.asked[-1].wanted == ReadLog("uid-web", wish)
-        assert agent.asked[0].wanted == ReadLog("uid-web", Wish())
+        assert agent.asked[0].wanted == ReadLog("uid-web", LogQuery())
         assert len({asked.id for asked in agent.asked}) == 3
 
     with_replica(story)
@@ -78,8 +78,8 @@ def test_a_wish_that_makes_no_sense_is_refused_by_its_name(
 
 
 def test_a_log_that_breaks_off_says_so_where_it_does() -> None:
-    async def vanish(asked: Summons, socket: Socket) -> None:
-        await say(socket, Opened())
+    async def vanish(asked: TunnelRequest, socket: Socket) -> None:
+        await say(socket, StreamOpened())
         await socket.send_bytes(b"half\n")
 
     async def story(rig: ApiRig) -> None:
@@ -93,13 +93,13 @@ def test_a_log_that_breaks_off_says_so_where_it_does() -> None:
 
 
 def test_a_client_that_does_not_read_holds_the_agent_back() -> None:
-    """What is in between stays bounded, and when the client goes, the agent is told. [H1]"""
+    """What is in between stays bounded, and when the client goes, the agent is told."""
     sent, is_held, is_gone = 0, asyncio.Event(), asyncio.Event()
     piece = b"x" * 65_536
 
-    async def flood(asked: Summons, socket: Socket) -> None:
+    async def flood(asked: TunnelRequest, socket: Socket) -> None:
         nonlocal sent
-        await say(socket, Opened())
+        await say(socket, StreamOpened())
         try:
             while True:
                 async with asyncio.timeout(0.5):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.commit.records import encode as stored
-from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.service_tokens import ServiceTokens, is_service_token
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Process, Replica, ReplicaSpec, ReplicaStatus
@@ -36,12 +36,12 @@ async def put(rig: ApiRig, state: State = State.BOUND, *, wants: bool = True) ->
 
 
 async def ask(rig: ApiRig, folder: Path, body: Any = None, user: str = AGENT) -> Answer:
-    rig.api.services.service_tokens = ServiceTokens(Authorities.open(folder))
+    rig.api.services.service_tokens = ServiceTokens(CertificateAuthorities.open(folder))
     return await rig.send("POST", PATH, ASKED if body is None else body, user=user)
 
 
 def test_the_agent_of_its_node_gets_the_token_of_a_replica_and_nobody_else(tmp_path: Path) -> None:
-    """Whoever has it is that workload, so no role gives it. [C6.7, C6.8]"""
+    """Whoever has it is that workload, so no role gives it."""
 
     async def story(rig: ApiRig) -> None:
         await put(rig)
@@ -58,8 +58,6 @@ def test_the_agent_of_its_node_gets_the_token_of_a_replica_and_nobody_else(tmp_p
 
 @pytest.mark.parametrize("state", State)
 def test_only_work_that_is_bound_and_not_over_gets_one(tmp_path: Path, state: State) -> None:
-    """[B5]"""
-
     async def story(rig: ApiRig) -> None:
         await put(rig, state)
         good = state in (State.BOUND, State.RUNNING, State.STOPPING)
@@ -69,8 +67,6 @@ def test_only_work_that_is_bound_and_not_over_gets_one(tmp_path: Path, state: St
 
 
 def test_another_replica_another_attempt_and_one_that_did_not_ask_get_none(tmp_path: Path) -> None:
-    """[B5]"""
-
     async def story(rig: ApiRig) -> None:
         await put(rig)
         assert (await ask(rig, tmp_path, {**ASKED, "uid": "u2"})).code == 409

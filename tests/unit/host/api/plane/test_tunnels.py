@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.host.tunnel import protocol, switchboard
-from holdfast.host.tunnel.protocol import Opened, Refused, Summons
+from holdfast.host.tunnel.protocol import StreamOpened, StreamRefused, TunnelRequest
 from tests.unit.host.api.api_rig import Answer, ApiRig
 from tests.unit.host.api.attended import POD, Socket, attended, say, tell_log, with_replica
 
@@ -22,7 +22,6 @@ async def _refusal(rig: ApiRig) -> Answer:
 def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """[H3]"""
     monkeypatch.setattr(switchboard, "LINE_LOST_S", 0.01)
 
     async def story(rig: ApiRig) -> None:
@@ -40,7 +39,7 @@ def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(
 
 
 def test_a_node_that_lost_its_connection_just_now_is_waited_for() -> None:
-    """An agent connects again within seconds; people need not ask twice. [H3]"""
+    """An agent connects again within seconds; people need not ask twice."""
 
     async def story(rig: ApiRig) -> None:
         for _ in ("when the server has just started", "when the connection was lost"):
@@ -55,10 +54,9 @@ def test_a_node_that_lost_its_connection_just_now_is_waited_for() -> None:
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H3]"""
     monkeypatch.setattr(switchboard, "ANSWER_S", 0.05)
 
-    async def silent(asked: Summons, socket: Socket) -> None:
+    async def silent(asked: TunnelRequest, socket: Socket) -> None:
         await socket.receive()
 
     async def story(rig: ApiRig) -> None:
@@ -73,11 +71,11 @@ def test_a_node_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monke
 def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The agent is told whose each is, so that it can bound them as well. [H3]"""
+    """The agent is told whose each is, so that it can bound them as well."""
     monkeypatch.setattr(switchboard, "TENANT_VISITS_MAX", 0)
     told: list[str] = []
 
-    async def note(asked: Summons, socket: Socket) -> None:
+    async def note(asked: TunnelRequest, socket: Socket) -> None:
         told.append(asked.tenant)
         await tell_log(asked, socket)
 
@@ -99,8 +97,8 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
     [(protocol.NOT_BEGUN, 400), (protocol.GONE, 400), (protocol.BUSY, 429), (protocol.BROKEN, 502)],
 )
 def test_what_an_agent_refuses_is_passed_on_with_its_sentence(reason: str, code: int) -> None:
-    async def refuse(asked: Summons, socket: Socket) -> None:
-        await say(socket, Refused(reason, "for a reason"))
+    async def refuse(asked: TunnelRequest, socket: Socket) -> None:
+        await say(socket, StreamRefused(reason, "for a reason"))
 
     async def story(rig: ApiRig) -> None:
         async with attended(rig, refuse):
@@ -121,11 +119,11 @@ def test_a_later_connection_of_a_node_takes_the_place_of_the_earlier() -> None:
 
 
 def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own connection may look alive for long when a machine is gone. [H3]"""
+    """Its own connection may look alive for long when a machine is gone."""
     monkeypatch.setattr(switchboard, "LINE_LOST_S", 0.01)
 
-    async def hang(asked: Summons, socket: Socket) -> None:
-        await say(socket, Opened())
+    async def hang(asked: TunnelRequest, socket: Socket) -> None:
+        await say(socket, StreamOpened())
         await asyncio.Event().wait()
 
     async def story(rig: ApiRig) -> None:
@@ -141,8 +139,6 @@ def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_only_the_nodes_own_agent_waits_and_visits() -> None:
-    """[H1]"""
-
     async def story(rig: ApiRig) -> None:
         for user in ("admin", "ada", "system:node:n2", "system:server:one"):
             for path in (protocol.summons_path("n1"), protocol.visit_path("n1", "0" * 32)):
@@ -154,10 +150,10 @@ def test_only_the_nodes_own_agent_waits_and_visits() -> None:
 
 
 def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for() -> None:
-    """Not even with the number, and nobody makes one twice. [H1]"""
+    """Not even with the number, and nobody makes one twice."""
 
     async def story(rig: ApiRig) -> None:
-        async def steal(asked: Summons, socket: Socket) -> None:
+        async def steal(asked: TunnelRequest, socket: Socket) -> None:
             for node, code in (("n2", 404), ("n1", 404)):
                 path = protocol.visit_path(node, asked.id)
                 answer = await rig.send("GET", path, user=f"system:node:{node}")

@@ -28,7 +28,6 @@ def work(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("where", ["work/a", "work/deep/er/a", "tmp/a", "layer/upper/etc/a"])
 def test_what_the_work_wrote_anywhere_is_counted(tmp_path: Path, where: str) -> None:
-    """[H1]"""
     path = tmp_path / where
     path.parent.mkdir(parents=True)
     assert not is_exceeded(tmp_path, 100 * KIB)
@@ -46,7 +45,7 @@ def test_logs_and_what_links_lead_to_are_not_counted(tmp_path: Path, work: Path)
 def test_a_tree_that_cannot_be_measured_is_too_much(
     tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too many files, or deeper than any path may be long. [H1]"""
+    """Too many files, or deeper than any path may be long."""
     for number in range(20):
         (work / str(number)).touch()
     monkeypatch.setattr(disk, "ENTRIES_MAX", 10)
@@ -85,7 +84,7 @@ HOLDS = {
 def test_a_file_without_a_name_counts_while_a_process_keeps_it(
     tmp_path: Path, work: Path, how: str
 ) -> None:
-    """Work that unlinks what it writes would else fill the disk unseen. [H1]"""
+    """Work that unlinks what it writes would else fill the disk unseen."""
     if how == "mapped" and os.geteuid() != 0:
         pytest.skip("only root may look at what another process has mapped")
     size = 400 * KIB
@@ -136,7 +135,7 @@ MAPPED = {"after": "kept = mmap.mmap(f, {size}); os.closerange(3, 64)"}
 def test_no_thread_keeps_a_file_without_a_name_unseen(
     tmp_path: Path, work: Path, how: dict[str, str]
 ) -> None:
-    """Nor does it count for each of the threads that share it. [H1]"""
+    """Nor does it count for each of the threads that share it."""
     size = 400 * KIB
     parts = {name: text.replace("{size}", str(size)) for name, text in how.items()}
     script = IN_A_THREAD.format(path=work / "full", size=size, **parts)
@@ -154,7 +153,7 @@ def test_no_thread_keeps_a_file_without_a_name_unseen(
 
 def test_connections_are_no_files_of_a_disk(tmp_path: Path, work: Path) -> None:
     """Else a tenant that opens many to another one's server makes that the one with most files,
-    and has it ended when there are few left. [H1]
+    and has it ended when there are few left.
     """
     before = disk.use(tmp_path, [os.getpid()]).entries
     pipes = [fd for _ in range(100) for fd in os.pipe()]
@@ -170,7 +169,6 @@ def test_connections_are_no_files_of_a_disk(tmp_path: Path, work: Path) -> None:
 def test_more_descriptors_than_can_be_looked_at_are_too_much(
     tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H1]"""
     monkeypatch.setattr(disk, "ENTRIES_MAX", 1)
     assert is_exceeded(tmp_path, 10**12, os.getpid())
 
@@ -178,24 +176,24 @@ def test_more_descriptors_than_can_be_looked_at_are_too_much(
 def test_a_disk_is_low_by_bytes_or_by_files_and_by_a_share_if_it_is_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H1]"""
-
-    def of(size: int, left: int, files: int, files_left: int) -> disk.Lack:
+    def of(size: int, left: int, files: int, files_left: int) -> disk.DiskShortage:
         about = os.statvfs_result((1, 1, size, left, left, files, files_left, files_left, 0, 255))
         monkeypatch.setattr(os, "statvfs", lambda path: about)
         return disk.lack(tmp_path)
 
     gib = 1 << 30
-    assert of(100 * gib, gib, 1_000, 60) is disk.Lack.NOTHING
-    assert of(100 * gib, gib - 1, 1_000, 60) is disk.Lack.BYTES
-    assert of(1_000, 50, 0, 0) is disk.Lack.NOTHING
-    assert of(1_000, 49, 0, 0) is disk.Lack.BYTES
-    assert of(1_000, 500, 1_000, 49) is disk.Lack.FILES
+    assert of(100 * gib, gib, 1_000, 60) is disk.DiskShortage.NOTHING
+    assert of(100 * gib, gib - 1, 1_000, 60) is disk.DiskShortage.BYTES
+    assert of(1_000, 50, 0, 0) is disk.DiskShortage.NOTHING
+    assert of(1_000, 49, 0, 0) is disk.DiskShortage.BYTES
+    assert of(1_000, 500, 1_000, 49) is disk.DiskShortage.FILES
     monkeypatch.undo()
-    assert disk.lack(tmp_path / "none") is disk.Lack.NOTHING
+    assert disk.lack(tmp_path / "none") is disk.DiskShortage.NOTHING
 
 
 def test_who_keeps_to_what_is_set_aside_is_not_why_the_disk_is_low() -> None:
     small, large = disk.Use(10, 5_000), disk.Use(100, 3)
-    assert large.excess(disk.Lack.BYTES, 100) == 0 < small.excess(disk.Lack.BYTES, 0)
-    assert large.excess(disk.Lack.FILES, 0) < 0 < small.excess(disk.Lack.FILES, 10)
+    assert (
+        large.excess(disk.DiskShortage.BYTES, 100) == 0 < small.excess(disk.DiskShortage.BYTES, 0)
+    )
+    assert large.excess(disk.DiskShortage.FILES, 0) < 0 < small.excess(disk.DiskShortage.FILES, 10)

@@ -11,13 +11,13 @@ from holdfast.host.runtime.cgroups import groups as cgroups_files
 from holdfast.host.runtime.cgroups.detect import find
 from holdfast.host.runtime.cgroups.groups import (
     Ceilings,
+    CgroupParent,
     Cgroups,
     Hierarchy,
-    Seat,
     ceilings,
     mounted,
 )
-from holdfast.host.runtime.cgroups.limits import Limits, Write
+from holdfast.host.runtime.cgroups.limits import CgroupLimits, CgroupWrite
 from holdfast.model.errors import Invalid
 
 ONE = Attempt("u-1", 2)
@@ -39,7 +39,7 @@ def machine(
 
 
 def test_hierarchies_are_found_where_they_are_mounted_first(tmp_path: Path) -> None:
-    """A name may have blanks, and other file systems are none. [H1]"""
+    """A name may have blanks, and other file systems are none."""
     proc = machine(
         tmp_path,
         "/ / rw - ext4 /dev/vda rw",
@@ -94,7 +94,7 @@ def test_what_a_process_may_use_is_the_least_that_its_groups_leave(
 
 
 def test_what_cannot_be_had_is_said_for_each_controller(tmp_path: Path) -> None:
-    """Nothing is mounted for one, and another is mounted on what is no directory. [H1, D6]"""
+    """Nothing is mounted for one, and another is mounted on what is no directory."""
     (tmp_path / "file").write_text("")
     proc = machine(
         tmp_path,
@@ -104,7 +104,7 @@ def test_what_cannot_be_had_is_said_for_each_controller(tmp_path: Path) -> None:
     (tmp_path / "cpu").mkdir()
     groups = find("n1", tmp_path / "data", proc=proc)
     assert groups.controllers == ("cpu",)
-    told = groups.make(ONE, Limits(cpu_milli=500, memory_bytes=4096), ("c 1:3 rwm",))
+    told = groups.make(ONE, CgroupLimits(cpu_milli=500, memory_bytes=4096), ("c 1:3 rwm",))
     assert told == {
         # Only the kernel makes these files: a directory that is no group enforces nothing.
         "cpu": "none: cpu.cfs_quota_us cannot be set: no such file or directory",
@@ -119,7 +119,7 @@ def test_two_agents_of_one_name_have_groups_of_their_own(tmp_path: Path) -> None
     proc = machine(tmp_path, "/ {at}/pids rw - cgroup cgroup rw,pids")
     (tmp_path / "pids").mkdir()
     first, second = (find("n1", tmp_path / name, "holdfast", proc) for name in ("a", "b"))
-    first.make(ONE, Limits())
+    first.make(ONE, CgroupLimits())
     assert first.attempts() == [ONE]
     assert second.attempts() == []
     assert first.remove(ONE)
@@ -131,7 +131,6 @@ def test_two_agents_of_one_name_have_groups_of_their_own(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("parent", ["", "/", "/a", "a/", "a//b", "../a", "a/./b"])
 def test_a_parent_that_leads_elsewhere_is_refused(parent: str, tmp_path: Path) -> None:
-    """[H1]"""
     with pytest.raises(Invalid, match="--cgroup"):
         find("n1", tmp_path, parent, machine(tmp_path))
 
@@ -142,14 +141,14 @@ def group(folder: Path, version: int, controller: str, **files: str) -> Cgroups:
     for name, content in files.items():
         (folder / "own" / "u-1-2" / name.replace("_", ".", 1)).write_text(content)
     hierarchy = Hierarchy(version, folder, (controller,))
-    return Cgroups("own", [hierarchy], {controller: Seat(version, folder / "own")}, {})
+    return Cgroups("own", [hierarchy], {controller: CgroupParent(version, folder / "own")}, {})
 
 
 def test_a_limit_of_the_second_version_is_written_and_told(tmp_path: Path) -> None:
     """And what is missing beside it is told as well. [D6]"""
     groups = group(tmp_path, 2, "memory", memory_max="")
     groups._lacking.update(cpu="not here", pids="not here")
-    told = groups.make(ONE, Limits(memory_bytes=1 << 20))
+    told = groups.make(ONE, CgroupLimits(memory_bytes=1 << 20))
     missing = "swap is not limited, a part of it may be killed alone"
     assert told == {
         "memory": f"cgroup-v2 1Mi, {missing}",
@@ -171,7 +170,6 @@ def test_a_limit_of_the_second_version_is_written_and_told(tmp_path: Path) -> No
 def test_kills_for_want_of_memory_are_counted(
     version: int, file: str, text: str, count: int, tmp_path: Path
 ) -> None:
-    """[H1]"""
     groups = group(tmp_path, version, "memory", **{file: text})
     assert groups.ooms(ONE) == count
     assert groups.ooms(Attempt("other", 0)) == 0
@@ -185,6 +183,6 @@ def test_who_cannot_be_read_is_somebody(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_never_made(tmp_path: Path) -> None:
-    """It would take any value and enforce nothing. [D6]"""
-    assert cgroups_files.written(tmp_path, Write("pids.max", "1")) != ""
+    """It would take any value and enforce nothing."""
+    assert cgroups_files.written(tmp_path, CgroupWrite("pids.max", "1")) != ""
     assert list(tmp_path.iterdir()) == []

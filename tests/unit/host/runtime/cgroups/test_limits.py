@@ -8,7 +8,7 @@ from holdfast.host.runtime.cgroups.limits import (
     CPU,
     MEMORY,
     PIDS,
-    Limits,
+    CgroupLimits,
     share_write,
     wanted,
     writes,
@@ -21,10 +21,10 @@ def test_memory_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> No
     aside = Resources(cpu="250m", memory="64Mi")
     assert wanted(Template(resources=aside)).memory_bytes == 64 << 20
     stated = wanted(Template(resources=aside, limits=Resources(cpu=1, memory="1Gi")))
-    assert stated == Limits(cpu_milli=1000, share_milli=250, memory_bytes=1 << 30)
+    assert stated == CgroupLimits(cpu_milli=1000, share_milli=250, memory_bytes=1 << 30)
     # What is set aside of the processors is a share of busy ones, never a limit.
     assert wanted(Template(resources=aside)).cpu_milli == 0
-    assert wanted(Template()) == Limits()
+    assert wanted(Template()) == CgroupLimits()
 
 
 def test_the_disk_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> None:
@@ -39,30 +39,30 @@ def test_the_disk_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> 
 @pytest.mark.parametrize(
     "version, controller, limits, expected",
     [
-        (1, CPU, Limits(cpu_milli=500), "cpu.cfs_quota_us=50000 cpu.cfs_period_us=100000"),
-        (2, CPU, Limits(cpu_milli=2500), "cpu.max=250000 100000"),
+        (1, CPU, CgroupLimits(cpu_milli=500), "cpu.cfs_quota_us=50000 cpu.cfs_period_us=100000"),
+        (2, CPU, CgroupLimits(cpu_milli=2500), "cpu.max=250000 100000"),
         # The kernel takes no shorter time than a millisecond.
-        (1, CPU, Limits(cpu_milli=1), "cpu.cfs_quota_us=1000 cpu.cfs_period_us=100000"),
-        (2, CPU, Limits(share_milli=500), ""),
+        (1, CPU, CgroupLimits(cpu_milli=1), "cpu.cfs_quota_us=1000 cpu.cfs_period_us=100000"),
+        (2, CPU, CgroupLimits(share_milli=500), ""),
         (
             1,
             MEMORY,
-            Limits(memory_bytes=4096),
+            CgroupLimits(memory_bytes=4096),
             "memory.limit_in_bytes=4096 memory.memsw.limit_in_bytes=4096",
         ),
         (
             2,
             MEMORY,
-            Limits(memory_bytes=4096),
+            CgroupLimits(memory_bytes=4096),
             "memory.max=4096 memory.swap.max=0 memory.oom.group=1",
         ),
-        (1, MEMORY, Limits(), ""),
-        (1, PIDS, Limits(pids=7), "pids.max=7"),
-        (2, PIDS, Limits(pids=7), "pids.max=7"),
+        (1, MEMORY, CgroupLimits(), ""),
+        (1, PIDS, CgroupLimits(pids=7), "pids.max=7"),
+        (2, PIDS, CgroupLimits(pids=7), "pids.max=7"),
     ],
 )
 def test_each_limit_is_written_as_its_version_of_control_groups_wants_it(
-    version: int, controller: str, limits: Limits, expected: str
+    version: int, controller: str, limits: CgroupLimits, expected: str
 ) -> None:
     """[D6]"""
     found = writes(version, controller, limits)
@@ -76,7 +76,7 @@ def test_each_limit_is_written_as_its_version_of_control_groups_wants_it(
 def test_shares_stay_within_what_the_kernel_takes(milli: int, shares: str, weight: str) -> None:
     """[D6]"""
     for version, expected in ((1, f"cpu.shares={shares}"), (2, f"cpu.weight={weight}")):
-        found = share_write(version, Limits(share_milli=milli))
+        found = share_write(version, CgroupLimits(share_milli=milli))
         assert found is not None
         assert f"{found.file}={found.value}" == expected
-    assert share_write(1, Limits()) is None
+    assert share_write(1, CgroupLimits()) is None

@@ -14,7 +14,7 @@ from holdfast.agent.runtime_protocol import Attempt, Launch
 from holdfast.host.runtime.containers import containers
 from holdfast.host.runtime.containers.image_stores import NODE_STORE
 from holdfast.host.runtime.containers.images import Image, local
-from holdfast.host.runtime.containers.network import Network
+from holdfast.host.runtime.containers.network import ContainerNetwork
 from holdfast.host.runtime.containers.oci_spec import Container, config
 from holdfast.host.runtime.surroundings import Surroundings, User, surroundings
 from holdfast.model.errors import Invalid, Unavailable
@@ -41,7 +41,7 @@ def spec(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_container_has_namespaces_of_its_own() -> None:
-    """The node's network only where that is said, and users of its own where tenants are. [H1]"""
+    """The node's network only where that is said, and users of its own where tenants are."""
     plain, apart = spec()["linux"], spec(first=70_000, has_host_network=True)["linux"]
     assert {it["type"] for it in plain["namespaces"]} == {"pid", "mount", "ipc", "uts", "network"}
     assert "uidMappings" not in plain
@@ -51,7 +51,6 @@ def test_a_container_has_namespaces_of_its_own() -> None:
 
 
 def test_what_is_mounted_from_the_node_has_no_devices_and_no_powers() -> None:
-    """[H1]"""
     mounts = {it["destination"]: it["options"] for it in spec(lookups=("/etc/hosts",))["mounts"]}
     for at in ("/holdfast", "/etc/hosts", "/proc", "/sys"):
         assert {"nosuid", "nodev"} <= set(mounts[at])
@@ -68,7 +67,7 @@ DANGEROUS = (
 
 
 def test_a_container_asks_the_kernel_for_nothing_that_reaches_beyond_it() -> None:
-    """What is not listed is refused, and a new process gets no new namespace. [H1]"""
+    """What is not listed is refused, and a new process gets no new namespace."""
     profile = spec()["linux"]["seccomp"]
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
     allowed = [it for it in profile["syscalls"] if it["action"] == "SCMP_ACT_ALLOW"]
@@ -85,7 +84,6 @@ def test_a_container_asks_the_kernel_for_nothing_that_reaches_beyond_it() -> Non
 
 
 def test_a_container_gains_nothing_and_an_ordinary_user_has_no_capability() -> None:
-    """[H1]"""
     root = spec()["process"]
     assert root["noNewPrivileges"] is True
     assert "CAP_SYS_ADMIN" not in root["capabilities"]["bounding"]
@@ -96,14 +94,12 @@ def test_a_container_gains_nothing_and_an_ordinary_user_has_no_capability() -> N
 
 
 def test_a_container_may_use_no_device_but_its_own() -> None:
-    """[D4]"""
     first, *others = spec(devices=("/dev/zero",))["linux"]["resources"]["devices"]
     assert first == {"allow": False, "access": "rwm"}
     assert others == [{"allow": True, "access": "rwm", "type": "c", "major": 1, "minor": 5}]
 
 
 def test_what_an_image_says_is_literal_and_yields_to_the_template() -> None:
-    """[H1]"""
     image = Image((Path("/i"),), ("run",), ("$(A)",), {"A": "$(HOLDFAST_NODE)", "B": "image"})
     of = containers.dressed(launch(env=(EnvVar("B", "own"),)), image)
     found = surroundings(of, "n1", "/holdfast", {}, "")
@@ -118,12 +114,12 @@ def test_what_an_image_says_is_literal_and_yields_to_the_template() -> None:
 def test_what_runc_is_told_survives_the_shell(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long it is and whatever is in it. [H1]"""
+    """However long it is and whatever is in it."""
     monkeypatch.setattr(containers, "BOX", tmp_path / "box")
     (tmp_path / "box").mkdir()
     image, program = Image((Path("/i"),)), Path("/shim")
     boxing = containers.Boxing(
-        tmp_path, tmp_path / "work", "/g", image, None, (), program, Network()
+        tmp_path, tmp_path / "work", "/g", image, None, (), program, ContainerNetwork()
     )
     found = containers.boxed(launch(), boxing, Surroundings(("a", text), ()))
     script = found.arguments[-1]
@@ -135,7 +131,7 @@ def test_what_runc_is_told_survives_the_shell(
 
 
 def test_an_image_lies_below_one_of_the_directories_of_images(tmp_path: Path) -> None:
-    """A link within them is fine. [H1]"""
+    """A link within them is fine."""
     (tmp_path / "a" / "one").mkdir(parents=True)
     (tmp_path / "a" / "link").symlink_to("one")
     folders = (tmp_path / "a",)
@@ -150,7 +146,6 @@ def test_an_image_lies_below_one_of_the_directories_of_images(tmp_path: Path) ->
 
 
 def test_a_reference_needs_podman(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """[H1]"""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="needs podman, which is not installed"):
         local("docker.io/library/busybox:1", (), NODE_STORE)

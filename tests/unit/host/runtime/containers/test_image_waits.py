@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Launch, Sealed
-from holdfast.host.runtime.attempts import Attempts, lock
+from holdfast.host.runtime.attempts import AttemptFolders, lock
 from holdfast.host.runtime.containers import containers, image_stores, image_waits, images
 from holdfast.host.runtime.containers.image_stores import FRESH_S, IDLE_S, STORES, USERS
 from holdfast.host.runtime.containers.image_waits import Images
@@ -115,7 +115,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 def test_a_private_image_is_pulled_with_the_tenant_s_own_credentials_and_is_its_alone(
     rig: Rig,
 ) -> None:
-    """That it lies on the node already helps no one who may not pull it. [H1]"""
+    """That it lies on the node already helps no one who may not pull it."""
 
     async def story() -> None:
         image, token = "r.example/private:1", b'{"auths": "acme-token"}'
@@ -142,7 +142,7 @@ def test_a_private_image_is_pulled_with_the_tenant_s_own_credentials_and_is_its_
 
 
 def test_what_the_operator_has_loaded_is_for_every_tenant(rig: Rig) -> None:
-    """And nothing is ever pulled into that store. [H1]"""
+    """And nothing is ever pulled into that store."""
     (rig.node / "r.example/base-1" / "diff").mkdir(parents=True)
     (rig.node / "r.example/base-1" / "below").mkdir()
 
@@ -156,7 +156,7 @@ def test_what_the_operator_has_loaded_is_for_every_tenant(rig: Rig) -> None:
 
 
 def test_a_tenant_pulls_one_image_at_a_time_and_delays_no_other(rig: Rig) -> None:
-    """However many it asks for. What is here is found meanwhile, its own as well. [H1]"""
+    """However many it asks for. What is here is found meanwhile, its own as well."""
     (rig.folder / "local" / "box").mkdir(parents=True)
 
     async def story() -> None:
@@ -181,8 +181,6 @@ def test_a_tenant_pulls_one_image_at_a_time_and_delays_no_other(rig: Rig) -> Non
 
 
 def test_replicas_of_one_image_wait_for_one_pull(rig: Rig) -> None:
-    """[H1]"""
-
     async def story() -> None:
         asked = [asyncio.ensure_future(rig.of("acme", "r.example/slow:1")) for _ in range(5)]
         await eventually(lambda: bool(rig.pulled()))
@@ -196,7 +194,7 @@ def test_replicas_of_one_image_wait_for_one_pull(rig: Rig) -> None:
 def test_a_pull_ends_when_its_tenant_s_images_have_no_room(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it is under way; no other tenant notices, and what it needs no more makes room. [H1]"""
+    """While it is under way; no other tenant notices, and what it needs no more makes room."""
     monkeypatch.setattr(images, "PULL_LOOK_S", 0.05)
 
     async def story() -> None:
@@ -217,14 +215,13 @@ def test_a_pull_ends_when_its_tenant_s_images_have_no_room(
 
 @pytest.mark.parametrize("tenant", ["key", "last", "used"])
 def test_no_name_of_a_tenant_is_taken_by_a_file_of_the_stores(rig: Rig, tenant: str) -> None:
-    """[H1]"""
     asyncio.run(rig.of(tenant, "r.example/a:1", attempt=Attempt("a", 0)))
     assert rig.stores(tenant)
 
 
 def test_images_are_removed_when_nothing_has_used_them_for_long(rig: Rig) -> None:
-    """Those that work lives on stay, whenever it was started. [H1]"""
-    attempts = Attempts(rig.folder / "agent")
+    """Those that work lives on stay, whenever it was started."""
+    attempts = AttemptFolders(rig.folder / "agent")
     attempts.prepare()
     stores = image_stores.ImageStores(rig.folder / "agent")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.runtime.containers import runc
-from holdfast.host.runtime.containers.runc import FLAWS, Installed, Version, check, has, warnings
+from holdfast.host.runtime.containers.runc import FLAWS, RuncVersion, Version, check, has, warnings
 from holdfast.model.errors import Unavailable
 
 RELEASED = 1_000_000
 
 
 def refused_for(version: Version, package: str = "") -> list[str]:
-    found = Installed(version, package, filters=True)
+    found = RuncVersion(version, package, filters=True)
     return [flaw.name for flaw in FLAWS if flaw.is_open and has(flaw, found)]
 
 
@@ -36,7 +36,6 @@ def refused_for(version: Version, package: str = "") -> list[str]:
 def test_a_flaw_is_mended_by_a_version_or_by_a_package(
     version: Version, package: str, is_mended: bool
 ) -> None:
-    """[H1]"""
     assert ("CVE-2024-21626" not in refused_for(version, package)) is is_mended
 
 
@@ -54,8 +53,7 @@ def test_a_flaw_is_mended_by_a_version_or_by_a_package(
     ],
 )
 def test_each_series_is_mended_by_itself(version: Version, is_warned: bool) -> None:
-    """[H1]"""
-    told = warnings(Installed(version, "", filters=True))
+    told = warnings(RuncVersion(version, "", filters=True))
     assert any("CVE-2025-31133" in it for it in told) is is_warned
 
 
@@ -73,10 +71,8 @@ def test_each_series_is_mended_by_itself(version: Version, is_warned: bool) -> N
 def test_an_operator_is_told_of_a_flaw_until_its_version_or_its_package_has_none(
     name: str, first: Version
 ) -> None:
-    """[H1]"""
-
     def is_told(version: Version, mended: frozenset[str] = frozenset()) -> bool:
-        told = warnings(Installed(version, "1.0.9-1", True, mended))
+        told = warnings(RuncVersion(version, "1.0.9-1", True, mended))
         return any(it.startswith(f"{name} ") for it in told)
 
     *series, patch, candidate = first
@@ -89,7 +85,7 @@ def test_an_operator_is_told_of_a_flaw_until_its_version_or_its_package_has_none
 def test_what_debian_has_mended_is_told_by_the_changelog_of_its_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And nothing that lets work run is taken from a text. [H1]"""
+    """And nothing that lets work run is taken from a text."""
     program = tmp_path / "runc"
     program.touch()
     (tmp_path / "runc-doc").mkdir()
@@ -124,7 +120,6 @@ def replaced(program: Path) -> None:
 def test_what_runc_says_is_understood_and_an_open_flaw_refuses_all(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """[H1]"""
     said = {"text": "runc version 1.1.4-0ubuntu1\nlibseccomp: 2.5.4\n"}
     program = tmp_path / "runc"
     program.touch()
@@ -151,7 +146,7 @@ def test_what_runc_says_is_understood_and_an_open_flaw_refuses_all(
 def test_the_runtime_of_sandboxes_is_the_one_that_is_named_or_the_usual_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It must run, and none is found where none was installed. [H1]"""
+    """It must run, and none is found where none was installed."""
     program, broken = tmp_path / "kernel", tmp_path / "broken"
     program.write_text("#!/bin/sh\necho version 1\n")
     broken.write_text("#!/bin/sh\nexit 1\n")

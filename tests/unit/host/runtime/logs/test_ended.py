@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.attempts import Attempts
+from holdfast.host.runtime.attempts import AttemptFolders
 from holdfast.host.runtime.logs import ended
 from holdfast.host.runtime.logs.ended import EndedLogs
-from holdfast.host.runtime.logs.reading import LogReader, Wish
+from holdfast.host.runtime.logs.reading import LogQuery, LogReader
 
 LINE = b"2026-11-16T00:00:01.000000000Z stdout F said\n"
 
 
 class House:
     def __init__(self, folder: Path) -> None:
-        self.attempts = Attempts(folder)
+        self.attempts = AttemptFolders(folder)
         self.attempts.prepare()
         self.logs = EndedLogs(self.attempts)
 
@@ -46,14 +46,14 @@ def house(tmp_path: Path) -> House:
 
 
 def test_logs_are_read_when_the_rest_is_gone(house: House) -> None:
-    """The work's own files are not kept, and nobody takes what is kept for work. [H1]"""
+    """The work's own files are not kept, and nobody takes what is kept for work."""
     house.work("one", numbers=2)
     house.end("one")
     assert house.attempts.uids() == []
     assert house.attempts.numbers("one") == []
     assert house.logs.numbers("one") == [1, 0]
     with house.logs.of(Attempt("one", 1)) as folder:
-        reader = LogReader(folder, Wish())
+        reader = LogReader(folder, LogQuery())
     assert reader.batch() == b"said\n"
     reader.close()
     names = {path.name for path in (house.attempts.root / ended.FOLDER).rglob("*")}
@@ -70,7 +70,7 @@ def test_keeping_again_after_a_crash_loses_nothing(house: House) -> None:
 
 
 def test_what_is_kept_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By number, by size and by age, the oldest first. [H1]"""
+    """By number, by size and by age, the oldest first."""
     monkeypatch.setattr(ended, "KEPT_MAX", 3)
     earlier_s = time.time() - 3_600
     for number in range(5):

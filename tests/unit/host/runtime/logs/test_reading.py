@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from holdfast.host.runtime.logs import files
 from holdfast.host.runtime.logs import reading as log_reading
-from holdfast.host.runtime.logs.files import SKIPPED, Printer, Record, moment, parse
-from holdfast.host.runtime.logs.reading import LogReader, Wish
+from holdfast.host.runtime.logs.files import SKIPPED, LogPrinter, LogRecord, moment, parse
+from holdfast.host.runtime.logs.reading import LogQuery, LogReader
 
 STREAMS = ("stdout", "stderr")
 
@@ -55,7 +55,7 @@ def shim(tmp_path: Path) -> Shim:
 @contextmanager
 def reading(of: Shim, **wish: object) -> Iterator[LogReader]:
     fd = os.open(of.folder, os.O_RDONLY)
-    reader = LogReader(fd, Wish(**wish))  # type: ignore[arg-type]
+    reader = LogReader(fd, LogQuery(**wish))  # type: ignore[arg-type]
     os.close(fd)
     try:
         yield reader
@@ -76,7 +76,7 @@ def read(of: Shim, **wish: object) -> bytes:
 def test_no_more_last_lines_are_looked_for_than_fit_in_memory(
     shim: Shim, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
-    """Whatever a server asks for. [H1]"""
+    """Whatever a server asks for."""
     monkeypatch.setattr(log_reading, "TAIL_MAX", 3)
     for second in range(9):
         shim.say(second, b"%d" % second)
@@ -85,7 +85,7 @@ def test_no_more_last_lines_are_looked_for_than_fit_in_memory(
 
 
 def test_the_last_lines_are_those_that_were_last_when_they_were_asked_for(shim: Shim) -> None:
-    """Whoever does not follow gets no more of them than he asked for. [H1]"""
+    """Whoever does not follow gets no more of them than he asked for."""
     for second in range(3):
         shim.say(second, b"old")
     with reading(shim, tail=2) as reader, reading(shim, tail=0) as none:
@@ -123,7 +123,7 @@ def test_what_is_read_is_what_was_said_in_order(
     since: int,
     timestamps: bool,
 ) -> None:
-    """For any rotation: sorted by time, output before errors of one moment, the last lines. [H1]"""
+    """For any rotation: sorted by time, output before errors of one moment, the last lines."""
     shim = Shim(tmp_path_factory.mktemp("log"))
     second, lines = 0, []
     rotations = [0, 0]
@@ -180,7 +180,6 @@ def test_a_follower_sees_each_line_once_and_is_told_of_what_it_missed(
 
 
 def test_a_follower_goes_on_over_rotations_with_what_was_written_just_before(shim: Shim) -> None:
-    """[H1]"""
     shim.say(1, b"one")
     with reading(shim, follow=True) as reader:
         assert everything(reader) == b"one\n"
@@ -267,7 +266,7 @@ def test_a_reader_that_was_closed_reads_nothing_more(shim: Shim) -> None:
 
 def test_an_attempt_that_said_nothing_has_an_empty_log(tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_RDONLY)
-    reader = LogReader(fd, Wish(tail=5))
+    reader = LogReader(fd, LogQuery(tail=5))
     os.close(fd)
     assert everything(reader) == b""
     reader.close()
@@ -275,7 +274,7 @@ def test_an_attempt_that_said_nothing_has_an_empty_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"no record", at(1), at(1) + b" stdout X a", b"\xff" * 50])
 def test_what_no_shim_wrote_is_shown_as_it_is(line: bytes) -> None:
-    assert parse(line, 0, at(7)) == Record(at(7), 0, b"F", line)
+    assert parse(line, 0, at(7)) == LogRecord(at(7), 0, b"F", line)
 
 
 def test_times_are_written_as_records_have_them() -> None:
@@ -285,14 +284,14 @@ def test_times_are_written_as_records_have_them() -> None:
 
 
 def test_a_piece_at_the_very_end_stays_open() -> None:
-    printer = Printer(has_times=False)
-    assert printer.text(Record(at(1), 0, b"P", b"> ")) == b"> "
-    assert printer.text(Record(at(2), 0, b"F", b"typed")) == b"typed\n"
+    printer = LogPrinter(has_times=False)
+    assert printer.text(LogRecord(at(1), 0, b"P", b"> ")) == b"> "
+    assert printer.text(LogRecord(at(2), 0, b"F", b"typed")) == b"typed\n"
 
 
 def test_finding_the_last_lines_takes_a_part_of_the_memory_of_one_file(shim: Shim) -> None:
     """The shortest lines that work can print, and as many of them as anyone may ask for: 64
-    readers at once must not take gigabytes of the agent. [H1]
+    readers at once must not take gigabytes of the agent.
     """
     line = at(7) + b" stdout F \n"
     for name in STREAMS:
@@ -311,7 +310,7 @@ def test_finding_the_last_lines_takes_a_part_of_the_memory_of_one_file(shim: Shi
 def test_the_last_lines_are_found_wherever_blocks_end(
     shim: Shim, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    """Also of lines in pieces, and before and after what was lost. [H1]"""
+    """Also of lines in pieces, and before and after what was lost."""
     kinds = [b"F", b"P", b"P", b"F", b"P", b"L", b"F", b"F", b"P", b"F"]
     for second, kind in enumerate(kinds):
         shim.say(second, b"%d" % second, kind=kind)
