@@ -1,4 +1,4 @@
-"""docs/ARCHITECTURE.md names files and functions that are there."""
+"""The pages for people who read the code name files and functions that are there."""
 
 from __future__ import annotations
 
@@ -36,3 +36,28 @@ def test_what_the_walk_names_is_there(path: str, names: str) -> None:
         is_python = file.suffix == ".py"
         made = rf"(?:def|class) {name}\b" if is_python else rf"^static \w+ {name}\("
         assert re.search(made, text, re.MULTILINE), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("page", ["day-one.md", "glossary.md", "state-machines.md"])
+def test_what_a_page_names_is_there(page: str) -> None:
+    """Each file and folder below src/holdfast that stands in backticks."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:src/holdfast/)?[a-z_]+/(?:[a-z_]+/)*(?:[a-z_]+\.(?:py|c))?)`", text)
+    assert len(paths) > 5
+    missing = [
+        it
+        for it in paths
+        if not (ROOT / "src/holdfast" / it.removeprefix("src/holdfast/")).exists()
+    ]
+    assert missing == []
+
+
+def test_the_classes_of_day_one_are_where_it_says() -> None:
+    """A newcomer opens these first."""
+    text = (ROOT / "docs" / "day-one.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `([a-z_/]+\.py)` \|", text, re.MULTILINE)
+    assert len(rows) == 5
+    for name, path in rows:
+        assert f"class {name}" in (ROOT / "src" / "holdfast" / path).read_text(encoding="utf-8"), (
+            name
+        )
