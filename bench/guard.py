@@ -11,12 +11,12 @@ from functools import partial
 
 from bench import guard_encrypt, isolation
 from bench.harness import figure, side_by_side
-from holdfast.commit.access.authorize import holds
-from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.access.authorize import is_permitted
+from holdfast.commit.draft import CommitGroup, Draft, View
 from holdfast.commit.records import encode
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
-from holdfast.model.access.rights import Deed, ledger_of
+from holdfast.model.access.rights import Permission, ledger_of
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
@@ -27,7 +27,7 @@ from tests.unit.host.api.test_loop_holds import HOLD_MAX, ONE, REQUESTS
 FEW_BINDINGS, MANY_BINDINGS = 10, 1_000
 GROUPS_MAX = 64
 OBJECTS = 200_000
-CREATE = Deed("create", "workloads", namespace="acme")
+CREATE = Permission("create", "workloads", namespace="acme")
 RULES = (Rule(("workloads",), ("create", "update", "patch")),)
 
 
@@ -44,7 +44,7 @@ def draft(bindings: int, group: str) -> Draft:
     ledger = encode(ledger_of("acme", [Role(meta, rules=RULES)], made))
     view.learn(key, Record(key=key, value=ledger, created=1, modified=1))
     view.learn(keys.access_ledger(SYSTEM_NAMESPACE), None)
-    return Draft(Group(view))
+    return Draft(CommitGroup(view))
 
 
 def authorise() -> None:
@@ -53,10 +53,10 @@ def authorise() -> None:
     many = Identity("bob", (*(f"group-{n}" for n in range(GROUPS_MAX - 1)), "editors-of-acme"))
     small, large = draft(FEW_BINDINGS, one.groups[-1]), draft(MANY_BINDINGS, one.groups[-1])
     many_s, one_s = side_by_side(
-        lambda: holds(large, many, CREATE), lambda: holds(small, one, CREATE)
+        lambda: is_permitted(large, many, CREATE), lambda: is_permitted(small, one, CREATE)
     )
     known = {one: True}
-    _, bare_s = side_by_side(lambda: holds(small, one, CREATE), lambda: known.get(one))
+    _, bare_s = side_by_side(lambda: is_permitted(small, one, CREATE), lambda: known.get(one))
     figure(
         "guard.authorise_us",
         1e6 * one_s,

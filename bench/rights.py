@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 from bench.harness import figure, side_by_side
-from holdfast.commit.access.authorize import holds, request_refusal
+from holdfast.commit.access.authorize import is_permitted, request_refusal
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.draft import CommitGroup, Draft, View
 from holdfast.commit.records import encode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity
-from holdfast.model.access.rights import Deed, ledger_of
+from holdfast.model.access.rights import Permission, ledger_of
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
@@ -29,7 +29,7 @@ RULES = (
 BOB = Identity("user-150-3", ("a", "b", "c", "d"))
 ROOT = Identity("root", (ADMINS,))
 EDITOR = Identity("ann", ("tenant:acme",), ("acme",))
-CREATE = Deed("create", "workloads", namespace="acme")
+CREATE = Permission("create", "workloads", namespace="acme")
 
 
 def draft() -> Draft:
@@ -45,7 +45,7 @@ def draft() -> Draft:
     ledger = encode(ledger_of("acme", roles, bindings))
     view.learn(key, Record(key=key, value=ledger, created=1, modified=1))
     view.learn(keys.access_ledger(SYSTEM_NAMESPACE), None)
-    return Draft(Group(view))
+    return Draft(CommitGroup(view))
 
 
 def main() -> None:
@@ -56,9 +56,9 @@ def main() -> None:
     open_to = {scheduler.identity: True}
     for name, ask, goal in (
         ("commit.authorise_bind_us", lambda: request_refusal(on, scheduler, bind), "<= 3"),
-        ("commit.authorise_admin_us", lambda: holds(on, ROOT, CREATE), "<= 3"),
-        ("commit.authorise_editor_us", lambda: holds(on, EDITOR, CREATE), "<= 5"),
-        ("commit.authorise_by_binding_us", lambda: holds(on, BOB, CREATE), "<= 20"),
+        ("commit.authorise_admin_us", lambda: is_permitted(on, ROOT, CREATE), "<= 3"),
+        ("commit.authorise_editor_us", lambda: is_permitted(on, EDITOR, CREATE), "<= 5"),
+        ("commit.authorise_by_binding_us", lambda: is_permitted(on, BOB, CREATE), "<= 20"),
     ):
         ours_s, bare_s = side_by_side(ask, lambda: open_to.get(scheduler.identity))
         figure(name, 1e6 * ours_s, "us", peer="one lookup", peer_value=1e6 * bare_s, goal=goal)

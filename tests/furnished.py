@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.ledgers.recount import recount
 from holdfast.model import keys
 from holdfast.model.access import identity as who
@@ -27,7 +27,7 @@ from holdfast.model.requests import (
     Evict,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     RegisterNode,
     ReportStage,
     Reserve,
@@ -72,7 +72,7 @@ STOPPERS = {
 class Furnished:
     """Region eu-west, tenants acme and globex, node-a with two GPUs, and three priority classes."""
 
-    def __init__(self, *, settings: Settings | None = None, cpus: int = 8) -> None:
+    def __init__(self, *, settings: PlaneSettings | None = None, cpus: int = 8) -> None:
         self.plane = plane = Plane(settings=settings)
         plane.region()
         plane.tenant()
@@ -189,7 +189,7 @@ class Furnished:
         replica = replica or self.running()
         return self.yes(STOPPERS[CAUSE_OWNER[cause]], self.evict(replica, cause))
 
-    def judge(self, word: NodeWord, node: Any = None, mark: int = 0, **more: Any) -> JudgeNode:
+    def judge(self, word: NodeAction, node: Any = None, mark: int = 0, **more: Any) -> JudgeNode:
         node = node or self.node
         return JudgeNode(node.name, node.metadata.uid, word, self.term(NODES), mark, **more)
 
@@ -198,7 +198,7 @@ class Furnished:
         return found.number if found is not None else 0
 
     def marked(self, node: Any = None) -> int:
-        self.yes(NODES, self.judge(NodeWord.MARK, node))
+        self.yes(NODES, self.judge(NodeAction.MARK, node))
         return self.mark_of(node)
 
     def unknown(self, replica: Any = None) -> Any:
@@ -211,10 +211,10 @@ class Furnished:
         return Move(target(replica), State.UNKNOWN, mark=mark, term=self.term(NODES))
 
     def cleared(self, node: Any = None) -> None:
-        self.yes(NODES, self.judge(NodeWord.CLEAR, node, self.mark_of(node)))
+        self.yes(NODES, self.judge(NodeAction.CLEAR, node, self.mark_of(node)))
 
     def fenced(self, node: Any = None) -> None:
-        self.yes(NODES, self.judge(NodeWord.FENCE, node, self.mark_of(node) or self.marked(node)))
+        self.yes(NODES, self.judge(NodeAction.FENCE, node, self.mark_of(node) or self.marked(node)))
 
     def registered(self, node: Any = None, **changes: Any) -> Any:
         """The node after its agent presented itself once more."""

@@ -249,7 +249,7 @@ class RogueAgent:
                 ask.JudgeNode(
                     self._rng.choice((self._node, "node-b")),
                     "u",
-                    self._rng.choice(tuple(ask.NodeWord)),
+                    self._rng.choice(tuple(ask.NodeAction)),
                     term,
                 ),
                 ask.AcquireLease(self._rng.choice(("scheduler:one", "authority")), 1_000),

@@ -13,7 +13,14 @@ from holdfast.model.kinds.placement import Placement
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resources, Template
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
-from holdfast.model.ledger import Amounts, DeviceSlot, Gate, NodeLedger, QuotaLedger, TenantLimits
+from holdfast.model.ledger import (
+    Amounts,
+    DeviceSlot,
+    NodeGate,
+    NodeLedger,
+    QuotaLedger,
+    TenantLimits,
+)
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import Demand, DeviceDemand
 from holdfast.model.quantity import MILLI
@@ -116,7 +123,7 @@ def device_slots(draw: st.DrawFn) -> DeviceSlot:
 
 device_ledgers = st.dictionaries(
     st.integers(0, 20).map(lambda number: f"d{number}"), device_slots(), max_size=6
-).map(lambda slots: NodeLedger(gate=Gate(uid="node-uid"), devices=slots))
+).map(lambda slots: NodeLedger(gate=NodeGate(uid="node-uid"), devices=slots))
 
 
 @st.composite

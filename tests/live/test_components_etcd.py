@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.client import Access
-from holdfast.host.client.api_client import Remote
+from holdfast.host.client.api_client import ApiClient
 from holdfast.host.pki.component_credentials import access_of, provide
 from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.pki.node_join import joined
 from holdfast.model.access import identity as who
 from holdfast.model.errors import Forbidden, Unavailable
-from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import RegisterNode
-from holdfast.observe.watch_events import SERVERS, Found, Get
+from holdfast.observe.watch_events import SERVERS, Get, GetResult
 from tests.etcd_cluster import EtcdCluster
 from tests.live.plane_process import PlaneProcess
 from tests.patience import STORY_S
@@ -60,8 +60,6 @@ class Pair:
 def test_a_token_lets_in_one_key_though_each_asks_another_server(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
-    """[C6.1, K1]"""
-
     async def story() -> None:
         async with Pair(tmp_path, cluster, "/join/") as pair:
             async with pair.one.client() as admin:
@@ -91,22 +89,24 @@ def test_each_server_says_whom_it_heard_and_one_may_be_gone(
             own = pair.pki / "components"
             provide(pair.pki, own, (NODES.name, AGENT.name))
             accesses = {it.name: access_of(pair.urls, own, it.name) for it in (NODES, AGENT)}
-            remote = Remote(accesses)
+            remote = ApiClient(accesses)
             node = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
             made = await remote.ask(AGENT, pair.two.url, RegisterNode(node), 10.0)
             (found,) = made.objects
             renew = Renew("n1", found.metadata.uid, found.status.incarnation)
             renewed = await remote.ask(AGENT, pair.two.url, renew, 5.0)
             assert renewed.acknowledges(renew)
-            one, two = [await remote.ask(NODES, url, HeardOf(), 5.0) for url in pair.urls]
+            one, two = [await remote.ask(NODES, url, HeartbeatQuery(), 5.0) for url in pair.urls]
             assert (one.server, one.ages_ms) == ("one", {})
             assert (two.server, list(two.ages_ms)) == ("two", ["n1"])
 
             pair.one.kill()
             with pytest.raises(Unavailable):
-                await remote.ask(NODES, pair.one.url, HeardOf(), 5.0)
+                await remote.ask(NODES, pair.one.url, HeartbeatQuery(), 5.0)
             for _ in range(4):
-                assert isinstance(await remote.ask(NODES, SERVERS, Get("nodes", "n1"), 5.0), Found)
+                assert isinstance(
+                    await remote.ask(NODES, SERVERS, Get("nodes", "n1"), 5.0), GetResult
+                )
                 assert (await remote.ask(AGENT, SERVERS, renew, 5.0)).acknowledges(renew)
             await remote.close()
 

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from holdfast.host.client import Access
-from holdfast.host.client.api_client import Remote
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.process.shell import Shell
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Expired, InvariantBroken, OutcomeUnknown, Unavailable
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Ended, Leave, Open, Pushed
@@ -40,7 +40,15 @@ from holdfast.model.requests import (
 )
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.watch_events import SERVERS, Departed, Follow, Found, Get, Present, Reached
+from holdfast.observe.watch_events import (
+    SERVERS,
+    Departed,
+    Follow,
+    Get,
+    GetResult,
+    Present,
+    Reached,
+)
 from tests.live.plane_process import PlaneProcess, until, workload
 from tests.patience import PATIENCE_S, STORY_S
 from tests.puppet import Puppet
@@ -65,7 +73,7 @@ class Component:
     """A puppet in a shell with a way to servers, as several identities."""
 
     def __init__(self, machine: Any, plane: PlaneProcess, *others: PlaneProcess) -> None:
-        pki = Authority.open(plane.data / "pki")
+        pki = CertificateAuthority.open(plane.data / "pki")
         self.urls = tuple(it.url for it in (plane, *others))
         self.accesses = {}
         for identity in (ADMIN, NODES, AGENT, SCHEDULER):
@@ -73,7 +81,7 @@ class Component:
             self.accesses[identity.name] = Access(
                 servers=self.urls, ca=pki.pem, certificate=issued.certificate, key=issued.key
             )
-        self.remote = Remote(self.accesses)
+        self.remote = ApiClient(self.accesses)
         self.shell = Shell(machine, ADMIN, peers=self.remote, sources=self.remote)
         self.machine = machine
         self._calls = 0
@@ -175,7 +183,7 @@ def test_a_stream_lists_tells_what_changes_and_is_resumed_without_a_hole(tmp_pat
 
 
 def test_lists_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
-    """A resync is whole, ends by itself, and costs no handshake. [C8]"""
+    """A resync is whole, ends by itself, and costs no handshake."""
 
     async def story() -> None:
         async with (
@@ -256,8 +264,6 @@ def test_a_cache_over_real_servers_comes_back_after_each_kill(tmp_path: Path) ->
 
 
 def test_every_question_has_its_answer_under_its_own_identity(tmp_path: Path) -> None:
-    """[A9, C2]"""
-
     async def story() -> None:
         async with running(tmp_path) as plane, living(Puppet(obey), plane) as one:
             made = await one.ask(Create(workload("a"), operation="op-1"))
@@ -269,8 +275,8 @@ def test_every_question_has_its_answer_under_its_own_identity(tmp_path: Path) ->
 
             found = await one.ask(Get("workloads", "a", "default"))
             obj = found.object
-            assert (found, obj.name) == (Found(obj, made.revision), "a")
-            assert await one.ask(Get("workloads", "none", "default")) == Found(None, 0)
+            assert (found, obj.name) == (GetResult(obj, made.revision), "a")
+            assert await one.ask(Get("workloads", "none", "default")) == GetResult(None, 0)
 
             spec = msgspec.structs.replace(obj.spec, replicas=3)
             changed = await one.ask(Update(msgspec.structs.replace(obj, spec=spec)))
@@ -292,7 +298,7 @@ def test_every_question_has_its_answer_under_its_own_identity(tmp_path: Path) ->
             assert isinstance(other, Refusal)
             assert isinstance(await one.ask(Create(priority("x"))), Accepted)
             assert await one.ask(Remove("priorityclasses", "", "x")) == Accepted(0)
-            assert await one.ask(Get("priorityclasses", "x")) == Found(None, 0)
+            assert await one.ask(Get("priorityclasses", "x")) == GetResult(None, 0)
 
     play(story())
 
@@ -311,19 +317,19 @@ def test_agents_renew_and_controller_nodes_hears_of_it_from_the_very_server(tmp_
             assert isinstance(renewed, Renewed)
             assert renewed.acknowledges(renew)
             assert renewed.timing.self_stop_after_ms == 6_000
-            heard = await one.ask(HeardOf(), NODES.name, plane.url)
-            assert isinstance(heard, Heard)
+            heard = await one.ask(HeartbeatQuery(), NODES.name, plane.url)
+            assert isinstance(heard, HeartbeatReport)
             assert (heard.server, list(heard.ages_ms)) == ("first", ["n1"])
-            refused = await one.ask(HeardOf(), AGENT.name, plane.url)
+            refused = await one.ask(HeartbeatQuery(), AGENT.name, plane.url)
             assert refused.reason is Reason.NOT_ALLOWED
-            assert isinstance(await one.ask(HeardOf(), NODES.name, "https://else:1"), Unavailable)
+            assert isinstance(
+                await one.ask(HeartbeatQuery(), NODES.name, "https://else:1"), Unavailable
+            )
 
     play(story())
 
 
 def test_many_requests_of_one_step_are_few_http_requests(tmp_path: Path) -> None:
-    """[E5]"""
-
     async def story() -> None:
         async with running(tmp_path) as plane, living(Puppet(obey), plane) as one:
             wishes = [RetireLease(f"scheduler:s{n}", 1, 1) for n in range(1_000)]
@@ -348,10 +354,10 @@ def test_a_server_that_refuses_connections_is_passed_over(tmp_path: Path) -> Non
             dead = PlaneProcess(plane.data, port=1)
             async with living(Puppet(obey), dead, plane) as one:
                 for _ in range(3):
-                    assert isinstance(await one.ask(Get("workloads", "a", "default")), Found)
+                    assert isinstance(await one.ask(Get("workloads", "a", "default")), GetResult)
                     made = await one.ask(AcquireLease("scheduler:main", 15_000), SCHEDULER.name)
                     assert isinstance(made, Accepted | Refusal)
-                alone = await one.ask(HeardOf(), NODES.name, dead.url)
+                alone = await one.ask(HeartbeatQuery(), NODES.name, dead.url)
                 assert isinstance(alone, Unavailable)
             plane.kill()
             async with living(Puppet(obey), dead, plane) as one:
@@ -362,7 +368,7 @@ def test_a_server_that_refuses_connections_is_passed_over(tmp_path: Path) -> Non
 
 
 def test_a_write_whose_server_dies_without_an_answer_may_have_happened(tmp_path: Path) -> None:
-    """And a read did not, whatever it was. [F6]"""
+    """And a read did not, whatever it was. [N1.1]"""
 
     async def story() -> None:
         async with running(tmp_path) as plane, living(Puppet(obey), plane) as one:
@@ -421,7 +427,7 @@ def test_a_machine_that_speaks_for_somebody_it_was_not_given_stops(tmp_path: Pat
 
 
 def test_a_stranger_under_the_servers_address_is_not_spoken_to(tmp_path: Path) -> None:
-    """A server proves itself by the plane's authority before it is asked anything. [K1]"""
+    """A server proves itself by the plane's authority before it is asked anything."""
 
     async def story() -> None:
         for folder in ("one", "two"):
@@ -433,7 +439,7 @@ def test_a_stranger_under_the_servers_address_is_not_spoken_to(tmp_path: Path) -
         ):
             for name, access in one.accesses.items():
                 one.accesses[name] = msgspec.structs.replace(access, servers=(stranger.url,))
-            remote = Remote(one.accesses)
+            remote = ApiClient(one.accesses)
             with pytest.raises(Unavailable):
                 await remote.ask(ADMIN, SERVERS, Create(workload("a")), 5.0)
             await remote.close()

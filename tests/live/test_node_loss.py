@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.explain.answer import Explanation, Why
+from holdfast.explain.answer import Explanation, StuckReason
 from holdfast.host.client import paths
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
@@ -52,7 +52,7 @@ async def has_phase(plane: WholePlane, node: str, phase: NodePhase) -> bool:
     return (await phases(plane))[node] is phase
 
 
-async def why(plane: WholePlane, replica: Replica, wanted: Why) -> Explanation:
+async def why(plane: WholePlane, replica: Replica, wanted: StuckReason) -> Explanation:
     """The answer, once it is that."""
     path = paths.one(kind_of_struct(Replica), "default", replica.name, "explanation")
 
@@ -87,7 +87,7 @@ async def brake(plane: WholePlane, replica: Replica) -> None:
     silent = [mine, *(it for it in NODES if it != mine)][:3]
     seen: set[NodePhase] = set()
     with asleep(plane, *silent):
-        answer = await why(plane, replica, Why.BRAKE)
+        answer = await why(plane, replica, StuckReason.BRAKE)
         assert answer.finding.deadline is None
         assert "3 of 5 nodes of zone eu/eu-a are silent" in answer.finding.no_deadline
         until = time.monotonic() + GIVEN_UP_S
@@ -106,7 +106,7 @@ async def returns_in_time(plane: WholePlane, replica: Replica) -> None:
     """Marked, and heard again before the fence: the mark is cleared, and nothing is replaced."""
     node = node_of(replica)
     with asleep(plane, node):
-        answer = await why(plane, replica, Why.FENCE)
+        answer = await why(plane, replica, StuckReason.FENCE)
         assert (answer.finding.owner, answer.finding.then) == (
             "controller:nodes",
             "controller:repair",
@@ -122,7 +122,7 @@ async def dies(plane: WholePlane, replica: Replica) -> Replica:
     node = node_of(replica)
     plane.parts[node].end()
     plane.kill(replica, "shim", "work")
-    answer = await why(plane, replica, Why.FENCE)
+    answer = await why(plane, replica, StuckReason.FENCE)
     deadline = answer.finding.deadline
     assert deadline is not None
     await plane.until(lambda: has_phase(plane, node, NodePhase.FENCED))

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.host.client import Client
 from holdfast.host.client.list_watch import Listed, follow
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model import quantity
 from holdfast.model.errors import Forbidden, HoldfastError, Missing
 from holdfast.model.kinds.access import Token
@@ -35,7 +35,7 @@ from holdfast.model.requests import (
     Evict,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     RegisterNode,
     ReportStage,
     Target,
@@ -54,7 +54,7 @@ TOLD = (
 @asynccontextmanager
 async def node_client(plane: WholePlane, node: str) -> AsyncIterator[Client]:
     """What an agent of this node that was taken over could ask."""
-    issued = Authority.open(plane.folder / "pki").issue(f"system:node:{node}")
+    issued = CertificateAuthority.open(plane.folder / "pki").issue(f"system:node:{node}")
     access = msgspec.structs.replace(plane.access, certificate=issued.certificate, key=issued.key)
     async with Client(access, policy=PATIENT) as client:
         yield client
@@ -72,7 +72,7 @@ def target(of: Replica) -> Target:
 def test_an_agent_says_what_its_machine_is_and_sees_and_changes_its_own_alone(
     tmp_path: Path,
 ) -> None:
-    """[A4, A9, A10, C6.8, H1]"""
+    """[A4, A9, A10]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=TOLD) as plane:
@@ -177,7 +177,7 @@ async def check_requests(plane: WholePlane, agent: Client, found: dict[str, Repl
         ReportStage(target(own), Stage.SERVING, 1, version=own.metadata.resource_version),
         Bind(target(own), "n1", stranger.metadata.uid, term),
         Evict(target(other), Cause.USER_DELETE),
-        JudgeNode("n1", stranger.metadata.uid, NodeWord.FENCE, term),
+        JudgeNode("n1", stranger.metadata.uid, NodeAction.FENCE, term),
         AcquireLease("scheduler:main", 1_000),
         AcquireLease("controller:nodes", 1_000),
     )
@@ -192,7 +192,7 @@ async def check_requests(plane: WholePlane, agent: Client, found: dict[str, Repl
     # Nor may it keep another node alive.
     renew = {"node": "n2", "uid": stranger.metadata.uid, "incarnation": 1}
     path = "/apis/holdfast.dev/v1/nodes/n2/renewals"
-    issued = Authority.open(plane.folder / "pki").issue("system:node:n1")
+    issued = CertificateAuthority.open(plane.folder / "pki").issue("system:node:n1")
     shown = msgspec.structs.replace(plane.access, certificate=issued.certificate, key=issued.key)
     connector = aiohttp.TCPConnector(ssl=shown.context())
     async with (

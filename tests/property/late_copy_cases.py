@@ -34,7 +34,7 @@ from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import API_VERSION, ObjectMeta
 from holdfast.model.plane_format import FORMAT
 from holdfast.model.quarantine import Quarantined
-from holdfast.model.requests import NodeWord, PatchType
+from holdfast.model.requests import NodeAction, PatchType
 from holdfast.model.time import timestamp
 from tests.furnished import AGENT, ANN, DRAINS, GARBAGE, ROLLOUTS, Furnished, every
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, target, template
@@ -100,7 +100,7 @@ def released_by_repair(it: Furnished, found: Any) -> None:
 
 def unknown_now(it: Furnished, found: Any) -> None:
     """Its node is marked, and it is given up for the moment."""
-    it.ask(NODES, it.judge(NodeWord.MARK))
+    it.ask(NODES, it.judge(NodeAction.MARK))
     it.ask(NODES, it.to_unknown(found, it.mark_of()))
 
 
@@ -126,7 +126,7 @@ def born(ordinal: int, incarnation: int) -> Step:
     return lambda it: it.ask(WORKLOADS, it.birth(it.web, ordinal, incarnation)) and None
 
 
-def judged(*words: NodeWord) -> Step:
+def judged(*words: NodeAction) -> Step:
     def step(it: Furnished) -> None:
         for word in words:
             it.ask(NODES, it.judge(word, mark=it.mark_of()))
@@ -479,7 +479,7 @@ def removal_of_waiting_work_by_a_person(it: Furnished) -> Asked:
     return ANN, ask.Remove("replicas", "acme", "web-0-0", operation="gone")
 
 
-@case(ask.Remove, judged(NodeWord.FENCE), on("web-0-0", released_by_repair), web_again)
+@case(ask.Remove, judged(NodeAction.FENCE), on("web-0-0", released_by_repair), web_again)
 def removal_by_force(it: Furnished) -> Asked:
     it.unknown(started(it))
     return ADMIN, ask.Remove("replicas", "acme", "web-0-0", operation="gone", force=True)
@@ -587,7 +587,7 @@ def eviction_by_a_person(it: Furnished) -> Asked:
     return ANN, it.evict(started(it), Cause.USER_DELETE)
 
 
-@case(ask.Evict, on("web-0-0", unknown_now), judged(NodeWord.CLEAR))
+@case(ask.Evict, on("web-0-0", unknown_now), judged(NodeAction.CLEAR))
 def eviction_by_a_drain(it: Furnished) -> Asked:
     running = started(it)
     it.draining()
@@ -651,9 +651,9 @@ def recovery_lane_that_is_there(it: Furnished) -> Asked:
 
 
 def unknown(it: Furnished, found: Any) -> None:
-    it.ask(NODES, it.judge(NodeWord.MARK))
+    it.ask(NODES, it.judge(NodeAction.MARK))
     it.ask(NODES, it.to_unknown(found, it.mark_of()))
-    it.ask(NODES, it.judge(NodeWord.CLEAR, mark=it.mark_of()))
+    it.ask(NODES, it.judge(NodeAction.CLEAR, mark=it.mark_of()))
 
 
 @case(ask.Move, on("web-0-0", unknown), on("web-0-0", agent_moves(State.RUNNING)))
@@ -661,7 +661,7 @@ def restart_in_place(it: Furnished) -> Asked:
     return AGENT, ask.Move(target(started(it)), State.RUNNING, incarnation=1)
 
 
-@case(ask.Move, on("web-0-0", agent_moves(State.RUNNING)), judged(NodeWord.MARK))
+@case(ask.Move, on("web-0-0", agent_moves(State.RUNNING)), judged(NodeAction.MARK))
 def giving_up_for_the_moment(it: Furnished) -> Asked:
     running = started(it)
     return NODES, it.to_unknown(running, it.marked())
@@ -699,13 +699,13 @@ def release_by_repair(it: Furnished) -> Asked:
     return REPAIR, it.repaired(failed, State.RELEASED)
 
 
-@case(ask.Move, judged(NodeWord.CLEAR), on("web-0-0", agent_moves(State.RELEASED)), born(0, 1))
+@case(ask.Move, judged(NodeAction.CLEAR), on("web-0-0", agent_moves(State.RELEASED)), born(0, 1))
 def word_of_an_operator(it: Furnished) -> Asked:
     lost = it.unknown(started(it))
     return ADMIN, ask.Move(target(lost), State.FAILED, word="I saw it burn")
 
 
-@case(ask.Move, on("web-0-0", unknown), judged(NodeWord.MARK), judged(NodeWord.CLEAR))
+@case(ask.Move, on("web-0-0", unknown), judged(NodeAction.MARK), judged(NodeAction.CLEAR))
 def return_of_an_agent(it: Furnished) -> Asked:
     lost = it.unknown(started(it))
     it.cleared()
@@ -753,7 +753,7 @@ def registration(it: Furnished) -> Asked:
     return AGENT, ask.RegisterNode(facts(6))
 
 
-@case(ask.RegisterNode, judged(NodeWord.MARK, NodeWord.FENCE))
+@case(ask.RegisterNode, judged(NodeAction.MARK, NodeAction.FENCE))
 def registration_before_a_fence(it: Furnished) -> Asked:
     return AGENT, ask.RegisterNode(facts(6))
 
@@ -763,14 +763,18 @@ def first_registration(it: Furnished) -> Asked:
     return who.agent("node-z"), ask.RegisterNode(facts(6, "node-z"), operation="first")
 
 
-@case(ask.RegisterNode, judged(NodeWord.MARK, NodeWord.FENCE), registered(5))
+@case(ask.RegisterNode, judged(NodeAction.MARK, NodeAction.FENCE), registered(5))
 def registration_after_a_fence(it: Furnished) -> Asked:
     it.fenced()
     return AGENT, ask.RegisterNode(facts(6))
 
 
 @case(
-    ask.RegisterNode, judged(NodeWord.MARK), judged(NodeWord.FENCE), registered(8), finds_it_so=True
+    ask.RegisterNode,
+    judged(NodeAction.MARK),
+    judged(NodeAction.FENCE),
+    registered(8),
+    finds_it_so=True,
 )
 def registration_that_changes_nothing(it: Furnished) -> Asked:
     return AGENT, ask.RegisterNode(Node(ObjectMeta(name="node-a"), spec=it.get(it.node).spec))
@@ -790,42 +794,42 @@ def first_registration_and_the_next(it: Furnished) -> Asked:
     return who.agent("node-z"), ask.RegisterNode(facts(6, "node-z"), operation="first")
 
 
-@case(ask.JudgeNode, judged(NodeWord.SUSPECT), judged(NodeWord.MARK), judged(NodeWord.CLEAR))
+@case(ask.JudgeNode, judged(NodeAction.SUSPECT), judged(NodeAction.MARK), judged(NodeAction.CLEAR))
 def trust(it: Furnished) -> Asked:
-    it.yes(NODES, it.judge(NodeWord.SUSPECT))
-    return NODES, it.judge(NodeWord.TRUST)
+    it.yes(NODES, it.judge(NodeAction.SUSPECT))
+    return NODES, it.judge(NodeAction.TRUST)
 
 
-@case(ask.JudgeNode, judged(NodeWord.SUSPECT), judged(NodeWord.TRUST), finds_it_so=True)
+@case(ask.JudgeNode, judged(NodeAction.SUSPECT), judged(NodeAction.TRUST), finds_it_so=True)
 def trust_that_changes_nothing(it: Furnished) -> Asked:
-    return NODES, it.judge(NodeWord.TRUST)
+    return NODES, it.judge(NodeAction.TRUST)
 
 
-@case(ask.JudgeNode, judged(NodeWord.MARK), judged(NodeWord.FENCE), registered(5))
+@case(ask.JudgeNode, judged(NodeAction.MARK), judged(NodeAction.FENCE), registered(5))
 def clearing(it: Furnished) -> Asked:
-    return NODES, it.judge(NodeWord.CLEAR, mark=it.marked())
+    return NODES, it.judge(NodeAction.CLEAR, mark=it.marked())
 
 
-@case(ask.JudgeNode, registered(5), judged(NodeWord.MARK), judged(NodeWord.FENCE))
+@case(ask.JudgeNode, registered(5), judged(NodeAction.MARK), judged(NodeAction.FENCE))
 def loss(it: Furnished) -> Asked:
     it.fenced()
-    return NODES, it.judge(NodeWord.LOSE)
+    return NODES, it.judge(NodeAction.LOSE)
 
 
-@case(ask.JudgeNode, judged(NodeWord.TRUST), judged(NodeWord.SUSPECT))
+@case(ask.JudgeNode, judged(NodeAction.TRUST), judged(NodeAction.SUSPECT))
 def suspicion(it: Furnished) -> Asked:
-    return NODES, it.judge(NodeWord.SUSPECT)
+    return NODES, it.judge(NodeAction.SUSPECT)
 
 
-@case(ask.JudgeNode, judged(NodeWord.TRUST), judged(NodeWord.MARK), judged(NodeWord.CLEAR))
+@case(ask.JudgeNode, judged(NodeAction.TRUST), judged(NodeAction.MARK), judged(NodeAction.CLEAR))
 def mark(it: Furnished) -> Asked:
-    it.yes(NODES, it.judge(NodeWord.SUSPECT))
-    return NODES, it.judge(NodeWord.MARK)
+    it.yes(NODES, it.judge(NodeAction.SUSPECT))
+    return NODES, it.judge(NodeAction.MARK)
 
 
-@case(ask.JudgeNode, registered(5), judged(NodeWord.MARK))
+@case(ask.JudgeNode, registered(5), judged(NodeAction.MARK))
 def fence(it: Furnished) -> Asked:
-    return NODES, it.judge(NodeWord.FENCE, mark=it.marked())
+    return NODES, it.judge(NodeAction.FENCE, mark=it.marked())
 
 
 # Leases, and what servers clear away -------------------------------------------------------------

@@ -31,7 +31,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask
-from holdfast.model.requests import JudgeNode, Move, NodeWord, ReportStage
+from holdfast.model.requests import JudgeNode, Move, NodeAction, ReportStage
 from tests.furnished import every
 from tests.plane import NODES, REPAIR, SCHEDULER, WORKLOADS, template
 from tests.scale import examples
@@ -153,7 +153,7 @@ class Story(Rig):
         if mine:
             self.it.ask(WORKLOADS, self.it.evict(mine[pick % len(mine)]))
 
-    def judge(self, word: NodeWord) -> Any:
+    def judge(self, word: NodeAction) -> Any:
         node = self.it.get(self.it.node)
         mark = self.it.mark_of()
         return self.it.ask(
@@ -161,7 +161,7 @@ class Story(Rig):
         )
 
     def do_mark(self, pick: int) -> None:
-        self.judge(NodeWord.MARK)
+        self.judge(NodeAction.MARK)
         self.give_up()
 
     def give_up(self) -> None:
@@ -169,7 +169,7 @@ class Story(Rig):
             self.it.ask(NODES, self.it.to_unknown(replica, self.it.mark_of()))
 
     def do_clear(self, pick: int) -> None:
-        self.judge(NodeWord.CLEAR)
+        self.judge(NodeAction.CLEAR)
 
     def do_fence(self, pick: int) -> None:
         """As late as the law demands: when the last deadline has struck and its grace is over."""
@@ -181,7 +181,7 @@ class Story(Rig):
         for held in list(self.table.values()):
             if held.deadline_ms is not None and held.state == "stopping":
                 self.exited(held.launch.name, code=0, reason=DEADLINE_PASSED)
-        self.judge(NodeWord.FENCE)
+        self.judge(NodeAction.FENCE)
 
     def do_repair(self, pick: int) -> None:
         for replica in self.mine():

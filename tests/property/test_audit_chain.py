@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.audit.chain import Judge
+from holdfast.model.audit.chain import ChainVerifier
 from holdfast.model.audit.records import Mutation, encoded, line_of, written
 from tests.audit_chains import chain, head_at, lines
 
@@ -17,20 +17,18 @@ places = st.integers(0, COUNT - 1)
 
 
 def is_whole(forged: list[bytes]) -> bool:
-    judge = Judge()
+    judge = ChainVerifier()
     judge.part("part", forged)
     return judge.judgement(HEAD).is_whole
 
 
 @given(st.sets(places, min_size=1))
 def test_any_removal_is_found(gone: set[int]) -> None:
-    """[L1]"""
     assert not is_whole([line for place, line in enumerate(LINES) if place not in gone])
 
 
 @given(places, st.data())
 def test_any_change_of_any_byte_is_found(place: int, data: st.DataObject) -> None:
-    """[L1]"""
     line = bytearray(LINES[place])
     at = data.draw(st.integers(0, len(line) - 1))
     line[at] ^= data.draw(st.integers(1, 255))
@@ -39,7 +37,6 @@ def test_any_change_of_any_byte_is_found(place: int, data: st.DataObject) -> Non
 
 @given(places, places)
 def test_any_swap_is_found(one: int, other: int) -> None:
-    """[L1]"""
     forged = list(LINES)
     forged[one], forged[other] = forged[other], forged[one]
     assert is_whole(forged) is (one == other)
@@ -47,7 +44,7 @@ def test_any_swap_is_found(one: int, other: int) -> None:
 
 @given(st.integers(0, COUNT), places, st.booleans())
 def test_any_addition_is_found(place: int, like: int, links: bool) -> None:
-    """A copy of another record, or one that was made to follow the one before it. [L1]"""
+    """A copy of another record, or one that was made to follow the one before it."""
     added = LINES[like]
     if links:
         before = CHAIN[place - 1] if place else None
@@ -59,7 +56,6 @@ def test_any_addition_is_found(place: int, like: int, links: bool) -> None:
 
 @given(places, st.permutations(range(3)))
 def test_any_order_of_parts_but_the_right_one_is_found(cut: int, order: list[int]) -> None:
-    """[L1]"""
     first, second = sorted((cut, COUNT // 2))
     parts = [LINES[:first], LINES[first:second], LINES[second:]]
     forged = [line for place in order for line in parts[place]]

@@ -36,7 +36,7 @@ from holdfast.model.requests import (
     HoldCapacity,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     Propagation,
     RegisterNode,
     Remove,
@@ -266,8 +266,8 @@ class Crowd:
         if node is None:
             return None
         mark = node.status.mark.number if node.status.mark is not None else 0
-        away = (NodeWord.CLEAR, NodeWord.CLEAR, NodeWord.FENCE, NodeWord.TRUST)
-        word = self.pick(NodeWord if node.status.phase.value == "Ready" else away)
+        away = (NodeAction.CLEAR, NodeAction.CLEAR, NodeAction.FENCE, NodeAction.TRUST)
+        word = self.pick(NodeAction if node.status.phase.value == "Ready" else away)
         return NODES, JudgeNode(node.name, node.metadata.uid, word, self.term(NODES), mark)
 
     def register(self) -> Asked:

@@ -22,7 +22,7 @@ from holdfast.host.server import authentication
 from holdfast.host.server.authentication import from_token, hashed
 from holdfast.model import keys
 from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
-from holdfast.model.access.rights import NOTHING, Deed, Grant, granted, permitting
+from holdfast.model.access.rights import NOTHING, GrantedRule, Permission, granted, permitting
 from holdfast.model.access.roles import PEOPLE, built_in_grants
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject, Token, TokenSpec
 from holdfast.model.meta import Object, ObjectMeta
@@ -86,16 +86,16 @@ VERBS = ("get", "create", "delete", "impersonate", "escalate", "bind")
 THINGS = (("secrets", ""), ("roles", ""), ("tokens", ""), ("replicas", "exec"))
 
 
-def deeds(*namespaces: str) -> tuple[Deed, ...]:
+def deeds(*namespaces: str) -> tuple[Permission, ...]:
     """A choice of all that somebody could do there."""
     common = [
-        Deed(verb, resource, part, namespace, "x")
+        Permission(verb, resource, part, namespace, "x")
         for verb in VERBS
         for resource, part in THINGS
         for namespace in namespaces
     ]
     spoken = [
-        Deed("impersonate", resource, "", namespace, name)
+        Permission("impersonate", resource, "", namespace, name)
         for resource, names in (("groups", (*GROUPS, ADMINS)), ("serviceaccounts", USERS))
         for name in names
         for namespace in namespaces
@@ -116,19 +116,19 @@ class Held:
         places = (SYSTEM_NAMESPACE, HOME, AWAY)
         self.ledgers = {it: plane.read(keys.access_ledger(it)) or NOTHING for it in places}
 
-    def grants(self, identity: Identity) -> list[Grant]:
+    def grants(self, identity: Identity) -> list[GrantedRule]:
         found, system = list(built_in_grants(identity)), self.ledgers[SYSTEM_NAMESPACE]
         for place, ledger in self.ledgers.items():
             found += granted(identity, place, ledger, system, PEOPLE)
         return found
 
-    def outside(self, identity: Identity) -> frozenset[Deed]:
+    def outside(self, identity: Identity) -> frozenset[Permission]:
         return permitted(self.grants(identity), OUTSIDE)
 
-    def inside(self, identity: Identity) -> frozenset[Deed]:
+    def inside(self, identity: Identity) -> frozenset[Permission]:
         return permitted(self.grants(identity), INSIDE)
 
-    def together(self, members: tuple[Identity, ...]) -> frozenset[Deed]:
+    def together(self, members: tuple[Identity, ...]) -> frozenset[Permission]:
         """What the members may do in the tenant with all that they may speak for, step by step."""
         held = [grant for member in members for grant in self.grants(member)]
         names = dict.fromkeys((*USERS, *GROUPS))
@@ -143,13 +143,16 @@ class Held:
                 held += self.grants(one)
 
 
-def _is_spoken(held: list[Grant], name: str) -> bool:
+def _is_spoken(held: list[GrantedRule], name: str) -> bool:
     resource = "serviceaccounts" if name in USERS else "groups"
-    wanted = (Deed("create", "tokens", "", HOME), Deed("impersonate", resource, "", HOME, name))
+    wanted = (
+        Permission("create", "tokens", "", HOME),
+        Permission("impersonate", resource, "", HOME, name),
+    )
     return all(permitting(held, deed) is not None for deed in wanted)
 
 
-def permitted(grants: list[Grant], of: tuple[Deed, ...]) -> frozenset[Deed]:
+def permitted(grants: list[GrantedRule], of: tuple[Permission, ...]) -> frozenset[Permission]:
     return frozenset(deed for deed in of if permitting(grants, deed) is not None)
 
 
@@ -295,7 +298,6 @@ def play_all(stories: int) -> Counter[str]:
 
 
 def test_ten_thousand_hostile_writes_give_no_one_more_rights() -> None:
-    """[B5, C6.8]"""
     assert STORIES * WRITES >= 10_000
     accepted = play_all(STORIES)
     # Coalitions of which everything is refused would show nothing.
@@ -331,7 +333,7 @@ def test_the_check_notices_that_a_tenants_own_groups_are_anybodys(
     """The flaw as it was: who spoke for service accounts could be in any group of the tenant."""
     wanted = escalation._spoken_for
 
-    def without_groups(token: Token) -> list[Deed]:
+    def without_groups(token: Token) -> list[Permission]:
         return [it for it in wanted(token) if (it.resource, it.namespace) != ("groups", HOME)]
 
     monkeypatch.setattr(escalation, "_spoken_for", without_groups)

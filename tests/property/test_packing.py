@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from holdfast.model.kinds.schedulerpolicy import ExpectedDemand, SchedulerPolicySpec
 from holdfast.model.kinds.template import DeviceRequest, Resources, Template
 from holdfast.model.kinds.tenant import TenantSpec
-from holdfast.model.placement.fit import Held, claim
+from holdfast.model.placement.fit import Allocation, claim
 from holdfast.model.placement.placement_rules import gate_refusal
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.propose.feasibility.outcome import Proposal
-from holdfast.propose.gpu import Pools
+from holdfast.propose.gpu import GpuPools
 from holdfast.propose.placement import propose
 from holdfast.propose.scores.fragmentation import FRAGMENTATION
 from tests.property.test_placing import (
@@ -97,7 +97,7 @@ def test_what_a_pool_kept_scores_as_one_made_anew(
     work = view.work(replica("new", wanted))
     kept = _scores(work, view)
     learned = world.fleet.pools.begin_round()
-    world.fleet.pools = Pools(world.fleet.columns)
+    world.fleet.pools = GpuPools(world.fleet.columns)
     # Of classes that the policy does not speak of, what was seen counts.
     world.fleet.pools.tell(learned)
     assert kept == pytest.approx(_scores(work, view), abs=1e-6)
@@ -125,11 +125,11 @@ def test_devices_that_are_chosen_are_those_asked_for_and_free(
     view = viewed(world.fleet, TenantSpec(), policy)
     for index, each in enumerate(wanted):
         one = replica(f"new{index}", each)
-        world.fleet.notice(Change("replicas", None, one))
+        world.fleet.notice(ObjectChange("replicas", None, one))
         found = propose(view, one, NOW, random.Random(index))
         if isinstance(found, Proposal):
             site = world.fleet.get(found.node)
             assert site is not None
             demand = view.work(one).demand
-            assert isinstance(claim(site.ledger, demand, found.held.devices), Held)
+            assert isinstance(claim(site.ledger, demand, found.held.devices), Allocation)
             world.fleet.assume(one.name, ("acme", one.name), found.node, found.held, 0)

@@ -43,21 +43,21 @@ from holdfast.model.kinds.template import DeviceRequest, Port, Resources, Templa
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.placement.fit import Held, claim, demand_of
+from holdfast.model.placement.fit import Allocation, claim, demand_of
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
+from holdfast.model.selection.selectors import Expression, LabelSelector, SelectorOperator
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Level
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Proposal, Report
+from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
 from holdfast.propose.feasibility.unschedulable import candidate_at
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import FILTERS
 from holdfast.propose.node_choice import salt_of
-from holdfast.propose.placement import propose, propose_run
-from holdfast.propose.topology.topology_counts import kin_of
+from holdfast.propose.placement import propose, propose_batch
+from holdfast.propose.topology.topology_counts import traits_of
 from tests.scale import examples
 
 some = st.sampled_from
@@ -112,12 +112,12 @@ NODES = st.fixed_dictionaries(
 EXPRESSIONS = st.builds(
     Expression,
     key=some(["disk", "size"]),
-    operator=some(list(Operator)),
+    operator=some(list(SelectorOperator)),
     values=some([("ssd",), ("7",), ("10",), ("ssd", "x")]),
 )
 SELECTOR = LabelSelector(match_labels={"app": "web"})
 OTHER = LabelSelector(
-    match_expressions=(Expression(key="app", operator=Operator.NOT_IN, values=("web",)),)
+    match_expressions=(Expression(key="app", operator=SelectorOperator.NOT_IN, values=("web",)),)
 )
 COMPANY: dict[str, Any] = {
     "spread": some(
@@ -164,7 +164,7 @@ SITED: dict[str, Any] = {
             (Toleration(operator=TolerationOperator.EXISTS),),
         ]
     ),
-    "prefer": some([(), (Preference(expressions=(Expression("disk", Operator.EXISTS),)),)]),
+    "prefer": some([(), (Preference(expressions=(Expression("disk", SelectorOperator.EXISTS),)),)]),
 }
 DEVICES = some(
     [
@@ -258,7 +258,7 @@ def replica(name: str, wanted: Template, workload: str = "web") -> Replica:
     return Replica(ObjectMeta(name=name, namespace="acme", uid=name, labels=labels), spec=spec)
 
 
-def bound(one: Replica, where: str, held: Held, **status: Any) -> Replica:
+def bound(one: Replica, where: str, held: Allocation, **status: Any) -> Replica:
     binding = Binding(
         node=where, node_uid="", charge=held.charge, devices=held.devices, ports=held.ports
     )
@@ -299,7 +299,7 @@ class World:
             self.put(node(index, facts))
 
     def put(self, new: Node) -> None:
-        self.fleet.notice(Change("nodes", self.nodes.get(new.name), new))
+        self.fleet.notice(ObjectChange("nodes", self.nodes.get(new.name), new))
         self.nodes[new.name] = new
 
     def happen(self, what: str, index: int, facts: dict[str, Any], wanted: Template) -> None:
@@ -309,29 +309,29 @@ class World:
             case "node":
                 self.put(node(index, facts))
             case "gone" if name in self.nodes:
-                self.fleet.notice(Change("nodes", self.nodes.pop(name), None))
+                self.fleet.notice(ObjectChange("nodes", self.nodes.pop(name), None))
             case "shun":
                 self.fleet.shun(name, Refusal(Reason.NODE_FULL, "x"), NOW.monotonic_ms)
             case "place" | "assume" | "bind" if site is not None:
                 held = claim(site.ledger, demand_of(wanted))
-                if isinstance(held, Held):
+                if isinstance(held, Allocation):
                     self.made += 1
                     one = replica(f"r{self.made}", wanted, workload=f"w{index % 2}")
                     self._take(what, one, name, held)
             case "end" if self.there:
                 uid = sorted(self.there)[index % len(self.there)]
-                self.fleet.notice(Change("replicas", self.there.pop(uid), None))
+                self.fleet.notice(ObjectChange("replicas", self.there.pop(uid), None))
             case "back" if self.assumed:
                 self.fleet.unassume(self.assumed.pop(index % len(self.assumed)))
 
-    def _take(self, what: str, one: Replica, name: str, held: Held) -> None:
+    def _take(self, what: str, one: Replica, name: str, held: Allocation) -> None:
         if what != "place":
-            self.fleet.assume(one.name, ("acme", one.name), name, held, 0, kin_of(one))
+            self.fleet.assume(one.name, ("acme", one.name), name, held, 0, traits_of(one))
             self.assumed.append(one.name)
         if what != "assume":
             after = bound(one, name, held)
-            self.fleet.notice(Change("replicas", None, one))
-            self.fleet.notice(Change("replicas", one, after))
+            self.fleet.notice(ObjectChange("replicas", None, one))
+            self.fleet.notice(ObjectChange("replicas", one, after))
             self.there[one.name] = after
         if what == "bind":
             self.assumed.remove(one.name)
@@ -371,7 +371,7 @@ def test_columns_say_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) ->
 def test_a_filter_for_many_nodes_says_what_the_rule_says_of_each(
     tenant: TenantSpec, nodes: list[Any], moves: list[Any], wanted: Template
 ) -> None:
-    """Every filter, every node, the same reason. [F2, D3, B2]"""
+    """Every filter, every node, the same reason. [F2]"""
     world = World(nodes)
     for move in moves:
         world.happen(*move)
@@ -399,14 +399,14 @@ def test_rules_about_company_say_of_places_what_the_model_says_of_one(
     for move in moves:
         world.happen(*move)
     view = viewed(world.fleet, TenantSpec())
-    alike = Board().alike(replica("new", wanted, workload="w0"), view)
-    assert not isinstance(alike, Report)
-    if alike.company is None:
+    equivalence = VerdictCache().class_of(replica("new", wanted, workload="w0"), view)
+    assert not isinstance(equivalence, PlacementReport)
+    if equivalence.topology_rules is None:
         return
-    codes = alike.company.codes(view, alike.standing)
+    codes = equivalence.topology_rules.codes(view, equivalence.verdicts)
     for site in world.fleet:
-        if alike.standing.code[site.row] == 0:
-            refusal = alike.company.refusal(view, alike.standing, site.row)
+        if equivalence.verdicts.code[site.row] == 0:
+            refusal = equivalence.topology_rules.refusal(view, equivalence.verdicts, site.row)
             assert bool(codes[site.row]) == (refusal is not None)
 
 
@@ -428,8 +428,8 @@ def test_what_was_kept_is_what_is_found_anew(
     moves: list[Any],
     wanted: list[Template],
 ) -> None:
-    """A board that saw everything decides as one that sees it for the first time. [F1, C3]"""
-    world, kept = World(nodes), Board()
+    """A board that saw everything decides as one that sees it for the first time. [C3]"""
+    world, kept = World(nodes), VerdictCache()
     view = viewed(world.fleet, tenant, policy)
     for step, move in enumerate(moves):
         world.happen(*move)
@@ -465,32 +465,32 @@ def test_many_placed_at_once_are_those_placed_one_by_one(
     seed: int,
 ) -> None:
     """The same nodes in the same order with the same scores, and the same end, which is sooner only
-    where a placement ranks all nodes anew. [F1, E6]"""
+    where a placement ranks all nodes anew."""
     world = World(nodes)
     for move in moves:
         world.happen(*move)
     view = viewed(world.fleet, TenantSpec(), policy)
     waiting = [replica(f"new{index}", wanted, workload="w0") for index in range(count)]
-    board = Board()
+    verdict_cache = VerdictCache()
     salt = salt_of(random.Random(seed))
-    at_once = propose_run(view, waiting, NOW, salt, board)
+    at_once = propose_batch(view, waiting, NOW, salt, verdict_cache)
     one_by_one: list[Any] = []
     for each in waiting:
-        decision = propose(view, each, NOW, random.Random(seed), board)
-        if isinstance(decision, Report):
+        decision = propose(view, each, NOW, random.Random(seed), verdict_cache)
+        if isinstance(decision, PlacementReport):
             break
         one_by_one.append(decision)
         key = "acme", each.name
-        world.fleet.assume(each.name, key, decision.node, decision.held, 0, kin_of(each))
-    alike = board.alike(waiting[0], view)
-    assert not isinstance(alike, Report)
+        world.fleet.assume(each.name, key, decision.node, decision.held, 0, traits_of(each))
+    equivalence = verdict_cache.class_of(waiting[0], view)
+    assert not isinstance(equivalence, PlacementReport)
     if not one_by_one:
-        assert isinstance(at_once[0], Report)
+        assert isinstance(at_once[0], PlacementReport)
         return
-    expected = one_by_one if alike.is_plain else one_by_one[:1]
+    expected = one_by_one if equivalence.is_plain else one_by_one[:1]
     placed = [(p.node, p.score, p.scores) for p in at_once if isinstance(p, Proposal)]
     if len(placed) < len(expected):
         last = world.fleet.get(placed[-1][0])
         assert last is not None
-        assert alike.standing.stirs(view, last.row)
+        assert equivalence.verdicts.stirs(view, last.row)
     assert placed == [(p.node, p.score, p.scores) for p in expected[: len(placed)]]

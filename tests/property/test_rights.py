@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.host.api.plane import access_reviews
 from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
-from holdfast.model.access.rights import Deed, Grant, permitting, uncovered
+from holdfast.model.access.rights import GrantedRule, Permission, permitting, uncovered
 from holdfast.model.access.roles import COMPONENTS, HELD_BY, PEOPLE
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.kinds.secret import Secret
@@ -112,7 +112,7 @@ Bindings = dict[tuple[str, str], tuple[tuple[Subject, ...], str, str]]
 # The oracle ---------------------------------------------------------------------------------------
 
 
-def matches(rule: Rule, deed: Deed) -> bool:
+def matches(rule: Rule, deed: Permission) -> bool:
     named = {deed.what, "*"}
     if deed.subresource:
         named |= {f"*/{deed.subresource}", f"{deed.resource}/*"}
@@ -151,7 +151,7 @@ def rules_for(
             yield from roles.get((where, role), built_in)
 
 
-def allowed(identity: Identity, deed: Deed, roles: Roles, bindings: Bindings) -> bool:
+def allowed(identity: Identity, deed: Permission, roles: Roles, bindings: Bindings) -> bool:
     """The rules of every binding that means the identity, where it holds; nothing else."""
     rules: Iterable[Rule] = COMPONENTS["node"] if identity.node is not None else ()
     if not identity.name.startswith("system:"):
@@ -174,7 +174,7 @@ def thing(plural: str, namespace: str, name: str) -> Object:
     return Tenant(ObjectMeta(name=name))
 
 
-def request(deed: Deed) -> Any:
+def request(deed: Permission) -> Any:
     """The request that does this, if only to see what becomes of it; None for a read."""
     obj = thing(deed.resource, deed.namespace, deed.name)
     match deed.verb:
@@ -217,7 +217,6 @@ def furnished(roles: Roles, bindings: Bindings) -> Plane:
 def test_a_review_says_what_the_api_does(
     roles: Roles, bindings: Bindings, callers: list[Identity], deeds: list[Any]
 ) -> None:
-    """[B3, B5, C6.8]"""
     plane = furnished(roles, bindings)
     rights = rights_on(plane.store)
     for identity in callers:
@@ -227,7 +226,7 @@ def test_a_review_says_what_the_api_does(
             nameless = verb in ("list", "watch", "deletecollection") or (
                 verb == "create" and not part
             )
-            deed = Deed(verb, resource, part, namespace, "" if nameless else name)
+            deed = Permission(verb, resource, part, namespace, "" if nameless else name)
             expected = allowed(identity, deed, roles, bindings)
             assert rights.may(identity, deed) is expected, (identity, deed)
             event(f"{'yes' if expected else 'no'}")
@@ -239,7 +238,7 @@ def test_a_review_says_what_the_api_does(
             assert said is expected or (expected and "knows no" in reason), (identity, deed, reason)
             if verb in ("get", "list", "watch"):
                 continue
-            sent = request(Deed(verb, resource, part, namespace, name))
+            sent = request(Permission(verb, resource, part, namespace, name))
             if sent is None:
                 continue
             answer = plane.ask(identity, sent)
@@ -254,7 +253,7 @@ def test_a_review_says_what_the_api_does(
 def test_a_role_is_written_by_those_alone_who_have_all_of_it(
     roles: Roles, bindings: Bindings, wanted: tuple[Rule, ...], place: str
 ) -> None:
-    """Whatever a new role allows to anybody, its writer may do without it. [B5]"""
+    """Whatever a new role allows to anybody, its writer may do without it."""
     plane = furnished(roles, bindings)
     makers = RoleRef("makers", SYSTEM_NAMESPACE)
     may_make = (Rule(("roles",), ("create",)),)
@@ -283,7 +282,7 @@ def test_a_role_is_written_by_those_alone_who_have_all_of_it(
             for namespace in scopes:
                 for name in ("", *NAMES):
                     resource, _, part = what.partition("/")
-                    deed = Deed(verb, resource, part, namespace, name)
+                    deed = Permission(verb, resource, part, namespace, name)
                     if any(matches(rule, deed) for rule in wanted):
                         assert allowed(bob, deed, roles, bindings), deed
 
@@ -293,16 +292,15 @@ def test_a_role_is_written_by_those_alone_who_have_all_of_it(
 def test_what_covers_allows_all_that_is_covered(
     mine: tuple[Rule, ...], wanted: tuple[Rule, ...]
 ) -> None:
-    """[B5]"""
-    grants = [Grant(rule) for rule in mine]
+    grants = [GrantedRule(rule) for rule in mine]
     missing = uncovered(grants, wanted, "")
-    assert uncovered([Grant(rule) for rule in wanted], wanted, "") == ""
+    assert uncovered([GrantedRule(rule) for rule in wanted], wanted, "") == ""
     if missing:
         return
     for verb in (*VERBS, "frobnicate"):
         for what in (*WHAT, "nodes", "nodes/scale", "workloads/other"):
             for name in ("", *NAMES, "other"):
                 resource, _, part = what.partition("/")
-                deed = Deed(verb, resource, part, "acme", name)
-                if permitting([Grant(rule) for rule in wanted], deed) is not None:
+                deed = Permission(verb, resource, part, "acme", name)
+                if permitting([GrantedRule(rule) for rule in wanted], deed) is not None:
                     assert permitting(grants, deed) is not None, deed

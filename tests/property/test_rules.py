@@ -33,7 +33,7 @@ from holdfast.model.ledger import DisruptionLedger, NodeLedger, mirrored
 from holdfast.model.lifecycle import Actor, Cause
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.placement.disruption import BUDGETED, allowed_missing, disruption_refusal
-from holdfast.model.placement.fit import Held, claim, demand_of, promised, returned
+from holdfast.model.placement.fit import Allocation, claim, demand_of, promised, returned
 from holdfast.model.placement.placement_rules import residency_refusal, site_refusal
 from holdfast.model.placement.spread import skew_after, spread_refusal
 from holdfast.model.refusal import Refusal
@@ -429,10 +429,12 @@ def test_rules_give_an_answer_for_every_valid_object(
     wanted = demand_of(template)
     mine = mirrored(node, ledger)
     got = claim(mine, wanted)
-    assert isinstance(got, Held | Refusal)
+    assert isinstance(got, Allocation | Refusal)
     assert site_refusal(mine.gate, template.placement) is None
     residency_refusal(template.placement, tenant, mine.gate.region, region)
     for wrong in (returned, promised):
-        held = Held(charge={"cpu": 1}, devices=(DeviceShare("none", "gpu", 1),), ports=("TCP/1",))
+        held = Allocation(
+            charge={"cpu": 1}, devices=(DeviceShare("none", "gpu", 1),), ports=("TCP/1",)
+        )
         with pytest.raises(InvariantBroken):
             wrong(NodeLedger(gate=mine.gate), held, "r")

@@ -13,11 +13,18 @@ from hypothesis import strategies as st
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
-from holdfast.model.ledger import Amounts, DeviceSlot, Gate, NodeLedger, allocatable_of, mirrored
+from holdfast.model.ledger import (
+    Amounts,
+    DeviceSlot,
+    NodeGate,
+    NodeLedger,
+    allocatable_of,
+    mirrored,
+)
 from holdfast.model.placement.fit import (
+    Allocation,
     Demand,
     DeviceDemand,
-    Held,
     choose_devices,
     claim,
     demand_of,
@@ -31,7 +38,7 @@ from holdfast.model.placement.fit import (
     taken,
     unpromised,
 )
-from holdfast.model.placement.matching import Wish, match
+from holdfast.model.placement.matching import MatchRequest, match
 from holdfast.model.quantity import MILLI, exact, units_per_one
 from holdfast.model.refusal import Reason, Refusal
 from tests.scale import examples
@@ -156,7 +163,7 @@ def test_no_history_of_claims_takes_more_than_there_is(
     """Whatever is taken and given back, capacity, devices and ports are never exceeded, the ledger
     is the sum of what is held, and an emptied ledger equals a new one. [C6.1, C6.5, INV1, INV4]"""
     new = ledger = mirrored(node, None)
-    held: dict[str, Held] = {}
+    held: dict[str, Allocation] = {}
     for number, template in enumerate(wanted):
         got = claim(ledger, demand_of(template))
         if isinstance(got, Refusal):
@@ -174,7 +181,7 @@ def test_no_history_of_claims_takes_more_than_there_is(
     assert ledger == new
 
 
-def _added_up(new: NodeLedger, held: dict[str, Held]) -> NodeLedger:
+def _added_up(new: NodeLedger, held: dict[str, Allocation]) -> NodeLedger:
     """What a checker finds when it adds up the proofs of all charges."""
     used: Amounts = {}
     owners: dict[str, Amounts] = {name: {} for name in new.devices}
@@ -225,7 +232,7 @@ def test_a_changed_node_keeps_its_owners_and_puts_nobody_on_what_is_gone(
 ) -> None:
     """An owner is charged until it gives back, also when its device vanished. [C6.5, INV1]"""
     ledger = mirrored(before, None)
-    held: dict[str, Held] = {}
+    held: dict[str, Allocation] = {}
     for number, template in enumerate(wanted):
         got = claim(ledger, demand_of(template))
         if not isinstance(got, Refusal):
@@ -244,7 +251,7 @@ def test_a_changed_node_keeps_its_owners_and_puts_nobody_on_what_is_gone(
 
 
 BUSY = NodeLedger(
-    gate=Gate(uid="node-uid"),
+    gate=NodeGate(uid="node-uid"),
     allocatable={"cpu": 4},
     devices={name: DeviceSlot("gpu") for name in ("g0", "g1")},
 )
@@ -274,9 +281,9 @@ def test_a_promised_place_is_there_when_its_victims_are_gone(
 ) -> None:
     """Between a preemption's stop and its bind nobody else gets the place. [C6.8, G4, INV4]"""
     ledger = BUSY
-    held: dict[str, Held] = {}
-    stopping: dict[str, Held] = {}
-    promises: dict[str, tuple[Demand, Held]] = {}
+    held: dict[str, Allocation] = {}
+    stopping: dict[str, Allocation] = {}
+    promises: dict[str, tuple[Demand, Allocation]] = {}
     for number, (what, demand, pick) in enumerate(steps):
         got = claim(ledger, demand)
         if what == "place" and not isinstance(got, Refusal):
@@ -308,7 +315,9 @@ def test_a_promised_place_is_there_when_its_victims_are_gone(
 
 
 def _check_promises(
-    ledger: NodeLedger, stopping: dict[str, Held], promises: dict[str, tuple[Demand, Held]]
+    ledger: NodeLedger,
+    stopping: dict[str, Allocation],
+    promises: dict[str, tuple[Demand, Allocation]],
 ) -> None:
     """Once all victims are gone, every promise can be kept, and then nothing of them is left."""
     assert is_whole(ledger)
@@ -323,7 +332,7 @@ def _check_promises(
     assert not any(slot.promised for slot in ledger.devices.values())
 
 
-def _gone(ledger: NodeLedger, stopping: dict[str, Held], victim: str) -> NodeLedger:
+def _gone(ledger: NodeLedger, stopping: dict[str, Allocation], victim: str) -> NodeLedger:
     held = stopping.pop(victim)
     return departed(returned(ledger, held, victim), held)
 
@@ -349,7 +358,7 @@ def test_a_stated_charge_is_taken_only_if_it_is_sound_and_free(
     for share in shares:
         charge[share.device_class] = charge.get(share.device_class, 0) + share.milli
     charge |= data.draw(st.dictionaries(st.sampled_from(("cpu", "gpu")), st.integers(-1, 1)))
-    held = Held(charge=charge, devices=shares, ports=demand_of(template).ports)
+    held = Allocation(charge=charge, devices=shares, ports=demand_of(template).ports)
     if judge_held(ledger, held) is not None:
         return
     after = taken(ledger, held, "r")
@@ -364,7 +373,7 @@ def test_a_stated_charge_is_taken_only_if_it_is_sound_and_free(
 @given(
     wishes=st.lists(
         st.builds(
-            Wish,
+            MatchRequest,
             count=st.integers(1, 3),
             candidates=st.lists(st.sampled_from("abcdef"), unique=True).map(tuple),
             together=st.booleans(),
@@ -374,7 +383,7 @@ def test_a_stated_charge_is_taken_only_if_it_is_sound_and_free(
     groups=st.fixed_dictionaries({name: st.integers(0, 2) for name in "abcdef"}),
 )
 def test_wishes_are_met_exactly_when_they_can_be(
-    wishes: list[Wish], groups: dict[str, int]
+    wishes: list[MatchRequest], groups: dict[str, int]
 ) -> None:
     """Passing on what was given reaches every answer that trying all of them finds."""
     given_ = match(wishes, groups)

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 
 from holdfast.model.errors import Expired, Invalid, Unavailable
 from holdfast.model.keys import after_prefix
-from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
-from holdfast.store.contract import KEY_END, TokenApplied, Batch, NotApplied, Page
+from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete, Put, Transaction
+from holdfast.store.contract import KEY_END, Batch, NotApplied, Page, TokenApplied
 from tests import store_factories
 from tests.store_factories import SILENCE_MAX_S, Rig
 from tests.store_model import Model
@@ -107,7 +107,7 @@ class Histories(RuleBasedStateMachine):
         token = self.store.new_token() if with_token else None
         outcome = self.run(self.store.txn(transaction, token=token))
         if not self.model.holds(transaction):
-            assert isinstance(outcome, Refused)
+            assert isinstance(outcome, CompareFailed)
             self.saw(outcome.revision)
             current = self.model.current
             assert outcome.current == tuple(current.get(c.key) for c in transaction.compares)

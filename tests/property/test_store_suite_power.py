@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.model.transaction import Committed, Outcome, Record, Refused, Transaction
+from holdfast.model.transaction import Committed, CompareFailed, Outcome, Record, Transaction
 from holdfast.store.contract import Batch, Fate, NotApplied, Page, Store
 from holdfast.store.memory import Keyspace, MemoryStore
 from holdfast.store.mvcc import EntryPage, VersionIndex
@@ -28,8 +28,8 @@ class IgnoresCompares(Keyspace):
 
 
 class RefusesWithoutRecords(Keyspace):
-    def _refusal(self, transaction: Transaction) -> Refused:
-        return Refused(self.revision, tuple(None for _ in transaction.compares))
+    def _refusal(self, transaction: Transaction) -> CompareFailed:
+        return CompareFailed(self.revision, tuple(None for _ in transaction.compares))
 
 
 class ForgetsTokens(Keyspace):
@@ -126,7 +126,7 @@ class SkipsARevision(Keyspace):
 class WritesWhatItRefuses(Keyspace):
     def txn(self, transaction: Transaction, *, token: str | None = None) -> Outcome:
         outcome = super().txn(transaction, token=token)
-        if isinstance(outcome, Refused) and len(transaction.compares) > 1:
+        if isinstance(outcome, CompareFailed) and len(transaction.compares) > 1:
             super().txn(Transaction((), transaction.writes))
         return outcome
 

@@ -12,13 +12,13 @@ from holdfast.model.transaction import (
     ABSENT,
     Committed,
     Compare,
+    CompareFailed,
     Delete,
     Put,
     Record,
-    Refused,
     Transaction,
 )
-from holdfast.store.contract import KEY_END, TokenApplied, NotApplied, Store
+from holdfast.store.contract import KEY_END, NotApplied, Store, TokenApplied
 from tests import store_factories
 from tests.property.store_stories import collect, on_fresh, put, puts
 from tests.store_factories import Rig
@@ -43,7 +43,7 @@ def test_a_stale_compare_is_refused_with_the_current_records(rig: Rig) -> None:
             (Put("a", b"3"), Put("b", b"3")),
         )
         outcome = await store.txn(transaction)
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, CompareFailed)
         assert outcome.revision >= second
         assert outcome.current == (None, Record("a", b"2", first, second), None)
         page = await store.range("a", KEY_END)
@@ -160,7 +160,7 @@ def test_a_token_takes_effect_once_however_often_it_is_sent(rig: Rig) -> None:
 def test_a_refused_transaction_leaves_its_token_unused(rig: Rig) -> None:
     async def story(store: Store) -> None:
         token = store.new_token()
-        assert isinstance(await store.txn(puts(("a", b"1"), a=999), token=token), Refused)
+        assert isinstance(await store.txn(puts(("a", b"1"), a=999), token=token), CompareFailed)
         outcome = await store.txn(puts(("a", b"1"), a=ABSENT), token=token)
         assert isinstance(outcome, Committed)
         assert await store.fate(token) == TokenApplied(outcome.revision)

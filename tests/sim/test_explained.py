@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.explain.answer import Explanation, Why
+from holdfast.explain.answer import Explanation, StuckReason
 from holdfast.model import keys
 from holdfast.model.access.identity import NODE_PREFIX
 from holdfast.model.kinds.replica import Replica
@@ -66,7 +66,7 @@ class Curious(Checker):
 def _wrong(answer: Explanation) -> str:
     """What an answer owes and does not have."""
     say = answer.finding
-    if say.why is Why.NOTHING:
+    if say.why is StuckReason.NOTHING:
         return "" if not say.owner else "somebody is to move, and nothing is to be done"
     owner = Actor.AGENT.value if say.owner.startswith(NODE_PREFIX) else say.owner
     moves = [actor for row in next_moves(answer.state) for actor in row.actors]

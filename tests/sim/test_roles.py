@@ -8,7 +8,7 @@ from holdfast.commit.access import authorize
 from holdfast.commit.draft import Draft
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.model.access.identity import Identity
-from holdfast.model.access.rights import Deed, subjects_of
+from holdfast.model.access.rights import Permission, subjects_of
 from holdfast.model.access.roles import built_in_roles
 from holdfast.sim.run import find, play
 from holdfast.sim.world import World
@@ -26,7 +26,7 @@ def test_no_component_asks_for_what_its_role_does_not_say(monkeypatch: pytest.Mo
     refused: set[tuple[str, str, str]] = set()
     holds = authorize.holds
 
-    def recorded(draft: Draft, identity: Identity, deed: Deed) -> bool:
+    def recorded(draft: Draft, identity: Identity, deed: Permission) -> bool:
         is_held = holds(draft, identity, deed)
         if not subjects_of(identity):
             (asked if is_held else refused).add((identity.name, deed.verb, deed.what))

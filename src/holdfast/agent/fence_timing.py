@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.agent.heartbeats import Renewing
+from holdfast.agent.heartbeats import NodeHeartbeats
 from holdfast.model.fence import (
     TIMING_PENDING,
     FenceTiming,
-    Holds,
+    HeldTimes,
     exceeds,
     greatest,
     limited,
@@ -25,10 +25,10 @@ from holdfast.model.kinds.node import HeldTiming, Node
 from holdfast.model.meta import ConditionStatus, condition
 
 
-class Retiming:
+class FenceTimingClaims:
     """See the module's docstring. Times are readings of the machine's monotonic clock."""
 
-    def __init__(self, renewing: Renewing) -> None:
+    def __init__(self, renewing: NodeHeartbeats) -> None:
         self._renewing = renewing
         self._record: HeldTiming | None = None
         # What was last claimed, and on which record.
@@ -53,14 +53,14 @@ class Retiming:
         """The longest grace that any shim here may have been given."""
         return self._record.grace_ms if self._record is not None else 0
 
-    def due(self, node: Node, grace_held_ms: int, now_ms: int) -> Holds | None:
+    def due(self, node: Node, grace_held_ms: int, now_ms: int) -> HeldTimes | None:
         """What to say that our work holds, if that is to be said now."""
         renewing, record = self._renewing, self._record
         wanted, held = renewing.wanted, timing_of(record)
         if wanted is None or record is None or held is None or self.is_asking:
             return None
         left_ms = max(0, (renewing.deadline_ms or now_ms) - now_ms)
-        holds = Holds(
+        holds = HeldTimes(
             max(wanted.self_stop_after_ms, left_ms),
             max(wanted.grace_ms, grace_held_ms),
             record.number,
@@ -84,7 +84,7 @@ class Retiming:
         is_said = said is not None and said.status is ConditionStatus.TRUE
         return holds if exceeds(held, claim) or not is_said else None
 
-    def claims(self, holds: Holds) -> None:
+    def claims(self, holds: HeldTimes) -> None:
         """This is being said: keep to it from now on."""
         self.is_asking = True
         claim = msgspec.structs.replace(

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fence import FenceTiming, limited
-from holdfast.model.heartbeat import Renew, Renewed, Said
+from holdfast.model.heartbeat import ProgressNotes, Renew, Renewed
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
@@ -35,7 +35,7 @@ _DOUBLINGS_MAX = 8
 LAUNCH_MARGIN_PER_CENT = 10
 
 GONE = (NodePhase.FENCED, NodePhase.LOST)
-NOTHING = Said()
+NOTHING = ProgressNotes()
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class Echo(StrEnum):
     OVER = "over"
 
 
-class Renewing:
+class NodeHeartbeats:
     """See the module's docstring. Times are readings of the machine's monotonic clock."""
 
     def __init__(self, node: str, rng: Rng) -> None:
@@ -113,7 +113,7 @@ class Renewing:
         """Whether `due` has something to send now."""
         return self._life is not None and now_ms >= self._next_ms
 
-    def due(self, now_ms: int, said: Said = NOTHING) -> Renew | None:
+    def due(self, now_ms: int, said: ProgressNotes = NOTHING) -> Renew | None:
         """The renewal to send now, if it is time, with what else there is to say."""
         if self._life is None or now_ms < self._next_ms:
             return None

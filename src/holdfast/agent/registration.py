@@ -10,28 +10,28 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agent.heartbeats import GONE
-from holdfast.agent.node_facts import Facts, as_seen
-from holdfast.model.fence import Holds
+from holdfast.agent.node_facts import NodeFacts, as_seen
+from holdfast.model.fence import HeldTimes
 from holdfast.model.kinds.node import Node
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, RegisterNode
-from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.watch_events import Get, GetResult
 
 RETRY_MIN_MS = 200
 RETRY_MAX_MS = 30_000
 _DOUBLINGS_MAX = 8
 _NONCES = 1 << 32
 # A process that has just started says only that it has: the record of the node stands.
-UNKNOWN_HOLDS = Holds(0, 0)
+UNKNOWN_HOLDS = HeldTimes(0, 0)
 # The longest operation id that the authority takes.
 OPERATION_ID_MAX = 253
 
 
-class Entry:
+class Registration:
     """See the module's docstring. Times are readings of the machine's monotonic clock."""
 
-    def __init__(self, node: str, identity: str, facts: Facts, rng: Rng) -> None:
+    def __init__(self, node: str, identity: str, facts: NodeFacts, rng: Rng) -> None:
         self._name, self._identity, self._facts, self._rng = node, identity, facts, rng
         self._boot = ""
         # Tells the registrations of one process from those of the one before it, and a try from
@@ -94,7 +94,7 @@ class Entry:
     def _node(self) -> Node:
         return self._facts.node(self._name, self._boot)
 
-    def again_with(self, running: tuple[str, ...], holds: Holds, seen: Node) -> RegisterNode:
+    def again_with(self, running: tuple[str, ...], holds: HeldTimes, seen: Node) -> RegisterNode:
         """The registration of a life that goes on, with what its work holds by now. It rests on
         the node as it was seen last."""
         claim = f"{holds.number}-{holds.self_stop_after_ms}-{holds.grace_ms}"
@@ -118,7 +118,7 @@ class Entry:
         """Take in an answer. The node, once this life of it is known to be ours."""
         self._is_waiting = False
         match answer:
-            case Found(object=None | Node()):
+            case GetResult(object=None | Node()):
                 return self._looked(answer.object, now_ms)
             case Accepted(objects=(Node() as node, *_)):
                 self._failures, self.trouble = 0, ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.next_step import Farewell, Lack, Look, Vanish, Wait, next_step
+from holdfast.agent.next_step import PrepareStop, MissingInput, ReadNode, Vanish, Wait, next_step
 from holdfast.agent.probes import action_of, resolved, unknown_port
 from holdfast.agent.runtime_protocol import (
     Attempt,
@@ -20,11 +20,11 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     Launched,
     PortsOpened,
-    Probe,
+    RunProbe,
     Probed,
 )
-from holdfast.agent.work import VANISHED, Phase, View, Work, is_over
-from holdfast.model.heartbeat import NOTES_MAX, Note, Said
+from holdfast.agent.work import VANISHED, WorkPhase, View, ReplicaWork, is_over
+from holdfast.model.heartbeat import NOTES_MAX, ProgressNote, ProgressNotes
 from holdfast.model.installations import keeps
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.secret import Secret
@@ -33,9 +33,9 @@ from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Move, ReportStage
 from holdfast.observe.cache import Cache
-from holdfast.observe.inflight import Asks
-from holdfast.observe.watch_events import Found, Get
-from holdfast.observe.work_queue import Queue
+from holdfast.observe.inflight import Inflight
+from holdfast.observe.watch_events import GetResult, Get
+from holdfast.observe.work_queue import WorkQueue
 
 # Asks a running piece of work how it is, whenever one of its probes is due.
 #
@@ -43,18 +43,18 @@ from holdfast.observe.work_queue import Queue
 # `Health` as a `Probed`.
 
 
-def ask(work: Work, now_ms: int, rng: Rng, out: list[Any]) -> int | None:
+def ask(work: ReplicaWork, now_ms: int, rng: Rng, out: list[Any]) -> int | None:
     """Put what is due to `out`. Returns when the next probe is."""
     work.watch(rng)
     health = work.health
-    if health is None or work.phase is not Phase.RUNNING:
+    if health is None or work.phase is not WorkPhase.RUNNING:
         return None
     for kind, spec in health.due(now_ms):
         action = action_of(spec)
         where = resolved(action, work.process) if action is not None else None
         if where is not None:
             timeout_ms = spec.timeout_seconds * 1_000
-            out.append(Probe(Attempt(work.uid, work.attempt), kind, where, timeout_ms))
+            out.append(RunProbe(Attempt(work.uid, work.attempt), kind, where, timeout_ms))
         else:
             what = unknown_port(action) if action is not None else "it asks nothing"
             health.heard(kind, False, what, now_ms)
@@ -71,13 +71,13 @@ WORKS_MAX = 4_096
 _NODE_REASONS = (Reason.STALE_INCARNATION, Reason.STALE_MARK, Reason.NODE_MISSING)
 
 
-class Crew:
+class ReplicaWorkers:
     """See the module's docstring. Times are readings of the machine's monotonic clock."""
 
-    def __init__(self, cache: Cache, asks: Asks[str], rng: Rng) -> None:
+    def __init__(self, cache: Cache, asks: Inflight[str], rng: Rng) -> None:
         self._cache, self._asks, self._rng = cache, asks, rng
-        self._works: dict[str, Work] = {}
-        self._queue: Queue[str] = Queue(rng)
+        self._works: dict[str, ReplicaWork] = {}
+        self._queue: WorkQueue[str] = WorkQueue(rng)
         # Attempts whose start is under way, and replicas that wait for one of these to be done.
         self._launching: dict[Attempt, None] = {}
         self._waiting: dict[str, None] = {}
@@ -120,11 +120,11 @@ class Crew:
                 held.append(most_ms if work.shim_grace_ms is None else work.shim_grace_ms)
         return max(held)
 
-    def unsaid(self) -> Said:
+    def unsaid(self) -> ProgressNotes:
         """How far work has come of which the servers have not acknowledged that."""
         under_way = ((work.uid, work.unsaid) for work in self._works.values())
-        notes = [Note(uid, doing) for uid, doing in under_way if doing is not None]
-        return Said(tuple(notes[:NOTES_MAX]), max(0, len(notes) - NOTES_MAX))
+        notes = [ProgressNote(uid, doing) for uid, doing in under_way if doing is not None]
+        return ProgressNotes(tuple(notes[:NOTES_MAX]), max(0, len(notes) - NOTES_MAX))
 
     # What the machine says -----------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Crew:
         self.has_inventory = True
         for item in inventory.items:
             uid = item.attempt.uid
-            work = self._works.setdefault(uid, Work(uid, item.namespace, item.name))
+            work = self._works.setdefault(uid, ReplicaWork(uid, item.namespace, item.name))
             work.found(item, now_ms)
         for attempt, process in self._early.items():
             self.ended(attempt, process, True, now_ms)
@@ -150,7 +150,7 @@ class Crew:
             return None
         work.launched(launched.process, now_ms, launched.unopened)
         self._queue.add(work.uid, now_ms)
-        return Halt(attempt, work.halt_grace_ms) if work.phase is Phase.HALTING else None
+        return Halt(attempt, work.halt_grace_ms) if work.phase is WorkPhase.HALTING else None
 
     def ended(self, attempt: Attempt, process: Process, has_run: bool, now_ms: int) -> None:
         """An attempt is over, or never began. What is said of any but the latest is old."""
@@ -201,7 +201,7 @@ class Crew:
         if work is None:
             if replica.status.state is State.RELEASED or len(self._works) >= WORKS_MAX:
                 return
-            work = self._works[uid] = Work(uid, replica.namespace, replica.name)
+            work = self._works[uid] = ReplicaWork(uid, replica.namespace, replica.name)
         if work.take(replica):
             self._queue.add(uid, now_ms)
         if work.is_cleared:
@@ -230,9 +230,11 @@ class Crew:
             return
         work.is_asking = False
         match answer:
-            case Found(object=found) if isinstance(request, Get) and request.plural == "secrets":
+            case GetResult(object=found) if (
+                isinstance(request, Get) and request.plural == "secrets"
+            ):
                 work.secrets[request.name] = found if isinstance(found, Secret) else None
-            case Found() if isinstance(request, Get):
+            case GetResult() if isinstance(request, Get):
                 self._read(work, answer.object)
             case Accepted(objects=objects):
                 work.succeeded()
@@ -255,7 +257,7 @@ class Crew:
         self._queue.add(uid, now_ms)
 
     @staticmethod
-    def _read(work: Work, found: Any, *, is_sure: bool = True) -> None:
+    def _read(work: ReplicaWork, found: Any, *, is_sure: bool = True) -> None:
         is_it = isinstance(found, Replica) and found.metadata.uid == work.uid
         if is_it:
             work.take(found)
@@ -298,7 +300,7 @@ class Crew:
             if work is not None:
                 self._take_step(work, view, out)
 
-    def _take_step(self, work: Work, view: View, out: list[Any]) -> None:
+    def _take_step(self, work: ReplicaWork, view: View, out: list[Any]) -> None:
         at_ms = ask(work, view.now_ms, self._rng, out)
         if at_ms is not None:
             self._queue.add(work.uid, at_ms)
@@ -309,16 +311,16 @@ class Crew:
                     self._queue.add(work.uid, until_ms)
             case Halt():
                 self._halt(work, step, out)
-            case Farewell():
+            case PrepareStop():
                 self._say_farewell(work, step, view.now_ms, out)
-            case Look():
+            case ReadNode():
                 self.doubts_node = True
             case _ if work.is_asking:
                 # What is on its way may change everything; its answer brings us back here.
                 return
             case Launch():
                 self._launch(work, step, out)
-            case Vanish() | Lack():
+            case Vanish() | MissingInput():
                 self._missed(work, step, view.now_ms)
             case Clear():
                 self._clear(work, step, view.now_ms, out)
@@ -327,14 +329,14 @@ class Crew:
             case _:
                 self._say(work, step, view.now_ms, out)
 
-    def _say(self, work: Work, step: Any, now_ms: int, out: list[Any]) -> None:
+    def _say(self, work: ReplicaWork, step: Any, now_ms: int, out: list[Any]) -> None:
         if isinstance(step, ReportStage) and step.stage is Stage.STARTING:
             work.unready(now_ms)
         work.is_asking = True
         out.append(self._asks.ask(step, work.uid, now_ms))
 
-    def _say_farewell(self, work: Work, step: Farewell, now_ms: int, out: list[Any]) -> None:
-        work.phase, work.has_left = Phase.LEAVING, step.probe is None
+    def _say_farewell(self, work: ReplicaWork, step: PrepareStop, now_ms: int, out: list[Any]) -> None:
+        work.phase, work.has_left = WorkPhase.LEAVING, step.probe is None
         work.halt_grace_ms, work.stop_by_ms = step.grace_ms, now_ms + step.grace_ms
         if step.probe is not None:
             out.append(step.probe)
@@ -342,11 +344,11 @@ class Crew:
         self._queue.add(work.uid, now_ms)
 
     @staticmethod
-    def _halt(work: Work, halt: Halt, out: list[Any]) -> None:
-        work.phase, work.halt_grace_ms = Phase.HALTING, halt.grace_ms
+    def _halt(work: ReplicaWork, halt: Halt, out: list[Any]) -> None:
+        work.phase, work.halt_grace_ms = WorkPhase.HALTING, halt.grace_ms
         out.append(halt)
 
-    def _launch(self, work: Work, launch: Launch, out: list[Any]) -> None:
+    def _launch(self, work: ReplicaWork, launch: Launch, out: list[Any]) -> None:
         if len(self._launching) >= LAUNCHES_MAX:
             self._waiting[work.uid] = None
             return
@@ -354,9 +356,9 @@ class Crew:
         work.launching(launch.attempt, launch.grace_ms)
         out.append(launch)
 
-    def _missed(self, work: Work, step: Vanish | Lack, now_ms: int) -> None:
+    def _missed(self, work: ReplicaWork, step: Vanish | MissingInput, now_ms: int) -> None:
         """Something that should be there is not: what the start needs, or the work itself."""
-        if isinstance(step, Lack):
+        if isinstance(step, MissingInput):
             work.lacked(step.what, now_ms, self._rng)
             self._queue.add(work.uid, now_ms)
             return
@@ -367,13 +369,13 @@ class Crew:
         work.ended(process, True, now_ms, self._rng)
         self._queue.add(work.uid, now_ms)
 
-    def _clear(self, work: Work, clear: Clear, now_ms: int, out: list[Any]) -> None:
+    def _clear(self, work: ReplicaWork, clear: Clear, now_ms: int, out: list[Any]) -> None:
         if work.attempt >= 0:
             out.append(clear)
         work.is_cleared = True
         self._forget(work, now_ms)
 
-    def _forget(self, work: Work, now_ms: int) -> None:
+    def _forget(self, work: ReplicaWork, now_ms: int) -> None:
         """Let it go, once the cache cannot bring it back as it was before its end."""
         known = self._cache.get("replicas", work.namespace, work.name)
         is_same = known is not None and known.metadata.uid == work.uid

@@ -1,6 +1,6 @@
 """One replica on this node: which attempt of it runs, how the last one ended, when the next may be.
 
-The agent keeps one `Work` for each replica that is bound here or that the inventory found. It holds
+The agent keeps one `ReplicaWork` for each replica that is bound here or that the inventory found. It holds
 two pictures side by side: what is on the machine (attempt, phase, process), which is certain, and
 the replica as the servers last told it, which may be old.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.heartbeats import Life
-from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, Health
+from holdfast.agent.probes import LIVENESS_FAILED, NOT_READY, STARTUP_FAILED, ProbeHealth
 from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     DISK_EXCEEDED,
@@ -23,7 +23,7 @@ from holdfast.agent.runtime_protocol import (
     Attempt,
     Item,
 )
-from holdfast.model.heartbeat import Doing
+from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
@@ -58,7 +58,7 @@ RETRY_MAX_MS = 30_000
 _RETRY_DOUBLINGS_MAX = 9
 
 
-class Phase(StrEnum):
+class WorkPhase(StrEnum):
     """What the machine has of this replica."""
 
     NONE = "none"
@@ -78,14 +78,14 @@ class Opening(msgspec.Struct, frozen=True, gc=False):
     complaint: str = ""
 
 
-class Work:
+class ReplicaWork:
     """See the module's docstring. `Agent` alone changes it."""
 
     def __init__(self, uid: str, namespace: str, name: str) -> None:
         self.uid, self.namespace, self.name = uid, namespace, name
         # On the machine.
         self.attempt = -1
-        self.phase = Phase.NONE
+        self.phase = WorkPhase.NONE
         self.process = Process()
         # Ports of the process at which others might listen, as it does not yet: never published.
         self.unopened: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Work:
         self.stop_by_ms = 0
         self.has_left = False
         # What its probes say, and whether an earlier life of the agent started it.
-        self.health: Health | None = None
+        self.health: ProbeHealth | None = None
         self.is_adopted = False
         # How often it lost its readiness, and before when it is not called ready again.
         self.flaps = self.ready_ms = 0
@@ -121,7 +121,12 @@ class Work:
     @property
     def is_active(self) -> bool:
         """Whether something of it runs or may come to run."""
-        return self.phase in (Phase.LAUNCHING, Phase.RUNNING, Phase.LEAVING, Phase.HALTING)
+        return self.phase in (
+            WorkPhase.LAUNCHING,
+            WorkPhase.RUNNING,
+            WorkPhase.LEAVING,
+            WorkPhase.HALTING,
+        )
 
     @property
     def is_kept(self) -> bool:
@@ -133,18 +138,24 @@ class Work:
         return keeps and replica.status.state in (State.BOUND, State.RUNNING, State.UNKNOWN)
 
     @property
-    def unsaid(self) -> Doing | None:
+    def unsaid(self) -> WorkProgress | None:
         """How far it has come, where the servers have not acknowledged that."""
         if self.replica is None or self.is_gone or self.is_cleared:
             return None
-        state, has_ended = self.replica.status.state, self.phase is Phase.ENDED and self.has_run
+        state, has_ended = self.replica.status.state, self.phase is WorkPhase.ENDED and self.has_run
         if state is State.BOUND:
-            is_up = self.phase in (Phase.RUNNING, Phase.LEAVING, Phase.HALTING)
-            return Doing.ENDED if has_ended else Doing.RUNS if is_up else Doing.STARTING
+            is_up = self.phase in (WorkPhase.RUNNING, WorkPhase.LEAVING, WorkPhase.HALTING)
+            return (
+                WorkProgress.ENDED
+                if has_ended
+                else WorkProgress.RUNS
+                if is_up
+                else WorkProgress.STARTING
+            )
         known = self.replica.status.process
         is_said = self.said == self.attempt or (known.id == self.process.id and is_over(known))
         is_news = state is State.RUNNING and has_ended and not is_said
-        return Doing.ENDED if is_news else None
+        return WorkProgress.ENDED if is_news else None
 
     # What the machine says -----------------------------------------------------------------------
 
@@ -152,13 +163,13 @@ class Work:
         """The inventory of a starting agent has this."""
         self.attempt, self.process = item.attempt.number, item.process
         self.has_run = bool(item.process.id)
-        self.phase = Phase.RUNNING if item.is_running else Phase.ENDED
+        self.phase = WorkPhase.RUNNING if item.is_running else WorkPhase.ENDED
         self.started_ms = self.resume_ms = now_ms
         self.is_adopted, self.shim_grace_ms = True, item.grace_ms
         self.unopened = item.unopened
 
     def launching(self, attempt: Attempt, grace_ms: int | None = None) -> None:
-        self.attempt, self.phase = attempt.number, Phase.LAUNCHING
+        self.attempt, self.phase = attempt.number, WorkPhase.LAUNCHING
         self.shim_grace_ms = grace_ms
         self.process, self.has_run = Process(), False
         self.unopened = ()
@@ -171,14 +182,14 @@ class Work:
         """It runs. When it is to be stopped already, it stays so."""
         self.process, self.has_run, self.started_ms = process, True, now_ms
         self.unopened = unopened
-        if self.phase is Phase.LAUNCHING:
-            self.phase = Phase.RUNNING
+        if self.phase is WorkPhase.LAUNCHING:
+            self.phase = WorkPhase.RUNNING
 
     def ended(self, process: Process, has_run: bool, now_ms: int, rng: Rng) -> None:
         """It does not run any more, or never did. Decide when the next attempt may start."""
         if process.reason == STOPPED and self.health is not None and self.health.ill:
             process = msgspec.structs.replace(process, reason=self.health.ill)
-        self.phase, self.process, self.has_run = Phase.ENDED, process, has_run
+        self.phase, self.process, self.has_run = WorkPhase.ENDED, process, has_run
         if process.reason == DEADLINE_PASSED:
             # The servers were silent; that is no fault of the work.
             self.pause_ms, self.resume_ms = 0, now_ms
@@ -193,12 +204,12 @@ class Work:
     def watch(self, rng: Rng) -> None:
         """Begin to ask a running attempt how it is, once its template is known."""
         replica = self.replica
-        if self.phase is not Phase.RUNNING or self.health is not None or replica is None:
+        if self.phase is not WorkPhase.RUNNING or self.health is not None or replica is None:
             return
         was_ready = replica.status.process.id == self.process.id and is_ready(replica)
         spread = rng.random() if self.is_adopted else 0.0
         probes = replica.spec.template.probes
-        self.health = Health(probes, self.started_ms, was_ready=was_ready, spread=spread)
+        self.health = ProbeHealth(probes, self.started_ms, was_ready=was_ready, spread=spread)
 
     def opening(self, now_ms: int) -> Opening | None:
         """How its readiness waits for its ports; None when it does not, or not any more: work may

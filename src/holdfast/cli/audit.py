@@ -17,17 +17,17 @@ import click
 import msgspec
 
 from holdfast.cli.connection import access, kubeconfig_option
-from holdfast.cli.exit_codes import Code, Misused, complain, plain, run
+from holdfast.cli.exit_codes import ExitCode, UsageError, complain, plain, run
 from holdfast.cli.plane_parts import data_option
 from holdfast.cli.tables import rows
 from holdfast.host.audit.segments import FOLDER, judged, parts, records
 from holdfast.host.audit.serving import LIMIT_MAX as PAGE
 from holdfast.host.audit.serving import PATH as RECORDS_PATH
-from holdfast.host.audit.serving import Records, Shown
-from holdfast.host.audit.standing import PATH, Standing
+from holdfast.host.audit.serving import RecordPage, ShownRecord
+from holdfast.host.audit.standing import PATH, AuditStatus
 from holdfast.host.client import Access
 from holdfast.host.client.transport import Transport
-from holdfast.model.audit.chain import Judgement
+from holdfast.model.audit.chain import ChainVerification
 from holdfast.model.audit.records import AuditRecord, Head, Mutation, gap_of, mutation_of
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.time import rfc3339
@@ -95,7 +95,7 @@ def verify(
 def _parsed(option: str, text: str) -> Head:
     found = _HEAD.fullmatch(text)
     if found is None:
-        raise Misused(
+        raise UsageError(
             f"{option}: {text[:80]!r} is no record; it reads like 17:6f1e…, as `show` does"
         )
     return Head(number=int(found[1]), hash=found[2])
@@ -113,7 +113,7 @@ async def _head(to: Access) -> Head:
                 answer = await transport.send("GET", PATH, timeout_s=TIMEOUT_S)
                 if not answer.is_good:
                     raise answer.error(may_have_happened=False)
-                heads.append(msgspec.json.decode(answer.body, type=Standing).head)
+                heads.append(msgspec.json.decode(answer.body, type=AuditStatus).head)
             except HoldfastError as said:
                 error = said
             except msgspec.DecodeError as said:
@@ -134,7 +134,7 @@ async def _beyond(to: Access, last: int) -> int:
     return beyond
 
 
-def _told(found: Judgement, head: Head | None, files: int) -> int:
+def _told(found: ChainVerification, head: Head | None, files: int) -> int:
     for finding in found.findings:
         print(plain(finding, keep=""))
     for gap in found.gaps:
@@ -150,13 +150,13 @@ def _told(found: Judgement, head: Head | None, files: int) -> int:
         return complain("the audit is not whole")
     if head is not None and not head.number and not found.last:
         print("The audit is whole: there is no record yet.")
-        return Code.DONE
+        return ExitCode.DONE
     sure = "" if head is not None else "; whether its end was cut off was not asked"
     print(f"The audit is whole: records {found.first} to {found.last} in {files} files{sure}.")
-    return Code.DONE
+    return ExitCode.DONE
 
 
-def _let_go(found: Judgement) -> Counter[str]:
+def _let_go(found: ChainVerification) -> Counter[str]:
     total: Counter[str] = Counter()
     for gone in found.elided:
         total.update(gone.elided)
@@ -185,10 +185,10 @@ def show(data: Path, directories: tuple[Path, ...], last: int, output: str, **wa
         if output == "json":
             for record, _ in found:
                 print(msgspec.json.encode(record).decode())
-            return Code.DONE
+            return ExitCode.DONE
         heading = ("NUMBER", "REVISION", "AT", "WHO", "VERB", "WHAT", "MORE")
         print("\n".join(rows(heading, [_row(*one) for one in found])))
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -207,7 +207,7 @@ def list_(after: int, output: str, kubeconfig: Path | None, **wanted: str) -> in
 
     async def command() -> int:
         query = {field: value for field, value in wanted.items() if value}
-        found: dict[int, Shown] = {}
+        found: dict[int, ShownRecord] = {}
         to = access(kubeconfig)
         for server in to.servers:
             one = msgspec.structs.replace(to, servers=(server,))
@@ -217,18 +217,20 @@ def list_(after: int, output: str, kubeconfig: Path | None, **wanted: str) -> in
         if output == "json":
             for it in shown:
                 print(msgspec.json.encode(it).decode())
-            return Code.DONE
+            return ExitCode.DONE
         heading = ("NUMBER", "REVISION", "AT", "WHO", "VERB", "WHAT", "MORE")
         lines = [
             _told_row((str(it.number), str(it.revision), rfc3339(it.at)), it.said) for it in shown
         ]
         print("\n".join(plain(line, keep="") for line in rows(heading, lines)))
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
 
-async def _served(transport: Transport, query: dict[str, str], after: int) -> AsyncIterator[Shown]:
+async def _served(
+    transport: Transport, query: dict[str, str], after: int
+) -> AsyncIterator[ShownRecord]:
     """All records of one server that match, page by page."""
     while True:
         path = f"{RECORDS_PATH}?{urlencode({**query, 'after': after, 'limit': PAGE})}"
@@ -236,7 +238,7 @@ async def _served(transport: Transport, query: dict[str, str], after: int) -> As
         if not answer.is_good:
             raise answer.error(may_have_happened=False)
         try:
-            page = msgspec.json.decode(answer.body, type=Records)
+            page = msgspec.json.decode(answer.body, type=RecordPage)
         except msgspec.DecodeError as error:
             raise Unavailable(f"an answer that cannot be read: {error}") from None
         for it in page.records:

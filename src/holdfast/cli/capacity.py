@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.cli import tables
 from holdfast.cli.connection import client, kubeconfig_option
-from holdfast.cli.exit_codes import Code, run
-from holdfast.explain.capacity import Share, shapes_of, shares
+from holdfast.cli.exit_codes import ExitCode, run
+from holdfast.explain.capacity import CapacityShare, shapes_of, shares
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -50,12 +50,12 @@ def capacity(output: str, kubeconfig: Path | None) -> int:
             _print(found)
         else:
             print("There are no nodes.")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
 
-def _shown(share: Share) -> dict[str, Any]:
+def _shown(share: CapacityShare) -> dict[str, Any]:
     amounts = {name: render(share.resource, getattr(share, name)) for name in COLUMNS}
     return {
         "region": share.region,
@@ -66,7 +66,7 @@ def _shown(share: Share) -> dict[str, Any]:
     }
 
 
-def _print(found: list[Share]) -> None:
+def _print(found: list[CapacityShare]) -> None:
     heading = ("REGION", "ZONE", "POOL", "RESOURCE", *(it.upper() for it in COLUMNS))
     body = [[text or "-" for text in _shown(share).values()] for share in found]
     print("\n".join(tables.rows(heading, body)))

@@ -15,10 +15,10 @@ import msgspec
 
 from holdfast.cli.connection import PATIENCE, access, kubeconfig_option
 from holdfast.cli.documents import kind_and_name
-from holdfast.cli.exit_codes import Code, Misused, plain, run
+from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
 from holdfast.cli.health_report import span
 from holdfast.cli.objects import namespace_option
-from holdfast.explain.answer import Explanation, Why
+from holdfast.explain.answer import Explanation, StuckReason
 from holdfast.host.client import Access, Client
 from holdfast.host.client.paths import one
 from holdfast.model.errors import HoldfastError
@@ -50,16 +50,16 @@ def explain(kind: str, name: str, namespace: str, output: str, kubeconfig: Path 
         else:
             now_ms = wall_ms(datetime.now(UTC))
             print("\n".join(plain(line, keep="") for line in told(found, now_ms)))
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
 
 def _demand_replica(kind: Kind, name: str) -> None:
     if kind is not _REPLICA:
-        raise Misused(f"KIND: {kind.singular!r} must be replica: only replicas are explained")
+        raise UsageError(f"KIND: {kind.singular!r} must be replica: only replicas are explained")
     if not name:
-        raise Misused("NAME: must be the name of a replica; `holdfast get replicas` shows them")
+        raise UsageError("NAME: must be the name of a replica; `holdfast get replicas` shows them")
 
 
 async def asked(to: Access, namespace: str, name: str) -> Explanation:
@@ -72,7 +72,7 @@ async def asked(to: Access, namespace: str, name: str) -> Explanation:
     for error in found:
         if isinstance(error, BaseException) and not (answers and isinstance(error, HoldfastError)):
             raise error
-    return min(answers, key=lambda it: (it.finding.why is Why.UNTOLD, len(it.unknown)))
+    return min(answers, key=lambda it: (it.finding.why is StuckReason.UNTOLD, len(it.unknown)))
 
 
 async def _asked(to: Access, namespace: str, name: str) -> Explanation:

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.explain.actors import PICTURE_MS, SILENT_MS
-from holdfast.host.audit.standing import Standing
+from holdfast.host.audit.standing import AuditStatus
 from holdfast.model.fence import exceeds, fence_wait_ms, greatest, timing_of
-from holdfast.model.heartbeat import Heard, Roster, ServerLease, server_scope
+from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerRoster, server_scope
 from holdfast.model.installations import MAY_STILL_RUN, machine_of
 from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import Condition, ConditionStatus, condition
-from holdfast.model.pulse import Beat, Felt, Pulses
+from holdfast.model.pulse import Beat, Pulses, ReceivedPulse
 from holdfast.model.quarantine import Quarantine
 
 # Who was not heard of yet by servers that have not listened for long enough.
@@ -38,7 +38,7 @@ NAMES_MAX = 5
 _PHASES = tuple(NodePhase)
 
 
-class Server(msgspec.Struct, frozen=True):
+class ServerHealth(msgspec.Struct, frozen=True):
     """One server: its checks by name, or why it did not answer."""
 
     url: str
@@ -47,24 +47,24 @@ class Server(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class PlaneFacts(msgspec.Struct, frozen=True):
     """All that was found out. What may not be asked, or was not answered, is None."""
 
-    servers: tuple[Server, ...]
+    servers: tuple[ServerHealth, ...]
     pulses: tuple[Pulses, ...] | None = None
-    heard: tuple[Heard, ...] | None = None
+    heard: tuple[HeartbeatReport, ...] | None = None
     nodes: tuple[Node, ...] | None = None
     workloads: tuple[Workload, ...] | None = None
     # Those that are in trouble; `status` does not ask for the many that are not.
     replicas: tuple[Replica, ...] | None = None
-    audit: tuple[Standing, ...] | None = None
+    audit: tuple[AuditStatus, ...] | None = None
     leases: tuple[Lease, ...] | None = None
     quarantine: tuple[Quarantine, ...] | None = None
     # Why something is None: what, and the sentence.
     unknown: dict[str, str] = {}
 
 
-class Line(msgspec.Struct, frozen=True):
+class ReportLine(msgspec.Struct, frozen=True):
     """One part of the plane. `wrong` says what is wrong with it, if anything is."""
 
     part: str
@@ -74,7 +74,7 @@ class Line(msgspec.Struct, frozen=True):
     wrong: str = ""
 
 
-def judged(facts: Facts) -> list[Line]:
+def judged(facts: PlaneFacts) -> list[ReportLine]:
     """All lines, in the order in which a person reads them."""
     return [
         *_servers(facts.servers),
@@ -87,11 +87,11 @@ def judged(facts: Facts) -> list[Line]:
         *(_work(facts.workloads) if facts.workloads is not None else ()),
         *(_audit(facts.audit) if facts.audit is not None else ()),
         *(_quarantine(facts.quarantine) if facts.quarantine is not None else ()),
-        *(Line("unknown", what, "?", why) for what, why in facts.unknown.items()),
+        *(ReportLine("unknown", what, "?", why) for what, why in facts.unknown.items()),
     ]
 
 
-def verdict(lines: Sequence[Line]) -> str:
+def verdict(lines: Sequence[ReportLine]) -> str:
     """One sentence; empty when something is wrong."""
     if any(line.wrong for line in lines):
         return ""
@@ -106,21 +106,21 @@ def verdict(lines: Sequence[Line]) -> str:
 # Servers and their store --------------------------------------------------------------------------
 
 
-def _servers(servers: Iterable[Server]) -> Iterable[Line]:
+def _servers(servers: Iterable[ServerHealth]) -> Iterable[ReportLine]:
     for server in servers:
         if server.error:
-            yield Line("server", server.url, "silent", server.error, "it does not answer")
+            yield ReportLine("server", server.url, "silent", server.error, "it does not answer")
             continue
         failed = [name for name, good in server.checks.items() if not good and name != "store"]
         wrong = f"its checks fail: {', '.join(failed)}" if failed else ""
         state = "ready" if not failed else "not ready"
-        yield Line("server", server.url, state, f"answers in {server.took_ms} ms", wrong)
+        yield ReportLine("server", server.url, state, f"answers in {server.took_ms} ms", wrong)
         good = server.checks.get("store", False)
         lost = "" if good else "the server cannot reach it: nothing new is decided, work runs on"
-        yield Line("store", f"of {server.url}", "reached" if good else "away", "", lost)
+        yield ReportLine("store", f"of {server.url}", "reached" if good else "away", "", lost)
 
 
-def _servers_by_lease(asked: Sequence[Server], heard: Sequence[Heard]) -> Iterable[Line]:
+def _servers_by_lease(asked: Sequence[ServerHealth], heard: Sequence[HeartbeatReport]) -> Iterable[ReportLine]:
     """The servers that were not asked, since the kubeconfig does not name them: each is known to
     the others by its lease."""
     rosters = [it.roster for it in heard if it.roster is not None]
@@ -134,29 +134,29 @@ def _servers_by_lease(asked: Sequence[Server], heard: Sequence[Heard]) -> Iterab
             yield _by_lease(lease, roster, expired)
 
 
-def _by_lease(lease: ServerLease, roster: Roster, expired: Mapping[str, int]) -> Line:
+def _by_lease(lease: ServerLease, roster: ServerRoster, expired: Mapping[str, int]) -> ReportLine:
     name, where = lease.server, lease.address or "no address"
     if not lease.life:
-        return Line("server", name, "stopped", f"{where}; it gave its lease back")
+        return ReportLine("server", name, "stopped", f"{where}; it gave its lease back")
     if name in expired:
         since = f"it has not renewed its lease for {span(expired[name])}, and no longer counts"
         removal = f"`holdfast delete lease {lease_name(server_scope(name))}` removes it"
         next_step = f"start it again; if it is gone for good, {removal}"
-        return Line("server", name, "gone", where, f"{since}; {next_step}")
+        return ReportLine("server", name, "gone", where, f"{since}; {next_step}")
     renewed = span(roster.idle_ms.get(name, 0))
-    return Line("server", name, "alive", f"{where}; it renewed its lease {renewed} ago")
+    return ReportLine("server", name, "alive", f"{where}; it renewed its lease {renewed} ago")
 
 
 # Schedulers and controllers -----------------------------------------------------------------------
 
 
-def _components(pulses: Sequence[Pulses], leases: Sequence[Lease]) -> Iterable[Line]:
+def _components(pulses: Sequence[Pulses], leases: Sequence[Lease]) -> Iterable[ReportLine]:
     """Each scope once: who acts for it, and how that one is doing. One whose lease was not given
     back should be there."""
     held = {it.spec.scope: it for it in leases if _is_component(it) and it.spec.holder}
     felt = _latest(pulses)
     fresh = {who: it for who, it in felt.items() if it.age_ms <= SILENT_MS}
-    acting: dict[str, tuple[Felt, Beat]] = {}
+    acting: dict[str, tuple[ReceivedPulse, Beat]] = {}
     for it in fresh.values():
         for beat in it.pulse.beats:
             if beat.epoch and beat.epoch >= acting.get(beat.scope, (it, Beat("-")))[1].epoch:
@@ -170,18 +170,18 @@ def _components(pulses: Sequence[Pulses], leases: Sequence[Lease]) -> Iterable[L
         if scope in acting:
             yield _acting(part, name, *acting[scope])
         elif is_early:
-            yield Line(part, name, NOT_YET, "no process has said yet that it holds its lease")
+            yield ReportLine(part, name, NOT_YET, "no process has said yet that it holds its lease")
         else:
             is_missed = scope in held or part != "scheduler"
             wrong = _missed(held.get(scope)) if is_missed else ""
-            yield Line(part, name, "silent", "no process that is heard holds its lease", wrong)
+            yield ReportLine(part, name, "silent", "no process that is heard holds its lease", wrong)
     for part in ("scheduler", "controller"):
         if any(scope.startswith(f"{part}:") for scope in acting):
             continue
         if is_early:
-            yield Line(part, "-", NOT_YET, "none was heard of yet")
+            yield ReportLine(part, "-", NOT_YET, "none was heard of yet")
         else:
-            yield Line(part, "-", "none", "none was heard of lately", f"no {part} works")
+            yield ReportLine(part, "-", "none", "none was heard of lately", f"no {part} works")
 
 
 def _is_component(lease: Lease) -> bool:
@@ -196,15 +196,15 @@ def _missed(lease: Lease | None) -> str:
     return f"{wrong}; {lease.spec.instance or lease.spec.holder} did last: start it again"
 
 
-def _latest(pulses: Sequence[Pulses]) -> Mapping[tuple[str, str], Felt]:
+def _latest(pulses: Sequence[Pulses]) -> Mapping[tuple[str, str], ReceivedPulse]:
     """The youngest pulse of each process, of all that the servers have felt."""
-    found: dict[tuple[str, str], Felt] = {}
+    found: dict[tuple[str, str], ReceivedPulse] = {}
     for it in sorted((felt for one in pulses for felt in one.felt), key=lambda it: -it.age_ms):
         found[it.sender, it.pulse.process] = it
     return found
 
 
-def _acting(part: str, name: str, felt: Felt, beat: Beat) -> Line:
+def _acting(part: str, name: str, felt: ReceivedPulse, beat: Beat) -> ReportLine:
     words = [f"epoch {beat.epoch}", f"{beat.waiting} waiting"]
     if beat.overdue_ms > 1_000:
         words.append(f"oldest {span(beat.overdue_ms)}")
@@ -222,13 +222,13 @@ def _acting(part: str, name: str, felt: Felt, beat: Beat) -> Line:
         age = span(felt.pulse.picture_ms)
         wrong = f"what it knows is {age} old, so it does nothing"
     where = f"{felt.pulse.process}, heard {span(felt.age_ms)} ago"
-    return Line(part, name, "acts", f"{where}: {', '.join(words)}", wrong)
+    return ReportLine(part, name, "acts", f"{where}: {', '.join(words)}", wrong)
 
 
 # Nodes and work -----------------------------------------------------------------------------------
 
 
-def _ages_ms(heard: Sequence[Heard]) -> dict[str, int]:
+def _ages_ms(heard: Sequence[HeartbeatReport]) -> dict[str, int]:
     """How long ago each node was heard, by whichever server heard it last."""
     ages: dict[str, int] = {}
     for one in heard:
@@ -237,7 +237,7 @@ def _ages_ms(heard: Sequence[Heard]) -> dict[str, int]:
     return ages
 
 
-def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+def _nodes(nodes: Sequence[Node], heard: Sequence[HeartbeatReport]) -> Iterable[ReportLine]:
     ages = _ages_ms(heard)
     by_phase = {phase: [it.name for it in nodes if it.status.phase is phase] for phase in _PHASES}
     for phase, names in by_phase.items():
@@ -254,12 +254,12 @@ def _nodes(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
         count = _counted(len(names), "node")
         # All of them by name: each should be there, and is not.
         wrong = "" if is_well else f"{count} {phase.value}: {', '.join(names)}"
-        yield Line("nodes", count, phase.value, more, wrong)
+        yield ReportLine("nodes", count, phase.value, more, wrong)
     if not nodes:
-        yield Line("nodes", "0 nodes", "none", "", "there is no node")
+        yield ReportLine("nodes", "0 nodes", "none", "", "there is no node")
 
 
-def _unheard(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+def _unheard(nodes: Sequence[Node], heard: Sequence[HeartbeatReport]) -> Iterable[ReportLine]:
     """The nodes that are Ready and have missed a renewal, before controller:nodes suspects them.
 
     A healthy agent is heard once in every period, so one and a half of them are one missed; the
@@ -279,7 +279,7 @@ def _unheard(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
     every = f"agents renew every {span(timing.renew_every_ms)}"
     if listening_ms <= late_ms:
         more = f"{_named(list(silent))}: not heard since the servers began to listen; {every}"
-        yield Line("nodes", count, NOT_YET, more)
+        yield ReportLine("nodes", count, NOT_YET, more)
         return
     names = ", ".join(
         f"{name} for {span(min(age, listening_ms))}"
@@ -288,10 +288,10 @@ def _unheard(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
         for name, age in silent.items()
     )
     wrong = f"no server that answers has heard {names}; look at the agent and its network"
-    yield Line("nodes", count, "not heard", f"Ready so far; {every}", wrong)
+    yield ReportLine("nodes", count, "not heard", f"Ready so far; {every}", wrong)
 
 
-def _copies(replicas: Sequence[Replica]) -> Iterable[Line]:
+def _copies(replicas: Sequence[Replica]) -> Iterable[ReportLine]:
     """The machines on which copies of `keep` work may still run, unseen. Each machine is named."""
     found: dict[str, list[tuple[Replica, Condition]]] = {}
     for it in replicas:
@@ -311,10 +311,10 @@ def _copies(replicas: Sequence[Replica]) -> Iterable[Line]:
             "administrator's `kubectl delete replica NAME --force --grace-period=0` says so"
         )
         node = binding.node if binding is not None else "-"
-        yield Line("copies", f"of node {node}", "may still run", _named(names), wrong)
+        yield ReportLine("copies", f"of node {node}", "may still run", _named(names), wrong)
 
 
-def _timings(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
+def _timings(nodes: Sequence[Node], heard: Sequence[HeartbeatReport]) -> Iterable[ReportLine]:
     """The nodes that are fenced by longer times than are set now.
 
     A node that is cut off cannot say so itself: its agent would have to register for that.
@@ -334,24 +334,24 @@ def _timings(nodes: Sequence[Node], heard: Sequence[Heard]) -> Iterable[Line]:
         f"{_named(list(pending))}: work there was started under longer times than are set now; "
         f"until it has ended they are fenced by those, up to {longest} after the mark"
     )
-    yield Line("timing", _counted(len(pending), "node"), "pending", more)
+    yield ReportLine("timing", _counted(len(pending), "node"), "pending", more)
 
 
-def _work(workloads: Sequence[Workload]) -> Iterable[Line]:
+def _work(workloads: Sequence[Workload]) -> Iterable[ReportLine]:
     reasons: Counter[str] = Counter()
     for it in workloads:
         reasons.update(it.status.progress.pending_reasons)
     queued = sum(it.status.progress.queued for it in workloads)
     said = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
-    yield Line("queue", f"{queued} waiting", "-" if not queued else "waits", said)
+    yield ReportLine("queue", f"{queued} waiting", "-" if not queued else "waits", said)
     served = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
     services = [it for it in workloads if it.spec.type in served]
     short = [it for it in services if it.status.progress.ready < it.status.progress.desired]
     more = _named([_short_of(it) for it in short])
-    yield Line("work", _counted(len(services), "service"), "short" if short else "whole", more)
+    yield ReportLine("work", _counted(len(services), "service"), "short" if short else "whole", more)
     others = len(workloads) - len(services)
     if others:
-        yield Line("work", _counted(others, "job"), "-")
+        yield ReportLine("work", _counted(others, "job"), "-")
 
 
 def _short_of(workload: Workload) -> str:
@@ -364,30 +364,30 @@ def _short_of(workload: Workload) -> str:
 # The audit ----------------------------------------------------------------------------------------
 
 
-def _audit(told: Sequence[Standing]) -> Iterable[Line]:
+def _audit(told: Sequence[AuditStatus]) -> Iterable[ReportLine]:
     """One line: of all servers the one that has seen it come furthest knows best."""
     best = max(told, key=lambda it: (it.head.number, it.head.revision, it.writing))
     name = _counted(best.head.number, "record")
     if best.standstill_ms <= AUDIT_STILL_MS:
         more = f"by {best.head.by or 'nobody yet'}, up to revision {best.head.revision}"
-        yield Line("audit", name, "written", more)
+        yield ReportLine("audit", name, "written", more)
         return
     errors = [f"{it.server}: {it.error}" for it in told if it.error]
     still = f"{span(best.standstill_ms)} without a record, {best.lag} revisions wait"
-    yield Line("audit", name, "stands still", _named(errors), still)
+    yield ReportLine("audit", name, "stands still", _named(errors), still)
 
 
-def _quarantine(told: Sequence[Quarantine]) -> Iterable[Line]:
+def _quarantine(told: Sequence[Quarantine]) -> Iterable[ReportLine]:
     """Nothing if all is well; a line for each record that is not."""
     found = {it.key: f"{it.reason}: {it.message}" for one in told for it in one.records}
     for one in told:
         found.update((key, f"damaged: {why}") for key, why in one.unreadable.items())
     for key, what in list(found.items())[:NAMES_MAX]:
         wrong = f"{what}; `holdfast repair show {key}` tells more"
-        yield Line("record", key, "quarantined", "", wrong)
+        yield ReportLine("record", key, "quarantined", "", wrong)
     if len(found) > NAMES_MAX:
         more = f"and {len(found) - NAMES_MAX} more; `holdfast repair list` names all"
-        yield Line("record", "others", "quarantined", "", more)
+        yield ReportLine("record", "others", "quarantined", "", more)
 
 
 def _counted(number: int, noun: str) -> str:

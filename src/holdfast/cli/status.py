@@ -17,17 +17,17 @@ import msgspec
 
 from holdfast.cli import tables
 from holdfast.cli.connection import access, given_access, kubeconfig_option
-from holdfast.cli.exit_codes import Code, complain, plain, run
-from holdfast.cli.health_report import Facts, Line, Server, judged, verdict
+from holdfast.cli.exit_codes import ExitCode, complain, plain, run
+from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, judged, verdict
 from holdfast.host.audit.standing import PATH as AUDIT_PATH
-from holdfast.host.audit.standing import Standing
+from holdfast.host.audit.standing import AuditStatus
 from holdfast.host.client import Access
 from holdfast.host.client.paths import collection
 from holdfast.host.client.questions import HEARTBEATS_PATH, PULSES_PATH, QUARANTINE_PATH
 from holdfast.host.client.transport import Transport
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError
-from holdfast.model.heartbeat import Heard
+from holdfast.model.heartbeat import HeartbeatReport
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -68,13 +68,13 @@ def status(output: str, kubeconfig: Path | None) -> int:
         else:
             _print(lines)
         if all(server.error for server in facts.servers):
-            return complain("no server answers", Code.UNREACHABLE)
-        return Code.DONE if verdict(lines) else Code.FAILED
+            return complain("no server answers", ExitCode.UNREACHABLE)
+        return ExitCode.DONE if verdict(lines) else ExitCode.FAILED
 
     return run(command())
 
 
-async def _known_facts(kubeconfig: Path | None) -> Facts:
+async def _known_facts(kubeconfig: Path | None) -> PlaneFacts:
     """What the server says that the kubeconfig names; if it is silent, what the others say."""
     facts = await gathered(given_access(kubeconfig))
     known = access(kubeconfig)
@@ -87,7 +87,7 @@ async def _known_facts(kubeconfig: Path | None) -> Facts:
     return msgspec.structs.replace(found, servers=(given, *answering))
 
 
-def _print(lines: list[Line]) -> None:
+def _print(lines: list[ReportLine]) -> None:
     heading = ("PART", "NAME", "STATE", "MORE")
     body = [(it.part, it.name, it.state, it.more) for it in lines]
     print("\n".join(tables.rows(heading, body)))
@@ -101,7 +101,7 @@ def _print(lines: list[Line]) -> None:
         print(plain(f"  {it.part} {it.name}: {it.wrong}", keep=""))
 
 
-async def gathered(to: Access) -> Facts:
+async def gathered(to: Access) -> PlaneFacts:
     """All that can be found out about the plane."""
     asked = [msgspec.structs.replace(to, servers=(server,)) for server in to.servers]
     found = await asyncio.gather(*(_asked(one) for one in asked))
@@ -121,7 +121,7 @@ async def gathered(to: Access) -> Facts:
     nodes, workloads = all_of("nodes"), all_of("workloads")
     audit, leases = all_of("audit"), all_of("leases")
     quarantine, replicas = all_of("quarantine"), all_of("replicas")
-    return Facts(
+    return PlaneFacts(
         servers,
         pulses,
         heard,
@@ -136,7 +136,7 @@ async def gathered(to: Access) -> Facts:
     )
 
 
-async def _asked(to: Access) -> tuple[Server, dict[str, Any]]:
+async def _asked(to: Access) -> tuple[ServerHealth, dict[str, Any]]:
     """One server: how it is, and what it says of the plane."""
     async with Transport(to, agent="holdfast-cli") as transport:
         began = time.monotonic()
@@ -145,22 +145,22 @@ async def _asked(to: Access) -> tuple[Server, dict[str, Any]]:
                 "GET", "/readyz", query={"verbose": "1"}, timeout_s=TIMEOUT_S
             )
         except HoldfastError as error:
-            return Server(to.servers[0], error=error.message), {}
+            return ServerHealth(to.servers[0], error=error.message), {}
         took_ms = round((time.monotonic() - began) * 1_000)
         checks = _checks(answer.body.decode(errors="replace"))
         said = await asyncio.gather(
             _told(transport, PULSES_PATH, Pulses),
-            _told(transport, HEARTBEATS_PATH, Heard),
+            _told(transport, HEARTBEATS_PATH, HeartbeatReport),
             _listed(transport, Node),
             _listed(transport, Workload),
             _listed(transport, Replica, _TROUBLED),
-            _told(transport, AUDIT_PATH, Standing),
+            _told(transport, AUDIT_PATH, AuditStatus),
             _listed(transport, Lease),
             _told(transport, QUARANTINE_PATH, Quarantine),
         )
         names = ("pulses", "heartbeats", "nodes", "workloads", "replicas", "audit", "leases")
         told = zip((*names, "quarantine"), said, strict=True)
-        return Server(to.servers[0], took_ms, checks), dict(told)
+        return ServerHealth(to.servers[0], took_ms, checks), dict(told)
 
 
 def _checks(text: str) -> dict[str, bool]:

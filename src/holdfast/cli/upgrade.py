@@ -8,13 +8,13 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.connection import Reaching, kubeconfig_option
-from holdfast.cli.exit_codes import Code, Misused, plain, run
-from holdfast.host.client.answers import Answer
+from holdfast.cli.connection import FailoverTransport, kubeconfig_option
+from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.questions import FORMAT_PATH, UPGRADE_PATH
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import HoldfastError
-from holdfast.model.plane_format import Raise, Upgrade, is_older
+from holdfast.model.plane_format import RaiseRequest, Upgrade, is_older
 
 TIMEOUT_S = 60.0
 _JSON = {"Content-Type": "application/json"}
@@ -34,10 +34,10 @@ def status(kubeconfig: Path | None) -> int:
     """
 
     async def command() -> int:
-        async with Reaching(kubeconfig) as to:
+        async with FailoverTransport(kubeconfig) as to:
             found = await _read(to)
         _tell(found)
-        return Code.FAILED if found.older() else Code.DONE
+        return ExitCode.FAILED if found.older() else ExitCode.DONE
 
     return run(command())
 
@@ -56,21 +56,21 @@ def finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
 
 async def _finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
     if yes and not reason.strip():
-        raise Misused("--reason: say why; it is written to the audit")
-    async with Reaching(kubeconfig) as to:
+        raise UsageError("--reason: say why; it is written to the audit")
+    async with FailoverTransport(kubeconfig) as to:
         found = await _read(to)
         _tell(found)
         refusal = found.refusal()
         if refusal:
             print(plain(f"\nNothing was changed: {refusal}.", keep=""))
-            return Code.FAILED
+            return ExitCode.FAILED
         if not yes:
             print("\nNothing was changed. Take a backup, then add --reason and --yes to do it.")
-            return Code.DONE
+            return ExitCode.DONE
         while found.format < found.newest:
-            found = await raised(to, Raise(found.format + 1, reason))
+            found = await raised(to, RaiseRequest(found.format + 1, reason))
     print(f"\nThe plane has format {found.format}; older versions cannot write to it any more.")
-    return Code.DONE
+    return ExitCode.DONE
 
 
 def _tell(found: Upgrade) -> None:
@@ -91,14 +91,14 @@ async def _read(to: Transport) -> Upgrade:
     return _decoded(answer, is_write=False)
 
 
-async def raised(to: Transport, wanted: Raise) -> Upgrade:
+async def raised(to: Transport, wanted: RaiseRequest) -> Upgrade:
     """What the plane is after its format was raised. Raises what the server says against it."""
     body = msgspec.json.encode(wanted)
     answer = await to.send("POST", FORMAT_PATH, body=body, headers=_JSON, timeout_s=TIMEOUT_S)
     return _decoded(answer, is_write=True)
 
 
-def _decoded(answer: Answer, *, is_write: bool) -> Upgrade:
+def _decoded(answer: HttpAnswer, *, is_write: bool) -> Upgrade:
     if not answer.is_good:
         raise answer.error(may_have_happened=is_write)
     try:

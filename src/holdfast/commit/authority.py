@@ -8,7 +8,7 @@ some request always gets through. When the answer is lost, the fate of the trans
 its token before anything else is done.
 
 Whatever it remembers is a convenience: it may crash after any effect, and any number of
-authorities may run over one store. `tenure.py` makes one of them the usual one, for speed.
+authorities may run over one store. `election.py` makes one of them the usual one, for speed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.ages import Ages, RevisionAges
-from holdfast.commit.context import Context, Luck, Settings
-from holdfast.commit.dispatch import Decided, decide
-from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View
-from holdfast.commit.flow.rates import Exhausted
+from holdfast.commit.context import Context, PlaneSettings, ReplayableRng
+from holdfast.commit.dispatch import Approval, decide
+from holdfast.commit.draft import UNCOMMITTED, CommitGroup, Draft, NotLoaded, View
+from holdfast.commit.flow.rates import ExhaustedBudgets
 from holdfast.commit.leases import is_current
 from holdfast.commit.objects.audit_entries import mutation
 from holdfast.commit.quarantine_repair import BROKEN, Doubt, doubt_of
-from holdfast.commit.records import versioned
+from holdfast.commit.records import with_version
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
@@ -49,7 +49,7 @@ from holdfast.model.plane_format import FORMAT, PlaneFormat, too_new
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, RepairRecord, Term, Verdict
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, NEVER, Committed, Compare, Refused, Transaction
+from holdfast.model.transaction import ABSENT, NEVER, Committed, Compare, CompareFailed, Transaction
 
 # Each refused group brings fresher records, so a fourth conflict means contention: make the group
 # smaller.
@@ -68,7 +68,7 @@ _FATE = "fate"
 _FORMAT = keys.plane_format()
 
 
-class Limits(msgspec.Struct, frozen=True):
+class GroupLimits(msgspec.Struct, frozen=True):
     """How large a group may be. etcd takes 128 compares and operations a transaction by default.
 
     A group writes at most one record more than it compares: who did what in it. One of the compares
@@ -80,18 +80,18 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 _UNNAMED = who.server("unnamed")
-DEFAULT_SETTINGS = Settings()
-DEFAULT_LIMITS = Limits()
+DEFAULT_SETTINGS = PlaneSettings()
+DEFAULT_LIMITS = GroupLimits()
 
 
-class Led(msgspec.Struct, frozen=True):
+class TermRequest(msgspec.Struct, frozen=True):
     """A request that is to be decided only under this term of a lease that its server holds."""
 
     request: Any
     term: Term
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class PendingRequest(msgspec.Struct, frozen=True, gc=False):
     """A request in line. `under` is the term that its decision has to compare, if any.
 
     `sent_before` says that it was part of a transaction whose answer was lost. What fails after
@@ -101,16 +101,16 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     call: int
     identity: Identity
     request: Any
-    luck: Luck
+    luck: ReplayableRng
     sent_before: bool = False
     under: Term | None = None
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class NoLongerLeader(msgspec.Struct, frozen=True):
     """No ruling: another server decides this by now."""
 
 
-Ruling = Decided | Refusal | Doubt | Elsewhere
+Ruling = Approval | Refusal | Doubt | NoLongerLeader
 
 
 class _Flight(msgspec.Struct):
@@ -118,13 +118,13 @@ class _Flight(msgspec.Struct):
 
     call: int
     token: str
-    group: Group
-    members: list[tuple[Waiting, Ruling]]
+    group: CommitGroup
+    members: list[tuple[PendingRequest, Ruling]]
     fate_tries: int = 0
     # Those of its members that are not tried again if this transaction does not commit.
     withdrawn: frozenset[int] = frozenset()
 
-    def tried_again(self) -> list[Waiting]:
+    def tried_again(self) -> list[PendingRequest]:
         """Its members that are decided again, in order, once it is known not to have committed."""
         return [it for it, _ in self.members if it.call not in self.withdrawn]
 
@@ -136,8 +136,8 @@ class Authority:
         self,
         rng: Rng,
         tokens: Tokens,
-        settings: Settings = DEFAULT_SETTINGS,
-        limits: Limits = DEFAULT_LIMITS,
+        settings: PlaneSettings = DEFAULT_SETTINGS,
+        limits: GroupLimits = DEFAULT_LIMITS,
         identity: Identity = _UNNAMED,
     ) -> None:
         """`identity` is that of the server, who puts records into quarantine."""
@@ -148,7 +148,7 @@ class Authority:
         self.ages: Ages | None = None
         self._revisions = RevisionAges()
         self._view = View()
-        self._line: deque[Waiting] = deque()
+        self._line: deque[PendingRequest] = deque()
         self._flight: _Flight | None = None
         self._loading: tuple[int, tuple[str, ...]] | None = None
         self._passes = 0
@@ -157,7 +157,7 @@ class Authority:
         self._group_max = limits.requests_max
         self._calls = 0
         # Who was refused for want of a budget; its owner may give it one that others write, too.
-        self.exhausted = Exhausted()
+        self.exhausted = ExhaustedBudgets()
         # How many decisions met a record that is wrong.
         self.doubts = 0
 
@@ -188,9 +188,11 @@ class Authority:
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
         body, under = asked.body, None
-        if isinstance(body, Led):
+        if isinstance(body, TermRequest):
             body, under = body.request, body.term
-        self._line.append(Waiting(asked.call, identity, body, Luck(self._rng), under=under))
+        self._line.append(
+            PendingRequest(asked.call, identity, body, ReplayableRng(self._rng), under=under)
+        )
         return []
 
     def _withdraw(self, calls: frozenset[int]) -> None:
@@ -219,8 +221,8 @@ class Authority:
         return effects
 
     def _start(self, now: Instant) -> list[Any]:
-        group = Group(self._view)
-        members: list[tuple[Waiting, Ruling]] = []
+        group = CommitGroup(self._view)
+        members: list[tuple[PendingRequest, Ruling]] = []
         missing: dict[str, None] = {}
         most = max(1, self._limits.compares_max - 1)
         size = self._group_max
@@ -238,13 +240,13 @@ class Authority:
             except NotLoaded as needed:
                 missing.update(dict.fromkeys(needed.missing))
                 # Go on, to learn what the others need too; nothing of this pass is kept.
-                members.append((waiting, Decided()))
+                members.append((waiting, Approval()))
                 self._line.popleft()
                 continue
             if members and draft.is_heavier_than(most):
                 break
             self._line.popleft()
-            if not isinstance(outcome, Decided) or getattr(waiting.request, "dry_run", False):
+            if not isinstance(outcome, Approval) or getattr(waiting.request, "dry_run", False):
                 draft.refuse()
             else:
                 if did is not None:
@@ -279,7 +281,9 @@ class Authority:
             return Unavailable(mend, code=Reason.RECORD_UNREADABLE)
         return Unavailable(why) if why else None
 
-    def _load(self, members: list[tuple[Waiting, Ruling]], missing: tuple[str, ...]) -> list[Any]:
+    def _load(
+        self, members: list[tuple[PendingRequest, Ruling]], missing: tuple[str, ...]
+    ) -> list[Any]:
         """Read what the group needs in one transaction that cannot commit, and decide it again."""
         self._passes += 1
         invariant(self._passes <= LOAD_PASSES_MAX, f"a decision never stops reading: {missing}")
@@ -290,7 +294,9 @@ class Authority:
         self._loading = (call, wanted)
         return [Txn(call, Transaction(tuple(Compare(key, NEVER) for key in wanted), ()))]
 
-    def _send(self, group: Group, members: list[tuple[Waiting, Ruling]], now: Instant) -> list[Any]:
+    def _send(
+        self, group: CommitGroup, members: list[tuple[PendingRequest, Ruling]], now: Instant
+    ) -> list[Any]:
         if group.compares or group.writes:
             self._rest_on_format(group)
         transaction = group.transaction(now.wall_ms)
@@ -300,7 +306,7 @@ class Authority:
         self._flight = _Flight(call, token, group, members)
         return [Txn(call, transaction, token)]
 
-    def _rest_on_format(self, group: Group) -> None:
+    def _rest_on_format(self, group: CommitGroup) -> None:
         """Compare the plane's format, and write it down where there is none yet."""
         seen = self._view.get(_FORMAT)
         group.compares[_FORMAT] = seen.modified if seen is not None else ABSENT
@@ -310,7 +316,7 @@ class Authority:
     # What came of it -----------------------------------------------------------------------------
 
     def _answered(self, answered: Answered, now: Instant) -> list[Any]:
-        if isinstance(answered.body, Committed | Refused):
+        if isinstance(answered.body, Committed | CompareFailed):
             self._revisions.observe(answered.body.revision, now)
         if self._loading is not None and answered.call == self._loading[0]:
             return self._loaded(answered.body)
@@ -323,7 +329,7 @@ class Authority:
         match answered.body:
             case Committed(revision=revision):
                 return self._committed(flight, revision, now)
-            case Refused():
+            case CompareFailed():
                 return self._refused(flight, answered.body)
             case Invalid():
                 return self._too_large(flight, answered.body)
@@ -336,7 +342,7 @@ class Authority:
     def _loaded(self, body: Any) -> list[Any]:
         loading = self._loading
         self._loading = None
-        if loading is None or not isinstance(body, Refused):
+        if loading is None or not isinstance(body, CompareFailed):
             return self._give_up()
         for key, record in zip(loading[1], body.current, strict=True):
             self._view.learn(key, record)
@@ -358,7 +364,7 @@ class Authority:
         flight.group.committed(revision)
         return self._answers(flight.members, revision, now)
 
-    def _refused(self, flight: _Flight, refused: Refused) -> list[Any]:
+    def _refused(self, flight: _Flight, refused: CompareFailed) -> list[Any]:
         self._flight = None
         for key, record in zip(flight.group.compares, refused.current, strict=True):
             self._view.learn(key, record)
@@ -385,11 +391,11 @@ class Authority:
         return [_failure(waiting, error) for waiting, _ in flight.members]
 
     def _answers(
-        self, members: Iterable[tuple[Waiting, Ruling]], revision: int, now: Instant
+        self, members: Iterable[tuple[PendingRequest, Ruling]], revision: int, now: Instant
     ) -> list[Any]:
         answers = []
         for waiting, outcome in members:
-            if isinstance(outcome, Elsewhere):
+            if isinstance(outcome, NoLongerLeader):
                 answers.append(_failure(waiting, Unavailable("another server decides by now")))
                 continue
             if isinstance(outcome, Doubt):
@@ -399,7 +405,7 @@ class Authority:
             answers.append(Answer(waiting.call, _verdict(outcome, revision)))
         return answers
 
-    def _quarantine(self, waiting: Waiting, doubt: Doubt, now: Instant) -> None:
+    def _quarantine(self, waiting: PendingRequest, doubt: Doubt, now: Instant) -> None:
         """Have a record that the store confirmed to be wrong put into quarantine.
 
         If that fails, or there is no room, the next decision that meets the record asks again.
@@ -407,8 +413,8 @@ class Authority:
         self.doubts += 1
         request = doubt.request(waiting.identity, waiting.request, now)
         if request is not None and len(self._line) < QUEUE_MAX:
-            luck = Luck(self._rng)
-            self._line.append(Waiting(self.next_call(), self._identity, request, luck))
+            luck = ReplayableRng(self._rng)
+            self._line.append(PendingRequest(self.next_call(), self._identity, request, luck))
 
     # When the answer was lost --------------------------------------------------------------------
 
@@ -440,7 +446,7 @@ class Authority:
         return []
 
 
-def _failure(waiting: Waiting, error: Exception) -> Answer:
+def _failure(waiting: PendingRequest, error: Exception) -> Answer:
     """The answer to a request that came to nothing, as far as is known: "it did not happen" is
     said only of what cannot have happened the first time either."""
     if waiting.sent_before and isinstance(error, Unavailable):
@@ -448,12 +454,14 @@ def _failure(waiting: Waiting, error: Exception) -> Answer:
     return Answer(waiting.call, error)
 
 
-def _mends_format(waiting: Waiting) -> bool:
+def _mends_format(waiting: PendingRequest) -> bool:
     """Whether a request repairs the format of the plane, without which nothing else is written."""
     return isinstance(waiting.request, RepairRecord) and waiting.request.key == _FORMAT
 
 
-def _ruling(draft: Draft, context: Context, waiting: Waiting) -> tuple[Ruling, Mutation | None]:
+def _ruling(
+    draft: Draft, context: Context, waiting: PendingRequest
+) -> tuple[Ruling, Mutation | None]:
     """The ruling on one request, and what to write down of it.
 
     A decision has no state of its own, so what breaks in it concerns this request alone. The view
@@ -461,7 +469,7 @@ def _ruling(draft: Draft, context: Context, waiting: Waiting) -> tuple[Ruling, M
     """
     try:
         if waiting.under is not None and not is_current(draft, waiting.under):
-            return Elsewhere(), None
+            return NoLongerLeader(), None
         outcome = decide(draft, context, waiting.request)
         if isinstance(outcome, Refusal):
             return outcome, None
@@ -470,7 +478,7 @@ def _ruling(draft: Draft, context: Context, waiting: Waiting) -> tuple[Ruling, M
         return doubt_of(error, draft), None
 
 
-def _verdict(outcome: Decided | Refusal | Doubt, revision: int) -> Verdict:
+def _verdict(outcome: Approval | Refusal | Doubt, revision: int) -> Verdict:
     if isinstance(outcome, Refusal):
         return outcome
     if isinstance(outcome, Doubt):
@@ -478,7 +486,7 @@ def _verdict(outcome: Decided | Refusal | Doubt, revision: int) -> Verdict:
     return Accepted(
         revision=revision,
         objects=tuple(
-            versioned(obj, revision if at == UNCOMMITTED else at)
+            with_version(obj, revision if at == UNCOMMITTED else at)
             for obj, at in zip(outcome.objects, outcome.revisions, strict=True)
         ),
         replayed=outcome.replayed,

@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.records import readable
+from holdfast.commit.records import decode_or_none
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import (
     SERVERS_MAX,
-    Heard,
-    HeardOf,
-    Roster,
-    Said,
+    HeartbeatQuery,
+    HeartbeatReport,
+    ProgressNotes,
     ServerLease,
-    Word,
+    ServerReport,
+    ServerRoster,
     exchange_every_ms,
     server_of_scope,
     server_scope,
@@ -75,7 +75,7 @@ class Digests:
         self._words: dict[str, _Known] = {}
         # When each node was last heard elsewhere, and what it said then.
         self._heard_ms: dict[str, int] = {}
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, ProgressNotes] = {}
 
     # Asking --------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Digests:
             # A store that does not answer hides nobody: those that were there are asked still.
             return self._ask(number, now_ms)
         asked = self._asked.pop(call, None)
-        if asked is not None and isinstance(body, Heard):
+        if asked is not None and isinstance(body, HeartbeatReport):
             self._take(body, asked.sent_ms, now_ms)
         return []
 
@@ -114,7 +114,7 @@ class Digests:
             if server != self._name and server not in busy and is_live:
                 call = number()
                 self._asked[call] = _Asked(server, now_ms)
-                effects.append(Ask(call, server, HeardOf(), TIMEOUT_MS))
+                effects.append(Ask(call, server, HeartbeatQuery(), TIMEOUT_MS))
         return effects
 
     def _keep(self, key: str, before: dict[str, _Lease]) -> None:
@@ -125,7 +125,7 @@ class Digests:
     def _read(self, records: Any, sent_ms: int, now_ms: int) -> None:
         before, self._roster, self._roster_ms = self._roster, {}, sent_ms
         for record in records:
-            found = readable(record)
+            found = decode_or_none(record)
             if found is None:
                 # Whatever it says now, who was known by it counts until that time is over.
                 self._keep(record.key, before)
@@ -151,7 +151,7 @@ class Digests:
         # Of a server that is not known by a lease any more nobody waits for a word.
         self._words = {it: word for it, word in self._words.items() if it in self._roster}
 
-    def _take(self, heard: Heard, sent_ms: int, now_ms: int) -> None:
+    def _take(self, heard: HeartbeatReport, sent_ms: int, now_ms: int) -> None:
         for word in heard.all_words():
             known_ms = sent_ms - word.age_ms
             known = self._words.get(word.server)
@@ -171,26 +171,26 @@ class Digests:
 
     # Telling -------------------------------------------------------------------------------------
 
-    def words(self, now: Instant) -> tuple[Word, ...]:
+    def words(self, now: Instant) -> tuple[ServerReport, ...]:
         """The words of the others whose hearing is known here."""
         now_ms = now.monotonic_ms
         return tuple(
-            Word(server, it.life, now_ms - it.known_ms, now_ms - it.since_ms, it.timing)
+            ServerReport(server, it.life, now_ms - it.known_ms, now_ms - it.since_ms, it.timing)
             for server, it in sorted(self._words.items())
         )
 
-    def roster(self, now: Instant) -> Roster | None:
+    def roster(self, now: Instant) -> ServerRoster | None:
         """The servers by their leases; None before they were read."""
         if self._roster_ms is None:
             return None
         now_ms, known = now.monotonic_ms, sorted(self._roster.items())
-        return Roster(
+        return ServerRoster(
             now_ms - self._roster_ms,
             tuple(it.lease for _, it in known),
             {server: now_ms - it.since_ms for server, it in known},
         )
 
-    def heard(self, now: Instant) -> Iterator[tuple[str, int, Said | None]]:
+    def heard(self, now: Instant) -> Iterator[tuple[str, int, ProgressNotes | None]]:
         """Each node that was heard elsewhere not too long ago: when, and what it said."""
         oldest_ms = now.monotonic_ms - self._forget_after_ms
         old = [node for node, at_ms in self._heard_ms.items() if at_ms <= oldest_ms]

@@ -9,7 +9,7 @@ renewals of one node therefore share reads.
 
 controller:nodes asks servers whom they heard, and they tell each other (`digests`), so that each
 answers for all. What is remembered here avoids false marks and proves nothing; it is lost with the
-process, which is why `Heard` says for how long it listens.
+process, which is why `HeartbeatReport` says for how long it listens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from holdfast.model import keys
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
 from holdfast.model.fence import FenceTiming, greatest, limited, timing_of
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed, Roster, Said
+from holdfast.model.heartbeat import (
+    HeartbeatQuery,
+    HeartbeatReport,
+    ProgressNotes,
+    Renew,
+    Renewed,
+    ServerRoster,
+)
 from holdfast.model.kinds.node import HeldTiming, Node, NodePhase
 from holdfast.model.lifecycle import Actor
 from holdfast.model.machine import Answer, Answered, Asked, Range, Started, Woken
@@ -114,7 +121,7 @@ class Renewals:
         # When each node was last heard; whoever was heard longest ago comes first.
         self._heard_ms: dict[str, int] = {}
         # What those said then who had something to say.
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, ProgressNotes] = {}
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         if self._since_ms is None:
@@ -128,10 +135,10 @@ class Renewals:
                 return self._digests.tick(self._next_call, now)
             case Asked(body=Renew()):
                 return self._renewed(stimulus, now)
-            case Asked(body=HeardOf()):
+            case Asked(body=HeartbeatQuery()):
                 return [Answer(stimulus.call, self._heard_of(stimulus, now))]
             case Asked():
-                no = Refusal(Reason.INVALID, "only Renew and HeardOf are answered here")
+                no = Refusal(Reason.INVALID, "only Renew and HeartbeatQuery are answered here")
                 return [Answer(stimulus.call, no)]
             case Started():
                 self._since_ms = now.monotonic_ms
@@ -142,7 +149,7 @@ class Renewals:
         self._calls += 1
         return self._calls
 
-    def roster(self, now: Instant) -> Roster | None:
+    def roster(self, now: Instant) -> ServerRoster | None:
         """The servers by their leases; None before they were read."""
         return self._digests.roster(now)
 
@@ -265,13 +272,13 @@ class Renewals:
             self._heard_ms[node] = max(waiting.came_ms, last_ms)
         self._forget(now)
 
-    def _remember(self, node: str, said: Said) -> None:
+    def _remember(self, node: str, said: ProgressNotes) -> None:
         if said.notes or said.more:
             self._said[node] = said
         else:
             self._said.pop(node, None)
 
-    def _heard_of(self, asked: Asked, now: Instant) -> Heard | Refusal:
+    def _heard_of(self, asked: Asked, now: Instant) -> HeartbeatReport | Refusal:
         identity = _identity(asked)
         # Of people those are let through to here who may ask by their roles.
         if not any(actor in _ASKERS for actor in acts_as(identity)):
@@ -287,7 +294,7 @@ class Renewals:
         ages_ms = {node: now.monotonic_ms - at for node, at in sorted(heard_ms.items())}
         since_ms = self._since_ms if self._since_ms is not None else now.monotonic_ms
         listening_ms = now.monotonic_ms - since_ms
-        return Heard(
+        return HeartbeatReport(
             self._name,
             listening_ms,
             ages_ms,

@@ -18,14 +18,14 @@ import msgspec
 
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.objects.request_form import clipped
+from holdfast.commit.objects.request_form import clip
 from holdfast.commit.records import struct_at
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import InvariantBroken, RecordsDisagree, RecordUnreadable
 from holdfast.model.ledger import NodeLedger, QuotaLedger
 from holdfast.model.lifecycle import Actor
-from holdfast.model.quarantine import EVIDENCE_MAX, MESSAGE_MAX, Evidence, Quarantined
+from holdfast.model.quarantine import EVIDENCE_MAX, MESSAGE_MAX, Quarantined, RecordRevision
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import QuarantineRecord, RepairAction, RepairRecord
 from holdfast.model.time import Instant, timestamp
@@ -75,7 +75,7 @@ class Doubt(msgspec.Struct, frozen=True):
                 message=self.message,
                 request=f"{type(request).__name__} by {identity.name}"[:MESSAGE_MAX],
                 since=timestamp(now.wall_ms),
-                evidence=tuple(Evidence(key, revision) for key, revision in found),
+                evidence=tuple(RecordRevision(key, revision) for key, revision in found),
             )
         )
 
@@ -95,7 +95,7 @@ def doubt_of(error: Exception, draft: Draft) -> Doubt:
     return Doubt(key, reason, message[:MESSAGE_MAX], reads)
 
 
-def put(draft: Draft, context: Context, request: QuarantineRecord) -> Refusal | None:
+def quarantine_record(draft: Draft, context: Context, request: QuarantineRecord) -> Refusal | None:
     """Put a record into quarantine. The first evidence is kept."""
     if not context.is_actor(Actor.AUTHORITY):
         return Refusal(Reason.NOT_OWNER, "only servers put records into quarantine")
@@ -121,7 +121,7 @@ def repair(draft: Draft, context: Context, request: RepairRecord) -> Refusal | N
     counted = (keys.LEDGERS, keys.EPOCHS) if is_quarantined else (keys.LEDGERS,)
     if request.action is RepairAction.RECOUNT and not request.key.startswith(counted):
         wrong = f"key: {request.key} is no ledger, and no epoch in quarantine: recount only those"
-        return Refusal(Reason.INVALID, clipped(wrong), {"field": "key"})
+        return Refusal(Reason.INVALID, clip(wrong), {"field": "key"})
     # A sum that is wrong without being impossible is met by no decision. It can be put right all
     # the same: what it should be follows from the objects.
     if not is_quarantined and request.action is not RepairAction.RECOUNT:
@@ -222,10 +222,8 @@ def _value(request: RepairRecord) -> Any:
     """What is to be written, as the type that belongs there."""
     struct = struct_at(request.key)
     if struct is None:
-        return Refusal(
-            Reason.INVALID, clipped(f"key: this version stores nothing at {request.key}")
-        )
+        return Refusal(Reason.INVALID, clip(f"key: this version stores nothing at {request.key}"))
     try:
         return msgspec.convert(request.value, struct)
     except msgspec.ValidationError as error:
-        return Refusal(Reason.INVALID, clipped(f"value: {error}"), {"field": "value"})
+        return Refusal(Reason.INVALID, clip(f"value: {error}"), {"field": "value"})

@@ -27,7 +27,7 @@ from holdfast.correct.controller import (
     BY_NODE,
     BY_WORKLOAD,
     Controller,
-    Plan,
+    ReconcilePlan,
     View,
     key_of,
     operation,
@@ -49,10 +49,10 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger, mirrored
 from holdfast.model.lifecycle import CHARGED
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
-from holdfast.model.placement.fit import Held, claim, demand_of, taken
+from holdfast.model.placement.fit import Allocation, claim, demand_of, taken
 from holdfast.model.requests import DropReservation, HoldCapacity, Term, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 # Where a recovery lane finds room: nodes that the work fits, by what the picture says is free.
 #
@@ -87,7 +87,7 @@ def _is_meant(workload: Workload, node: Node) -> bool:
     return recovery is not None and (not recovery.regions or node.spec.region in recovery.regions)
 
 
-class Places:
+class LaneSearch:
     """One search for places."""
 
     def __init__(self, view: View, workload: Workload, kept: list[Claim]) -> None:
@@ -136,7 +136,7 @@ class Places:
                 ledgers[node.name] = added_up(self._view, node)
             ledger = ledgers[node.name]
             held = claim(ledger, self._demand) if ledger is not None else None
-            if ledger is not None and isinstance(held, Held):
+            if ledger is not None and isinstance(held, Allocation):
                 ledgers[node.name] = taken(ledger, held, f"new/{self._own.get(node.name, 0)}")
                 return Claim(
                     node=node.name, charge=held.charge, devices=held.devices, ports=held.ports
@@ -161,7 +161,7 @@ def _added_up(view: View, node: Node) -> NodeLedger | None:
     for replica in view.found(BY_NODE, node.name):
         binding = replica.status.binding
         if replica.status.state in CHARGED and binding is not None:
-            held = Held(binding.charge, binding.devices, binding.ports)
+            held = Allocation(binding.charge, binding.devices, binding.ports)
             ledger = taken(ledger, held, replica.metadata.uid)
     reservations: list[Reservation] = view.found(BY_CLAIM, node.name)
     for reservation in reservations:
@@ -169,7 +169,7 @@ def _added_up(view: View, node: Node) -> NodeLedger | None:
             return None
         for number, it in enumerate(reservation.status.claims):
             if it.node == node.name and not it.consumed:
-                held = Held(it.charge, it.devices, it.ports)
+                held = Allocation(it.charge, it.devices, it.ports)
                 ledger = taken(ledger, held, f"{reservation.metadata.uid}/{number}")
     return ledger
 
@@ -196,7 +196,7 @@ class ReservesController(Controller):
     def __init__(self) -> None:
         self._searched_ms: dict[Key, int] = {}
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """Its workload for a lane, and the lanes on it for a node. Room that appears elsewhere is
         found by looking again."""
         match change.object:
@@ -220,7 +220,7 @@ class ReservesController(Controller):
         self._searched_ms = {it: ms for it, ms in self._searched_ms.items() if it in keys}
         return keys
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         last: Reservation | None = view.get(
             "reservations", key[0], f"{key[1]}-{Intent.RECOVERY.value}"
@@ -229,7 +229,7 @@ class ReservesController(Controller):
         if workload is None or not _wanted(workload):
             return self._ended(view, held, workload, term)
         if held is not None and held.spec.owner.uid != workload.metadata.uid:
-            return Plan((self._drop(held, "its owner is another one", term),))
+            return ReconcilePlan((self._drop(held, "its owner is another one", term),))
         there = [it for it in held.status.claims if not it.consumed] if held is not None else []
         kept = [it for it in there if is_useful(view, workload, it)][: _wanted(workload)]
         found, pause_ms = self._searched(view, key, workload, kept, now)
@@ -241,7 +241,7 @@ class ReservesController(Controller):
         requests += _told(workload, there, now)
         if not requests and held is not None:
             pause_ms = sooner(pause_ms, max(1, left_ms - RENEWED_MS))
-        return Plan(tuple(requests), wake_after_ms=pause_ms)
+        return ReconcilePlan(tuple(requests), wake_after_ms=pause_ms)
 
     def _is_own(self, held: Reservation) -> bool:
         """Whether it is a lane of ours that still holds something."""
@@ -260,7 +260,7 @@ class ReservesController(Controller):
         if pause_ms > 0:
             return [], pause_ms
         self._searched_ms[key] = now.monotonic_ms
-        found = Places(view, workload, kept).find(lacks)
+        found = LaneSearch(view, workload, kept).find(lacks)
         return found, SEARCH_EVERY_MS if len(found) < lacks else None
 
     def _hold(
@@ -296,7 +296,7 @@ class ReservesController(Controller):
 
     def _ended(
         self, view: View, held: Reservation | None, workload: Workload | None, term: Term
-    ) -> Plan:
+    ) -> ReconcilePlan:
         """Nothing is wanted any more."""
         requests: list[Any] = []
         if held is not None and (workload is not None or view.knows_all_of(held)):
@@ -305,7 +305,7 @@ class ReservesController(Controller):
         rest = tuple(it for it in said if it.type != RESERVED)
         if workload is not None and len(rest) < len(said):
             requests.append(_with_conditions(workload, rest))
-        return Plan(tuple(requests))
+        return ReconcilePlan(tuple(requests))
 
     def _drop(self, held: Reservation, reason: str, term: Term) -> DropReservation:
         uid, since = held.metadata.uid, held.metadata.resource_version

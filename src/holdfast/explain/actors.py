@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.explain.answer import Sign
-from holdfast.explain.evidence import Facts, revision_of
+from holdfast.explain.answer import EvidenceItem
+from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.lifecycle import Actor
-from holdfast.model.pulse import Beat, Felt
+from holdfast.model.pulse import Beat, ReceivedPulse
 from holdfast.model.time import Instant, wall_ms
 
 # Three pulses in a row that did not come.
@@ -26,24 +26,24 @@ PICTURE_MS = 30_000
 LIVES_MAX = 2
 
 
-class Standing(msgspec.Struct, frozen=True):
+class OwnerActivity(msgspec.Struct, frozen=True):
     """Whether somebody acts for an owner; None where that cannot be told."""
 
     acts: bool | None
-    signs: tuple[Sign, ...] = ()
+    signs: tuple[EvidenceItem, ...] = ()
 
 
-def standing(facts: Facts, owner: str, now: Instant) -> Standing:
+def standing(facts: ReplicaFacts, owner: str, now: Instant) -> OwnerActivity:
     """How the owner of a move is doing. Agents and people have no lease."""
     if owner != Actor.SCHEDULER and not owner.startswith("controller:"):
-        return Standing(None)
+        return OwnerActivity(None)
     felt = [it for it in _beats(facts, owner) if it[1].epoch]
     if felt:
         signs = tuple(_felt(it, beat) for it, beat in felt)
-        return Standing(any(_works(it) for it, _ in felt), signs)
+        return OwnerActivity(any(_works(it) for it, _ in felt), signs)
     leases = [it for it in facts.stored.all(Lease) if _is_of(it.spec.scope, owner)]
     signs = tuple(_leased(it, now) for it in leases)
-    return Standing(any(_is_held(it, now) for it in leases), signs)
+    return OwnerActivity(any(_is_held(it, now) for it in leases), signs)
 
 
 def _is_of(scope: str, owner: str) -> bool:
@@ -51,9 +51,9 @@ def _is_of(scope: str, owner: str) -> bool:
     return scope.startswith("scheduler:") if owner == Actor.SCHEDULER else scope == owner
 
 
-def _beats(facts: Facts, owner: str) -> Iterable[tuple[Felt, Beat]]:
+def _beats(facts: ReplicaFacts, owner: str) -> Iterable[tuple[ReceivedPulse, Beat]]:
     """The youngest word of each process about this owner."""
-    found: dict[tuple[str, str], tuple[Felt, Beat]] = {}
+    found: dict[tuple[str, str], tuple[ReceivedPulse, Beat]] = {}
     heard = sorted((it for one in facts.pulses for it in one.felt), key=lambda it: -it.age_ms)
     for it in heard:
         for beat in it.pulse.beats:
@@ -62,15 +62,15 @@ def _beats(facts: Facts, owner: str) -> Iterable[tuple[Felt, Beat]]:
     return found.values()
 
 
-def _works(felt: Felt) -> bool:
+def _works(felt: ReceivedPulse) -> bool:
     return felt.age_ms <= SILENT_MS and felt.pulse.picture_ms <= PICTURE_MS
 
 
-def _felt(felt: Felt, beat: Beat) -> Sign:
+def _felt(felt: ReceivedPulse, beat: Beat) -> EvidenceItem:
     says = f"epoch {beat.epoch}, its picture is {felt.pulse.picture_ms} ms old"
     if beat.overdue_ms:
         says += f", something has waited for {beat.overdue_ms} ms"
-    return Sign(f"{beat.scope} in {felt.pulse.process}", says, age_ms=felt.age_ms)
+    return EvidenceItem(f"{beat.scope} in {felt.pulse.process}", says, age_ms=felt.age_ms)
 
 
 def _age_ms(lease: Lease, now: Instant) -> int | None:
@@ -84,7 +84,7 @@ def _is_held(lease: Lease, now: Instant) -> bool:
     return bool(lease.spec.holder) and is_young
 
 
-def _leased(lease: Lease, now: Instant) -> Sign:
+def _leased(lease: Lease, now: Instant) -> EvidenceItem:
     spec = lease.spec
     says = f"held by {spec.holder} in epoch {spec.epoch}" if spec.holder else "held by nobody"
-    return Sign(f"lease {spec.scope}", says, revision_of(lease), _age_ms(lease, now))
+    return EvidenceItem(f"lease {spec.scope}", says, revision_of(lease), _age_ms(lease, now))

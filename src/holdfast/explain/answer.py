@@ -17,7 +17,7 @@ from holdfast.model.kinds.replica import TransitionRecord
 from holdfast.model.lifecycle import Stage, State
 
 
-class Leg(StrEnum):
+class ProgressStep(StrEnum):
     """The part of a replica's way on which it stopped."""
 
     SCHEDULING = "scheduling"
@@ -31,7 +31,7 @@ class Leg(StrEnum):
     NONE = "none"
 
 
-class Why(StrEnum):
+class StuckReason(StrEnum):
     """What keeps it there."""
 
     # Nothing does: it works, or its life is over.
@@ -75,7 +75,7 @@ class Why(StrEnum):
     RELEASE = "AwaitingRelease"
 
 
-class Sign(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class EvidenceItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One piece of evidence.
 
     what: of what it is, such as `node n1`.
@@ -90,7 +90,7 @@ class Sign(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     age_ms: int | None = None
 
 
-class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Diagnosis(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where it stopped and what follows.
 
     owner: who makes the next move; empty where there is none to make.
@@ -100,8 +100,8 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     verdict, nearest_miss, smallest_change: of one that waits for a place, as its status has them.
     """
 
-    leg: Leg
-    why: Why
+    leg: ProgressStep
+    why: StuckReason
     message: str
     owner: str = ""
     then: str = ""
@@ -110,7 +110,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     verdict: str = ""
     nearest_miss: str = ""
     smallest_change: str = ""
-    signs: tuple[Sign, ...] = ()
+    signs: tuple[EvidenceItem, ...] = ()
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -129,9 +129,9 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     state: State
     stage: Stage
     revision: int
-    finding: Finding
+    finding: Diagnosis
     late_ms: int = 0
-    signs: tuple[Sign, ...] = ()
+    signs: tuple[EvidenceItem, ...] = ()
     timeline: tuple[TransitionRecord, ...] = ()
     unknown: dict[str, str] = {}
 

@@ -32,14 +32,14 @@ from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.quantity import MILLI, Resource
 from holdfast.model.refusal import Refusal
 from holdfast.propose.feasibility.fleet import of_replica, of_reservation
-from holdfast.propose.feasibility.node_state import Site
+from holdfast.propose.feasibility.node_state import NodeState
 
 # Each is compared with each node; more than these say nothing new about a plane.
 SHAPES_MAX = 512
 _GETTING_READY = (Stage.ADMITTED, Stage.QUEUED, Stage.SCHEDULED, Stage.BOUND, Stage.STARTING)
 
 
-class Share(msgspec.Struct, frozen=True):
+class CapacityShare(msgspec.Struct, frozen=True):
     """One resource in one zone of one pool. See the module's docstring for the columns."""
 
     region: str
@@ -63,9 +63,9 @@ class _Sums(msgspec.Struct):
     def take(self, column: str, amounts: Amounts) -> None:
         self.columns[column] = add(self.columns.get(column, {}), amounts)
 
-    def share(self, region: str, zone: str, pool: str, resource: str) -> Share:
+    def share(self, region: str, zone: str, pool: str, resource: str) -> CapacityShare:
         amounts = {column: it.get(resource, 0) for column, it in self.columns.items()}
-        return Share(region, zone, pool, resource, amounts.pop("total"), **amounts)
+        return CapacityShare(region, zone, pool, resource, amounts.pop("total"), **amounts)
 
 
 def shapes_of(workloads: Iterable[Workload]) -> tuple[Demand, ...]:
@@ -84,9 +84,9 @@ def shares(
     replicas: Iterable[Replica],
     reservations: Iterable[Reservation],
     shapes: Sequence[Demand],
-) -> list[Share]:
+) -> list[CapacityShare]:
     """Where the capacity of these nodes is, by region, zone, pool and resource."""
-    sites = {node.name: Site(node.name, row) for row, node in enumerate(nodes)}
+    sites = {node.name: NodeState(node.name, row) for row, node in enumerate(nodes)}
     starting: dict[str, Amounts] = {}
     for node in nodes:
         sites[node.name].place(node)

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import readable, versioned
+from holdfast.commit.records import decode_or_none, with_version
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, Note, Said
+from holdfast.model.heartbeat import HeartbeatReport, ProgressNote, ProgressNotes
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.lease import Lease
@@ -42,7 +42,7 @@ EVENTS_MAX = 5
 Found = TypeVar("Found", bound=Object)
 
 
-class Stored:
+class StoredRecords:
     """Records of the store as of one revision, by key, each decoded with its own revision."""
 
     def __init__(self, revision: int, records: Iterable[tuple[str, Any, int]]) -> None:
@@ -63,20 +63,20 @@ class Stored:
         return [value for value, _ in self._records.values() if isinstance(value, cls)]
 
 
-def stored(revision: int, records: Iterable[Record]) -> Stored:
+def stored(revision: int, records: Iterable[Record]) -> StoredRecords:
     """What records of the store say as of a revision."""
     found = []
     for record in records:
-        value = readable(record)
+        value = decode_or_none(record)
         if value is None:
             continue
         if isinstance(value, Object):
-            value = versioned(value, record.modified)
+            value = with_version(value, record.modified)
         found.append((record.key, value, record.modified))
-    return Stored(revision, found)
+    return StoredRecords(revision, found)
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ReplicaFacts(msgspec.Struct, frozen=True):
     """See the module's docstring.
 
     siblings: all replicas of its workload, itself among them; None where there are too many.
@@ -87,10 +87,10 @@ class Facts(msgspec.Struct, frozen=True):
     """
 
     replica: Replica
-    stored: Stored
+    stored: StoredRecords
     timing: FenceTiming
     siblings: tuple[Replica, ...] | None = None
-    heard: tuple[Heard, ...] = ()
+    heard: tuple[HeartbeatReport, ...] = ()
     pulses: tuple[Pulses, ...] = ()
     decision: Decision | None = None
     unknown: Mapping[str, str] = {}
@@ -129,14 +129,14 @@ class Facts(msgspec.Struct, frozen=True):
         ages = [one.ages_ms[node] for one in self.heard if node in one.ages_ms]
         return min(ages, default=None)
 
-    def said(self, node: str) -> Said | None:
+    def said(self, node: str) -> ProgressNotes | None:
         """What the agent of a node said with its last renewal."""
         knowing = [one for one in self.heard if node in one.ages_ms]
         if not knowing:
             return None
-        return min(knowing, key=lambda one: one.ages_ms[node]).said.get(node, Said())
+        return min(knowing, key=lambda one: one.ages_ms[node]).said.get(node, ProgressNotes())
 
-    def note(self, node: str) -> Note | None:
+    def note(self, node: str) -> ProgressNote | None:
         """What it said of this very replica."""
         said, uid = self.said(node), self.replica.metadata.uid
         return next((it for it in said.notes if it.uid == uid), None) if said is not None else None
@@ -175,7 +175,7 @@ def siblings_range(replica: Replica) -> tuple[str, str]:
     return _prefix(f"{prefix}{replica.spec.workload}-")
 
 
-def siblings_of(found: Stored, replica: Replica) -> tuple[Replica, ...]:
+def siblings_of(found: StoredRecords, replica: Replica) -> tuple[Replica, ...]:
     """The replicas of its very workload among these."""
     uid = replica.spec.workload_uid
     return tuple(it for it in found.all(Replica) if it.spec.workload_uid == uid)

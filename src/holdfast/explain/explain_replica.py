@@ -11,8 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.explain.actors import standing
-from holdfast.explain.answer import Explanation, Finding, Leg, Sign, Why
-from holdfast.explain.evidence import Facts, revision_of
+from holdfast.explain.answer import Diagnosis, EvidenceItem, Explanation, ProgressStep, StuckReason
+from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.explain.node_contact import out_of_contact, returned
 from holdfast.explain.on_node import bound, ending, running
 from holdfast.explain.unplaced import pending, reserved
@@ -21,7 +21,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.time import Instant, wall_ms
 
 
-def explain(facts: Facts, now: Instant) -> Explanation:
+def explain(facts: ReplicaFacts, now: Instant) -> Explanation:
     """See the module's docstring. `now` is of whoever read the facts."""
     found = _found(facts, now)
     owner = standing(facts, found.owner, now) if found.owner else None
@@ -32,7 +32,7 @@ def explain(facts: Facts, now: Instant) -> Explanation:
         found = msgspec.structs.replace(found, deadline=None, no_deadline=said)
     if found.owner and found.deadline is None and not found.no_deadline:
         found = msgspec.structs.replace(found, no_deadline="it is not known since when it waits")
-    is_over = found.why is Why.NOTHING
+    is_over = found.why is StuckReason.NOTHING
     invariant(is_over or found.owner, f"{facts.replica.name} waits for nobody: {found}")
     replica = facts.replica
     late_ms = now.wall_ms - wall_ms(found.deadline) if found.deadline is not None else 0
@@ -53,7 +53,7 @@ def explain(facts: Facts, now: Instant) -> Explanation:
     )
 
 
-def _found(facts: Facts, now: Instant) -> Finding:
+def _found(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     replica = facts.replica
     state, binding = replica.status.state, replica.status.binding
     match state:
@@ -62,7 +62,7 @@ def _found(facts: Facts, now: Instant) -> Finding:
         case State.RESERVED:
             return reserved(facts, now)
         case State.RELEASED:
-            return Finding(Leg.NONE, Why.NOTHING, _ended(facts))
+            return Diagnosis(ProgressStep.NONE, StuckReason.NOTHING, _ended(facts))
     found, node = out_of_contact(facts, now), facts.node
     if found is not None:
         return found
@@ -78,14 +78,14 @@ def _found(facts: Facts, now: Instant) -> Finding:
     return ending(facts, node)
 
 
-def _ended(facts: Facts) -> str:
+def _ended(facts: ReplicaFacts) -> str:
     """How a life was over."""
     last = facts.replica.status.transitions[-1:]
     how = f" by {last[0].by}: {last[0].reason}" if last else ""
     return f"its life is over{how}. What takes its place has another name"
 
 
-def _told(facts: Facts, now: Instant) -> list[Sign]:
+def _told(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
     """What was told of it as events."""
     found = []
     for event in facts.events:
@@ -93,14 +93,14 @@ def _told(facts: Facts, now: Instant) -> list[Sign]:
         often = f" ({event.count} times)" if event.count > 1 else ""
         age_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else None
         said = f"{event.message}{often}"
-        found.append(Sign(f"event {event.reason}", said, revision_of(event), age_ms))
+        found.append(EvidenceItem(f"event {event.reason}", said, revision_of(event), age_ms))
     return found
 
 
-def _own(facts: Facts, now: Instant) -> Sign:
+def _own(facts: ReplicaFacts, now: Instant) -> EvidenceItem:
     """The replica itself."""
     replica = facts.replica
     status, since = replica.status, facts.since
     says = f"{status.state.value}, {status.stage.value}"
     age_ms = max(0, now.wall_ms - wall_ms(since)) if since is not None else None
-    return Sign(f"replica {replica.name}", says, revision_of(replica), age_ms)
+    return EvidenceItem(f"replica {replica.name}", says, revision_of(replica), age_ms)

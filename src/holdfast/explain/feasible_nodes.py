@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, alone
-from holdfast.explain.evidence import Facts, Stored
+from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, single_tenant_cohort
+from holdfast.explain.evidence import ReplicaFacts, StoredRecords
 from holdfast.model import keys
 from holdfast.model.allowance import quota_refusal
 from holdfast.model.kinds.node import Node
@@ -63,7 +63,7 @@ ASKED = frozenset(
 )
 
 
-class Places(msgspec.Struct, frozen=True):
+class FeasibleNodes(msgspec.Struct, frozen=True):
     """What the ledgers say now.
 
     node: one that would take it, the first by name; empty where none would.
@@ -79,13 +79,13 @@ class Places(msgspec.Struct, frozen=True):
     quota_revision: int = 0
 
 
-def places(facts: Facts) -> Places:
+def places(facts: ReplicaFacts) -> FeasibleNodes:
     """See the module's docstring."""
     replica, stored = facts.replica, facts.stored
     cohort = cohort_key(stored, replica.namespace)
     found = [it for it in stored.all(Node) if _takes(stored, replica, it)]
     first = min(found, key=lambda it: it.name, default=None)
-    return Places(
+    return FeasibleNodes(
         node=first.name if first is not None else "",
         revision=_revision(stored, first) if first is not None else 0,
         count=len(found),
@@ -94,14 +94,14 @@ def places(facts: Facts) -> Places:
     )
 
 
-def cohort_key(stored: Stored, tenant: str) -> str:
+def cohort_key(stored: StoredRecords, tenant: str) -> str:
     """Where the quota that counts for a tenant is kept."""
     quota = stored.object(Quota, tenant, QUOTA_NAME)
     cohort = quota.spec.cohort if quota is not None else ""
-    return keys.quota_ledger(cohort or alone(tenant))
+    return keys.quota_ledger(cohort or single_tenant_cohort(tenant))
 
 
-def _quota(stored: Stored, replica: Replica, cohort: str) -> Refusal | None:
+def _quota(stored: StoredRecords, replica: Replica, cohort: str) -> Refusal | None:
     name = replica.spec.template.priority_class or PRIORITY_NAME
     found = stored.object(PriorityClass, "", name)
     of = found.spec.capacity_class if found is not None else CapacityClass.HARD
@@ -110,7 +110,7 @@ def _quota(stored: Stored, replica: Replica, cohort: str) -> Refusal | None:
     return quota_refusal(ledger, replica.namespace, of, amounts, name)
 
 
-def _takes(stored: Stored, replica: Replica, node: Node) -> bool:
+def _takes(stored: StoredRecords, replica: Replica, node: Node) -> bool:
     ledger: NodeLedger | None = stored.get(keys.node_ledger(node.name))
     if ledger is None:
         return False
@@ -125,6 +125,6 @@ def _takes(stored: Stored, replica: Replica, node: Node) -> bool:
     return refusal is None and not isinstance(claim(ledger, demand_of(template)), Refusal)
 
 
-def _revision(stored: Stored, node: Node) -> int:
+def _revision(stored: StoredRecords, node: Node) -> int:
     key = keys.key_of(node)
     return max(stored.modified(key), stored.modified(keys.node_ledger(node.name)))

@@ -10,19 +10,19 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from holdfast.correct.nodes.controller import MARK_AFTER_HALF_PERIODS, SUSPECT_AFTER_PERIODS
-from holdfast.correct.nodes.disruption_limits import Brakes, zone_of
+from holdfast.correct.nodes.disruption_limits import DisruptionLimits, zone_of
 from holdfast.explain.answer import (
     AGENT_LOOKS_MS,
     CONTROLLER_LOOKS_MS,
-    Finding,
-    Leg,
-    Sign,
-    Why,
+    Diagnosis,
+    EvidenceItem,
+    ProgressStep,
+    StuckReason,
     after,
     changed_at,
     judged_at,
 )
-from holdfast.explain.evidence import Facts, revision_of
+from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.model.access.identity import agent
 from holdfast.model.fence import fence_wait_ms
 from holdfast.model.installations import keeps, machine_of, ran_on
@@ -40,7 +40,7 @@ _NODES, _REPAIR = Actor.NODES.value, Actor.REPAIR.value
 _REPLACE_LATE_MS = 3_000
 
 
-def out_of_contact(facts: Facts, now: Instant) -> Finding | None:
+def out_of_contact(facts: ReplicaFacts, now: Instant) -> Diagnosis | None:
     """Of one whose node cannot speak for it; None where it can."""
     replica, node = facts.replica, facts.node
     binding = replica.status.binding
@@ -60,11 +60,11 @@ def out_of_contact(facts: Facts, now: Instant) -> Finding | None:
     return _fenced(facts, node)
 
 
-def returned(facts: Facts, node: Node) -> Finding:
+def returned(facts: ReplicaFacts, node: Node) -> Diagnosis:
     """Of one that is Unknown on a node that is heard again."""
-    return Finding(
+    return Diagnosis(
         _leg(facts.replica),
-        Why.RETURN,
+        StuckReason.RETURN,
         f"node {node.name} is heard again, and its agent has not said yet how this fared",
         agent(node.name).name,
         deadline=after(judged_at(node) or facts.since, AGENT_LOOKS_MS),
@@ -72,32 +72,32 @@ def returned(facts: Facts, node: Node) -> Finding:
     )
 
 
-def _leg(replica: Replica) -> Leg:
+def _leg(replica: Replica) -> ProgressStep:
     """Where it was when its node fell silent."""
     if replica.status.state in _ENDED or replica.status.cause is not None:
-        return Leg.RELEASE
+        return ProgressStep.RELEASE
     if replica.status.stage in _READY:
-        return Leg.SERVING
-    return Leg.READINESS if replica.status.process.id else Leg.STARTUP
+        return ProgressStep.SERVING
+    return ProgressStep.READINESS if replica.status.process.id else ProgressStep.STARTUP
 
 
-def signs_of(facts: Facts, node: Node) -> Iterable[Sign]:
+def signs_of(facts: ReplicaFacts, node: Node) -> Iterable[EvidenceItem]:
     """What is known of its node."""
     mark = node.status.mark
     said = f", mark {mark.number}: {mark.reason}" if mark is not None else ""
     says = f"{node.status.phase.value} in incarnation {node.status.incarnation}{said}"
-    yield Sign(f"node {node.name}", says, revision_of(node))
+    yield EvidenceItem(f"node {node.name}", says, revision_of(node))
     age_ms = facts.heard_ago_ms(node.name)
     if age_ms is not None:
-        yield Sign(f"agent of node {node.name}", "its last renewal", age_ms=age_ms)
+        yield EvidenceItem(f"agent of node {node.name}", "its last renewal", age_ms=age_ms)
     elif facts.heard:
-        yield Sign(f"agent of node {node.name}", "no server that was asked has heard it")
+        yield EvidenceItem(f"agent of node {node.name}", "no server that was asked has heard it")
 
 
 # Silence and the fence ----------------------------------------------------------------------------
 
 
-def _silent(facts: Facts, node: Node, now: Instant) -> Finding:
+def _silent(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
     """Not heard for a while: it takes no new work, and nothing else has happened."""
     every_ms = facts.timing.renew_every_ms
     mark_ms = every_ms * MARK_AFTER_HALF_PERIODS // 2
@@ -109,9 +109,9 @@ def _silent(facts: Facts, node: Node, now: Instant) -> Finding:
     deadline = max((it for it in (judged, heard) if it is not None), default=None)
     message = f"node {node.name} has missed {SUSPECT_AFTER_PERIODS} renewals"
     held = _brake(facts, node)
-    return Finding(
+    return Diagnosis(
         _leg(facts.replica),
-        Why.BRAKE if held else Why.SILENT,
+        StuckReason.BRAKE if held else StuckReason.SILENT,
         f"{message}; {held}, so that nobody there is given up" if held else message,
         _NODES,
         # Nobody replaces anything before the node was given up and the fence has passed.
@@ -122,7 +122,7 @@ def _silent(facts: Facts, node: Node, now: Instant) -> Finding:
     )
 
 
-def _marked(facts: Facts, node: Node) -> Finding:
+def _marked(facts: ReplicaFacts, node: Node) -> Diagnosis:
     """Given up: what may run there has to stop itself before anybody acts on it."""
     replica = facts.replica
     if keeps(replica) and replica.status.state is not State.BOUND:
@@ -137,9 +137,9 @@ def _marked(facts: Facts, node: Node) -> Finding:
         f"node {node.name} is out of contact. What runs there stops itself, and is replaced once "
         f"that is certain: {wait_ms // 1_000} s after the mark was seen"
     )
-    return Finding(
+    return Diagnosis(
         _leg(replica),
-        Why.BRAKE if held else Why.FENCE,
+        StuckReason.BRAKE if held else StuckReason.FENCE,
         f"{message}; {held}, so that nobody there is given up" if held else message,
         _NODES,
         _REPAIR,
@@ -149,21 +149,21 @@ def _marked(facts: Facts, node: Node) -> Finding:
     )
 
 
-def _terms(facts: Facts) -> Iterable[datetime]:
+def _terms(facts: ReplicaFacts) -> Iterable[datetime]:
     """When whoever counts down began to: a new controller begins anew."""
     for lease in facts.stored.all(Lease):
         if lease.spec.scope == _NODES and lease.spec.acquired is not None:
             yield lease.spec.acquired
 
 
-def _brake(facts: Facts, node: Node) -> str:
+def _brake(facts: ReplicaFacts, node: Node) -> str:
     """Why nobody is given up in the zone of a node, if so, by the rule that holds it back."""
     zone, silent_ms = zone_of(node), facts.timing.renew_every_ms * SUSPECT_AFTER_PERIODS
     there = [it for it in facts.stored.all(Node) if zone_of(it) == zone]
-    return Brakes().weigh(zone, [(it, _is_silent(facts, it, silent_ms)) for it in there])
+    return DisruptionLimits().weigh(zone, [(it, _is_silent(facts, it, silent_ms)) for it in there])
 
 
-def _is_silent(facts: Facts, node: Node, silent_ms: int) -> bool:
+def _is_silent(facts: ReplicaFacts, node: Node, silent_ms: int) -> bool:
     """A node that is Ready is heard by somebody, if not by those who were asked."""
     age_ms = facts.heard_ago_ms(node.name)
     is_unheard = age_ms is None or age_ms >= silent_ms
@@ -177,14 +177,14 @@ def _held_up(held: str) -> str:
 # Afterwards ---------------------------------------------------------------------------------------
 
 
-def _fenced(facts: Facts, node: Node) -> Finding:
+def _fenced(facts: ReplicaFacts, node: Node) -> Diagnosis:
     replica = facts.replica
     if keeps(replica) and replica.status.state is not State.BOUND:
         return _kept(facts, node)
     return _repair(facts, f"node {node.name} is fenced: whatever ran there has stopped", node)
 
 
-def _other_life(facts: Facts, node: Node, binding: Binding) -> Finding:
+def _other_life(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
     replica = facts.replica
     if keeps(replica) and not ran_on(binding, node.status.installation):
         return _elsewhere(facts, node, binding)
@@ -195,9 +195,9 @@ def _other_life(facts: Facts, node: Node, binding: Binding) -> Finding:
         "an earlier one"
     )
     if keeps(replica) and replica.status.state in _ENDED:
-        return Finding(
-            Leg.RELEASE,
-            Why.RELEASE,
+        return Diagnosis(
+            ProgressStep.RELEASE,
+            StuckReason.RELEASE,
             f"{message}: its agent has to prove that it has stopped",
             agent(node.name).name,
             deadline=after(facts.since, AGENT_LOOKS_MS + _grace_ms(replica)),
@@ -206,7 +206,7 @@ def _other_life(facts: Facts, node: Node, binding: Binding) -> Finding:
     return _repair(facts, message, node)
 
 
-def _elsewhere(facts: Facts, node: Node, binding: Binding) -> Finding:
+def _elsewhere(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
     """Another machine has the node's name, and can say nothing about what the first one runs."""
     replica, wait_s = facts.replica, facts.replica.spec.template.replace_after_seconds
     message = (
@@ -218,13 +218,13 @@ def _elsewhere(facts: Facts, node: Node, binding: Binding) -> Finding:
     return _word(facts, message, node)
 
 
-def _gone(facts: Facts, name: str) -> Finding:
+def _gone(facts: ReplicaFacts, name: str) -> Diagnosis:
     if keeps(facts.replica) and facts.replica.status.state in _ENDED:
         return _word(facts, f"node {name} is gone, and this runs on when it is cut off", None)
     return _repair(facts, f"node {name} is gone", None)
 
 
-def _kept(facts: Facts, node: Node) -> Finding:
+def _kept(facts: ReplicaFacts, node: Node) -> Diagnosis:
     """It runs on when it is cut off, so no fence proves its end."""
     replica = facts.replica
     wait_s = replica.spec.template.replace_after_seconds
@@ -236,9 +236,9 @@ def _kept(facts: Facts, node: Node) -> Finding:
         return _replaced_after(facts, runs_on, wait_s, node)
     if node.status.phase in _GONE:
         return _word(facts, runs_on, node)
-    return Finding(
+    return Diagnosis(
         _leg(replica),
-        Why.SILENT,
+        StuckReason.SILENT,
         f"{runs_on}. It is not replaced, and its agent speaks for it when it is back",
         agent(node.name).name,
         Actor.OPERATOR.value,
@@ -247,11 +247,11 @@ def _kept(facts: Facts, node: Node) -> Finding:
     )
 
 
-def _replaced_after(facts: Facts, message: str, wait_s: int, node: Node) -> Finding:
+def _replaced_after(facts: ReplicaFacts, message: str, wait_s: int, node: Node) -> Diagnosis:
     """Its owner does not want to wait for longer than this."""
-    return Finding(
+    return Diagnosis(
         _leg(facts.replica),
-        Why.SILENT,
+        StuckReason.SILENT,
         f"{message}. Its owner has it replaced after {wait_s} s",
         _REPAIR,
         deadline=after(facts.since, wait_s * 1_000 + _REPLACE_LATE_MS + CONTROLLER_LOOKS_MS),
@@ -259,11 +259,11 @@ def _replaced_after(facts: Facts, message: str, wait_s: int, node: Node) -> Find
     )
 
 
-def _word(facts: Facts, message: str, node: Node | None) -> Finding:
+def _word(facts: ReplicaFacts, message: str, node: Node | None) -> Diagnosis:
     name = facts.replica.name
-    return Finding(
+    return Diagnosis(
         _leg(facts.replica),
-        Why.WORD,
+        StuckReason.WORD,
         f"{message}. Whoever knows that it has stopped says so: kubectl delete replica {name} "
         "--force --grace-period=0",
         Actor.OPERATOR.value,
@@ -272,13 +272,13 @@ def _word(facts: Facts, message: str, node: Node | None) -> Finding:
     )
 
 
-def _repair(facts: Facts, message: str, node: Node | None) -> Finding:
+def _repair(facts: ReplicaFacts, message: str, node: Node | None) -> Diagnosis:
     """Nobody there can speak for it any more, and that is certain."""
     known = (facts.since, changed_at(node) if node is not None else None)
     begun = max((it for it in known if it is not None), default=None)
-    return Finding(
+    return Diagnosis(
         _leg(facts.replica),
-        Why.REPAIR,
+        StuckReason.REPAIR,
         message,
         _REPAIR,
         Actor.WORKLOAD.value,

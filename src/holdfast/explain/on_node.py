@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from holdfast.agent.work import RESTART_MAX_MS, RETRY_MAX_MS
 from holdfast.correct.status import counted
-from holdfast.explain.answer import CONTROLLER_LOOKS_MS, Finding, Leg, Sign, Why, after
-from holdfast.explain.evidence import Facts, revision_of
+from holdfast.explain.answer import (
+    CONTROLLER_LOOKS_MS,
+    Diagnosis,
+    EvidenceItem,
+    ProgressStep,
+    StuckReason,
+    after,
+)
+from holdfast.explain.evidence import ReplicaFacts, revision_of
 from holdfast.explain.node_contact import signs_of
 from holdfast.model.access.identity import agent
-from holdfast.model.heartbeat import Doing
+from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import CRASH_LOOP, Binding, Replica
 from holdfast.model.kinds.workload import Workload, WorkloadType
@@ -27,25 +34,27 @@ _READY = (Stage.READY, Stage.SERVING)
 _COUNTS = ("bound", "starting", "ready", "serving")
 
 
-def bound(facts: Facts, node: Node, binding: Binding, now: Instant) -> Finding:
+def bound(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> Diagnosis:
     """Of one that is bound and is not said to run."""
     note = facts.note(node.name)
     if note is None:
         return _unseen(facts, node, binding, now)
-    if note.doing is Doing.STARTING:
+    if note.doing is WorkProgress.STARTING:
         lack = facts.replica.status.process.reason
         message = f"the agent of node {node.name} is about to start it"
-        return _starting(facts, node, Why.STARTING, f"{message}: {lack}" if lack else message)
-    what = "runs" if note.doing is Doing.RUNS else "has ended"
+        return _starting(
+            facts, node, StuckReason.STARTING, f"{message}: {lack}" if lack else message
+        )
+    what = "runs" if note.doing is WorkProgress.RUNS else "has ended"
     return _starting(
         facts,
         node,
-        Why.UNPROPAGATED,
+        StuckReason.UNPROPAGATED,
         f"it {what} on node {node.name}, and its agent has no acknowledgement for having said so",
     )
 
 
-def _unseen(facts: Facts, node: Node, binding: Binding, now: Instant) -> Finding:
+def _unseen(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> Diagnosis:
     """Its agent says nothing of it. Whether it could have, its last renewal tells."""
     age_ms, said = facts.heard_ago_ms(node.name), facts.said(node.name)
     is_later = (
@@ -57,18 +66,24 @@ def _unseen(facts: Facts, node: Node, binding: Binding, now: Instant) -> Finding
         why = "it has more to say than fits" if said is not None and said.more else ""
         why = why or "it was not heard since, as far as those know who were asked"
         message = f"whether the agent of node {node.name} knows of it cannot be told: {why}"
-        return _starting(facts, node, Why.UNTOLD, message, Leg.BINDING)
+        return _starting(facts, node, StuckReason.UNTOLD, message, ProgressStep.BINDING)
     message = f"the agent of node {node.name} was heard since it was bound, and does not know of it"
-    return _starting(facts, node, Why.UNSEEN, message, Leg.BINDING)
+    return _starting(facts, node, StuckReason.UNSEEN, message, ProgressStep.BINDING)
 
 
-def _starting(facts: Facts, node: Node, why: Why, message: str, leg: Leg = Leg.STARTUP) -> Finding:
+def _starting(
+    facts: ReplicaFacts,
+    node: Node,
+    why: StuckReason,
+    message: str,
+    leg: ProgressStep = ProgressStep.STARTUP,
+) -> Diagnosis:
     """It is the agent's to start it and say so; what takes too long is placed anew."""
     replica = facts.replica
     binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
     is_gang = bool(replica.spec.gang)
     begun = binding.at if binding is not None else None
-    return Finding(
+    return Diagnosis(
         leg,
         why,
         message,
@@ -80,23 +95,23 @@ def _starting(facts: Facts, node: Node, why: Why, message: str, leg: Leg = Leg.S
     )
 
 
-def _noted(facts: Facts, node: Node) -> list[Sign]:
+def _noted(facts: ReplicaFacts, node: Node) -> list[EvidenceItem]:
     note, age_ms = facts.note(node.name), facts.heard_ago_ms(node.name)
     if age_ms is None:
         return []
     says = f"says that it is {note.doing.value}" if note is not None else "says nothing of it"
-    return [Sign(f"renewal of node {node.name}", says, age_ms=age_ms)]
+    return [EvidenceItem(f"renewal of node {node.name}", says, age_ms=age_ms)]
 
 
-def running(facts: Facts, node: Node, now: Instant) -> Finding:
+def running(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
     """Of one that is said to run."""
     replica = facts.replica
     status, workload = replica.status, facts.workload
     note = facts.note(node.name)
-    if note is not None and note.doing is Doing.ENDED:
-        return Finding(
-            Leg.STARTUP,
-            Why.UNPROPAGATED,
+    if note is not None and note.doing is WorkProgress.ENDED:
+        return Diagnosis(
+            ProgressStep.STARTUP,
+            StuckReason.UNPROPAGATED,
             f"it has ended on node {node.name}, and its agent has no acknowledgement for having "
             "said so",
             agent(node.name).name,
@@ -107,32 +122,34 @@ def running(facts: Facts, node: Node, now: Instant) -> Finding:
         return _unready(facts, node)
     served = workload is not None and workload.spec.type in _SERVED
     if served and status.stage is not Stage.SERVING:
-        return Finding(
-            Leg.SERVING,
-            Why.UNLISTED,
+        return Diagnosis(
+            ProgressStep.SERVING,
+            StuckReason.UNLISTED,
             "it is ready, and its address is not said to be in a list yet",
             Actor.ENDPOINTS.value,
             deadline=after(status.ready_since or facts.since, CONTROLLER_LOOKS_MS),
         )
     behind = _uncounted(facts, workload) if workload is not None else ""
     if behind:
-        return Finding(
-            Leg.SERVING if served else Leg.READINESS,
-            Why.UNPROPAGATED,
+        return Diagnosis(
+            ProgressStep.SERVING if served else ProgressStep.READINESS,
+            StuckReason.UNPROPAGATED,
             f"it works, and {behind}",
             Actor.STATUS.value,
             deadline=after(status.ready_since or facts.since, CONTROLLER_LOOKS_MS),
-            signs=(Sign(f"workload {replica.spec.workload}", behind, _written(workload)),),
+            signs=(EvidenceItem(f"workload {replica.spec.workload}", behind, _written(workload)),),
         )
     done = "serves" if served else "is ready"
-    return Finding(Leg.NONE, Why.NOTHING, f"it runs on node {node.name} and {done}")
+    return Diagnosis(
+        ProgressStep.NONE, StuckReason.NOTHING, f"it runs on node {node.name} and {done}"
+    )
 
 
 def _written(workload: Workload | None) -> int:
     return revision_of(workload) if workload is not None else 0
 
 
-def _uncounted(facts: Facts, workload: Workload) -> str:
+def _uncounted(facts: ReplicaFacts, workload: Workload) -> str:
     """What the workload's status says of its replicas, where that is not so."""
     if facts.siblings is None:
         return ""
@@ -145,7 +162,7 @@ def _uncounted(facts: Facts, workload: Workload) -> str:
     return f"the workload's status says {', '.join(wrong)}" if wrong else ""
 
 
-def _unready(facts: Facts, node: Node) -> Finding:
+def _unready(facts: ReplicaFacts, node: Node) -> Diagnosis:
     """It runs, or is about to again, and does not answer."""
     replica = facts.replica
     status, last = replica.status, replica.status.transitions[-1:]
@@ -153,9 +170,9 @@ def _unready(facts: Facts, node: Node) -> Finding:
     if is_restart:
         is_loop = any(it.reason == CRASH_LOOP for it in last)
         word = "again and again" if is_loop else "once more"
-        return Finding(
-            Leg.STARTUP,
-            Why.CRASHING if is_loop else Why.STARTING,
+        return Diagnosis(
+            ProgressStep.STARTUP,
+            StuckReason.CRASHING if is_loop else StuckReason.STARTING,
             f"it ended and is started {word}: {status.process.reason or last[0].evidence}",
             agent(node.name).name,
             # Pauses between two starts grow up to this.
@@ -165,9 +182,9 @@ def _unready(facts: Facts, node: Node) -> Finding:
     probes = replica.spec.template.probes
     is_asked = probes.readiness is not None or probes.startup is not None
     why = status.process.reason or "its probe has not succeeded yet"
-    return Finding(
-        Leg.READINESS,
-        Why.NOT_READY,
+    return Diagnosis(
+        ProgressStep.READINESS,
+        StuckReason.NOT_READY,
         f"it runs and is not ready: {why}" if is_asked else "it runs, which is to be told next",
         agent(node.name).name,
         Actor.USER.value if is_asked else "",
@@ -179,7 +196,7 @@ def _unready(facts: Facts, node: Node) -> Finding:
     )
 
 
-def ending(facts: Facts, node: Node) -> Finding:
+def ending(facts: ReplicaFacts, node: Node) -> Diagnosis:
     """Of one that is being stopped, or has ended."""
     replica = facts.replica
     cause, state = replica.status.cause, replica.status.state
@@ -188,9 +205,9 @@ def ending(facts: Facts, node: Node) -> Finding:
     message = f"it is being stopped{why}" if is_stopping else f"it has {state.value.lower()}"
     grace_ms = _grace_ms(replica) if is_stopping else 0
     within_ms = grace_ms + facts.timing.kill_bound_ms + RETRY_MAX_MS
-    return Finding(
-        Leg.RELEASE,
-        Why.STOPPING if is_stopping else Why.RELEASE,
+    return Diagnosis(
+        ProgressStep.RELEASE,
+        StuckReason.STOPPING if is_stopping else StuckReason.RELEASE,
         f"{message}, and the agent of node {node.name} has to prove that nothing of it runs",
         agent(node.name).name,
         Actor.WORKLOAD.value,

@@ -9,34 +9,28 @@ missed something, or the code has changed since.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.model.access.identity import agent
 from holdfast.model.errors import Invalid
-from holdfast.model.kinds.decision import Decision, DecisionSpec, ScoredCandidate
 from holdfast.model.kinds.replica import DeviceShare, Replica
-from holdfast.model.lifecycle import Actor
-from holdfast.model.meta import ObjectMeta
-from holdfast.model.placement.fit import Held, demand_of
+from holdfast.model.placement.fit import Allocation, demand_of
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.time import Instant, timestamp
-from holdfast.observe.cache import Change
-from holdfast.propose.bind_operation import operation_of
-from holdfast.propose.decision_rounds import ACCEPTED, Case, Round
+from holdfast.model.time import Instant
+from holdfast.observe.cache import ObjectChange
+from holdfast.propose.decision_rounds import Case, DecisionRound
 from holdfast.propose.decision_view import QUOTA_NAME, View, budget_of, policy_in_force
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Proposal, Report
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.gpu import Mix
-from holdfast.propose.placement import propose_run
-from holdfast.propose.queue.quota_usage import Dues
+from holdfast.propose.placement import propose_batch
+from holdfast.propose.queue.quota_usage import QuotaUsage
 from holdfast.propose.scores import Scorer
-from holdfast.propose.topology.topology_counts import kin_of
+from holdfast.propose.topology.topology_counts import traits_of
 
 _START = Instant(0, 0)
 # The kinds that say where things are, in the order in which they are told.
@@ -69,9 +63,9 @@ class _Objects:
 
 
 def decide_again(
-    decided: Round,
+    decided: DecisionRound,
     objects: Mapping[str, Iterable[Any]],
-    earlier: Mapping[int, Round],
+    earlier: Mapping[int, DecisionRound],
     *,
     filters: Sequence[Filter] = (),
     scorers: Sequence[Scorer] = (),
@@ -96,27 +90,27 @@ def decide_again(
         members = _members(earlier[left.sequence])
         for index in left.indexes():
             again.assume(*members[index])
-    board = Board(filters, scorers)
+    verdict_cache = VerdictCache(filters, scorers)
     found: list[Difference] = []
     for case in decided.cases:
-        found += again.compare(case, board)
+        found += again.compare(case, verdict_cache)
     return found
 
 
 class _Again:
     """The picture of one round."""
 
-    def __init__(self, decided: Round, objects: _Objects) -> None:
+    def __init__(self, decided: DecisionRound, objects: _Objects) -> None:
         self._objects, self._salt = objects, decided.salt
-        self._fleet, self._dues = Fleet(), Dues()
+        self._fleet, self._quota_usage = Fleet(), QuotaUsage()
         for quota in objects.all("quotas"):
             if quota.name == QUOTA_NAME:
-                self._dues.limit(quota.namespace, quota)
+                self._quota_usage.limit(quota.namespace, quota)
         for plural in _PLACES:
             for obj in objects.all(plural):
-                self._fleet.notice(Change(plural, None, obj))
+                self._fleet.notice(ObjectChange(plural, None, obj))
         self._fleet.pools.tell(msgspec.convert(decided.mixes, dict[str, Mix]))
-        self._dues.recount(objects.all("replicas"), objects.all("reservations"))
+        self._quota_usage.recount(objects.all("replicas"), objects.all("reservations"))
         for node, (reason, message) in decided.shunned.items():
             self._fleet.shun(node, Refusal(Reason(reason), message), 0)
         self._view = View(
@@ -125,7 +119,7 @@ class _Again:
             decided.snapshot_revision,
             decided.snapshot_age_ms,
             policy_in_force(objects.all("schedulerpolicies")),
-            dues=self._dues,
+            quota_usage=self._quota_usage,
         )
 
     def assume(
@@ -134,10 +128,10 @@ class _Again:
         """Count a placement as made, as the scheduler did."""
         replica = self._replica(namespace, name, uid)
         demand = demand_of(replica.spec.template)
-        held = Held(charge=demand.amounts, devices=devices, ports=demand.ports)
-        self._fleet.assume(uid, (namespace, name), node, held, 0, kin_of(replica))
+        held = Allocation(charge=demand.amounts, devices=devices, ports=demand.ports)
+        self._fleet.assume(uid, (namespace, name), node, held, 0, traits_of(replica))
         of = self._view.capacity_class(replica.spec.template.priority_class)
-        self._dues.assume(uid, namespace, of, held.charge, budget_of(replica))
+        self._quota_usage.assume(uid, namespace, of, held.charge, budget_of(replica))
 
     def _replica(self, namespace: str, name: str, uid: str) -> Replica:
         found = self._objects.get("replicas", namespace, name)
@@ -145,13 +139,13 @@ class _Again:
             raise Invalid(f"replica {namespace}/{name} of uid {uid} was not there at that revision")
         return found
 
-    def compare(self, case: Case, board: Board) -> list[Difference]:
+    def compare(self, case: Case, verdict_cache: VerdictCache) -> list[Difference]:
         """Decide one case again, then go on as was decided then."""
         asked = [
             self._replica(case.namespace, name, uid)
             for name, uid in zip(case.replicas, case.uids, strict=True)
         ]
-        answers = propose_run(self._view, asked, _START, self._salt, board)
+        answers = propose_batch(self._view, asked, _START, self._salt, verdict_cache)
         then = [_then(case, index) for index in range(len(asked))]
         now = [_said(answer) for answer in answers] + ["nothing"] * len(asked)
         found = [
@@ -165,7 +159,7 @@ class _Again:
         return found
 
 
-def _members(decided: Round) -> list[tuple[str, str, str, str, tuple[DeviceShare, ...]]]:
+def _members(decided: DecisionRound) -> list[tuple[str, str, str, str, tuple[DeviceShare, ...]]]:
     """All members in the order of their bits; those without a place have no node."""
     return [member for case in decided.cases for member in _members_of(case)]
 
@@ -188,99 +182,10 @@ def _then(case: Case, index: int) -> str:
     return f"{waits.verdict}: {counts}; {waits.nearest_miss}; {waits.smallest_change}"
 
 
-def _said(answer: Proposal | Report) -> str:
+def _said(answer: Proposal | PlacementReport) -> str:
     if isinstance(answer, Proposal):
         return f"to {answer.node}"
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(answer.reasons.items()))
     miss = answer.nearest_miss
     nearest = f"node {miss.node}: {miss.message}" if miss is not None else ""
     return f"{answer.verdict.value}: {counts}; {nearest}; {answer.smallest_change}"
-
-
-# One member of a round as the Decision that people read.
-#
-# The servers call this for what they keep (`host/server/decision_archive.py`). Nothing is added to
-# the record but names: which operation it was, and who moves next.
-
-# By which the decisions about one replica, or of one workload's template, are selected.
-REPLICA_LABEL = "holdfast.dev/replica"
-_UNKNOWN = "Unknown"
-_WORDS = {
-    ACCEPTED: "bound",
-    "": "no answer is known: the scheduler was still waiting for it",
-}
-
-
-def decision_of(decided: Round, case: Case, number: int, member: int) -> Decision:
-    """Entry `number` of a case, which is `member` of all cases of its round."""
-    uid, replica = case.uids[number], case.replicas[number]
-    chosen = case.nodes[number] if case.nodes else ""
-    result = case.results[number] if case.results else ""
-    at = timestamp(decided.decided_ms)
-    metadata = ObjectMeta(
-        name=f"{decided.name}-{member}",
-        namespace=case.namespace,
-        uid=_uid(decided, member),
-        creation_timestamp=at,
-        labels={REPLICA_LABEL: replica},
-    )
-    waits = case.waits
-    spec = DecisionSpec(
-        replica=replica,
-        replica_uid=uid,
-        attempt=case.attempts[number],
-        operation=operation_of(decided.scheduler, uid, case.numbers[number], chosen)
-        if chosen
-        else "",
-        scheduler=decided.scheduler,
-        scope=decided.scope,
-        epoch=decided.epoch,
-        generation=1,
-        revision=case.revisions[number],
-        policy=decided.policy,
-        snapshot_revision=decided.snapshot_revision,
-        snapshot_age_ms=decided.snapshot_age_ms,
-        seen=decided.seen,
-        assumed=tuple(f"{left.sequence}:{left.members}" for left in decided.assumed),
-        shunned={node: reason for node, (reason, _) in decided.shunned.items()},
-        seed=decided.salt,
-        nodes=case.looked_at,
-        candidates=case.candidates,
-        filtered=case.filtered,
-        best=tuple(
-            ScoredCandidate(
-                node=it.node,
-                total=round(it.score),
-                scores={name: round(score) for name, score in it.scores.items()},
-            )
-            for it in case.best
-        ),
-        quota=case.quota,
-        chosen=chosen,
-        result=result or _UNKNOWN,
-        message=waits.message if waits is not None else _message(case, number, result),
-        verdict=waits.verdict if waits is not None else "",
-        nearest_miss=waits.nearest_miss if waits is not None else "",
-        smallest_change=waits.smallest_change if waits is not None else "",
-        next_owner=waits.owner if waits is not None else _next_owner(result, chosen),
-        queued_at=case.queued[number],
-        decided_at=at,
-    )
-    return Decision(metadata=metadata, spec=spec)
-
-
-def _message(case: Case, number: int, result: str) -> str:
-    said = case.messages.get(number)
-    return said if said is not None else _WORDS.get(result, result)
-
-
-def _next_owner(result: str, chosen: str) -> str:
-    return agent(chosen).name if result == ACCEPTED else Actor.SCHEDULER.value
-
-
-def _uid(decided: Round, member: int) -> str:
-    """The same at every server, and different from those of other objects."""
-    text = f"{decided.scope}/{decided.epoch}/{decided.sequence}/{member}"
-    digits = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    ends = (8, 12, 16, 20, 32)
-    return "-".join(digits[begin:end] for begin, end in zip((0, *ends), ends, strict=False))

@@ -11,15 +11,15 @@ from datetime import datetime
 from holdfast.explain.answer import (
     CONTROLLER_LOOKS_MS,
     SCHEDULER_LOOKS_MS,
-    Finding,
-    Leg,
-    Sign,
-    Why,
+    Diagnosis,
+    EvidenceItem,
+    ProgressStep,
+    StuckReason,
     after,
     next_of,
 )
-from holdfast.explain.evidence import Facts, revision_of
-from holdfast.explain.feasible_nodes import ASKED, Places, places
+from holdfast.explain.evidence import ReplicaFacts, revision_of
+from holdfast.explain.feasible_nodes import ASKED, FeasibleNodes, places
 from holdfast.model.kinds.decision import DecisionSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Reservation
@@ -43,13 +43,13 @@ _OF_BINDS = (SCHEDULING_RETRYING, SERVERS_UNAVAILABLE)
 _OPEN = ("Unknown", "")
 
 
-def pending(facts: Facts, now: Instant) -> Finding:
+def pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     """Of one that nobody has placed."""
     replica = facts.replica
     if replica.metadata.deletion_timestamp is not None:
-        return Finding(
-            Leg.RELEASE,
-            Why.STOPPING,
+        return Diagnosis(
+            ProgressStep.RELEASE,
+            StuckReason.STOPPING,
             "its deletion was asked for, and it has no place to give back",
             Actor.WORKLOAD.value,
             deadline=after(replica.metadata.deletion_timestamp, CONTROLLER_LOOKS_MS),
@@ -62,23 +62,23 @@ def pending(facts: Facts, now: Instant) -> Finding:
     if said is None:
         return _untried(facts, found, now)
     if any(reason in _OF_BINDS for reason in said.reasons):
-        return _waits(facts, said, found, Why.BIND_OPEN, Leg.BINDING, now)
+        return _waits(facts, said, found, StuckReason.BIND_OPEN, ProgressStep.BINDING, now)
     counted = _OF_GRANTS if found.quota is None else (*_OF_GRANTS, *_OF_QUOTA)
     if any(reason in counted for reason in said.reasons):
-        return _waits(facts, said, found, Why.QUOTA, Leg.SCHEDULING, now)
+        return _waits(facts, said, found, StuckReason.QUOTA, ProgressStep.SCHEDULING, now)
     # Of rules that are not asked here, nothing is known but what the scheduler says.
     is_free = bool(found.node) and found.quota is None
     is_free = is_free and all(reason in ASKED for reason in said.reasons)
     if is_free or Reason.TOO_OLD.value in said.reasons:
         return _stale(facts, said, found, now)
-    return _waits(facts, said, found, Why.NO_PLACE, Leg.SCHEDULING, now)
+    return _waits(facts, said, found, StuckReason.NO_PLACE, ProgressStep.SCHEDULING, now)
 
 
-def _open(facts: Facts, spec: DecisionSpec, now: Instant) -> Finding:
+def _open(facts: ReplicaFacts, spec: DecisionSpec, now: Instant) -> Diagnosis:
     """A bind was sent and nothing is known of it: the scheduler reads before it sends again."""
-    return Finding(
-        Leg.BINDING,
-        Why.BIND_OPEN,
+    return Diagnosis(
+        ProgressStep.BINDING,
+        StuckReason.BIND_OPEN,
         f"a bind to node {spec.chosen} is on its way, or its answer was lost",
         Actor.SCHEDULER.value,
         deadline=after(spec.decided_at, SCHEDULER_LOOKS_MS),
@@ -86,10 +86,10 @@ def _open(facts: Facts, spec: DecisionSpec, now: Instant) -> Finding:
     )
 
 
-def _untried(facts: Facts, found: Places, now: Instant) -> Finding:
-    return Finding(
-        Leg.SCHEDULING,
-        Why.NOT_TRIED,
+def _untried(facts: ReplicaFacts, found: FeasibleNodes, now: Instant) -> Diagnosis:
+    return Diagnosis(
+        ProgressStep.SCHEDULING,
+        StuckReason.NOT_TRIED,
         "no scheduler has said anything about it yet",
         Actor.SCHEDULER.value,
         deadline=after(facts.since, SCHEDULER_LOOKS_MS),
@@ -97,10 +97,17 @@ def _untried(facts: Facts, found: Places, now: Instant) -> Finding:
     )
 
 
-def _waits(facts: Facts, said: Pending, found: Places, why: Why, leg: Leg, now: Instant) -> Finding:
+def _waits(
+    facts: ReplicaFacts,
+    said: Pending,
+    found: FeasibleNodes,
+    why: StuckReason,
+    leg: ProgressStep,
+    now: Instant,
+) -> Diagnosis:
     """As the scheduler said it."""
     owner = said.owner or Actor.SCHEDULER.value
-    return Finding(
+    return Diagnosis(
         leg,
         why,
         said.message,
@@ -115,7 +122,7 @@ def _waits(facts: Facts, said: Pending, found: Places, why: Why, leg: Leg, now: 
     )
 
 
-def _stale(facts: Facts, said: Pending, found: Places, now: Instant) -> Finding:
+def _stale(facts: ReplicaFacts, said: Pending, found: FeasibleNodes, now: Instant) -> Diagnosis:
     """There is a place, and the scheduler does not know."""
     seen = facts.decision.spec if facts.decision is not None else None
     message = f"the last decision found no place ({said.message})"
@@ -126,9 +133,9 @@ def _stale(facts: Facts, said: Pending, found: Places, now: Instant) -> Finding:
         is_behind = known < found.revision
         how = "had not been told of that" if is_behind else "should have known, and did not"
         message += f", and whoever decided {how}: it had seen revision {known}"
-    return Finding(
-        Leg.SCHEDULING,
-        Why.STALE_PICTURE,
+    return Diagnosis(
+        ProgressStep.SCHEDULING,
+        StuckReason.STALE_PICTURE,
         message,
         Actor.SCHEDULER.value,
         deadline=_next_look(facts, said, now),
@@ -139,7 +146,7 @@ def _stale(facts: Facts, said: Pending, found: Places, now: Instant) -> Finding:
     )
 
 
-def _next_look(facts: Facts, said: Pending, now: Instant) -> datetime | None:
+def _next_look(facts: ReplicaFacts, said: Pending, now: Instant) -> datetime | None:
     """When a scheduler looks again at the latest.
 
     Status is written when its words change and only then, so the moment in it may be long past:
@@ -151,25 +158,25 @@ def _next_look(facts: Facts, said: Pending, now: Instant) -> datetime | None:
     return next_of(moment, SCHEDULER_LOOKS_MS, at) if moment is not None else None
 
 
-def reserved(facts: Facts, now: Instant) -> Finding:
+def reserved(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     """Of one that has a place for which it has not been come yet."""
     replica = facts.replica
     name = replica.status.reservation
     held = facts.stored.object(Reservation, replica.namespace, name)
     if held is None:
-        return Finding(
-            Leg.BINDING,
-            Why.RESERVED,
+        return Diagnosis(
+            ProgressStep.BINDING,
+            StuckReason.RESERVED,
             f"reservation {name}, which held a place for it, is gone",
             Actor.REPAIR.value,
             deadline=after(facts.since, CONTROLLER_LOOKS_MS),
         )
     deadline = held.spec.deadline
     is_over = wall_ms(deadline) <= now.wall_ms
-    sign = Sign(f"reservation {name}", f"held until {deadline:%H:%M:%S}", revision_of(held))
-    return Finding(
-        Leg.BINDING,
-        Why.RESERVED,
+    sign = EvidenceItem(f"reservation {name}", f"held until {deadline:%H:%M:%S}", revision_of(held))
+    return Diagnosis(
+        ProgressStep.BINDING,
+        StuckReason.RESERVED,
         f"a place is held for it until {deadline:%H:%M:%S}"
         + (", and nobody has come for it" if is_over else ""),
         Actor.REPAIR.value if is_over else Actor.SCHEDULER.value,
@@ -182,7 +189,7 @@ def reserved(facts: Facts, now: Instant) -> Finding:
 # Evidence -----------------------------------------------------------------------------------------
 
 
-def _decided(facts: Facts, now: Instant) -> list[Sign]:
+def _decided(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
     decided = facts.decision
     if decided is None:
         return []
@@ -193,17 +200,17 @@ def _decided(facts: Facts, now: Instant) -> list[Sign]:
     )
     at = spec.decided_at
     age_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else None
-    return [Sign(f"decision {decided.name}", says, spec.snapshot_revision, age_ms)]
+    return [EvidenceItem(f"decision {decided.name}", says, spec.snapshot_revision, age_ms)]
 
 
-def _now(found: Places) -> list[Sign]:
+def _now(found: FeasibleNodes) -> list[EvidenceItem]:
     """What the ledgers say."""
     refusal = found.quota
     quota = refusal.message if refusal is not None else "there is room for it"
-    signs = [Sign("quota of its tenant", quota, found.quota_revision)]
+    signs = [EvidenceItem("quota of its tenant", quota, found.quota_revision)]
     if found.node:
         more = f", and {found.count - 1} more" if found.count > 1 else ""
-        signs.append(Sign(f"node {found.node}", f"would take it now{more}", found.revision))
+        signs.append(EvidenceItem(f"node {found.node}", f"would take it now{more}", found.revision))
     else:
-        signs.append(Sign("nodes", "none would take it now"))
+        signs.append(EvidenceItem("nodes", "none would take it now"))
     return signs

@@ -81,7 +81,7 @@ TIMING_PENDING = "TimingPending"
 _GIVEN = ("ack_window_ms", "self_stop_after_ms", "grace_ms")
 
 
-class Holds(msgspec.Struct, frozen=True, omit_defaults=True):
+class HeldTimes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent says that its work holds: at most so long until it stops, and this grace.
 
     `number` is that of the record which it knows. Without one it has just started, and does not

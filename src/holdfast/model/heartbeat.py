@@ -28,7 +28,7 @@ from holdfast.model.kinds.node import NodePhase
 NOTES_MAX = 32
 
 
-class Doing(StrEnum):
+class WorkProgress(StrEnum):
     """How far an agent is with work of which status does not say so yet."""
 
     # It knows of the binding, and nothing runs.
@@ -38,17 +38,17 @@ class Doing(StrEnum):
     ENDED = "ended"
 
 
-class Note(msgspec.Struct, frozen=True, gc=False):
+class ProgressNote(msgspec.Struct, frozen=True, gc=False):
     """How far an agent is with one replica, by its uid."""
 
     uid: Annotated[str, Meta(max_length=63)]
-    doing: Doing
+    doing: WorkProgress
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProgressNotes(msgspec.Struct, frozen=True, omit_defaults=True):
     """All of which an agent has no acknowledgement yet; `more` counts what has no room here."""
 
-    notes: Annotated[tuple[Note, ...], Meta(max_length=NOTES_MAX)] = ()
+    notes: Annotated[tuple[ProgressNote, ...], Meta(max_length=NOTES_MAX)] = ()
     more: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
 
 
@@ -58,7 +58,7 @@ class Renew(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     uid: str
     incarnation: int
-    said: Said = Said()
+    said: ProgressNotes = ProgressNotes()
 
 
 class Renewed(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Renewed(msgspec.Struct, frozen=True):
         return self.is_of(renew) and is_trusted and not self.mark
 
 
-class HeardOf(msgspec.Struct, frozen=True, gc=False):
+class HeartbeatQuery(msgspec.Struct, frozen=True, gc=False):
     """Ask a server whom it heard. For controller:nodes, and for the other servers."""
 
 
@@ -104,7 +104,7 @@ class ServerLease(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
 
 
-class Roster(msgspec.Struct, frozen=True):
+class ServerRoster(msgspec.Struct, frozen=True):
     """All servers by their leases, from a linearizable read that was sent so long ago.
 
     `idle_ms` is for how long the server that read it has not seen each lease move. It is for
@@ -125,7 +125,7 @@ class Roster(msgspec.Struct, frozen=True):
         }
 
 
-class Word(msgspec.Struct, frozen=True):
+class ServerReport(msgspec.Struct, frozen=True):
     """What one server heard is in an answer, as of so long ago, and for how long it listens.
 
     Only with its word does the absence of a node from an answer say something.
@@ -138,7 +138,7 @@ class Word(msgspec.Struct, frozen=True):
     timing: FenceTiming
 
 
-class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
+class HeartbeatReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long ago, in milliseconds, each node was heard, and for how long this server listens.
 
     `said` is what agents said then, of those that said anything. `words` are of the other servers
@@ -149,14 +149,14 @@ class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
     listening_ms: int
     ages_ms: dict[str, int]
     timing: FenceTiming
-    said: dict[str, Said] = {}
+    said: dict[str, ProgressNotes] = {}
     life: str = ""
-    words: tuple[Word, ...] = ()
-    roster: Roster | None = None
+    words: tuple[ServerReport, ...] = ()
+    roster: ServerRoster | None = None
 
-    def all_words(self) -> tuple[Word, ...]:
+    def all_words(self) -> tuple[ServerReport, ...]:
         """The words of all servers whose hearing this answer holds, its own first."""
-        own = Word(self.server, self.life, 0, self.listening_ms, self.timing)
+        own = ServerReport(self.server, self.life, 0, self.listening_ms, self.timing)
         return (own, *self.words)
 
 

@@ -35,7 +35,7 @@ _Stated = tuple[tuple[str, Quantity], ...]
 _Classes = tuple[tuple[str, _Stated], ...]
 
 
-class Gate(Part, frozen=True):
+class NodeGate(Part, frozen=True):
     """What the ledger knows of its node: whether it takes work, and in which life of its agent."""
 
     uid: str
@@ -88,7 +88,7 @@ class NodeLedger(Part, frozen=True):
     `tenants` is how many replicas and claims of each tenant hold something of it.
     """
 
-    gate: Gate
+    gate: NodeGate
     allocatable: Amounts = {}
     used: Amounts = {}
     devices: dict[str, DeviceSlot] = {}
@@ -228,10 +228,10 @@ def subtract(left: Amounts, right: Amounts) -> Amounts:
     return {resource: units for resource, units in rest.items() if units != 0}
 
 
-def gate_of(node: Node) -> Gate:
+def gate_of(node: Node) -> NodeGate:
     """The gate that mirrors this node."""
     spec, status = node.spec, node.status
-    return Gate(
+    return NodeGate(
         uid=node.metadata.uid,
         phase=status.phase,
         cordoned=spec.cordoned,

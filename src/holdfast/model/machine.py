@@ -251,7 +251,7 @@ class Persist(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class ArchiveRecord(msgspec.Struct, frozen=True, gc=False):
     """Hand evidence to whoever keeps it outside the authority's store.
 
     Nobody answers: what cannot be kept is lost, which a shell counts and no machine waits for.

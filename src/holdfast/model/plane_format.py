@@ -14,7 +14,7 @@ from holdfast import __version__
 from holdfast.model.meta import Part
 
 
-class Installed(msgspec.Struct, frozen=True, omit_defaults=True):
+class InstalledPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part of the plane.
 
     part: server, scheduler, controller or agent.
@@ -41,9 +41,9 @@ class Upgrade(msgspec.Struct, frozen=True):
     format: int
     newest: int
     version: str
-    parts: tuple[Installed, ...] = ()
+    parts: tuple[InstalledPart, ...] = ()
 
-    def older(self) -> tuple[Installed, ...]:
+    def older(self) -> tuple[InstalledPart, ...]:
         """The parts that live and have an older version than the server that was asked."""
         return tuple(
             it for it in self.parts if not it.is_gone and is_older(it.version, self.version)
@@ -67,7 +67,7 @@ class Upgrade(msgspec.Struct, frozen=True):
         )
 
 
-class Raise(msgspec.Struct, frozen=True):
+class RaiseRequest(msgspec.Struct, frozen=True):
     """What an operator asks a server for: the plane's next format, and why."""
 
     to: int

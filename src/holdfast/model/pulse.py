@@ -25,7 +25,7 @@ _Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 _Sentence = Annotated[str, Meta(max_length=1_024)]
 
 
-class Waits(msgspec.Struct, frozen=True):
+class PendingCount(msgspec.Struct, frozen=True):
     """So many replicas of a tenant wait for this reason; one that has several counts for each."""
 
     tenant: _Name
@@ -33,7 +33,7 @@ class Waits(msgspec.Struct, frozen=True):
     replicas: _Number
 
 
-class Room(msgspec.Struct, frozen=True):
+class FreeCapacity(msgspec.Struct, frozen=True):
     """What is free of a resource on the open nodes of one zone of one pool, in internal units.
 
     fragments: the part of it in pieces into which none of the work that was seen lately fits.
@@ -54,9 +54,9 @@ class Backlog(msgspec.Struct, frozen=True):
     oldest_ms: how long the oldest of each priority class has waited.
     """
 
-    waits: Annotated[tuple[Waits, ...], Meta(max_length=2 * WAITS_MAX)] = ()
+    waits: Annotated[tuple[PendingCount, ...], Meta(max_length=2 * WAITS_MAX)] = ()
     oldest_ms: Annotated[dict[_Name, _Number], Meta(max_length=AGES_MAX)] = {}
-    rooms: Annotated[tuple[Room, ...], Meta(max_length=ROOMS_MAX)] = ()
+    rooms: Annotated[tuple[FreeCapacity, ...], Meta(max_length=ROOMS_MAX)] = ()
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +107,7 @@ class Pulse(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: _Number = 0
 
 
-class Felt(msgspec.Struct, frozen=True):
+class ReceivedPulse(msgspec.Struct, frozen=True):
     """A pulse as a server remembers it: from whom, and how long ago it came."""
 
     sender: str
@@ -120,4 +120,4 @@ class Pulses(msgspec.Struct, frozen=True):
 
     server: str
     listening_ms: int
-    felt: tuple[Felt, ...] = ()
+    felt: tuple[ReceivedPulse, ...] = ()

@@ -18,7 +18,7 @@ EVIDENCE_MAX = 32
 MESSAGE_MAX = 512
 
 
-class Evidence(Part, frozen=True):
+class RecordRevision(Part, frozen=True):
     """A record that the decision rested on, and the revision at which it was written."""
 
     key: str
@@ -43,7 +43,7 @@ class Quarantined(Part, frozen=True):
     message: str
     request: str
     since: Timestamp
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[RecordRevision, ...] = ()
 
 
 # Asks a server what a record in quarantine says, and repairs nothing.

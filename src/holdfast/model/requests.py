@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.access.identity import Identity
-from holdfast.model.fence import Holds
+from holdfast.model.fence import HeldTimes
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import DeviceShare, Pending, Process
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
@@ -186,7 +186,7 @@ class Move(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ReportStage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Progress without a change of ownership: starting, ready, serving, queued, scheduled.
+    """Progress without a change of ownership: queued, starting, ready, serving.
 
     `version` is the resourceVersion of the replica that it rests on: it may become ready more than
     once, and a copy that comes late must not say so again.
@@ -222,10 +222,10 @@ class RegisterNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     node: Node
     running: tuple[str, ...] = ()
     operation: str = ""
-    holds: Holds | None = None
+    holds: HeldTimes | None = None
 
 
-class NodeWord(StrEnum):
+class NodeAction(StrEnum):
     """What controller:nodes may say of a node."""
 
     SUSPECT = "Suspect"
@@ -246,7 +246,7 @@ class JudgeNode(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     node: str
     uid: str
-    word: NodeWord
+    word: NodeAction
     term: Term
     mark: int = 0
     reason: str = ""

@@ -81,7 +81,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     revision: int
 
 
-class Refused(msgspec.Struct, frozen=True):
+class CompareFailed(msgspec.Struct, frozen=True):
     """Some compare failed and nothing was written.
 
     `current` has one entry for each compared key, in the order of the compares, as of `revision`;
@@ -92,7 +92,7 @@ class Refused(msgspec.Struct, frozen=True):
     current: tuple[Record | None, ...]
 
 
-Outcome = Committed | Refused
+Outcome = Committed | CompareFailed
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from holdfast.model.kinds.node import Node, NodePhase, Protection
 from holdfast.model.kinds.placement import Isolation, Taint
 from holdfast.model.ledger import NodeLedger
-from holdfast.model.placement.fit import Held, sums_of
+from holdfast.model.placement.fit import Allocation, sums_of
 from holdfast.model.placement.placement_rules import labels_of
 from holdfast.model.quantity import Resource, capacity
 from holdfast.observe.feature_columns import DeviceColumns, FactColumns
@@ -123,7 +123,7 @@ def _count(table: dict[str, dict[int, int]], row: int, ports: Iterable[str], sig
                 del table[port]
 
 
-__all__ = ["Bools", "Codes", "Columns", "Floats", "Interned", "Ints", "Level", "Lots", "Rows"]
+__all__ = ["Bools", "Codes", "Floats", "Interned", "Ints", "Level", "Lots", "NodeColumns", "Rows"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -185,7 +185,7 @@ def lot_of(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
-class Columns:
+class NodeColumns:
     """See the module's docstring. Rows from 0 to `count` are, or were once, a node's."""
 
     def __init__(self) -> None:
@@ -308,8 +308,8 @@ class Columns:
     def restate(
         self,
         row: int,
-        held: Iterable[Held],
-        assumed: Iterable[Held],
+        held: Iterable[Allocation],
+        assumed: Iterable[Allocation],
         promised: NodeLedger | None = None,
     ) -> None:
         """Begin anew with all that is held; `promised` is the ledger where promises are made."""
@@ -329,7 +329,7 @@ class Columns:
             self.ports.change(row, promised.promised_ports, 1)
         self.load_log.note(row)
 
-    def take(self, row: int, held: Held, sign: int) -> None:
+    def take(self, row: int, held: Allocation, sign: int) -> None:
         """So much more is held on the node, or with -1 so much less."""
         for resource, units in sums_of(held).items():
             # Looked up first: it may make the columns others.
@@ -349,7 +349,7 @@ class Columns:
         if not counts[tenant]:
             del counts[tenant]
 
-    def lend(self, row: int, held: Held, sign: int) -> None:
+    def lend(self, row: int, held: Allocation, sign: int) -> None:
         """The same for what is only assumed to be held."""
         self.take(row, held, sign)
         for resource, units in sums_of(held).items():

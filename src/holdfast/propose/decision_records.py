@@ -14,14 +14,21 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.model.kinds.replica import Replica
-from holdfast.model.machine import Record
+from holdfast.model.machine import ArchiveRecord
 from holdfast.model.requests import Term
 from holdfast.model.time import Instant
-from holdfast.propose.decision_rounds import ACCEPTED, WAITS, Case, Left, Round, Waits
+from holdfast.propose.decision_rounds import (
+    ACCEPTED,
+    WAITS,
+    AssumedMembers,
+    Case,
+    DecisionRound,
+    WaitReason,
+)
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Proposal, Report
-from holdfast.propose.queue.scheduling_queue import Entry
+from holdfast.propose.feasibility.outcome import PlacementReport, Proposal
+from holdfast.propose.queue.scheduling_queue import QueueEntry
 
 # Answers come within a second, or their senders are in trouble.
 OPEN_MS = 10_000
@@ -37,12 +44,12 @@ class _Open:
 
     __slots__ = ("awaited", "due_ms", "round", "size")
 
-    def __init__(self, decided: Round, due_ms: int) -> None:
+    def __init__(self, decided: DecisionRound, due_ms: int) -> None:
         self.round, self.due_ms = decided, due_ms
         self.awaited = self.size = 0
 
 
-class Evidence:
+class DecisionRecorder:
     """See the module's docstring. Nothing here is asked by a decision."""
 
     def __init__(self, identity: str, fleet: Fleet) -> None:
@@ -57,7 +64,7 @@ class Evidence:
         self._made: dict[str, tuple[int, int]] = {}
         self._bits: dict[int, int] = {}
         self._epoch = 0
-        self._due: list[Record] = []
+        self._due: list[ArchiveRecord] = []
         fleet.unassumed = []
 
     def open(self, view: View, term: Term, salt: int, seen: dict[str, int], now: Instant) -> None:
@@ -70,9 +77,9 @@ class Evidence:
         self._settle_assumptions()
         self._fleet.forgive(now.monotonic_ms)
         self._sequence += 1
-        left = tuple(Left(sequence, f"{bits:x}") for sequence, bits in self._bits.items())
+        left = tuple(AssumedMembers(sequence, f"{bits:x}") for sequence, bits in self._bits.items())
         named = sum(bits.bit_count() for bits in list(self._bits.values())[:LEFT_MAX])
-        decided = Round(
+        decided = DecisionRound(
             scheduler=self._identity,
             scope=term.scope,
             epoch=term.epoch,
@@ -106,8 +113,8 @@ class Evidence:
 
     def decided(
         self,
-        turns: Sequence[tuple[Entry, Replica]],
-        found: Sequence[Proposal | Report],
+        turns: Sequence[tuple[QueueEntry, Replica]],
+        found: Sequence[Proposal | PlacementReport],
         quota: str,
     ) -> None:
         """One question of the round was answered, for as many as there are answers."""
@@ -124,13 +131,14 @@ class Evidence:
             [entry.turns for entry, _ in asked],
             [it.spec.revision for it in replicas],
             [it.metadata.creation_timestamp for it in replicas],
+            [it.metadata.generation for it in replicas],
             quota=quota,
         )
         before = opened.size
         opened.size += len(asked)
         opened.round.cases.append(case)
         first = found[0]
-        if isinstance(first, Report):
+        if isinstance(first, PlacementReport):
             _say_why(case, first)
             return
         case.candidates, case.filtered, case.best = first.candidates, first.reasons, first.best
@@ -156,7 +164,7 @@ class Evidence:
         if opened.awaited:
             self._waiting.append(opened)
         else:
-            self._due.append(Record(opened.round))
+            self._due.append(ArchiveRecord(opened.round))
 
     def settled(self, uid: str, result: str, message: str = "") -> None:
         """It is known what became of a bind."""
@@ -169,7 +177,7 @@ class Evidence:
             case.messages[number] = message[:MESSAGE_MAX]
         opened.awaited -= 1
         if not opened.awaited:
-            self._due.append(Record(opened.round))
+            self._due.append(ArchiveRecord(opened.round))
 
     @property
     def next_ms(self) -> int | None:
@@ -178,22 +186,22 @@ class Evidence:
             self._waiting.popleft()
         return self._waiting[0].due_ms if self._waiting else None
 
-    def due(self, now_ms: int) -> list[Record]:
+    def due(self, now_ms: int) -> list[ArchiveRecord]:
         """What is to be handed over now."""
         while (next_ms := self.next_ms) is not None and next_ms <= now_ms:
-            self._due.append(Record(_as_it_is(self._waiting.popleft().round)))
+            self._due.append(ArchiveRecord(_as_it_is(self._waiting.popleft().round)))
         if not self._due:
             return []
         due, self._due = self._due, []
         return due
 
 
-def _say_why(case: Case, report: Report) -> None:
+def _say_why(case: Case, report: PlacementReport) -> None:
     miss = report.nearest_miss
     case.filtered = report.reasons
     case.looked_at = report.nodes
     case.results = [WAITS] * len(case.replicas)
-    case.waits = Waits(
+    case.waits = WaitReason(
         report.message,
         report.verdict.value,
         f"node {miss.node}: {miss.message}" if miss is not None else "",
@@ -202,7 +210,7 @@ def _say_why(case: Case, report: Report) -> None:
     )
 
 
-def _as_it_is(decided: Round) -> Round:
+def _as_it_is(decided: DecisionRound) -> DecisionRound:
     """A round that goes on to change, as it is now: what was handed over must not change."""
     cases = [
         msgspec.structs.replace(it, results=list(it.results), messages=dict(it.messages))

@@ -15,13 +15,13 @@ from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.schedulerpolicy import PolicyStage, SchedulerPolicy
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Tenant
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.fit import Demand, demand_of
 from holdfast.model.refusal import Refusal
-from holdfast.observe.node_columns import Codes, Columns
+from holdfast.observe.node_columns import Codes, NodeColumns
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.node_state import Site
-from holdfast.propose.queue.quota_usage import Dues
+from holdfast.propose.feasibility.node_state import NodeState
+from holdfast.propose.queue.quota_usage import QuotaUsage
 
 # The objects of these names count where none is named: a tenant's quota, the class of work.
 QUOTA_NAME = "default"
@@ -36,7 +36,7 @@ class Objects(Protocol):
         ...
 
 
-class Work(msgspec.Struct, frozen=True):
+class PendingWork(msgspec.Struct, frozen=True):
     """A replica that needs a place, with what the rules about nodes ask again and again.
 
     `units` is what it takes of each resource by the number of the column, but for devices, which
@@ -71,7 +71,7 @@ class View(msgspec.Struct, frozen=True):
     """See the module's docstring. `policy` is the revision that decides, if there is one.
 
     `rules` grows when tenants, regions, quotas or priority classes change: what was found by them
-    before that is worth nothing. `dues` is what tenants use of their quotas.
+    before that is worth nothing. `quota_usage` is what tenants use of their quotas.
     """
 
     fleet: Fleet
@@ -80,19 +80,19 @@ class View(msgspec.Struct, frozen=True):
     age_ms: int = 0
     policy: SchedulerPolicy | None = None
     rules: int = 0
-    dues: Dues | None = None
+    quota_usage: QuotaUsage | None = None
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> NodeColumns:
         return self.fleet.columns
 
-    def work(self, replica: Replica) -> Work:
+    def work(self, replica: Replica) -> PendingWork:
         """A replica with its demand and its tenant's rules."""
         tenant: Tenant | None = self.objects.get("tenants", "", replica.namespace)
         demand = demand_of(replica.spec.template)
         owned = frozenset(device.device_class for device in demand.devices)
         units = tuple(self.columns.units(demand.amounts, owned))
-        return Work(replica, demand, tenant, units)
+        return PendingWork(replica, demand, tenant, units)
 
     def region(self, name: str) -> Region | None:
         found: Region | None = self.objects.get("regions", "", name) if name else None
@@ -126,8 +126,8 @@ def capacity_class(objects: Objects, priority_class: str) -> CapacityClass:
 class Candidate(msgspec.Struct, frozen=True):
     """One node in one decision; `shunned` is why it is left alone at the moment, if it is."""
 
-    site: Site
-    gate: Gate
+    site: NodeState
+    gate: NodeGate
     region: Region | None
     shunned: Refusal | None = None
 

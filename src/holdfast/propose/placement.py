@@ -1,6 +1,6 @@
 """Decisions: where replicas should go, or why they have to wait.
 
-The scheduler calls `propose` for a replica whose turn it is, or `propose_run` for several that are
+The scheduler calls `propose` for a replica whose turn it is, or `propose_batch` for several that are
 alike, on a view that may be old; explain and what-if call it on theirs. Nothing is changed here.
 Whatever is proposed, the commit decides.
 """
@@ -17,19 +17,26 @@ from holdfast.model.errors import unreachable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import limits_of
 from holdfast.model.machine import Rng
-from holdfast.model.placement.fit import Held, claim
+from holdfast.model.placement.fit import Allocation, claim
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 from holdfast.observe.node_columns import Floats
-from holdfast.propose.batch_placement import Run
-from holdfast.propose.decision_view import View, Work
-from holdfast.propose.feasibility.equivalence_class import Alike
-from holdfast.propose.feasibility.node_state import Site
-from holdfast.propose.feasibility.node_verdicts import Standing
-from holdfast.propose.feasibility.outcome import Hope, Proposal, Ranked, Report, Verdict
+from holdfast.propose.batch_placement import BatchPlacement
+from holdfast.propose.decision_view import PendingWork, View
+from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
+from holdfast.propose.feasibility.node_state import NodeState
+from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
+from holdfast.propose.feasibility.outcome import (
+    GANGS_NOT_SCHEDULED,
+    PlacementReport,
+    Proposal,
+    Ranked,
+    Verdict,
+    WakeEvent,
+)
 from holdfast.propose.feasibility.smallest_change import over_quota, quota_change
-from holdfast.propose.feasibility.unschedulable import code_counts, nowhere
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.feasibility.unschedulable import code_counts, explain_unschedulable
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters.devices import is_counted
 from holdfast.propose.node_choice import best_row, next_rows, salt_of
 
@@ -41,14 +48,14 @@ from holdfast.propose.node_choice import best_row, next_rows, salt_of
 # one refused bind, like a node that is full.
 
 
-def held_on(view: View, standing: Standing, site: Site) -> Held:
+def held_on(view: View, verdicts: NodeVerdicts, site: NodeState) -> Allocation:
     """What work with devices would hold on this node, which has room for it."""
-    work = standing.work
-    packer = standing.packer
+    work = verdicts.work
+    packer = verdicts.packer
     chosen = packer.devices(work, view, site.row) if packer is not None else None
     if chosen is not None and is_counted(work.demand.devices):
         # The columns that were packed are those by which the node was found to do.
-        return Held(charge=work.demand.amounts, devices=chosen, ports=work.demand.ports)
+        return Allocation(charge=work.demand.amounts, devices=chosen, ports=work.demand.ports)
     held = claim(site.ledger, work.demand)
     if isinstance(held, Refusal):
         unreachable(f"node {site.name} was a candidate and does not fit: {held.message}")
@@ -63,68 +70,68 @@ BEST_KEPT = 3
 
 
 def propose(
-    view: View, replica: Replica, now: Instant, rng: Rng, board: Board | None = None
-) -> Proposal | Report:
+    view: View, replica: Replica, now: Instant, rng: Rng, verdict_cache: VerdictCache | None = None
+) -> Proposal | PlacementReport:
     """A place for this replica, or why there is none. Equal places are chosen among at random."""
     view.fleet.forgive(now.monotonic_ms)
-    return propose_run(view, [replica], now, salt_of(rng), board or Board())[0]
+    return propose_batch(view, [replica], now, salt_of(rng), verdict_cache or VerdictCache())[0]
 
 
-def propose_alike(view: View, alike: Alike, salt: int) -> Proposal | Report:
+def propose_for_class(view: View, equivalence: EquivalenceClass, salt: int) -> Proposal | PlacementReport:
     """The same for work of which it is known how the nodes stand to it."""
-    columns, standing = view.columns, alike.standing
-    sums: Floats = standing.sums[columns.all]
+    columns, verdicts = view.columns, equivalence.verdicts
+    sums: Floats = verdicts.sums[columns.all]
     leanings: dict[str, Floats] = {}
-    company = alike.company
-    if company is not None:
-        codes = company.codes(view, standing)
-        leanings = company.leanings(view, standing)
-        sums = np.where(codes == 0, sums + company.weighed(leanings), -np.inf)
+    topology_rules = equivalence.topology_rules
+    if topology_rules is not None:
+        codes = topology_rules.codes(view, verdicts)
+        leanings = topology_rules.leanings(view, verdicts)
+        sums = np.where(codes == 0, sums + topology_rules.weighed(leanings), -np.inf)
     row = best_row(sums, columns.lot, salt)
     if row is None:
-        return nowhere(view, alike)
+        return explain_unschedulable(view, equivalence)
     ranked = [
-        _ranked(view, alike, each, float(sums[each]), leanings)
+        _ranked(view, equivalence, each, float(sums[each]), leanings)
         for each in next_rows(sums, row, BEST_KEPT)
     ]
-    candidates = int(np.count_nonzero(sums > -np.inf)) if company else standing.candidates
-    return _proposal(view, alike, row, ranked[0], tuple(ranked), candidates)
+    candidates = int(np.count_nonzero(sums > -np.inf)) if topology_rules else verdicts.candidates
+    return _proposal(view, equivalence, row, ranked[0], tuple(ranked), candidates)
 
 
-def propose_run(
-    view: View, replicas: Sequence[Replica], now: Instant, salt: int, board: Board
-) -> list[Proposal | Report]:
+def propose_batch(
+    view: View, replicas: Sequence[Replica], now: Instant, salt: int, verdict_cache: VerdictCache
+) -> list[Proposal | PlacementReport]:
     """Places for several that are alike, as if one were placed after the other.
 
     Whatever else is assumed between them would make another answer: nothing may be. There may be
     fewer answers than replicas, but one at least: what these take matters to the rest.
     """
     view.fleet.forgive(now.monotonic_ms)
-    alike = _judged(view, replicas[0], board)
-    if isinstance(alike, Report):
-        return [alike] * len(replicas)
-    allowed, over = quota_room(view, alike.work, len(replicas))
+    equivalence = _judged(view, replicas[0], verdict_cache)
+    if isinstance(equivalence, PlacementReport):
+        return [equivalence] * len(replicas)
+    allowed, over = quota_room(view, equivalence.work, len(replicas))
     if over is not None:
         return [over] * len(replicas)
     replicas = replicas[:allowed]
-    first = propose_alike(view, alike, salt)
-    if isinstance(first, Report) or len(replicas) == 1 or not alike.is_plain:
+    first = propose_for_class(view, equivalence, salt)
+    if isinstance(first, PlacementReport) or len(replicas) == 1 or not equivalence.is_plain:
         # Of those that are not plain only the first can be placed on this view.
-        return [first] * (len(replicas) if isinstance(first, Report) else 1)
-    packs = alike.standing.packer is not None
-    if packs and _stirs(view, alike, first.node):
+        return [first] * (len(replicas) if isinstance(first, PlacementReport) else 1)
+    packs = equivalence.verdicts.packer is not None
+    if packs and _stirs(view, equivalence, first.node):
         # It ranks all nodes anew, and a run that ends with its first is not worth preparing.
         return [first]
-    run = Run(view, alike, len(replicas), salt)
-    weight = _weight(alike)
-    found: list[Proposal | Report] = []
+    run = BatchPlacement(view, equivalence, len(replicas), salt)
+    weight = _weight(equivalence)
+    found: list[Proposal | PlacementReport] = []
     for row, total, scores in run.choices(len(replicas)):
         site = view.fleet.at(row)
         found.append(
             Proposal(
                 site.name,
                 site.uid,
-                alike.held,
+                equivalence.held,
                 total / weight,
                 scores,
                 first.candidates,
@@ -135,75 +142,77 @@ def propose_run(
                 first.best,
             )
         )
-        if packs and _stirs(view, alike, site.name):
+        if packs and _stirs(view, equivalence, site.name):
             break
     return found
 
 
-def _stirs(view: View, alike: Alike, node: str) -> bool:
+def _stirs(view: View, equivalence: EquivalenceClass, node: str) -> bool:
     site = view.fleet.get(node)
-    return site is not None and alike.standing.stirs(view, site.row)
+    return site is not None and equivalence.verdicts.stirs(view, site.row)
 
 
 def could_take(
-    view: View, replica: Replica, node: str, now: Instant, board: Board | None = None
+    view: View, replica: Replica, node: str, now: Instant, verdict_cache: VerdictCache | None = None
 ) -> bool:
     """Whether this one node could take the replica: what an event about it is worth."""
     view.fleet.forgive(now.monotonic_ms)
     site = view.fleet.get(node)
-    alike = (board if board is not None else Board()).alike(replica, view)
-    if site is None or isinstance(alike, Report):
+    equivalence = (verdict_cache if verdict_cache is not None else VerdictCache()).class_of(replica, view)
+    if site is None or isinstance(equivalence, PlacementReport):
         return False
-    return room_for(view, alike, np.array([site.row], np.intp)) > 0
+    return room_for(view, equivalence, np.array([site.row], np.intp)) > 0
 
 
-def room_for(view: View, alike: Alike, rows: npt.NDArray[np.intp]) -> int:
+def room_for(view: View, equivalence: EquivalenceClass, rows: npt.NDArray[np.intp]) -> int:
     """At most how many such replicas these nodes could take now, each looked at by itself."""
-    rows = rows[alike.standing.code[rows] == 0]
-    if alike.company is not None and len(rows):
-        rows = rows[alike.company.codes(view, alike.standing)[rows] == 0]
+    rows = rows[equivalence.verdicts.code[rows] == 0]
+    if equivalence.topology_rules is not None and len(rows):
+        rows = rows[equivalence.topology_rules.codes(view, equivalence.verdicts)[rows] == 0]
     room = np.full(len(rows), np.iinfo(np.int64).max)
-    for resource, units in alike.work.units:
+    for resource, units in equivalence.work.units:
         room = np.minimum(room, view.columns.free[resource, rows] // units)
     return int(room.sum())
 
 
-def _judged(view: View, replica: Replica, board: Board) -> Alike | Report:
+def _judged(
+    view: View, replica: Replica, verdict_cache: VerdictCache
+) -> EquivalenceClass | PlacementReport:
     """How the nodes stand to it, or what keeps it from any node at all."""
     if view.age_ms > SNAPSHOT_AGE_MAX_MS:
         # The age itself would be another message every time.
-        return Report(
+        return PlacementReport(
             {Reason.TOO_OLD.value: 1},
             f"nothing was heard from the servers for more than {SNAPSHOT_AGE_MAX_MS // 1000} s, "
             "and nothing is placed on so old a picture",
             Verdict.WAITING,
-            (Hope.FRESHNESS,),
+            (WakeEvent.FRESHNESS,),
         )
     if replica.spec.gang:
-        return Report(
-            {Reason.GANG_INCOMPLETE.value: 1},
-            f"gang {replica.spec.gang} is placed together or not at all, "
-            "and its other members are not ready to be placed",
-            Verdict.WAITING,
+        return PlacementReport(
+            {GANGS_NOT_SCHEDULED: 1},
+            f"replica is a member of gang {replica.spec.gang}; gangs are not scheduled yet",
+            Verdict.NEVER,
             (),
+            smallest_change=f"make workload {replica.spec.workload} without spec.gang",
         )
-    alike = board.alike(replica, view)
-    if isinstance(alike, Report):
-        return alike
-    if alike.held_up is None:
-        alike.held_up = (_held_up(view, alike.work),)
-    (held_up,) = alike.held_up
-    return held_up if held_up is not None else alike
+    equivalence = verdict_cache.class_of(replica, view)
+    if isinstance(equivalence, PlacementReport):
+        return equivalence
+    if equivalence.held_up is None:
+        equivalence.held_up = (_held_up(view, equivalence.work),)
+    (held_up,) = equivalence.held_up
+    return held_up if held_up is not None else equivalence
 
 
-def _held_up(view: View, work: Work) -> Report | None:
+def _held_up(view: View, work: PendingWork) -> PlacementReport | None:
     """What the tenant's own rules say, wherever the work would go."""
     if work.tenant is not None and work.tenant.spec.suspended:
-        return Report(
+        return PlacementReport(
             {Reason.TENANT_SUSPENDED.value: 1},
             f"tenant {work.namespace} accepts no new work",
             Verdict.BLOCKED_BY,
-            (Hope.ALLOWANCE,),
+            (WakeEvent.ALLOWANCE,),
         )
     quota = view.quota(work.namespace)
     if quota is None:
@@ -213,54 +222,54 @@ def _held_up(view: View, work: Work) -> Report | None:
     refusal = never_fits(limits_of(quota), of, work.demand.amounts, work.budget)
     if refusal is None:
         return None
-    return Report(
+    return PlacementReport(
         {refusal.reason.value: 1},
         refusal.message,
         Verdict.NEVER,
-        (Hope.ALLOWANCE,),
+        (WakeEvent.ALLOWANCE,),
         smallest_change=quota_change(refusal, work.namespace),
     )
 
 
-def quota_room(view: View, work: Work, most: int) -> tuple[int, Report | None]:
+def quota_room(view: View, work: PendingWork, most: int) -> tuple[int, PlacementReport | None]:
     """For how many of these the tenant's quota has room now, as far as is seen here."""
-    if view.dues is None or not view.dues.is_counting:
+    if view.quota_usage is None or not view.quota_usage.is_counting:
         return most, None
     of = view.capacity_class(work.priority_class)
     amounts = work.demand.amounts
-    allowed, refusal = view.dues.room(work.namespace, of, amounts, work.budget, most)
+    allowed, refusal = view.quota_usage.room(work.namespace, of, amounts, work.budget, most)
     return allowed, over_quota(refusal, work.namespace) if refusal is not None else None
 
 
 # A place -----------------------------------------------------------------------------------------
 
 
-def _weight(alike: Alike) -> int:
-    company = alike.company.weight if alike.company is not None else 0
-    return max(1, alike.standing.weight + company)
+def _weight(equivalence: EquivalenceClass) -> int:
+    topology_rules = equivalence.topology_rules.weight if equivalence.topology_rules is not None else 0
+    return max(1, equivalence.verdicts.weight + topology_rules)
 
 
 def _ranked(
-    view: View, alike: Alike, row: int, total: float, leanings: dict[str, Floats]
+    view: View, equivalence: EquivalenceClass, row: int, total: float, leanings: dict[str, Floats]
 ) -> Ranked:
-    parts = alike.standing.parts
+    parts = equivalence.verdicts.parts
     scores = {name: float(part[row]) for name, part in parts.items()}
     for name, part in leanings.items():
         scores[name] = float(part[row])
-    return Ranked(view.fleet.at(row).name, total / _weight(alike), scores)
+    return Ranked(view.fleet.at(row).name, total / _weight(equivalence), scores)
 
 
 def _proposal(
     view: View,
-    alike: Alike,
+    equivalence: EquivalenceClass,
     row: int,
     ranked: Ranked,
     best: tuple[Ranked, ...],
     candidates: int,
 ) -> Proposal:
     site = view.fleet.at(row)
-    has_devices = bool(alike.work.demand.devices)
-    held = held_on(view, alike.standing, site) if has_devices else alike.held
+    has_devices = bool(equivalence.work.demand.devices)
+    held = held_on(view, equivalence.verdicts, site) if has_devices else equivalence.held
     return Proposal(
         node=site.name,
         node_uid=site.uid,
@@ -268,7 +277,7 @@ def _proposal(
         score=ranked.score,
         scores=ranked.scores,
         candidates=candidates,
-        reasons=code_counts(view, alike),
+        reasons=code_counts(view, equivalence),
         policy=view.policy.name if view.policy is not None else "",
         snapshot_revision=view.revision,
         snapshot_age_ms=view.age_ms,

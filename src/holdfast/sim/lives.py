@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import InvariantBroken, invariant
-from holdfast.model.machine import Persist, Record, Started, Tokens, Wake
+from holdfast.model.machine import ArchiveRecord, Persist, Started, Tokens, Wake
 from holdfast.sim.cell import Cell, Factory, Host, Seat
 from holdfast.sim.check import CRASHED, Violation
 from holdfast.sim.clock import WALL_ORIGIN_US, HostClock
@@ -75,7 +75,7 @@ class Lives(Engine):
         self.perform(Wake, self.timers.wake)
         self.perform(Persist, self._persist)
         # Evidence leaves the world: nobody in it acts on any.
-        self.perform(Record, lambda cell, effect: None)
+        self.perform(ArchiveRecord, lambda cell, effect: None)
 
     # Building ----------------------------------------------------------------------------------
 

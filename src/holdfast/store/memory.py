@@ -15,10 +15,10 @@ from holdfast.model.transaction import (
     ABSENT,
     Change,
     Committed,
+    CompareFailed,
     Outcome,
     Put,
     Record,
-    Refused,
     Transaction,
 )
 from holdfast.store import contract
@@ -155,9 +155,9 @@ class Keyspace:
         index.apply(steps)
         return revision
 
-    def _refusal(self, transaction: Transaction) -> Refused:
+    def _refusal(self, transaction: Transaction) -> CompareFailed:
         current = self._index.current
-        return Refused(
+        return CompareFailed(
             self._index.revision, tuple(current.get(c.key) for c in transaction.compares)
         )
 

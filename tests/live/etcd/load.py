@@ -16,8 +16,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Change, Committed, Compare, Put, Refused, Transaction
-from holdfast.store.contract import KEY_END, TokenApplied, Batch, Fate, NotApplied
+from holdfast.model.transaction import Change, Committed, Compare, CompareFailed, Put, Transaction
+from holdfast.store.contract import KEY_END, Batch, Fate, NotApplied, TokenApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from tests.etcd_cluster import EtcdCluster
 from tests.patience import PATIENCE_S
@@ -144,7 +144,7 @@ class Load:
             if revision is None:
                 return None
         else:
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, CompareFailed):
                 # Only this writer writes the key, and it knows what it wrote.
                 raise AssertionError(f"{key} was changed by somebody else: {outcome}")
             assert isinstance(outcome, Committed)

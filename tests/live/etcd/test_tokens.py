@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import OutcomeUnknown, Unavailable
-from holdfast.model.transaction import ABSENT, Committed, Compare, Delete, Put, Refused, Transaction
-from holdfast.store.contract import KEY_END, TokenApplied, Forgotten, NotApplied
+from holdfast.model.transaction import (
+    ABSENT,
+    Committed,
+    Compare,
+    CompareFailed,
+    Delete,
+    Put,
+    Transaction,
+)
+from holdfast.store.contract import KEY_END, Forgotten, NotApplied, TokenApplied
 from holdfast.store.etcd import EtcdConfig, EtcdStore
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.at_most_once import DOUBTS_MAX
@@ -188,7 +196,7 @@ def test_a_refusal_of_the_second_sending_rules_out_the_first(cluster: EtcdCluste
         create = Transaction((Compare("a", ABSENT),), (Put("a", b"mine"),))
         await sent_under(wire, "hold", store, create, token)
         await other.txn(Transaction((), (Put("a", b"theirs"),)))
-        assert isinstance(await store.txn(create, token=token), Refused)
+        assert isinstance(await store.txn(create, token=token), CompareFailed)
         await other.txn(Transaction((), (Delete("a"),)))
         assert await wire.release() == [False]
         assert "a" not in await keys(store)

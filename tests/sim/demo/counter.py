@@ -33,10 +33,18 @@ from holdfast.model.machine import (
     Woken,
 )
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Record, Refused, Transaction
+from holdfast.model.transaction import (
+    ABSENT,
+    Committed,
+    Compare,
+    CompareFailed,
+    Put,
+    Record,
+    Transaction,
+)
 from holdfast.sim.cell import Seat
 from holdfast.sim.plan import Prompted
-from holdfast.store.contract import TokenApplied, Batch, NotApplied, Page
+from holdfast.store.contract import Batch, NotApplied, Page, TokenApplied
 
 PREFIX = "counter/"
 ATTEMPTS_MAX = 4
@@ -168,7 +176,7 @@ class Server:
                 return self._read(work, revision, records[0] if records else None)
             case Committed() | TokenApplied():
                 return self._added(work)
-            case Refused(current=current):
+            case CompareFailed(current=current):
                 return self._decide(work, current[0])
             case OutcomeUnknown() if work.token:
                 return self._unknown(work)

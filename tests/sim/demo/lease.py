@@ -17,7 +17,15 @@ import msgspec
 
 from holdfast.model.machine import Answered, Range, Started, Txn, Wake, Woken
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Record, Refused, Transaction
+from holdfast.model.transaction import (
+    ABSENT,
+    Committed,
+    Compare,
+    CompareFailed,
+    Put,
+    Record,
+    Transaction,
+)
 from holdfast.sim.cell import Cell, Host, Seat
 from holdfast.sim.world import World
 from holdfast.store.contract import Page
@@ -115,7 +123,7 @@ class Keeper:
             return self._seen(body, now)
         if doing in ("renew", "take") and isinstance(body, Committed):
             return self._held(sent_ms, now)
-        if doing == "renew" and isinstance(body, Refused):
+        if doing == "renew" and isinstance(body, CompareFailed):
             return self._wait(now, 0)
         # An unknown outcome changes nothing: the lamp burns down, and a look tells who holds.
         return self._wait(now, RENEW_MS)

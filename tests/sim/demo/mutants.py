@@ -120,7 +120,7 @@ MUTANTS = (
         rewrite(
             _LEASE + "Keeper._answered",
             "isinstance(body, Committed)",
-            "not isinstance(body, Refused)",
+            "not isinstance(body, CompareFailed)",
         ),
     ),
     _bug(

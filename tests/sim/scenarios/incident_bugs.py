@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.correct.controller import Plan
-from holdfast.model.heartbeat import Said
+from holdfast.correct.controller import ReconcilePlan
+from holdfast.model.heartbeat import ProgressNotes
 from holdfast.model.kinds.node import NodePhase
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.scenarios.bugs import (
@@ -45,7 +45,7 @@ STUCK = (
         SC4,
         "sc4.unpropagated",
         "an agent does not say what it has no acknowledgement for",
-        swap(AGENT + "replica_workers:Crew.unsaid", lambda _crew: Said()),
+        swap(AGENT + "replica_workers:ReplicaWorkers.unsaid", lambda _crew: ProgressNotes()),
     ),
     bug(
         SC4,
@@ -110,15 +110,15 @@ LOST = (
         SC6,
         "sc6.one-after",
         "work whose node was fenced is left to itself",
-        swap(CORRECT + "repair:RepairController._ended", lambda *_: Plan()),
+        swap(CORRECT + "repair:RepairController._ended", lambda *_: ReconcilePlan()),
     ),
     bug(
         SC6,
         "sc6.no-resurrection",
         "a node begins its new life while work of the old one runs",
         NO_DEADLINE,
-        swap(AGENT + "replica_workers:Crew.has_strays", property(lambda _crew: False)),
-        swap(AGENT + "replica_workers:Crew.halt_strays", lambda *_: None),
+        swap(AGENT + "replica_workers:ReplicaWorkers.has_strays", property(lambda _crew: False)),
+        swap(AGENT + "replica_workers:ReplicaWorkers.halt_strays", lambda *_: None),
     ),
     bug(
         SC6,
@@ -198,7 +198,7 @@ LEAKING = (
         SC13,
         "sc13.rate",
         "everything is collected at once",
-        swap(CORRECT + "pacing:Pace.takes", lambda *_: True),
+        swap(CORRECT + "pacing:RateLimiter.takes", lambda *_: True),
     ),
 )
 

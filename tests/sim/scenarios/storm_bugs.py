@@ -6,9 +6,9 @@ from typing import Any
 
 from holdfast.commit.flow.concurrency_limit import FEW_SCALE, MEASURED_MAX_MS
 from holdfast.commit.flow.request_classes import Flow, RequestClass
-from holdfast.correct.nodes.silence import Evidence
+from holdfast.correct.nodes.silence import NodeSilence
 from holdfast.model.access.identity import Identity
-from holdfast.model.requests import NodeWord
+from holdfast.model.requests import NodeAction
 from holdfast.sim.mutants import Plant, rewrite, swap
 from tests.sim.scenarios.bugs import Bug, bug
 
@@ -23,22 +23,24 @@ def _all_alike(identity: Identity, errand: Any) -> Flow:
     return Flow(RequestClass.TENANT, tenant, identity.name)
 
 
-def _unheard_ms(evidence: Evidence, node: str, since_ms: int, now_ms: int) -> int:
+def _unheard_ms(evidence: NodeSilence, node: str, since_ms: int, now_ms: int) -> int:
     """All the time in which we heard nothing of it, though we may have been deaf ourselves."""
     return now_ms - max(evidence.heard_ms(node) or 0, since_ms)
 
 
 LEASES_NOT_FIRST = swap(COMMIT + "flow.request_classes:classify", _all_alike)
 NO_RETRY_BUDGET: tuple[Plant, ...] = (
-    swap(AGENT + "heartbeats:Renewing._may_repeat", lambda _renewing: True),
+    swap(AGENT + "heartbeats:NodeHeartbeats._may_repeat", lambda _renewing: True),
     swap(OBSERVE + "retry:Budget.spend", lambda _budget, _now_ms: True),
 )
 # Whoever failed together comes back together.
 NO_JITTER: tuple[Plant, ...] = (
     rewrite(OBSERVE + "cache:Cache._again", "(0.5 + self._rng.random() / 2)", "1"),
     rewrite(OBSERVE + "retry:RetryPolicy.pause", "int(rng.random() * full / 2)", "0"),
-    rewrite(AGENT + "heartbeats:Renewing._sooner", "(0.5 + self._rng.random() / 2)", "1"),
-    rewrite(COMMIT + "flow.flow_control:Gate._retry_after_s", "self._rng.random() *", "0 *"),
+    rewrite(AGENT + "heartbeats:NodeHeartbeats._sooner", "(0.5 + self._rng.random() / 2)", "1"),
+    rewrite(
+        COMMIT + "flow.flow_control:FlowController._retry_after_s", "self._rng.random() *", "0 *"
+    ),
 )
 
 # Each server finds the queue of the others, and lets more in for it.
@@ -70,7 +72,7 @@ OTHERS: tuple[Bug, ...] = (
         "sc14.retries",
         "one resync in two comes a few seconds after the last one",
         rewrite(
-            OBSERVE + "cache:Cache._next_audit_ms",
+            OBSERVE + "cache:Cache._next_resync_ms",
             "self._resync_ms * (0.5 + self._rng.random() / 2)",
             "8_000 if now.monotonic_ms % 2 == 0 else self._resync_ms",
         ),
@@ -79,42 +81,44 @@ OTHERS: tuple[Bug, ...] = (
         SMALL,
         "sc14.recovered",
         "what waits for servers is not told when they are back, and waits for minutes",
-        swap(AGENT + "replica_workers:Crew.servers_heard", lambda _crew, _now_ms: None),
+        swap(AGENT + "replica_workers:ReplicaWorkers.servers_heard", lambda _crew, _now_ms: None),
         swap(AGENT + "work:RETRY_MAX_MS", 400_000),
     ),
     bug(
         SMALL,
         "sc14.normal",
         "seats are not given back until somebody waits in vain",
-        rewrite(COMMIT + "flow.flow_control:Gate.leave", "lane.executing -= 1\n", "pass\n"),
+        rewrite(
+            COMMIT + "flow.flow_control:FlowController.leave", "lane.executing -= 1\n", "pass\n"
+        ),
     ),
     bug(
         SMALL,
         "sc14.first-round",
         "a renewal that fails is repeated at once",
-        swap(AGENT + "heartbeats:Renewing._may_repeat", lambda _renewing: True),
-        rewrite(AGENT + "heartbeats:Renewing._sooner", "RETRY_MIN_MS <<", "100 <<"),
+        swap(AGENT + "heartbeats:NodeHeartbeats._may_repeat", lambda _renewing: True),
+        rewrite(AGENT + "heartbeats:NodeHeartbeats._sooner", "RETRY_MIN_MS <<", "100 <<"),
     ),
     bug(
         SMALL,
         "sc14.unfenced",
         "who does not listen takes all nodes for silent and gives them up, however many there are",
-        swap(CORRECT + "nodes.silence:Evidence.silence_ms", _unheard_ms),
-        swap(CORRECT + "nodes.silence:Evidence.is_listening", lambda *_: True),
-        swap(CORRECT + "nodes.disruption_limits:Brakes.weigh", lambda *_: ""),
-        swap(CORRECT + "nodes.disruption_limits:Brakes.admits", lambda *_: True),
-        swap(CORRECT + "nodes.controller:NodesController._fence", lambda *_: (NodeWord.FENCE, 0)),
+        swap(CORRECT + "nodes.silence:NodeSilence.silence_ms", _unheard_ms),
+        swap(CORRECT + "nodes.silence:NodeSilence.is_listening", lambda *_: True),
+        swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_: ""),
+        swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.admits", lambda *_: True),
+        swap(CORRECT + "nodes.controller:NodesController._fence", lambda *_: (NodeAction.FENCE, 0)),
     ),
     bug(
         SMALL,
         "sc14.stable",
         "an agent that has failed once renews more often from then on",
         rewrite(
-            AGENT + "heartbeats:Renewing.due",
+            AGENT + "heartbeats:NodeHeartbeats.due",
             "now_ms + self._every_ms",
             "now_ms + (2_000 if self._failures else self._every_ms)",
         ),
-        rewrite(AGENT + "heartbeats:Renewing.answered", "self._failures = 0", "pass"),
+        rewrite(AGENT + "heartbeats:NodeHeartbeats.answered", "self._failures = 0", "pass"),
     ),
 )
 BUGS = (*FIRST, *OTHERS)

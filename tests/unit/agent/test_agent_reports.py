@@ -13,9 +13,9 @@ from holdfast.agent.heartbeats import Life
 from holdfast.agent.next_step import next_step
 from holdfast.agent.replica_workers import ASKS_KEPT, LAUNCHES_MAX
 from holdfast.agent.runtime_protocol import Attempt, Halt
-from holdfast.agent.work import View, Work
+from holdfast.agent.work import ReplicaWork, View
 from holdfast.model.errors import Unavailable
-from holdfast.model.heartbeat import Doing, Renew
+from holdfast.model.heartbeat import Renew, WorkProgress
 from holdfast.model.kinds.replica import Process
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask
@@ -27,7 +27,7 @@ from tests.unit.agent.running_work import asked, made, running, started
 
 
 def test_the_same_intention_bears_the_same_operation_id_and_the_same_words() -> None:
-    """Otherwise a repetition would be a second deed, or be refused as another one. [F6, N1.1]"""
+    """Otherwise a repetition would be a second deed, or be refused as another one. [N1.1]"""
     rig = started()
     replica = rig.bound()
     rig.settle()
@@ -52,18 +52,17 @@ def test_a_renewal_says_how_far_work_is_until_the_servers_acknowledge_it() -> No
         return [(it.uid, it.doing) for it in said.notes]
 
     rig.settle()
-    assert notes() == [(first.metadata.uid, Doing.STARTING)]
+    assert notes() == [(first.metadata.uid, WorkProgress.STARTING)]
     rig.answer("Renew")
     rig.launched(first.name)
     rig.drop("Move")
-    assert notes() == [(first.metadata.uid, Doing.RUNS)]
+    assert notes() == [(first.metadata.uid, WorkProgress.RUNS)]
     rig.settle()
     assert rig.state(first).state is State.RUNNING
     assert notes() == []
 
 
 def test_a_renewal_says_so_much_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[N3]"""
     monkeypatch.setattr(replica_workers, "NOTES_MAX", 2)
     rig = started()
     for _ in range(3):
@@ -101,7 +100,7 @@ def test_retries_slow_down_and_never_end() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.STALE_INCARNATION, Reason.STALE_MARK])
 def test_a_refusal_about_the_node_leads_to_a_look_at_the_node(reason: Reason) -> None:
-    """The refusal says what the agent did not know. [H2, F6]"""
+    """The refusal says what the agent did not know."""
     rig = started()
     replica = rig.bound()
     rig.settle()
@@ -117,7 +116,7 @@ def test_a_refusal_about_the_node_leads_to_a_look_at_the_node(reason: Reason) ->
 
 
 def test_a_stale_replica_is_read_before_anything_more_is_said() -> None:
-    """Somebody was faster; what he did decides what comes next. [F6, C4]"""
+    """Somebody was faster; what he did decides what comes next. [C4]"""
     rig = started()
     replica = rig.bound()
     rig.settle()
@@ -130,7 +129,7 @@ def test_a_stale_replica_is_read_before_anything_more_is_said() -> None:
 
 
 def test_renewals_find_room_however_much_there_is_to_say() -> None:
-    """Otherwise a talkative node would stop its own work. [E6, H8]"""
+    """Otherwise a talkative node would stop its own work. [E6]"""
     rig = started()
     replicas = [rig.bound("tiny", cpu="50m", memory="10Mi") for _ in range(LAUNCHES_MAX * 2)]
     rig.settle()
@@ -145,11 +144,11 @@ def test_renewals_find_room_however_much_there_is_to_say() -> None:
 
 
 def test_the_longest_node_name_still_makes_an_operation_id_that_is_taken() -> None:
-    """Without this such a node could never report anything. [C2]"""
+    """Without this such a node could never report anything."""
     rig = Rig()
     replica = rig.bound()
     binding = replica.status.binding
-    work = Work(replica.metadata.uid, "acme", replica.name)
+    work = ReplicaWork(replica.metadata.uid, "acme", replica.name)
     work.launching(Attempt(work.uid, 0))
     work.launched(Process(id="1"), 0)
     work.take(replica)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from holdfast.agent.runtime_protocol import DEADLINE_PASSED, DISK_PRESSURE, Attempt
-from holdfast.agent.work import RESTART_MAX_MS, STEADY_MS, Work, describe, outcome
-from holdfast.model.heartbeat import Doing
+from holdfast.agent.work import RESTART_MAX_MS, STEADY_MS, ReplicaWork, describe, outcome
+from holdfast.model.heartbeat import WorkProgress
 from holdfast.model.kinds.replica import Process, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import RestartPolicy, Template
 from holdfast.model.lifecycle import State
@@ -39,17 +39,17 @@ ALWAYS, ON_FAILURE, NEVER = RestartPolicy
 def test_the_policy_decides_what_an_end_means(
     policy: RestartPolicy, process: Process, ends: State | None
 ) -> None:
-    """Work that its deadline stopped has not succeeded, whatever it says itself. [A3, A7]"""
+    """Work that its deadline stopped has not succeeded, whatever it says itself. [A3]"""
     assert outcome(policy, process) is ends
 
 
-def work() -> Work:
-    it = Work("u", "acme", "web-0-0")
+def work() -> ReplicaWork:
+    it = ReplicaWork("u", "acme", "web-0-0")
     it.launching(Attempt("u", 0))
     return it
 
 
-def ends(it: Work, now_ms: int, **process: Any) -> int:
+def ends(it: ReplicaWork, now_ms: int, **process: Any) -> int:
     it.ended(Process(id="1", **process), True, now_ms, Half())
     return it.resume_ms - now_ms
 
@@ -67,7 +67,7 @@ def test_pauses_double_up_to_five_minutes_and_a_steady_run_begins_anew() -> None
 
 
 def test_a_deadline_that_strikes_is_no_crash() -> None:
-    """The servers were silent; the work did nothing wrong. [H8]"""
+    """The servers were silent; the work did nothing wrong."""
     it = work()
     assert [ends(it, 0, reason=DEADLINE_PASSED) for _ in range(5)] == [0] * 5
     assert it.crashes == 0
@@ -84,7 +84,7 @@ def replica(version: str, number: int = 1, **process: Any) -> Replica:
 
 
 def test_of_two_pictures_the_later_version_counts_whenever_it_came() -> None:
-    """Streams and answers overtake each other. [C8, H2]"""
+    """Streams and answers overtake each other."""
     it = work()
     assert it.take(replica("20", 5))
     assert not it.take(replica("18", 4))
@@ -100,7 +100,7 @@ def test_an_end_is_unsaid_until_the_servers_know_of_it() -> None:
     it.take(replica("2", id="1"))
     assert it.unsaid is None
     ends(it, 0, exit_code=1)
-    assert it.unsaid is Doing.ENDED
+    assert it.unsaid is WorkProgress.ENDED
     it.take(replica("4", id="1", exit_code=1))
     assert it.unsaid is None
     it.is_gone = True
@@ -108,7 +108,7 @@ def test_an_end_is_unsaid_until_the_servers_know_of_it() -> None:
 
 
 def test_a_crash_loop_that_an_earlier_process_of_the_agent_saw_goes_on() -> None:
-    """Otherwise whoever crashes his agent as well escapes every pause. [E5, K2]"""
+    """Otherwise whoever crashes his agent as well escapes every pause. [E5]"""
     it = work()
     it.take(replica("2", reason="CrashLoop: exit code 1; next start after 9 ms", restarts=6))
     assert ends(it, 0, exit_code=1) == 100 * 64 * 3 // 4

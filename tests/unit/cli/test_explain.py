@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli.explain import told
 from holdfast.cli.main import main
-from holdfast.explain.answer import Explanation, Finding, Leg, Sign, Why
+from holdfast.explain.answer import Diagnosis, EvidenceItem, Explanation, ProgressStep, StuckReason
 from holdfast.model.kinds.replica import TransitionRecord
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.time import wall_ms
@@ -22,17 +22,17 @@ FOUND = Explanation(
     state=State.UNKNOWN,
     stage=Stage.READY,
     revision=412,
-    finding=Finding(
-        Leg.SERVING,
-        Why.FENCE,
+    finding=Diagnosis(
+        ProgressStep.SERVING,
+        StuckReason.FENCE,
         "node n7 is out of contact",
         "controller:nodes",
         "controller:repair",
         AT,
     ),
     signs=(
-        Sign("replica fraud-batch-2-0", "Unknown, Ready", 398, 5_000),
-        Sign("agent of node n7", "its last renewal", age_ms=90_000),
+        EvidenceItem("replica fraud-batch-2-0", "Unknown, Ready", 398, 5_000),
+        EvidenceItem("agent of node n7", "its last renewal", age_ms=90_000),
     ),
     timeline=(
         TransitionRecord(

@@ -7,52 +7,52 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.cli.health_report import Facts, Line, Server, judged, span, verdict
+from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, judged, span, verdict
 from holdfast.cli.status import _checks
-from holdfast.host.audit.standing import Standing
+from holdfast.host.audit.standing import AuditStatus
 from holdfast.model.audit.records import Head
 from holdfast.model.fence import FenceTiming, greatest, recorded
-from holdfast.model.heartbeat import Heard, Roster, ServerLease, Word
+from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
 from holdfast.model.installations import MAY_STILL_RUN
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Progress, Workload, WorkloadStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
-from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from tests.unit.correct.pictures import at, node, replaced, replica, workload
 
 GOOD = {"ping": True, "store": True, "hub": True, "shutdown": True}
 URL = "https://127.0.0.1:6443"
 
 
-def felt(process: str, *beats: Beat, age_ms: int = 1_000, **more: Any) -> Felt:
-    return Felt(f"system:{process}", age_ms, Pulse(process, beats, **more))
+def felt(process: str, *beats: Beat, age_ms: int = 1_000, **more: Any) -> ReceivedPulse:
+    return ReceivedPulse(f"system:{process}", age_ms, Pulse(process, beats, **more))
 
 
 TEAM = felt("controllers main", Beat("controller:nodes", 2), Beat("controller:workload", 4))
 PLACING = felt("scheduler main", Beat("scheduler:main", 1))
 
 
-def plane(*pulses: Felt, listening_ms: int = 60_000, **more: Any) -> Facts:
+def plane(*pulses: ReceivedPulse, listening_ms: int = 60_000, **more: Any) -> PlaneFacts:
     """A plane of which all is well but for what a test says."""
     told = (Pulses("one", listening_ms, pulses or (TEAM, PLACING)),)
-    given: dict[str, Any] = {"servers": (Server(URL, 3, GOOD),), "nodes": (node(),), **more}
-    return Facts(pulses=told, workloads=given.pop("workloads", ()), **given)
+    given: dict[str, Any] = {"servers": (ServerHealth(URL, 3, GOOD),), "nodes": (node(),), **more}
+    return PlaneFacts(pulses=told, workloads=given.pop("workloads", ()), **given)
 
 
-def wrong(facts: Facts) -> list[tuple[str, str]]:
+def wrong(facts: PlaneFacts) -> list[tuple[str, str]]:
     lines = judged(facts)
     assert bool(verdict(lines)) is not any(it.wrong for it in lines)
     return [(it.part, it.name) for it in lines if it.wrong]
 
 
-def of(facts: Facts, part: str) -> list[Line]:
+def of(facts: PlaneFacts, part: str) -> list[ReportLine]:
     return [it for it in judged(facts) if it.part == part]
 
 
 def test_a_plane_of_which_all_works_is_called_so() -> None:
-    """[H3, A11]"""
+    """[H3]"""
     assert wrong(plane()) == []
     assert verdict(judged(plane())) == "Everything works."
     assert [it.name for it in of(plane(), "controller")] == ["nodes", "workload"]
@@ -62,18 +62,18 @@ def test_a_plane_of_which_all_works_is_called_so() -> None:
 @pytest.mark.parametrize(
     "server, part",
     [
-        (Server(URL, error="refused"), "server"),
-        (Server(URL, 3, {**GOOD, "hub": False}), "server"),
-        (Server(URL, 3, {**GOOD, "store": False}), "store"),
+        (ServerHealth(URL, error="refused"), "server"),
+        (ServerHealth(URL, 3, {**GOOD, "hub": False}), "server"),
+        (ServerHealth(URL, 3, {**GOOD, "store": False}), "store"),
     ],
     ids=["silent", "behind", "without-store"],
 )
-def test_a_server_that_is_of_no_use_is_wrong(server: Server, part: str) -> None:
-    """[H3, J2]"""
+def test_a_server_that_is_of_no_use_is_wrong(server: ServerHealth, part: str) -> None:
+    """[H3]"""
     assert [it for it, _ in wrong(plane(servers=(server,)))] == [part]
 
 
-def stuck(overdue_ms: int) -> Felt:
+def stuck(overdue_ms: int) -> ReceivedPulse:
     beats = Beat("controller:nodes", 2), Beat("controller:workload", 4, overdue_ms=overdue_ms)
     return felt("controllers main", *beats)
 
@@ -89,13 +89,13 @@ def stuck(overdue_ms: int) -> Felt:
     ],
     ids=["busy", "stuck", "blind", "nobody-leads", "silent"],
 )
-def test_a_controller_that_does_not_get_on_is_wrong(team: Felt, names: list[str]) -> None:
+def test_a_controller_that_does_not_get_on_is_wrong(team: ReceivedPulse, names: list[str]) -> None:
     """[H3, I1]"""
     assert [name for part, name in wrong(plane(team, PLACING)) if part == "controller"] == names
 
 
 def test_whoever_stands_by_is_not_missed_and_the_latest_term_counts() -> None:
-    """Of two processes one acts for each controller. [K2]"""
+    """Of two processes one acts for each controller."""
     old = felt("controllers a", Beat("controller:nodes", 2), age_ms=12_000)
     new = felt("controllers b", Beat("controller:nodes", 3))
     idle = felt("controllers c", Beat("controller:nodes"))
@@ -117,8 +117,10 @@ def test_a_server_that_has_just_begun_to_listen_misses_nobody() -> None:
 TIMING = FenceTiming()
 
 
-def heard_by(name: str, *servers: ServerLease, **idle_ms: int) -> Heard:
-    return Heard(name, 60_000, {"node-a": 1_000}, TIMING, roster=Roster(500, servers, idle_ms))
+def heard_by(name: str, *servers: ServerLease, **idle_ms: int) -> HeartbeatReport:
+    return HeartbeatReport(
+        name, 60_000, {"node-a": 1_000}, TIMING, roster=ServerRoster(500, servers, idle_ms)
+    )
 
 
 def lease_of(server: str, life: str = "a", address: str = "") -> ServerLease:
@@ -126,7 +128,7 @@ def lease_of(server: str, life: str = "a", address: str = "") -> ServerLease:
 
 
 def test_a_server_that_is_gone_is_named_though_the_kubeconfig_does_not_name_it() -> None:
-    """Two of three are gone for good: one that answers does not make a plane. [H3, H4, SC13]"""
+    """Two of three are gone for good: one that answers does not make a plane. [H3]"""
     all_three = [lease_of(name) for name in ("one", "two", "three")]
     gone = plane(heard=(heard_by("one", *all_three, one=0, two=15_000, three=3_600_000),))
     assert wrong(gone) == [("server", "two"), ("server", "three")]
@@ -142,7 +144,7 @@ def test_a_server_that_is_gone_is_named_though_the_kubeconfig_does_not_name_it()
 def test_a_server_that_stopped_in_order_is_shown_and_one_that_was_asked_is_shown_once() -> None:
     """[H3]"""
     left = (lease_of("one"), lease_of("two", life=""), lease_of("three", address=f"{URL}9/"))
-    silent = (Server(URL, 3, GOOD), Server(f"{URL}9", error="no answer"))
+    silent = (ServerHealth(URL, 3, GOOD), ServerHealth(f"{URL}9", error="no answer"))
     facts = plane(heard=(heard_by("one", *left, two=60_000, three=60_000),), servers=silent)
     assert wrong(facts) == [("server", f"{URL}9")]
     assert [it.state for it in of(facts, "server")] == ["ready", "silent", "stopped"]
@@ -154,7 +156,7 @@ def component(scope: str, holder: str = "system:x") -> Lease:
 
 
 def test_a_component_that_held_a_lease_and_is_not_heard_is_named() -> None:
-    """Also after the servers were started again and never heard of it. [H3, H4]"""
+    """Also after the servers were started again and never heard of it. [H3]"""
     held = (
         component("controller:nodes"),
         component("controller:drain"),
@@ -170,18 +172,18 @@ def test_a_component_that_held_a_lease_and_is_not_heard_is_named() -> None:
 
 
 def test_every_node_that_is_not_there_is_named() -> None:
-    """However many a zone has. [H3, H4]"""
+    """However many a zone has. [H3]"""
     dark = tuple(node(f"n{number}", NodePhase.SUSPECT) for number in range(20))
     (line,) = [it for it in judged(plane(nodes=(node("well"), *dark))) if it.wrong]
     assert all(it.name in line.wrong for it in dark)
 
 
 def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
-    """All but Ready is wrong, and so is a plane without nodes. [H3, H4]"""
+    """All but Ready is wrong, and so is a plane without nodes. [H3]"""
     timing = FenceTiming()
     heard = (
-        Heard("a", 9, {"n1": 9_000, "n2": 2_000}, timing),
-        Heard("b", 9, {"n1": 3_000}, timing),
+        HeartbeatReport("a", 9, {"n1": 9_000, "n2": 2_000}, timing),
+        HeartbeatReport("b", 9, {"n1": 3_000}, timing),
     )
     nodes: tuple[Node, ...] = (node("n1"), node("n2"), node("n3", NodePhase.UNKNOWN))
     facts = plane(nodes=nodes, heard=heard)
@@ -194,13 +196,13 @@ def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
 
 @pytest.mark.parametrize("factor", [1, 10])
 def test_a_ready_node_that_missed_a_renewal_is_named_before_it_is_suspected(factor: int) -> None:
-    """By the plane's own timing; by whichever server heard it last. [H3, H4]"""
+    """By the plane's own timing; by whichever server heard it last. [H3]"""
     timing = FenceTiming(self_stop_after_ms=30_000 * factor, fence_after_ms=900_000)
     late_ms = timing.renew_every_ms * 3 // 2
 
-    def facts(*ages: int, **more: Any) -> Facts:
+    def facts(*ages: int, **more: Any) -> PlaneFacts:
         heard = tuple(
-            Heard(f"s{number}", 10 * late_ms, {"n1": age_ms, "n2": 1}, timing, **more)
+            HeartbeatReport(f"s{number}", 10 * late_ms, {"n1": age_ms, "n2": 1}, timing, **more)
             for number, age_ms in enumerate(ages)
         )
         return plane(nodes=(node("n1"), node("n2")), heard=heard)
@@ -212,17 +214,17 @@ def test_a_ready_node_that_missed_a_renewal_is_named_before_it_is_suspected(fact
     assert f"has heard n1 for {span(late_ms + 1_000)};" in line.wrong
     assert "n2" not in line.wrong
     # Another server began to listen a moment ago, and it may be the one that heard it before.
-    young = Word("s9", "b", 100, late_ms, timing)
+    young = ServerReport("s9", "b", 100, late_ms, timing)
     early = facts(late_ms + 1, words=(young,))
     assert wrong(early) == []
     assert verdict(judged(early)).startswith("It is too early to say")
 
 
 def test_a_ready_node_that_was_never_heard_is_named_once_servers_listened_for_long_enough() -> None:
-    """[H3, H4]"""
+    """[H3]"""
     late_ms = TIMING.renew_every_ms * 3 // 2
     early, late = (
-        plane(heard=(Heard("one", listening_ms, {}, TIMING),))
+        plane(heard=(HeartbeatReport("one", listening_ms, {}, TIMING),))
         for listening_ms in (late_ms, late_ms + 1_000)
     )
     assert wrong(early) == []
@@ -240,7 +242,7 @@ def out_of_sight(ordinal: int, node_name: str, ms: int, **more: Any) -> Any:
 
 
 def test_the_machines_on_which_copies_may_still_run_are_named_with_the_replicas() -> None:
-    """Which replica, which machine, since when; and what to do. [C5, H3]"""
+    """Which replica, which machine, since when; and what to do. [H3]"""
     seen = out_of_sight(3, "node-c", 0, status=ConditionStatus.FALSE)
     copies = (out_of_sight(0, "node-b", 60_000), out_of_sight(1, "node-b", 0), seen)
     facts = plane(replicas=(*copies, replica(State.FAILED, 2), out_of_sight(4, "node-d", 0)))
@@ -253,15 +255,15 @@ def test_the_machines_on_which_copies_may_still_run_are_named_with_the_replicas(
 
 
 def test_a_lowered_timing_is_pending_on_nodes_whose_work_holds_more() -> None:
-    """Also on one that is cut off and says nothing; it is no fault. [H5, A11]"""
+    """Also on one that is cut off and says nothing; it is no fault. [H5]"""
     short = FenceTiming(grace_ms=1_000)
     held = recorded(greatest(FenceTiming(grace_ms=20_000)), 1)
     nodes = (node("a"), replaced(node("b"), status=replaced(node("b").status, timing=held)))
-    heard = (Heard("one", 60_000, {}, short),)
+    heard = (HeartbeatReport("one", 60_000, {}, short),)
     (line,) = of(plane(nodes=nodes, heard=heard), "timing")
     assert (line.name, line.state, line.wrong) == ("1 node", "pending", "")
     assert line.more.startswith("b: ")
-    long = (Heard("one", 60_000, {}, FenceTiming(grace_ms=20_000)),)
+    long = (HeartbeatReport("one", 60_000, {}, FenceTiming(grace_ms=20_000)),)
     assert of(plane(nodes=nodes, heard=long), "timing") == []
 
 
@@ -286,8 +288,7 @@ def _counting(progress: Progress) -> WorkloadStatus:
 
 
 def test_what_may_not_be_asked_is_said_and_is_not_wrong() -> None:
-    """[C6.7]"""
-    facts = Facts((Server(URL, 3, GOOD),), unknown={"pulses": "not for you"})
+    facts = PlaneFacts((ServerHealth(URL, 3, GOOD),), unknown={"pulses": "not for you"})
     lines = judged(facts)
     assert ("unknown", "pulses") in [(it.part, it.name) for it in lines]
     assert "may not be asked" in verdict(lines)
@@ -300,16 +301,16 @@ def test_the_checks_of_a_server_are_read_one_by_one() -> None:
 
 
 def test_an_audit_that_stands_still_is_wrong_and_one_that_is_written_is_shown() -> None:
-    """Of several servers the one that knows most is believed. [L1, H3]"""
+    """Of several servers the one that knows most is believed. [H3]"""
     head = Head(number=7, revision=70, by="one")
-    fine = plane(audit=(Standing("one", head, writing=True), Standing("two", Head(number=3))))
+    fine = plane(audit=(AuditStatus("one", head, writing=True), AuditStatus("two", Head(number=3))))
     (line,) = of(fine, "audit")
     assert (line.name, line.state, line.more) == (
         *("7 records", "written"),
         "by one, up to revision 70",
     )
     assert wrong(fine) == []
-    still = Standing("one", head, lag=12, standstill_ms=61_000, error="No space left on device")
+    still = AuditStatus("one", head, lag=12, standstill_ms=61_000, error="No space left on device")
     (line,) = of(plane(audit=(still,)), "audit")
     assert line.wrong == "1 min without a record, 12 revisions wait"
     assert line.more == "one: No space left on device"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.authority import FATE_TRIES_MAX, Limits
+from holdfast.commit.authority import FATE_TRIES_MAX, GroupLimits
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
@@ -16,7 +16,7 @@ from holdfast.model.machine import Answered, Asked, FateOf, Txn, Withdrawn
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 from holdfast.model.requests import Accepted, Create, Update
-from holdfast.model.transaction import ABSENT, Compare, Put, Refused, Transaction
+from holdfast.model.transaction import ABSENT, Compare, CompareFailed, Put, Transaction
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, refused
 
 
@@ -33,7 +33,7 @@ def tenants(count: int) -> list[tuple[Identity, Any]]:
 
 
 def test_requests_that_arrive_together_are_committed_as_one_group() -> None:
-    """All but the first, which does not wait for anybody. [C2]"""
+    """All but the first, which does not wait for anybody."""
     plane = warm()
     answers = plane.ask_all(*tenants(40))
     assert all(isinstance(answer, Accepted) for answer in answers)
@@ -42,7 +42,7 @@ def test_requests_that_arrive_together_are_committed_as_one_group() -> None:
 
 
 def test_a_new_object_costs_one_transaction_and_no_reading() -> None:
-    """That its name is free is supposed, and compared. [C2, C4]"""
+    """That its name is free is supposed, and compared. [C2]"""
     plane = warm()
     accepted(plane.ask(ADMIN, Create(Tenant(ObjectMeta(name="a")), operation="once")))
     (transaction,) = plane.transactions
@@ -51,7 +51,7 @@ def test_a_new_object_costs_one_transaction_and_no_reading() -> None:
 
 
 def test_a_name_that_was_supposed_to_be_free_and_is_not_is_refused() -> None:
-    """Another server has made it. Nothing is written over it. [C4, C5]"""
+    """Another server has made it. Nothing is written over it. [C4]"""
     plane = Plane()
     made = accepted(plane.ask(ADMIN, Create(Tenant(ObjectMeta(name="a")))))
     plane.authority = plane.new_authority()
@@ -66,8 +66,7 @@ def test_a_name_that_was_supposed_to_be_free_and_is_not_is_refused() -> None:
 
 
 def test_a_group_never_outgrows_what_the_store_takes() -> None:
-    """[C2]"""
-    plane = Plane(limits=Limits(requests_max=100, compares_max=12))
+    plane = Plane(limits=GroupLimits(requests_max=100, compares_max=12))
     answers = plane.ask_all(*tenants(30))
     assert all(isinstance(answer, Accepted) for answer in answers)
     assert max(len(t.compares) for t in plane.transactions) <= 12
@@ -101,7 +100,7 @@ def test_a_view_that_is_old_costs_a_second_try_and_no_correctness() -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_lost_answer_is_settled_by_its_token_before_anything_else(committed: bool) -> None:
-    """[F6, E5, N1.1, SC3]"""
+    """[E5, N1.1]"""
     plane = Plane()
     plane.tenant("warm")
     lost: list[Txn] = []
@@ -122,7 +121,7 @@ def test_a_lost_answer_is_settled_by_its_token_before_anything_else(committed: b
 
 
 def test_when_nobody_can_say_what_happened_the_caller_hears_that() -> None:
-    """[F6]"""
+    """[N1.1]"""
     plane = Plane()
     plane.tenant("warm")
     asked = 0
@@ -152,7 +151,6 @@ def test_a_store_that_is_away_is_said_to_be_away_and_nothing_is_half_done() -> N
 
 
 def test_under_contention_groups_shrink_until_something_gets_through() -> None:
-    """[C7.2]"""
     plane = Plane()
     made = [plane.tenant(f"c{i}") for i in range(13)]
     sizes: list[int] = []
@@ -184,7 +182,7 @@ def labelled(obj: Any) -> Update:
 
 
 def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
-    """After a stall nobody works off what was given up long ago; what was sent is settled. [E6]"""
+    """After a stall nobody works off what was given up long ago; what was sent is settled."""
     plane = warm()
     authority, now = plane.authority, plane.now
     calls = [Asked(n, *pair) for n, pair in enumerate(tenants(4), start=100)]
@@ -203,7 +201,7 @@ def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
 
 @pytest.mark.parametrize("came_of_it", ["conflict", "lost and not applied"])
 def test_what_is_withdrawn_on_its_way_is_not_sent_again(came_of_it: str) -> None:
-    """It was given up, so that a conflict or a lost answer is the end of it. [E6, INV3]"""
+    """It was given up, so that a conflict or a lost answer is the end of it. [INV3]"""
     plane = warm()
     authority, now = plane.authority, plane.now
     calls = [Asked(n, *pair) for n, pair in enumerate(tenants(2), start=100)]
@@ -211,7 +209,7 @@ def test_what_is_withdrawn_on_its_way_is_not_sent_again(came_of_it: str) -> None
     (first,) = [effect for effect in effects if isinstance(effect, Txn)]
     if came_of_it == "conflict":
         there = [plane.store.get(it.key) for it in first.transaction.compares]
-        body: Any = Refused(plane.store.revision, tuple(there))
+        body: Any = CompareFailed(plane.store.revision, tuple(there))
     else:
         body = OutcomeUnknown("silence")
     work: list[Any] = [Withdrawn((100,)), Answered(first.call, body)]

@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from holdfast.commit.authority import LOAD_PASSES_MAX
-from holdfast.commit.authority_table import STEPS, Compared, Guard, Step, age_refusal
+from holdfast.commit.authority_table import (
+    STEPS,
+    ActionGuard,
+    ComparedRecord,
+    PlacementStep,
+    age_refusal,
+)
 from holdfast.commit.dispatch import HANDLERS
 from holdfast.model import keys
 from holdfast.model import requests as ask
@@ -25,7 +31,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.plane_format import FORMAT
 from holdfast.model.quarantine import Quarantined
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, NodeWord, PatchType
+from holdfast.model.requests import Accepted, NodeAction, PatchType
 from holdfast.model.transaction import Put, Transaction
 from tests.furnished import AGENT, ANN, GARBAGE, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, WORKLOADS, refused, target, template
@@ -33,23 +39,23 @@ from tools.authority_page import PAGE, page
 
 # How the key of each sort of record begins.
 PREFIXES = {
-    Compared.REPLICA: "objects/replicas/",
-    Compared.NODE_LEDGER: "ledgers/node/",
-    Compared.QUOTA_LEDGER: "ledgers/quota/",
-    Compared.DISRUPTION_LEDGER: "ledgers/disruption/",
-    Compared.OBJECTS_LEDGER: "ledgers/objects/",
-    Compared.PLACES_LEDGER: "ledgers/places/",
-    Compared.TENANT: "objects/tenants/",
-    Compared.QUOTA: "objects/quotas/",
-    Compared.EPOCH: "epochs/",
-    Compared.RESERVATION: "objects/reservations/",
-    Compared.WORKLOAD: "objects/workloads/",
-    Compared.NODE: "objects/nodes/",
-    Compared.LEASE: "objects/leases/",
-    Compared.OBJECT: "objects/",
-    Compared.OPERATION: "operations/",
-    Compared.QUARANTINE: "quarantine/",
-    Compared.FORMAT: keys.FORMATS,
+    ComparedRecord.REPLICA: "objects/replicas/",
+    ComparedRecord.NODE_LEDGER: "ledgers/node/",
+    ComparedRecord.QUOTA_LEDGER: "ledgers/quota/",
+    ComparedRecord.DISRUPTION_LEDGER: "ledgers/disruption/",
+    ComparedRecord.OBJECTS_LEDGER: "ledgers/objects/",
+    ComparedRecord.PLACES_LEDGER: "ledgers/places/",
+    ComparedRecord.TENANT: "objects/tenants/",
+    ComparedRecord.QUOTA: "objects/quotas/",
+    ComparedRecord.EPOCH: "epochs/",
+    ComparedRecord.RESERVATION: "objects/reservations/",
+    ComparedRecord.WORKLOAD: "objects/workloads/",
+    ComparedRecord.NODE: "objects/nodes/",
+    ComparedRecord.LEASE: "objects/leases/",
+    ComparedRecord.OBJECT: "objects/",
+    ComparedRecord.OPERATION: "operations/",
+    ComparedRecord.QUARANTINE: "quarantine/",
+    ComparedRecord.FORMAT: keys.FORMATS,
 }
 
 Example = Callable[[Furnished], tuple[Identity, Any]]
@@ -178,7 +184,7 @@ EXAMPLES: dict[type[Any], Example] = {
     ),
     ask.Evict: lambda it: (WORKLOADS, it.evict(it.running())),
     ask.RegisterNode: lambda it: (who.agent("node-n"), ask.RegisterNode(registration())),
-    ask.JudgeNode: lambda it: (NODES, it.judge(NodeWord.SUSPECT)),
+    ask.JudgeNode: lambda it: (NODES, it.judge(NodeAction.SUSPECT)),
     ask.ForgetOperations: lambda it: (GARBAGE, forgotten(it)),
     ask.AcquireLease: lambda it: (SCHEDULER, ask.AcquireLease("scheduler:other", 10_000)),
     ask.RenewLease: lambda it: (SCHEDULER, ask.RenewLease(it.term(SCHEDULER))),
@@ -193,7 +199,7 @@ EXAMPLES: dict[type[Any], Example] = {
 REQUESTED = [step for step in STEPS if step.request is not None]
 
 
-def arranged(step: Step) -> tuple[Furnished, Identity, Any]:
+def arranged(step: PlacementStep) -> tuple[Furnished, Identity, Any]:
     """A plane on which the row's request is about to be made."""
     it = Furnished()
     it.plane.quota(hard={"cpu": "64"})
@@ -210,7 +216,7 @@ def compared(it: Furnished) -> set[str]:
 
 
 @pytest.mark.parametrize("step", REQUESTED, ids=lambda step: step.name)
-def test_a_request_compares_every_sort_of_record_that_its_row_names(step: Step) -> None:
+def test_a_request_compares_every_sort_of_record_that_its_row_names(step: PlacementStep) -> None:
     """[C4, C5]"""
     it, identity, request = arranged(step)
     answer = it.plane.ask(identity, request)
@@ -223,8 +229,8 @@ def test_a_request_compares_every_sort_of_record_that_its_row_names(step: Step) 
 
 
 @pytest.mark.parametrize("step", REQUESTED, ids=lambda step: step.name)
-def test_a_server_that_knows_nothing_needs_few_readings_for_a_decision(step: Step) -> None:
-    """The bound on readings is there for loops, and no request comes near it. [C7.4]"""
+def test_a_server_that_knows_nothing_needs_few_readings_for_a_decision(step: PlacementStep) -> None:
+    """The bound on readings is there for loops, and no request comes near it."""
     it, identity, request = arranged(step)
     it.plane.authority = it.plane.new_authority()
     before = len(it.plane.transactions)
@@ -236,7 +242,9 @@ AGED = [step for step in REQUESTED if step.age_max_ms is not None]
 
 
 @pytest.mark.parametrize("step", AGED, ids=lambda step: step.name)
-def test_an_observation_is_refused_beyond_its_maximum_age_and_accepted_at_it(step: Step) -> None:
+def test_an_observation_is_refused_beyond_its_maximum_age_and_accepted_at_it(
+    step: PlacementStep,
+) -> None:
     """[C5]"""
     it, identity, request = arranged(step)
     most = step.age_max_ms
@@ -272,22 +280,22 @@ def test_every_request_has_a_row_and_every_row_its_request() -> None:
 def test_only_what_costs_its_actor_alone_is_done_without_a_transaction() -> None:
     """[C5, A10]"""
     for step in STEPS:
-        assert (step.request is not None) == (step.guard is Guard.SERIALISED), step.name
+        assert (step.request is not None) == (step.guard is ActionGuard.SERIALISED), step.name
         assert all((step.actor, step.observes, step.between, step.decides)), step.name
-        if step.guard is Guard.FRESH_READ:
+        if step.guard is ActionGuard.FRESH_READ:
             assert step.age_max_ms is not None
 
 
 def test_the_page_is_what_the_table_says() -> None:
     """`make authority-page` rewrites it. [C5]"""
     assert PAGE.read_text(encoding="utf-8") == page()
-    assert PREFIXES[Compared.EPOCH] == keys.EPOCHS
-    assert PREFIXES[Compared.OPERATION] == keys.OPERATIONS
+    assert PREFIXES[ComparedRecord.EPOCH] == keys.EPOCHS
+    assert PREFIXES[ComparedRecord.OPERATION] == keys.OPERATIONS
 
 
 @pytest.mark.parametrize("step", REQUESTED, ids=lambda step: step.name)
-def test_no_damage_to_what_a_request_reads_stops_the_server(step: Step) -> None:
-    """Each record in turn loses everything that it may lose, or cannot be read. [C5]"""
+def test_no_damage_to_what_a_request_reads_stops_the_server(step: PlacementStep) -> None:
+    """Each record in turn loses everything that it may lose, or cannot be read."""
     it, identity, request = arranged(step)
     it.plane.ask(identity, request)
     # Of a format that nobody can read no server knows whether it may write at all.

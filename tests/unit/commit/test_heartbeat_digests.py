@@ -6,11 +6,17 @@ import random
 from typing import Any
 
 from holdfast.commit.heartbeats import Renewals
-from holdfast.commit.server import UNKNOWN_MAX_MS, Presence, Server
+from holdfast.commit.server import UNKNOWN_MAX_MS, AuthorityServer, Presence
 from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, server_lease_ms, server_scope
+from holdfast.model.heartbeat import (
+    HeartbeatQuery,
+    HeartbeatReport,
+    Renew,
+    server_lease_ms,
+    server_scope,
+)
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Range, Started, Wake, Woken
 from holdfast.model.refusal import Reason
@@ -66,7 +72,7 @@ class Servers:
     def asked(self, by: str, to: str) -> Any:
         if frozenset((by, to)) in self.cut:
             return OutcomeUnknown("no way")
-        (answer,) = self.feed(to, Asked(1, who.server(by), HeardOf()))
+        (answer,) = self.feed(to, Asked(1, who.server(by), HeartbeatQuery()))
         return answer
 
     def round(self, times: int = 2) -> None:
@@ -81,9 +87,9 @@ class Servers:
         (answer,) = self.feed(at, Asked(2, who.agent("node-a"), Renew("node-a", *life)))
         return answer
 
-    def heard(self, at: str) -> Heard:
-        (answer,) = self.feed(at, Asked(3, NODES, HeardOf()))
-        assert isinstance(answer, Heard)
+    def heard(self, at: str) -> HeartbeatReport:
+        (answer,) = self.feed(at, Asked(3, NODES, HeartbeatQuery()))
+        assert isinstance(answer, HeartbeatReport)
         return answer
 
 
@@ -146,7 +152,7 @@ def test_a_server_whose_lease_does_not_move_is_asked_no_more() -> None:
 
 
 def test_a_roster_says_which_servers_no_longer_count() -> None:
-    """Those that neither renewed nor gave back, for as long as their leases last. [H3, SC13]"""
+    """Those that neither renewed nor gave back, for as long as their leases last. [H3]"""
     servers = Servers("one", "two", "three")
     accepted(servers.plane.ask(who.server("three"), ReleaseLease(servers.terms.pop("three"))))
     del servers.terms["two"]
@@ -159,7 +165,7 @@ def test_a_roster_says_which_servers_no_longer_count() -> None:
 
 
 def test_more_leases_than_servers_can_be_tell_nothing() -> None:
-    """One that lives may be beyond what is read; nothing is better than half. [I1, E4]"""
+    """One that lives may be beyond what is read; nothing is better than half. [E4]"""
     servers = Servers("one")
     servers.now_ms = 1_000
     for number in range(70):
@@ -174,7 +180,7 @@ def test_no_agent_is_heard_before_the_others_know_of_the_server() -> None:
     """They would take for silent whom only this one hears; but no store that takes no writes keeps
     work from running on. [H4, C7.6]"""
     plane = Plane()
-    server = Server("one", random.Random(1), plane.store, life="a")
+    server = AuthorityServer("one", random.Random(1), plane.store, life="a")
     ear = Renewals("one", TIMING, life="a")
     ear.unready = server.unready
     server.step(Started({}), Instant(0, 0))
@@ -190,7 +196,6 @@ def test_no_agent_is_heard_before_the_others_know_of_the_server() -> None:
 
 
 def test_a_server_takes_over_from_its_earlier_life_at_once_and_from_a_twin_never() -> None:
-    """[C6.1]"""
     plane = Plane()
     one = who.server("one")
     first = Presence("one", "a", LEASE_MS)
@@ -214,7 +219,7 @@ def test_a_server_takes_over_from_its_earlier_life_at_once_and_from_a_twin_never
 
 
 def test_only_the_server_itself_holds_its_lease() -> None:
-    """[C6.1, K1]"""
+    """[K1]"""
     plane = Plane()
     request = AcquireLease(server_scope("one"), LEASE_MS)
     for identity in (who.server("two"), NODES, who.scheduler("one"), who.agent("one")):
@@ -225,7 +230,7 @@ def test_only_the_server_itself_holds_its_lease() -> None:
 
 
 def test_the_lease_of_a_server_that_is_gone_can_be_retired_early() -> None:
-    """Servers that come under new names all the time leave no leases without bound. [I1]"""
+    """Servers that come under new names all the time leave no leases without bound."""
     plane = Plane()
     lease = accepted(plane.ask(who.server("one"), AcquireLease(server_scope("one"), LEASE_MS)))
     retire = RetireLease(lease.spec.scope, lease.spec.epoch, lease.spec.renewals)

@@ -12,11 +12,19 @@ from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Doing, Heard, HeardOf, Note, Renew, Renewed, Said
+from holdfast.model.heartbeat import (
+    HeartbeatQuery,
+    HeartbeatReport,
+    ProgressNote,
+    ProgressNotes,
+    Renew,
+    Renewed,
+    WorkProgress,
+)
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Answer, Answered, Asked, Range, Started
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import JudgeNode, NodeWord
+from holdfast.model.requests import JudgeNode, NodeAction
 from holdfast.model.time import Instant
 from tests.plane import ADMIN, NODES, Plane, accepted, refused
 
@@ -64,14 +72,14 @@ class Ear:
         life = {"uid": self.node.metadata.uid, "incarnation": self.node.status.incarnation}
         return Renew("node-a", **(life | more))
 
-    def heard(self) -> Heard:
-        answer = self.answers[self.ask(HeardOf(), NODES)]
-        assert isinstance(answer, Heard)
+    def heard(self) -> HeartbeatReport:
+        answer = self.answers[self.ask(HeartbeatQuery(), NODES)]
+        assert isinstance(answer, HeartbeatReport)
         return answer
 
     def mark(self) -> None:
         term = self.plane.term(NODES, "controller:nodes")
-        for word in (NodeWord.SUSPECT, NodeWord.MARK):
+        for word in (NodeAction.SUSPECT, NodeAction.MARK):
             judge = JudgeNode("node-a", self.node.metadata.uid, word, term)
             accepted(self.plane.ask(NODES, judge))
 
@@ -195,8 +203,8 @@ def test_of_components_only_controller_nodes_learns_who_was_heard(ear: Ear) -> N
     """Of people those whom their roles have let through. [C6.7]"""
     strangers = (who.agent("node-a"), who.controller("repair"), who.scheduler("one"))
     for sender in (*strangers, "system:anonymous"):
-        refused(ear.answers[ear.ask(HeardOf(), sender)], Reason.NOT_ALLOWED)
-    assert isinstance(ear.answers[ear.ask(HeardOf(), ADMIN)], Heard)
+        refused(ear.answers[ear.ask(HeartbeatQuery(), sender)], Reason.NOT_ALLOWED)
+    assert isinstance(ear.answers[ear.ask(HeartbeatQuery(), ADMIN)], HeartbeatReport)
 
 
 def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(ear: Ear) -> None:
@@ -206,12 +214,12 @@ def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(ear: E
     ear.now_ms = 1_500
     ear.come_back()
     ear.now_ms = 4_000
-    assert ear.heard() == Heard("one", 4_000, {"node-a": 3_000}, TIMING)
+    assert ear.heard() == HeartbeatReport("one", 4_000, {"node-a": 3_000}, TIMING)
 
 
 def test_what_an_agent_said_last_is_told_with_its_age(ear: Ear) -> None:
     """Until it has nothing more to say, or says it no more. [M2, SC4]"""
-    said = Said((Note("u", Doing.RUNS),))
+    said = ProgressNotes((ProgressNote("u", WorkProgress.RUNS),))
     ear.ask(ear.renew(said=said))
     ear.come_back()
     assert ear.heard().said == {"node-a": said}
@@ -221,8 +229,8 @@ def test_what_an_agent_said_last_is_told_with_its_age(ear: Ear) -> None:
 
 
 def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
-    """With what he said. [N3]"""
-    ear.ask(ear.renew(said=Said(more=1)))
+    """With what he said."""
+    ear.ask(ear.renew(said=ProgressNotes(more=1)))
     ear.come_back()
     ear.now_ms = FORGET_AFTER_MS - 1
     assert list(ear.heard().ages_ms) == ["node-a"]
@@ -232,7 +240,7 @@ def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
 
 
 def test_no_more_wait_than_are_allowed(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[C7.6, N3]"""
+    """[C7.6]"""
     calls = [ear.ask(ear.renew()) for _ in range(WAITING_PER_NODE_MAX + 1)]
     assert isinstance(ear.answers[calls[-1]], Unavailable)
     monkeypatch.setattr(heartbeats, "WAITING_MAX", WAITING_PER_NODE_MAX)
@@ -245,5 +253,4 @@ def test_no_more_wait_than_are_allowed(ear: Ear, monkeypatch: pytest.MonkeyPatch
 
 
 def test_anything_else_is_refused(ear: Ear) -> None:
-    """[C7.6]"""
     refused(ear.answers[ear.ask("hello")], Reason.INVALID)

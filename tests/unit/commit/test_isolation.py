@@ -12,7 +12,7 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.reservation import Claim, Intent, ReservationOwner
 from holdfast.model.kinds.template import Runtime
 from holdfast.model.kinds.tenant import ImagePolicy, Tenant, TenantSpec
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import (
@@ -224,9 +224,9 @@ def test_a_node_without_isolation_is_free_for_another_tenant_once_it_is_empty() 
 
 @pytest.mark.parametrize("isolation", [None, *LEVELS[1:]])
 def test_only_a_node_that_says_none_is_for_one_tenant(isolation: Isolation | None) -> None:
-    gate = Gate(uid="n", isolation=isolation)
+    gate = NodeGate(uid="n", isolation=isolation)
     assert neighbour_refusal(gate, ("acme", "globex"), "acme") is None
-    assert neighbour_refusal(Gate("n", isolation=Isolation.NONE), ("acme",), "acme") is None
+    assert neighbour_refusal(NodeGate("n", isolation=Isolation.NONE), ("acme",), "acme") is None
 
 
 @pytest.mark.parametrize("level", [Isolation.USER, Isolation.CONTAINER, Isolation.SANDBOXED])

@@ -26,7 +26,7 @@ from holdfast.model.requests import (
     HoldCapacity,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     ReleaseLease,
     RenewLease,
     RetireLease,
@@ -256,7 +256,7 @@ PRIVILEGED: dict[str, tuple[Identity, Privileged]] = {
     ),
     "judge": (
         NODES,
-        lambda it, term: JudgeNode("node-a", it.node.metadata.uid, NodeWord.MARK, term),
+        lambda it, term: JudgeNode("node-a", it.node.metadata.uid, NodeAction.MARK, term),
     ),
     "make unknown": (
         NODES,

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.records import Epoch, PastOperation, decode, encode, versioned
+from holdfast.commit.records import Epoch, PastOperation, decode, encode, with_version
 from holdfast.model import keys
 from holdfast.model.errors import InvariantBroken, RecordUnreadable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.ledger import (
     DisruptionLedger,
-    Gate,
     GrantLedger,
+    NodeGate,
     NodeLedger,
     ObjectsLedger,
     PoolsLedger,
@@ -32,7 +32,10 @@ NOON = datetime(2027, 1, 15, 12, tzinfo=UTC)
 @pytest.mark.parametrize(
     "key, value",
     [
-        (keys.node_ledger("n.example"), NodeLedger(gate=Gate(uid="u", mark=3), used={"cpu": 1})),
+        (
+            keys.node_ledger("n.example"),
+            NodeLedger(gate=NodeGate(uid="u", mark=3), used={"cpu": 1}),
+        ),
         (keys.quota_ledger("tenant:acme"), QuotaLedger()),
         (keys.objects_ledger("acme"), ObjectsLedger(counts={"workloads": 2})),
         (keys.disruption_ledger("acme", "web"), DisruptionLedger(replicas=3, healthy=2)),
@@ -81,8 +84,8 @@ def test_a_key_of_no_known_sort_is_our_own_mistake() -> None:
 def test_clients_see_the_version_that_follows_from_the_records_revision() -> None:
     """What does not exist yet, as after a dry run, has none. [A2]"""
     obj = Tenant(ObjectMeta(name="a"))
-    assert versioned(obj, 12).metadata.resource_version == "24"
-    assert versioned(versioned(obj, 12), 0).metadata.resource_version == ""
+    assert with_version(obj, 12).metadata.resource_version == "24"
+    assert with_version(with_version(obj, 12), 0).metadata.resource_version == ""
 
 
 def test_stored_bytes_take_no_more_memory_than_they_have() -> None:

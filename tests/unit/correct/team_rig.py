@@ -11,23 +11,23 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.commit.records import decode, versioned
+from holdfast.commit.records import decode, with_version
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.controller import Controller
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Started, Wake, Woken
 from holdfast.model.registry import kind_of_plural
 from holdfast.model.requests import AcquireLease, Move, RegisterNode, RenewLease, ReportStage, Term
-from holdfast.observe.watch_events import Departed, Found, Get, Present, Reached
+from holdfast.observe.watch_events import Departed, Get, GetResult, Present, Reached
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, Plane, accepted, bind, target
 
 TURNS_MAX = 20_000
@@ -47,7 +47,7 @@ def is_lease(body: Any) -> bool:
 
 
 def is_write(body: Any) -> bool:
-    return not is_lease(body) and not isinstance(body, HeardOf | Get)
+    return not is_lease(body) and not isinstance(body, HeartbeatQuery | Get)
 
 
 class Crash(Exception):
@@ -99,7 +99,7 @@ class Rig:
             kinds = self._only
             controllers = (kind() for kind in kinds) if kinds else all_controllers()
         self.controllers = tuple(controllers)
-        self.team = Team(self.controllers, random.Random(7), servers=self.servers)
+        self.team = ControllerRunner(self.controllers, random.Random(7), servers=self.servers)
         self.wakes: dict[str, int] = {}
         self.streams: dict[int, tuple[str, int]] = {}
         self._inbox: list[Any] = [Started({})]
@@ -164,7 +164,7 @@ class Rig:
         """All objects of a kind, as the store has them."""
         prefix = keys.kind_prefix(kind_of_plural(plural))
         page = self.plane.store.range(prefix, keys.after_prefix(prefix))
-        return [versioned(decode(it.key, it.value), it.modified) for it in page.records]
+        return [with_version(decode(it.key, it.value), it.modified) for it in page.records]
 
     def get(self, plural: str, name: str, namespace: str = "") -> Any:
         return next(
@@ -182,10 +182,10 @@ class Rig:
             for change in batch.changes:
                 if change.value is not None:
                     obj = decode(change.key, change.value)
-                    news.append(Present(versioned(obj, change.revision), change.revision))
+                    news.append(Present(with_version(obj, change.revision), change.revision))
                 else:
                     last = self._last_of(change.key, change.revision)
-                    news.append(Departed(versioned(last, change.revision), change.revision))
+                    news.append(Departed(with_version(last, change.revision), change.revision))
             self.streams[stream] = (plural, batch.revision)
             if news and plural not in self.lossy:
                 self._inbox.append(Pushed(stream, tuple(news)))
@@ -206,13 +206,13 @@ class Rig:
     def _ask(self, ask: Ask) -> None:
         identity = Identity(name=ask.sender)
         match ask.body:
-            case HeardOf():
+            case HeartbeatQuery():
                 self.questions.append(ask.to)
                 if ask.to not in self.mute:
                     self._inbox.append(Answered(ask.call, self._heard(ask.to)))
                 return
             case Get() as get if not (self.leases_are_down and is_lease(get)):
-                found = Found(
+                found = GetResult(
                     self.get(get.plural, get.name, get.namespace), self.plane.store.revision
                 )
                 self._inbox.append(Answered(ask.call, found))
@@ -239,7 +239,7 @@ class Rig:
             return Unavailable("no way there")
         nodes = [it.name for it in self.all("nodes") if it.name not in self.silent]
         listening_ms = self.now_ms - self.listening_ms[server]
-        return Heard(server, listening_ms, dict.fromkeys(nodes, 0), self.timing)
+        return HeartbeatReport(server, listening_ms, dict.fromkeys(nodes, 0), self.timing)
 
     # The others ----------------------------------------------------------------------------------
 

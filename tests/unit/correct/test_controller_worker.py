@@ -13,7 +13,7 @@ from holdfast.model.requests import (
     ForgetOperations,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     Remove,
 )
 from holdfast.observe.watch_events import Get
@@ -48,7 +48,7 @@ def test_every_request_is_about_one_object() -> None:
     assert subject(Create(it)) == about
     assert subject(Move(target(it), State.RELEASED)) == about
     assert subject(Remove("replicas", "acme", "web-0-0")) == about
-    assert subject(JudgeNode("node-a", "u", NodeWord.MARK, TERM)) == Get("nodes", "node-a")
+    assert subject(JudgeNode("node-a", "u", NodeAction.MARK, TERM)) == Get("nodes", "node-a")
     with pytest.raises(InvariantBroken):
         subject(ForgetOperations((), TERM))
 

@@ -22,8 +22,8 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
-from holdfast.model.requests import Evict, JudgeNode, Move, NodeWord, Reserve, Unreserve
-from holdfast.observe.cache import Change
+from holdfast.model.requests import Evict, JudgeNode, Move, NodeAction, Reserve, Unreserve
+from holdfast.observe.cache import ObjectChange
 from tests.plane import NODES, SCHEDULER, accepted, target, template
 from tests.unit.correct.pictures import (
     TEMPLATE,
@@ -163,12 +163,14 @@ def test_a_node_concerns_its_replicas_only_when_its_life_changes() -> None:
     quiet = msgspec.structs.replace(
         node(), status=msgspec.structs.replace(node().status, images=("x",))
     )
-    assert controller.keys_of(Change("nodes", node(), quiet), picture) == ()
+    assert controller.keys_of(ObjectChange("nodes", node(), quiet), picture) == ()
     keys = [("acme", "web-0-0"), ("acme", "web-1-0")]
     fenced = node(phase=NodePhase.FENCED, mark=1)
-    assert list(controller.keys_of(Change("nodes", node(), fenced), picture)) == keys
-    assert list(controller.keys_of(Change("nodes", node(), None), picture)) == keys
-    assert list(controller.keys_of(Change("reservations", None, reservation(0)), picture)) == [KEY]
+    assert list(controller.keys_of(ObjectChange("nodes", node(), fenced), picture)) == keys
+    assert list(controller.keys_of(ObjectChange("nodes", node(), None), picture)) == keys
+    assert list(
+        controller.keys_of(ObjectChange("reservations", None, reservation(0)), picture)
+    ) == [KEY]
 
 
 def test_reserved_places_past_their_deadline_come_back_on_the_real_authority() -> None:
@@ -242,7 +244,6 @@ def test_work_that_does_not_start_in_its_time_is_stopped_and_placed_anew() -> No
 
 
 def test_work_that_starts_or_waits_for_its_gang_is_left_alone() -> None:
-    """[A7, G5]"""
     controller = RepairController()
     for it in (replica(State.RUNNING), replica(State.BOUND)):
         spec = msgspec.structs.replace(it.spec, gang="web")
@@ -261,7 +262,7 @@ def test_running_work_that_its_node_forgot_is_stopped_and_released() -> None:
     rig.bind_all()
     rig.agents()
     term = rig.plane.term(NODES)
-    for word, mark in ((NodeWord.MARK, 0), (NodeWord.FENCE, 1)):
+    for word, mark in ((NodeAction.MARK, 0), (NodeAction.FENCE, 1)):
         judge = JudgeNode("node-a", machine.metadata.uid, word, term, mark)
         accepted(rig.plane.ask(NODES, judge))
     rig.run()

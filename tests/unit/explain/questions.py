@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from holdfast.explain.answer import Explanation, Leg, Why
-from holdfast.explain.evidence import Facts, Stored
+from holdfast.explain.answer import Explanation, ProgressStep, StuckReason
+from holdfast.explain.evidence import ReplicaFacts, StoredRecords
 from holdfast.explain.explain_replica import explain
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Doing, Heard, Note, Said
+from holdfast.model.heartbeat import HeartbeatReport, ProgressNote, ProgressNotes, WorkProgress
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Pending, Replica
@@ -18,7 +18,7 @@ from holdfast.model.kinds.template import ExecAction, OnDisconnect, Probe, Probe
 from holdfast.model.ledger import mirrored
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Object
-from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from tests.unit.correct.pictures import TEMPLATE, at, later, meta, record, replaced, replica
 
 TIMING = FenceTiming()
@@ -49,7 +49,7 @@ ACTING = (
         "one",
         60_000,
         (
-            Felt(
+            ReceivedPulse(
                 "system:controllers",
                 1_000,
                 Pulse(
@@ -60,19 +60,21 @@ ACTING = (
                     ),
                 ),
             ),
-            Felt("system:scheduler:main", 1_000, Pulse("main", (Beat("scheduler:main", 3),))),
+            ReceivedPulse(
+                "system:scheduler:main", 1_000, Pulse("main", (Beat("scheduler:main", 3),))
+            ),
         ),
     ),
 )
 
 
-def heard(said: Said | None = None, age_ms: int = 1_000) -> Heard:
+def heard(said: ProgressNotes | None = None, age_ms: int = 1_000) -> HeartbeatReport:
     notes = {"node-a": said} if said is not None else {}
-    return Heard("one", 60_000, {"node-a": age_ms}, TIMING, notes)
+    return HeartbeatReport("one", 60_000, {"node-a": age_ms}, TIMING, notes)
 
 
-def noted(doing: Doing) -> Heard:
-    return heard(Said((Note("uid-web-0-0", doing),)))
+def noted(doing: WorkProgress) -> HeartbeatReport:
+    return heard(ProgressNotes((ProgressNote("uid-web-0-0", doing),)))
 
 
 def ledgers(*nodes: Node) -> list[tuple[str, Any, int]]:
@@ -88,12 +90,12 @@ def asked(
     **facts: Any,
 ) -> Explanation:
     records = [(keys.key_of(it), it, 7) for it in (about, *objects)]
-    stored = Stored(40, [*records, *(more or ())])
+    stored = StoredRecords(40, [*records, *(more or ())])
     facts = {"pulses": ACTING, **facts}
-    return explain(Facts(about, stored, TIMING, **facts), later(ms))
+    return explain(ReplicaFacts(about, stored, TIMING, **facts), later(ms))
 
 
-def says(answer: Explanation, why: Why, leg: Leg, owner: str) -> None:
+def says(answer: Explanation, why: StuckReason, leg: ProgressStep, owner: str) -> None:
     found = answer.finding
     assert (found.why, found.leg, found.owner) == (why, leg, owner), found.message
 

@@ -10,14 +10,14 @@ from holdfast.explain.answer import Explanation
 from holdfast.explain.evidence import EVENTS_MAX
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import State
-from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from tests.unit.correct.pictures import at, node, replaced, replica
 from tests.unit.explain.questions import LOOK_MS, LOST, asked, lease, unknown
 
 
 def pulses(age_ms: int = 1_000, picture_ms: int = 10, epoch: int = 3) -> tuple[Pulses, ...]:
     pulse = Pulse("controllers one", (Beat("controller:repair", epoch),), picture_ms=picture_ms)
-    return (Pulses("one", 60_000, (Felt("system:controllers", age_ms, pulse),)),)
+    return (Pulses("one", 60_000, (ReceivedPulse("system:controllers", age_ms, pulse),)),)
 
 
 @pytest.mark.parametrize(

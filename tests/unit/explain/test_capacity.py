@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.explain.capacity import SHAPES_MAX, Share, shapes_of, shares
+from holdfast.explain.capacity import SHAPES_MAX, CapacityShare, shapes_of, shares
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -22,7 +22,7 @@ GI = 1 << 30
 IDLE = ("starting", "reserve", "closed", "fragments", "usable")
 
 
-def look(it: Furnished) -> dict[tuple[str, str], Share]:
+def look(it: Furnished) -> dict[tuple[str, str], CapacityShare]:
     """By zone and resource."""
     found = shares(
         every(it.plane, Node),
@@ -34,7 +34,7 @@ def look(it: Furnished) -> dict[tuple[str, str], Share]:
     return {(share.zone, share.resource): share for share in found}
 
 
-def cpu(it: Furnished) -> Share:
+def cpu(it: Furnished) -> CapacityShare:
     return look(it)["eu-west-a", "cpu"]
 
 
@@ -43,7 +43,7 @@ def test_an_empty_node_is_all_usable_devices_too() -> None:
     it = Furnished()
     found = look(it)
     place = "eu-west", "eu-west-a", it.node.spec.pool
-    assert found["eu-west-a", "cpu"] == Share(*place, "cpu", 8_000, usable=8_000)
+    assert found["eu-west-a", "cpu"] == CapacityShare(*place, "cpu", 8_000, usable=8_000)
     assert found["eu-west-a", "gpu"].usable == found["eu-west-a", "gpu"].total == 2_000
     assert found["eu-west-a", "memory"].usable == 32 * GI
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.explain.answer import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, Leg, Why
-from holdfast.model.heartbeat import Heard
+from holdfast.explain.answer import AGENT_LOOKS_MS, CONTROLLER_LOOKS_MS, ProgressStep, StuckReason
+from holdfast.model.heartbeat import HeartbeatReport
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Operation
@@ -27,7 +27,7 @@ from tests.unit.explain.questions import (
 def test_a_node_that_is_silent_is_given_up_after_its_time() -> None:
     """Counted from when it was last heard. [M2, H4]"""
     answer = asked(replica(), node(phase=NodePhase.SUSPECT), heard=(heard(age_ms=22_000),))
-    says(answer, Why.SILENT, Leg.SERVING, "controller:nodes")
+    says(answer, StuckReason.SILENT, ProgressStep.SERVING, "controller:nodes")
     assert answer.finding.then == "controller:repair"
     assert due_in_ms(answer) == LOOK_MS - 22_000 + 35_000
 
@@ -49,9 +49,9 @@ def test_nobody_is_given_up_where_most_of_a_zone_is_silent(phase: NodePhase) -> 
     """The same brake as controller:nodes has. [M2, SC6]"""
     mark = int(phase is NodePhase.UNKNOWN)
     silent = [node(f"node-{it}", phase, mark=mark) for it in "abc"]
-    elsewhere = Heard("one", 60_000, {"node-d": 900_000}, TIMING)
+    elsewhere = HeartbeatReport("one", 60_000, {"node-d": 900_000}, TIMING)
     answer = asked(unknown(), *silent, node("node-d"), heard=(elsewhere,))
-    says(answer, Why.BRAKE, Leg.SERVING, "controller:nodes")
+    says(answer, StuckReason.BRAKE, ProgressStep.SERVING, "controller:nodes")
     assert answer.finding.deadline is None
     assert "3 of 4 nodes of zone eu/a are silent" in answer.finding.no_deadline
 
@@ -60,7 +60,7 @@ def test_work_of_a_node_that_was_given_up_waits_for_the_fence() -> None:
     """Counted from the mark, or from when whoever counts took over. [M2, SC4]"""
     there = node(phase=NodePhase.UNKNOWN, mark=1)
     answer = asked(unknown(), there)
-    says(answer, Why.FENCE, Leg.SERVING, "controller:nodes")
+    says(answer, StuckReason.FENCE, ProgressStep.SERVING, "controller:nodes")
     assert answer.finding.then == "controller:repair"
     held = lease("controller:nodes", acquired=at(4_000), renewed=at(5_000))
     assert due_in_ms(asked(unknown(), there, held)) == 4_000 + TIMING.fence_after_ms
@@ -72,16 +72,16 @@ def test_work_of_a_node_that_was_given_up_waits_for_the_fence() -> None:
 def test_after_the_fence_the_repair_controller_says_that_it_is_over(phase: NodePhase) -> None:
     """[M2, H5]"""
     answer = asked(unknown(), node(phase=phase, mark=1))
-    says(answer, Why.REPAIR, Leg.SERVING, "controller:repair")
+    says(answer, StuckReason.REPAIR, ProgressStep.SERVING, "controller:repair")
     assert due_in_ms(answer) == CONTROLLER_LOOKS_MS
 
 
 def test_another_life_of_the_node_ends_what_was_bound_to_the_last_one() -> None:
     """`keep` work is its agent's to stop. [M2]"""
     there = node(incarnation=2)
-    says(asked(unknown(), there), Why.REPAIR, Leg.SERVING, "controller:repair")
+    says(asked(unknown(), there), StuckReason.REPAIR, ProgressStep.SERVING, "controller:repair")
     kept = replica(State.FAILED, template=KEEP, transitions=(record(State.FAILED, "x"),))
-    says(asked(kept, there), Why.RELEASE, Leg.RELEASE, AGENT)
+    says(asked(kept, there), StuckReason.RELEASE, ProgressStep.RELEASE, AGENT)
 
 
 def test_another_machine_under_the_name_leaves_keep_work_to_the_first_one() -> None:
@@ -92,26 +92,31 @@ def test_another_machine_under_the_name_leaves_keep_work_to_the_first_one() -> N
     binding = replaced(about.status.binding, installation="first", address="10.0.0.7:7000")
     about = replaced(about, status=replaced(about.status, binding=binding))
     answer = asked(about, there)
-    says(answer, Why.WORD, Leg.SERVING, "operator")
+    says(answer, StuckReason.WORD, ProgressStep.SERVING, "operator")
     assert "10.0.0.7:7000" in answer.finding.message
     assert "installation first" in answer.finding.message
     impatient = replaced(KEEP, replace_after_seconds=60)
     about = replaced(about, spec=replaced(about.spec, template=impatient))
-    says(asked(about, there), Why.SILENT, Leg.SERVING, "controller:repair")
+    says(asked(about, there), StuckReason.SILENT, ProgressStep.SERVING, "controller:repair")
 
 
 def test_a_node_that_is_gone_and_one_that_never_was() -> None:
     """[M2]"""
-    says(asked(unknown()), Why.REPAIR, Leg.SERVING, "controller:repair")
-    says(asked(replica(State.FAILED, binding=None)), Why.REPAIR, Leg.RELEASE, "controller:repair")
+    says(asked(unknown()), StuckReason.REPAIR, ProgressStep.SERVING, "controller:repair")
+    says(
+        asked(replica(State.FAILED, binding=None)),
+        StuckReason.REPAIR,
+        ProgressStep.RELEASE,
+        "controller:repair",
+    )
     kept = replica(State.FAILED, template=KEEP)
-    says(asked(kept), Why.WORD, Leg.RELEASE, "operator")
+    says(asked(kept), StuckReason.WORD, ProgressStep.RELEASE, "operator")
 
 
 def test_a_node_that_is_heard_again_has_its_agent_speak() -> None:
     """[M2]"""
     answer = asked(unknown(), node())
-    says(answer, Why.RETURN, Leg.SERVING, AGENT)
+    says(answer, StuckReason.RETURN, ProgressStep.SERVING, AGENT)
     assert due_in_ms(answer) == AGENT_LOOKS_MS
 
 
@@ -119,16 +124,26 @@ def test_kept_work_waits_for_its_node_its_owners_patience_or_a_word() -> None:
     """[M2, H8]"""
     about, marked = unknown(template=KEEP), node(phase=NodePhase.UNKNOWN, mark=1)
     answer = asked(about, marked)
-    says(answer, Why.SILENT, Leg.SERVING, AGENT)
+    says(answer, StuckReason.SILENT, ProgressStep.SERVING, AGENT)
     assert "replaceAfterSeconds" in answer.finding.no_deadline
-    says(asked(about, node(phase=NodePhase.FENCED)), Why.WORD, Leg.SERVING, "operator")
+    says(
+        asked(about, node(phase=NodePhase.FENCED)),
+        StuckReason.WORD,
+        ProgressStep.SERVING,
+        "operator",
+    )
     impatient = unknown(template=replaced(KEEP, replace_after_seconds=60))
     answer = asked(impatient, marked)
-    says(answer, Why.SILENT, Leg.SERVING, "controller:repair")
+    says(answer, StuckReason.SILENT, ProgressStep.SERVING, "controller:repair")
     assert due_in_ms(answer) == 60_000 + 3_000 + CONTROLLER_LOOKS_MS
 
 
 def test_work_that_was_being_stopped_is_on_its_way_out() -> None:
     """[M3]"""
     about = unknown(cause=Cause.DRAIN)
-    says(asked(about, node(phase=NodePhase.UNKNOWN, mark=1)), Why.FENCE, Leg.RELEASE, NODES[7:])
+    says(
+        asked(about, node(phase=NodePhase.UNKNOWN, mark=1)),
+        StuckReason.FENCE,
+        ProgressStep.RELEASE,
+        NODES[7:],
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.explain.answer import Leg, Why
+from holdfast.explain.answer import ProgressStep, StuckReason
 from holdfast.explain.on_node import TOLD_WITHIN_MS
-from holdfast.model.heartbeat import Doing, Heard, Said
+from holdfast.model.heartbeat import HeartbeatReport, ProgressNotes, WorkProgress
 from holdfast.model.kinds.replica import CRASH_LOOP, Process
 from holdfast.model.kinds.workload import Progress, WorkloadStatus
 from holdfast.model.lifecycle import Stage, State
@@ -26,18 +26,20 @@ from tests.unit.explain.questions import LOOK_MS, PROBED, asked, due_in_ms, hear
 @pytest.mark.parametrize(
     "word, why, leg",
     [
-        (heard(), Why.UNSEEN, Leg.BINDING),
+        (heard(), StuckReason.UNSEEN, ProgressStep.BINDING),
         # Heard before it could know, or with too much to say: nothing can be told.
-        (heard(age_ms=6_000), Why.UNTOLD, Leg.BINDING),
-        (heard(age_ms=LOOK_MS - TOLD_WITHIN_MS + 1), Why.UNTOLD, Leg.BINDING),
-        (heard(Said(more=1)), Why.UNTOLD, Leg.BINDING),
-        (None, Why.UNTOLD, Leg.BINDING),
-        (noted(Doing.STARTING), Why.STARTING, Leg.STARTUP),
-        (noted(Doing.RUNS), Why.UNPROPAGATED, Leg.STARTUP),
-        (noted(Doing.ENDED), Why.UNPROPAGATED, Leg.STARTUP),
+        (heard(age_ms=6_000), StuckReason.UNTOLD, ProgressStep.BINDING),
+        (heard(age_ms=LOOK_MS - TOLD_WITHIN_MS + 1), StuckReason.UNTOLD, ProgressStep.BINDING),
+        (heard(ProgressNotes(more=1)), StuckReason.UNTOLD, ProgressStep.BINDING),
+        (None, StuckReason.UNTOLD, ProgressStep.BINDING),
+        (noted(WorkProgress.STARTING), StuckReason.STARTING, ProgressStep.STARTUP),
+        (noted(WorkProgress.RUNS), StuckReason.UNPROPAGATED, ProgressStep.STARTUP),
+        (noted(WorkProgress.ENDED), StuckReason.UNPROPAGATED, ProgressStep.STARTUP),
     ],
 )
-def test_what_is_bound_is_its_agents_to_start(word: Heard | None, why: Why, leg: Leg) -> None:
+def test_what_is_bound_is_its_agents_to_start(
+    word: HeartbeatReport | None, why: StuckReason, leg: ProgressStep
+) -> None:
     """Told apart by what the agent said with its last renewal. [M2, M3, SC4]"""
     answer = asked(replica(State.BOUND), node(), heard=(word,) if word is not None else ())
     says(answer, why, leg, AGENT)
@@ -48,8 +50,8 @@ def test_what_is_bound_is_its_agents_to_start(word: Heard | None, why: Why, leg:
 def test_of_several_servers_the_one_that_heard_it_last_counts() -> None:
     """[M2]"""
     old = heard(age_ms=60_000)
-    answer = asked(replica(State.BOUND), node(), heard=(old, noted(Doing.RUNS)))
-    says(answer, Why.UNPROPAGATED, Leg.STARTUP, AGENT)
+    answer = asked(replica(State.BOUND), node(), heard=(old, noted(WorkProgress.RUNS)))
+    says(answer, StuckReason.UNPROPAGATED, ProgressStep.STARTUP, AGENT)
 
 
 def test_members_of_a_gang_have_no_deadline_of_their_own() -> None:
@@ -66,7 +68,7 @@ def test_work_that_is_not_ready_waits_for_its_probe() -> None:
     up = (record(State.RUNNING, AGENT, 0, State.BOUND),)
     about = replica(stage=Stage.STARTING, transitions=up, template=PROBED)
     answer = asked(about, node())
-    says(answer, Why.NOT_READY, Leg.READINESS, AGENT)
+    says(answer, StuckReason.NOT_READY, ProgressStep.READINESS, AGENT)
     assert "nothing ends work for not being ready" in answer.finding.no_deadline
     plain = replica(stage=Stage.STARTING, transitions=up)
     assert due_in_ms(asked(plain, node())) == 30_000
@@ -76,59 +78,59 @@ def test_work_that_crashes_waits_for_its_next_start() -> None:
     """[M3]"""
     again = replaced(record(State.RUNNING, AGENT, 0, State.RUNNING), reason=CRASH_LOOP)
     about = replica(stage=Stage.STARTING, transitions=(again,), process=Process(reason="exit 1"))
-    says(asked(about, node()), Why.CRASHING, Leg.STARTUP, AGENT)
+    says(asked(about, node()), StuckReason.CRASHING, ProgressStep.STARTUP, AGENT)
     once = replica(
         stage=Stage.STARTING, transitions=(record(State.RUNNING, AGENT, 0, State.RUNNING),)
     )
-    says(asked(once, node()), Why.STARTING, Leg.STARTUP, AGENT)
+    says(asked(once, node()), StuckReason.STARTING, ProgressStep.STARTUP, AGENT)
 
 
 def test_what_is_ready_and_not_listed_waits_for_the_endpoints() -> None:
     """[M3]"""
     says(
         asked(replica(), node(), workload()),
-        Why.UNLISTED,
-        Leg.SERVING,
+        StuckReason.UNLISTED,
+        ProgressStep.SERVING,
         "controller:endpoints",
     )
 
 
-@pytest.mark.parametrize("ready, why", [(1, Why.NOTHING), (0, Why.UNPROPAGATED)])
-def test_what_serves_and_is_not_counted_waits_for_the_status(ready: int, why: Why) -> None:
+@pytest.mark.parametrize("ready, why", [(1, StuckReason.NOTHING), (0, StuckReason.UNPROPAGATED)])
+def test_what_serves_and_is_not_counted_waits_for_the_status(ready: int, why: StuckReason) -> None:
     """[M2, A11]"""
     about = replica(stage=Stage.SERVING, ready_since=at())
     progress = Progress(bound=1, ready=ready, serving=1)
     of = replaced(workload(), status=WorkloadStatus(progress=progress))
     answer = asked(about, node(), of, siblings=(about,))
     assert answer.finding.why is why
-    if why is Why.UNPROPAGATED:
-        says(answer, why, Leg.SERVING, "controller:status")
+    if why is StuckReason.UNPROPAGATED:
+        says(answer, why, ProgressStep.SERVING, "controller:status")
         assert "0 instead of 1 ready" in answer.finding.message
 
 
 def test_an_end_that_nobody_was_told_of() -> None:
     """[M2]"""
-    answer = asked(replica(), node(), heard=(noted(Doing.ENDED),))
-    says(answer, Why.UNPROPAGATED, Leg.STARTUP, AGENT)
+    answer = asked(replica(), node(), heard=(noted(WorkProgress.ENDED),))
+    says(answer, StuckReason.UNPROPAGATED, ProgressStep.STARTUP, AGENT)
 
 
 @pytest.mark.parametrize(
     "state, why, due_ms",
     [
-        (State.STOPPING, Why.STOPPING, 10_000 + 2_000 + 30_000),
-        (State.FAILED, Why.RELEASE, 2_000 + 30_000),
-        (State.SUCCEEDED, Why.RELEASE, 2_000 + 30_000),
+        (State.STOPPING, StuckReason.STOPPING, 10_000 + 2_000 + 30_000),
+        (State.FAILED, StuckReason.RELEASE, 2_000 + 30_000),
+        (State.SUCCEEDED, StuckReason.RELEASE, 2_000 + 30_000),
     ],
 )
-def test_what_ends_is_its_agents_to_prove(state: State, why: Why, due_ms: int) -> None:
+def test_what_ends_is_its_agents_to_prove(state: State, why: StuckReason, due_ms: int) -> None:
     """[M2]"""
     answer = asked(replica(state, transitions=(record(state, AGENT),)), node())
-    says(answer, why, Leg.RELEASE, AGENT)
+    says(answer, why, ProgressStep.RELEASE, AGENT)
     assert due_in_ms(answer) == due_ms
 
 
 def test_a_life_that_is_over_waits_for_nobody() -> None:
     """[M2]"""
     answer = asked(replica(State.RELEASED))
-    says(answer, Why.NOTHING, Leg.NONE, "")
+    says(answer, StuckReason.NOTHING, ProgressStep.NONE, "")
     assert not answer.finding.no_deadline

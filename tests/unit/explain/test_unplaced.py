@@ -7,7 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.explain.answer import CONTROLLER_LOOKS_MS, SCHEDULER_LOOKS_MS, Leg, Why
+from holdfast.explain.answer import (
+    CONTROLLER_LOOKS_MS,
+    SCHEDULER_LOOKS_MS,
+    ProgressStep,
+    StuckReason,
+)
 from holdfast.explain.feasible_nodes import ASKED
 from holdfast.model import keys
 from holdfast.model.kinds.decision import Decision, DecisionSpec
@@ -43,7 +48,7 @@ ACME = Tenant(ObjectMeta(name="acme"))
 def test_nobody_has_looked_yet() -> None:
     """[M2, M3]"""
     answer = asked(waiting(None))
-    says(answer, Why.NOT_TRIED, Leg.SCHEDULING, "scheduler")
+    says(answer, StuckReason.NOT_TRIED, ProgressStep.SCHEDULING, "scheduler")
     assert due_in_ms(answer) == SCHEDULER_LOOKS_MS
 
 
@@ -56,7 +61,7 @@ def test_a_quota_that_is_used_up_is_the_operators_to_change() -> None:
     )
     more = [(keys.quota_ledger("tenant:acme"), ledger, 33)]
     answer = asked(waiting(OVER), quota, ACME, BIG, more=[*more, *ledgers(BIG)])
-    says(answer, Why.QUOTA, Leg.SCHEDULING, "operator")
+    says(answer, StuckReason.QUOTA, ProgressStep.SCHEDULING, "operator")
     assert answer.finding.then == "scheduler"
     assert due_in_ms(answer) == -200_000 + 4 * SCHEDULER_LOOKS_MS
     (sign,) = [it for it in answer.signs if it.what == "quota of its tenant"]
@@ -64,8 +69,8 @@ def test_a_quota_that_is_used_up_is_the_operators_to_change() -> None:
     # Once there is room again, what was said is not so any more.
     says(
         asked(waiting(OVER), quota, ACME, BIG, more=ledgers(BIG)),
-        Why.STALE_PICTURE,
-        Leg.SCHEDULING,
+        StuckReason.STALE_PICTURE,
+        ProgressStep.SCHEDULING,
         "scheduler",
     )
 
@@ -81,7 +86,7 @@ def test_a_budget_of_a_priority_class_that_is_used_up_is_the_operators_to_change
     more = [(keys.quota_ledger("tenant:acme"), ledger, 33), *ledgers(BIG)]
     said = replaced(OVER, reasons={"PriorityBudgetExceeded": 1})
     answer = asked(waiting(said), quota, ACME, BIG, more=more)
-    says(answer, Why.QUOTA, Leg.SCHEDULING, "operator")
+    says(answer, StuckReason.QUOTA, ProgressStep.SCHEDULING, "operator")
     (sign,) = [it for it in answer.signs if it.what == "quota of its tenant"]
     assert "priority class default" in sign.says
 
@@ -89,7 +94,7 @@ def test_a_budget_of_a_priority_class_that_is_used_up_is_the_operators_to_change
 def test_a_place_that_there_is_was_not_known_to_whoever_decided() -> None:
     """[M2, SC4]"""
     answer = asked(waiting(), ACME, BIG, more=ledgers(BIG), decision=decided())
-    says(answer, Why.STALE_PICTURE, Leg.SCHEDULING, "scheduler")
+    says(answer, StuckReason.STALE_PICTURE, ProgressStep.SCHEDULING, "scheduler")
     assert "node node-a would take it since revision 30" in answer.finding.message
     assert "had not been told of that: it had seen revision 0" in answer.finding.message
     assert due_in_ms(answer) == 30_000
@@ -109,27 +114,27 @@ def test_no_place_is_what_the_scheduler_says_where_the_ledgers_agree(shut: dict[
     there = msgspec.structs.replace(BIG, spec=spec)
     asks = replaced(TEMPLATE, placement=replaced(TEMPLATE.placement, pool="general"))
     answer = asked(waiting(template=asks), ACME, there, more=ledgers(there))
-    says(answer, Why.NO_PLACE, Leg.SCHEDULING, "scheduler")
+    says(answer, StuckReason.NO_PLACE, ProgressStep.SCHEDULING, "scheduler")
     assert answer.finding.message == FULL.message
 
 
 @pytest.mark.parametrize(
     "reason, why",
     [
-        ("NodeFull", Why.STALE_PICTURE),
+        ("NodeFull", StuckReason.STALE_PICTURE),
         # Where its companions are is not asked here, nor what filters of users say.
-        ("AntiAffinityViolated", Why.NO_PLACE),
-        ("OfAPlugin", Why.NO_PLACE),
-        ("GrantExpired", Why.QUOTA),
+        ("AntiAffinityViolated", StuckReason.NO_PLACE),
+        ("OfAPlugin", StuckReason.NO_PLACE),
+        ("GrantExpired", StuckReason.QUOTA),
     ],
 )
 def test_of_rules_that_are_not_asked_again_the_schedulers_word_counts(
-    reason: str, why: Why
+    reason: str, why: StuckReason
 ) -> None:
     """[M2]"""
     said = replaced(FULL, reasons={reason: 1})
     answer = asked(waiting(said), ACME, BIG, more=ledgers(BIG))
-    says(answer, why, Leg.SCHEDULING, "scheduler")
+    says(answer, why, ProgressStep.SCHEDULING, "scheduler")
 
 
 def test_every_filter_that_ships_is_asked_again() -> None:
@@ -150,13 +155,18 @@ def test_a_bind_whose_answer_is_lost_is_the_schedulers_to_settle(
 ) -> None:
     """[M2, M3, F6]"""
     answer = asked(waiting(pending), decision=decision)
-    says(answer, Why.BIND_OPEN, Leg.BINDING, "scheduler")
+    says(answer, StuckReason.BIND_OPEN, ProgressStep.BINDING, "scheduler")
     assert due_in_ms(answer) <= SCHEDULER_LOOKS_MS
 
 
 def test_one_that_is_deleted_before_it_had_a_place() -> None:
     """[M2]"""
-    says(asked(waiting(dying=True)), Why.STOPPING, Leg.RELEASE, "controller:workload")
+    says(
+        asked(waiting(dying=True)),
+        StuckReason.STOPPING,
+        ProgressStep.RELEASE,
+        "controller:workload",
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,6 +186,6 @@ def test_a_place_that_is_held_ends_with_its_deadline(ms: int, owner: str, due_ms
     )
     about = replica(State.RESERVED, reservation="held")
     answer = asked(about, held, ms=ms)
-    says(answer, Why.RESERVED, Leg.BINDING, owner)
+    says(answer, StuckReason.RESERVED, ProgressStep.BINDING, owner)
     assert due_in_ms(answer) == due_ms
-    says(asked(about), Why.RESERVED, Leg.BINDING, "controller:repair")
+    says(asked(about), StuckReason.RESERVED, ProgressStep.BINDING, "controller:repair")

@@ -24,8 +24,8 @@ from holdfast.model.ledger import (
     REPLICAS_PER_NODE,
     DeviceSlot,
     DisruptionLedger,
-    Gate,
     GrantLedger,
+    NodeGate,
     NodeLedger,
     QuotaLedger,
     TenantLimits,
@@ -58,7 +58,7 @@ def test_the_gate_says_all_that_a_bind_must_know_of_its_node() -> None:
         protected_for=Protection(tenants=("risk",)),
     )
     status = NodeStatus(phase=NodePhase.UNKNOWN, incarnation=3, mark=Mark(number=7, at=AT), marks=7)
-    assert gate_of(node(spec, status)) == Gate(
+    assert gate_of(node(spec, status)) == NodeGate(
         uid="u1",
         phase=NodePhase.UNKNOWN,
         cordoned=True,
@@ -168,7 +168,7 @@ def test_use_is_kept_apart_by_class() -> None:
     "ledger",
     [
         NodeLedger(
-            gate=Gate(uid="u", taints=(Taint("t"),), protected_for=Protection(tenants=("a",))),
+            gate=NodeGate(uid="u", taints=(Taint("t"),), protected_for=Protection(tenants=("a",))),
             allocatable={"cpu": 1, "memory": 2**53},
             used={"cpu": 1},
             devices={"g0": DeviceSlot("gpu", owners={"a": 1}, promised="p", absent=True)},

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.registry import KINDS
 from holdfast.model.validation import validate, validate_status
-from holdfast.model.validation.findings import ERRORS_MAX, Findings, Place, shown
+from holdfast.model.validation.findings import ERRORS_MAX, FieldPath, Findings, shown
 from holdfast.model.validation.table import RULES
 from tests.documents import MINIMAL, Document, errors, obj
 from tests.yardstick import assert_cheap
@@ -75,7 +75,7 @@ def test_a_hostile_document_costs_little(kind: str, changes: Document) -> None:
 
 def test_a_path_reads_as_on_the_wire() -> None:
     findings = Findings()
-    at = Place(findings)
+    at = FieldPath(findings)
     at["spec"]["ports"][1]["name"].wrong("a", "must be b")
     at["metadata"]["labels"].entry("example.com/a").wrong(None, "must go")
     at.wrong(None, "must be anything else")

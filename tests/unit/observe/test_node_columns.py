@@ -10,12 +10,12 @@ from holdfast.model.kinds.node import Device, Node, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.ledger import mirrored
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.placement.fit import Held
+from holdfast.model.placement.fit import Allocation
 from holdfast.observe import feature_columns, node_columns
-from holdfast.observe.node_columns import LOG_MAX, ROWS_MIN, ChangeLog, Columns, Interned, Level
+from holdfast.observe.node_columns import LOG_MAX, ROWS_MIN, ChangeLog, Interned, Level, NodeColumns
 
 
-def put(columns: Columns, name: str = "n", **more: Any) -> int:
+def put(columns: NodeColumns, name: str = "n", **more: Any) -> int:
     labels, images = more.pop("labels", {}), more.pop("images", ())
     spec = NodeSpec(**{"capacity": {"cpu": "4", "memory": "8Gi"}, **more})
     node = Node(
@@ -27,17 +27,16 @@ def put(columns: Columns, name: str = "n", **more: Any) -> int:
     return row
 
 
-def left(columns: Columns, row: int, resource: str = "cpu", level: Level = Level.NOW) -> int:
+def left(columns: NodeColumns, row: int, resource: str = "cpu", level: Level = Level.NOW) -> int:
     number = columns.resources.number(resource)
     return int(columns.left(number, np.array([row]), level)[0])
 
 
 def test_rows_beyond_the_first_ones_keep_what_was_there() -> None:
-    """[D4]"""
-    columns = Columns()
+    columns = NodeColumns()
     devices = (Device(id="g", device_class="gpu"),)
     rows = [put(columns, f"n{index}", labels={"k": str(index)}) for index in range(ROWS_MIN)]
-    columns.take(rows[3], Held({"cpu": 1500}), 1)
+    columns.take(rows[3], Allocation({"cpu": 1500}), 1)
     before = columns.facts.label("k").column[3]
     more = [put(columns, f"m{index}", devices=devices) for index in range(2 * ROWS_MIN)]
     assert columns.count == 3 * ROWS_MIN
@@ -50,8 +49,8 @@ def test_rows_beyond_the_first_ones_keep_what_was_there() -> None:
 
 
 def test_a_node_that_is_not_registered_is_in_no_zone() -> None:
-    """Not before it is told of nor after it is gone: what runs there counts nowhere. [C3, F2]"""
-    columns = Columns()
+    """Not before it is told of nor after it is gone: what runs there counts nowhere. [C3]"""
+    columns = NodeColumns()
     there = put(columns, zone="a", region="eu")
     unknown = columns.add()
     assert columns.zone[unknown] != columns.zone[there]
@@ -63,9 +62,9 @@ def test_a_node_that_is_not_registered_is_in_no_zone() -> None:
 
 def test_a_row_that_is_used_again_has_nothing_of_its_last_node() -> None:
     """[C3]"""
-    columns = Columns()
+    columns = NodeColumns()
     row = put(columns, devices=(Device(id="g", device_class="gpu"),), labels={"a": "1"})
-    held = Held(
+    held = Allocation(
         {"cpu": 1000, "gpu": 1000},
         (DeviceShare(device="g", device_class="gpu", milli=1000),),
         ("TCP/80",),
@@ -86,10 +85,10 @@ def test_a_row_that_is_used_again_has_nothing_of_its_last_node() -> None:
 
 def test_what_is_assumed_counts_now_and_not_as_settled() -> None:
     """[F4]"""
-    columns = Columns()
+    columns = NodeColumns()
     row = put(columns)
-    columns.take(row, Held({"cpu": 1000}, ports=("TCP/1",)), 1)
-    columns.lend(row, Held({"cpu": 500}, ports=("TCP/2",)), 1)
+    columns.take(row, Allocation({"cpu": 1000}, ports=("TCP/1",)), 1)
+    columns.lend(row, Allocation({"cpu": 500}, ports=("TCP/2",)), 1)
     levels = [left(columns, row, level=level) for level in Level]
     assert levels == [2500, 3000, 4000]
     assert columns.assumed[row] == 1
@@ -99,11 +98,10 @@ def test_what_is_assumed_counts_now_and_not_as_settled() -> None:
 
 
 def test_a_resource_that_nobody_had_before_gets_a_column() -> None:
-    """[D4]"""
-    columns = Columns()
+    columns = NodeColumns()
     first = put(columns)
     second = put(columns, capacity={"cpu": "1", "licence": "3"})
-    columns.take(first, Held({"seat": 1}), 1)
+    columns.take(first, Allocation({"seat": 1}), 1)
     assert left(columns, second, "licence") > 0
     assert left(columns, first, "licence") == 0
     assert left(columns, first, "seat") == -1
@@ -111,7 +109,7 @@ def test_a_resource_that_nobody_had_before_gets_a_column() -> None:
 
 def test_images_and_labels_are_told_apart_from_what_a_node_is() -> None:
     """[F3]"""
-    columns = Columns()
+    columns = NodeColumns()
     row = put(columns, images=("a:1",))
     assert columns.facts.image("a:1")[row]
     assert not columns.facts.image("b:1")[row]
@@ -122,8 +120,7 @@ def test_images_and_labels_are_told_apart_from_what_a_node_is() -> None:
 
 
 def test_columns_of_facts_are_bounded() -> None:
-    """[E6]"""
-    columns = Columns()
+    columns = NodeColumns()
     put(columns, labels={"k3": "x"})
     for index in range(feature_columns.COLUMNS_MAX + 10):
         columns.facts.label(f"k{index}")
@@ -152,7 +149,6 @@ def test_the_log_tells_what_came_since_and_forgets_what_is_long_ago() -> None:
 
 
 def test_equal_values_have_one_number() -> None:
-    """[F2]"""
     interned: Interned[tuple[str, str]] = Interned()
     assert interned.number(("a", "b")) == interned.number(("a", "b")) == 0
     assert interned.number(("a", "c")) == 1

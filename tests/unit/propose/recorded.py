@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.explain.replay import Difference, decide_again
 from holdfast.model.errors import Expired
-from holdfast.model.machine import Ended, Open, Record
+from holdfast.model.machine import ArchiveRecord, Ended, Open
 from holdfast.model.registry import kind_of
 from holdfast.observe.cache import Key
-from holdfast.propose.decision_rounds import Round
+from holdfast.propose.decision_rounds import DecisionRound
 from tests.unit.propose.rig import Rig
 
 
@@ -19,7 +19,7 @@ class Recorded(Rig):
     """See the module's docstring. `rounds` are by sequence, the last word about each."""
 
     def __init__(self, **more: Any) -> None:
-        self.rounds: dict[int, Round] = {}
+        self.rounds: dict[int, DecisionRound] = {}
         self.handed_over = 0
         self.history: dict[str, list[tuple[int, Key, Any]]] = {}
         super().__init__(**more)
@@ -46,11 +46,11 @@ class Recorded(Rig):
 
     def _perform(self, effects: list[Any]) -> None:
         for effect in effects:
-            if isinstance(effect, Record):
+            if isinstance(effect, ArchiveRecord):
                 self.handed_over += 1
                 # As it travels: what cannot be written down and read again proves nothing.
                 data = msgspec.json.encode(effect.body)
-                decided = msgspec.json.decode(data, type=Round)
+                decided = msgspec.json.decode(data, type=DecisionRound)
                 self.rounds[decided.sequence] = decided
         super()._perform(effects)
 
@@ -86,5 +86,5 @@ class Recorded(Rig):
                         there[key] = obj
         return {plural: list(there.values()) for plural, there in found.items()}
 
-    def again(self, decided: Round) -> list[Difference]:
+    def again(self, decided: DecisionRound) -> list[Difference]:
         return decide_again(decided, self.objects_at(decided.seen), self.rounds)

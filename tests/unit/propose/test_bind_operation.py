@@ -10,16 +10,16 @@ from holdfast.model.errors import Conflict, Expired, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta, Operation
-from holdfast.model.placement.fit import Held
+from holdfast.model.placement.fit import Allocation
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Bind, Target, Term
-from holdfast.observe.watch_events import Found
+from holdfast.observe.watch_events import GetResult
 from holdfast.propose.bind_operation import (
     PAUSE_MAX_MS,
     PAUSE_MIN_MS,
+    BindOutcome,
+    BindPhase,
     Course,
-    Outcome,
-    Phase,
     bind_of,
     outcome_of_bind,
     outcome_of_look,
@@ -46,19 +46,19 @@ def replica(number: int = 4, uid: str = "uid", operations: tuple[Operation, ...]
 @pytest.mark.parametrize(
     "answer, sends, outcome",
     [
-        (Accepted(7), 1, Outcome.COMMITTED),
-        (Accepted(7, replayed=True), 2, Outcome.COMMITTED),
-        (Refusal(Reason.NODE_FULL, ""), 2, Outcome.REFUSED),
-        (Unavailable("busy"), 1, Outcome.UNDONE),
-        (Unavailable("busy"), 2, Outcome.UNKNOWN),
-        (Conflict("no"), 1, Outcome.UNDONE),
-        (OutcomeUnknown("?"), 1, Outcome.UNKNOWN),
-        (Expired("?"), 1, Outcome.UNKNOWN),
-        ("nonsense", 1, Outcome.UNKNOWN),
+        (Accepted(7), 1, BindOutcome.COMMITTED),
+        (Accepted(7, replayed=True), 2, BindOutcome.COMMITTED),
+        (Refusal(Reason.NODE_FULL, ""), 2, BindOutcome.REFUSED),
+        (Unavailable("busy"), 1, BindOutcome.UNDONE),
+        (Unavailable("busy"), 2, BindOutcome.UNKNOWN),
+        (Conflict("no"), 1, BindOutcome.UNDONE),
+        (OutcomeUnknown("?"), 1, BindOutcome.UNKNOWN),
+        (Expired("?"), 1, BindOutcome.UNKNOWN),
+        ("nonsense", 1, BindOutcome.UNKNOWN),
     ],
 )
 def test_only_a_plain_word_about_the_only_copy_settles_a_bind(
-    answer: object, sends: int, outcome: Outcome
+    answer: object, sends: int, outcome: BindOutcome
 ) -> None:
     """[F6, E5]"""
     assert outcome_of_bind(course(sends), answer) is outcome
@@ -67,17 +67,17 @@ def test_only_a_plain_word_about_the_only_copy_settles_a_bind(
 @pytest.mark.parametrize(
     "found, outcome",
     [
-        (Found(replica(operations=(DONE,), number=5), 9), Outcome.COMMITTED),
-        (Found(replica(operations=(DONE,), number=8), 9), Outcome.COMMITTED),
-        (Found(replica(), 9), Outcome.ABSENT),
-        (Found(replica(number=5), 9), Outcome.OVERTAKEN),
-        (Found(replica(uid="another"), 9), Outcome.OVERTAKEN),
-        (Found(None, 9), Outcome.OVERTAKEN),
-        (Unavailable("busy"), Outcome.UNREAD),
-        (Refusal(Reason.NOT_ALLOWED, ""), Outcome.UNREAD),
+        (GetResult(replica(operations=(DONE,), number=5), 9), BindOutcome.COMMITTED),
+        (GetResult(replica(operations=(DONE,), number=8), 9), BindOutcome.COMMITTED),
+        (GetResult(replica(), 9), BindOutcome.ABSENT),
+        (GetResult(replica(number=5), 9), BindOutcome.OVERTAKEN),
+        (GetResult(replica(uid="another"), 9), BindOutcome.OVERTAKEN),
+        (GetResult(None, 9), BindOutcome.OVERTAKEN),
+        (Unavailable("busy"), BindOutcome.UNREAD),
+        (Refusal(Reason.NOT_ALLOWED, ""), BindOutcome.UNREAD),
     ],
 )
-def test_what_is_read_says_whether_the_bind_happened(found: object, outcome: Outcome) -> None:
+def test_what_is_read_says_whether_the_bind_happened(found: object, outcome: BindOutcome) -> None:
     """By the operation that the replica remembers, not by where it runs. [F6]"""
     assert outcome_of_look(course(), found) is outcome
 
@@ -85,18 +85,18 @@ def test_what_is_read_says_whether_the_bind_happened(found: object, outcome: Out
 def test_pauses_grow_to_a_bound() -> None:
     """[E5]"""
     one = course()
-    pauses = [one.pause(Phase.TO_LOOK, tries, 0, 0.5) for tries in range(40)]
+    pauses = [one.pause(BindPhase.TO_LOOK, tries, 0, 0.5) for tries in range(40)]
     assert pauses[0] == PAUSE_MIN_MS * 3 // 4
     assert pauses == sorted(pauses)
-    assert one.pause(Phase.TO_SEND, 40, 0, 0.999) <= PAUSE_MAX_MS
-    assert one.phase is Phase.TO_SEND
+    assert one.pause(BindPhase.TO_SEND, 40, 0, 0.999) <= PAUSE_MAX_MS
+    assert one.phase is BindPhase.TO_SEND
 
 
 def test_the_same_intention_has_the_same_id_in_every_life() -> None:
     """Another node, another point of its life or another scheduler is another intention. [E5]"""
 
     def made(node: str = "n", number: int = 4, who: str = "system:scheduler:one") -> str:
-        held = Held(charge={})
+        held = Allocation(charge={})
         proposal = Proposal(node, "uid-n", held, 1.0, {}, 1, {}, "p", 8, 12)
         bind = bind_of(who, replica(number), proposal, TERM)
         assert (bind.policy, bind.snapshot_revision, bind.snapshot_age_ms) == ("p", 8, 12)

@@ -10,12 +10,12 @@ import pytest
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.machine import Answered, FateOf, Range, Started, Txn
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Refused, Transaction
+from holdfast.model.transaction import ABSENT, Committed, Compare, CompareFailed, Put, Transaction
 from holdfast.sim import storage
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
-from holdfast.store.contract import TokenApplied, NotApplied, Page
+from holdfast.store.contract import NotApplied, Page, TokenApplied
 from tests.unit.sim.machines import Seen, on_start
 
 WRITE = Transaction((Compare("k", ABSENT),), (Put("k", b"1"),))
@@ -56,8 +56,8 @@ def test_a_refused_transaction_brings_the_current_records() -> None:
     world, seen = _world(react=on_start(TXN, Txn(2, WRITE)))
     world.run_until(5_000_000)
     outcomes = sorted(type(answered.body).__name__ for answered in seen.of(Answered))
-    assert outcomes == ["Committed", "Refused"]
-    refused = next(a.body for a in seen.of(Answered) if isinstance(a.body, Refused))
+    assert outcomes == ["Committed", "CompareFailed"]
+    refused = next(a.body for a in seen.of(Answered) if isinstance(a.body, CompareFailed))
     assert refused.current[0].value == b"1"
 
 
@@ -192,7 +192,7 @@ def test_the_author_of_a_revision_can_be_crashed_before_it_hears_of_it() -> None
     )
     world.run_until(5_000_000)
     (answered,) = seen.of(Answered)
-    assert isinstance(answered.body, Refused)
+    assert isinstance(answered.body, CompareFailed)
     assert world.injected == {"crash": 1}
 
 

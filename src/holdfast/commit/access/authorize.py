@@ -22,8 +22,8 @@ from holdfast.model.access.identity import ANONYMOUS, Identity
 from holdfast.model.access.rights import (
     NOTHING,
     AccessLedger,
-    Deed,
-    Grant,
+    GrantedRule,
+    Permission,
     granted,
     permitting,
     subjects_of,
@@ -43,39 +43,39 @@ from holdfast.model.registry import SYSTEM_NAMESPACE, Kind
 _REPLICAS = "replicas"
 
 
-def _replica(verb: str, part: str, target: ask.Target) -> Deed:
-    return Deed(verb, _REPLICAS, part, target.namespace, target.name)
+def _replica(verb: str, part: str, target: ask.Target) -> Permission:
+    return Permission(verb, _REPLICAS, part, target.namespace, target.name)
 
 
-def _to_target(verb: str, part: str) -> Callable[[Any], tuple[Deed, ...]]:
-    def deeds(request: Any) -> tuple[Deed, ...]:
+def _to_target(verb: str, part: str) -> Callable[[Any], tuple[Permission, ...]]:
+    def deeds(request: Any) -> tuple[Permission, ...]:
         return (_replica(verb, part, request.target),)
 
     return deeds
 
 
-def _always(deed: Deed) -> Callable[[Any], tuple[Deed, ...]]:
+def _always(deed: Permission) -> Callable[[Any], tuple[Permission, ...]]:
     return lambda request: (deed,)
 
 
-def _bind_together(request: ask.BindTogether) -> tuple[Deed, ...]:
+def _bind_together(request: ask.BindTogether) -> tuple[Permission, ...]:
     return tuple(_replica("create", "binding", it.target) for it in request.binds)
 
 
-def _stop_and_reserve(request: ask.StopAndReserve) -> tuple[Deed, ...]:
+def _stop_and_reserve(request: ask.StopAndReserve) -> tuple[Permission, ...]:
     victims = (_replica("create", "eviction", victim) for victim in request.victims)
     return (_replica("create", "reservation", request.target), *victims)
 
 
-def _reservation(verb: str) -> Callable[[Any], tuple[Deed, ...]]:
-    def deeds(request: Any) -> tuple[Deed, ...]:
+def _reservation(verb: str) -> Callable[[Any], tuple[Permission, ...]]:
+    def deeds(request: Any) -> tuple[Permission, ...]:
         name = getattr(request, "reservation", "")
-        return (Deed(verb, "reservations", namespace=request.namespace, name=name),)
+        return (Permission(verb, "reservations", namespace=request.namespace, name=name),)
 
     return deeds
 
 
-DEEDS: dict[type[Any], Callable[[Any], tuple[Deed, ...]]] = {
+DEEDS: dict[type[Any], Callable[[Any], tuple[Permission, ...]]] = {
     ask.Bind: _to_target("create", "binding"),
     ask.BindTogether: _bind_together,
     ask.Reserve: _to_target("create", "reservation"),
@@ -88,20 +88,22 @@ DEEDS: dict[type[Any], Callable[[Any], tuple[Deed, ...]]] = {
     ask.Move: _to_target("update", "state"),
     ask.ReportStage: _to_target("update", "stage"),
     ask.ReportPending: _to_target("update", "pending"),
-    ask.RegisterNode: lambda it: (Deed("create", "nodes", "registration", name=it.node.name),),
-    ask.JudgeNode: lambda it: (Deed("update", "nodes", "phase", name=it.node),),
-    ask.AcquireLease: _always(Deed("update", "leases")),
-    ask.RenewLease: _always(Deed("update", "leases")),
-    ask.ReleaseLease: _always(Deed("update", "leases")),
-    ask.RetireLease: _always(Deed("delete", "leases")),
-    ask.QuarantineRecord: _always(Deed("create", "quarantine")),
-    ask.RepairRecord: _always(Deed("update", "quarantine")),
-    ask.RaiseFormat: _always(Deed("update", "upgrade")),
-    ask.ForgetOperations: _always(Deed("delete", "operations")),
+    ask.RegisterNode: lambda it: (
+        Permission("create", "nodes", "registration", name=it.node.name),
+    ),
+    ask.JudgeNode: lambda it: (Permission("update", "nodes", "phase", name=it.node),),
+    ask.AcquireLease: _always(Permission("update", "leases")),
+    ask.RenewLease: _always(Permission("update", "leases")),
+    ask.ReleaseLease: _always(Permission("update", "leases")),
+    ask.RetireLease: _always(Permission("delete", "leases")),
+    ask.QuarantineRecord: _always(Permission("create", "quarantine")),
+    ask.RepairRecord: _always(Permission("update", "quarantine")),
+    ask.RaiseFormat: _always(Permission("update", "upgrade")),
+    ask.ForgetOperations: _always(Permission("delete", "operations")),
 }
 
 
-def deeds_of(request: object) -> tuple[Deed, ...]:
+def deeds_of(request: object) -> tuple[Permission, ...]:
     """All that a request does; nothing for one that names verb and resource itself."""
     of = DEEDS.get(type(request))
     return of(request) if of is not None else ()
@@ -126,7 +128,7 @@ def request_refusal(draft: Draft, context: Context, request: object) -> Refusal 
     What is asked through the ordinary verbs passes their own doors, which know more of the object.
     """
     for deed in deeds_of(request):
-        if not holds(draft, context.identity, deed):
+        if not is_permitted(draft, context.identity, deed):
             is_a_persons = deed.what in OF_PEOPLE and context.is_actor(Actor.USER)
             return _no(context, deed, Reason.NOT_ALLOWED if is_a_persons else Reason.NOT_OWNER)
     return None
@@ -143,22 +145,22 @@ def verb_refusal(
 ) -> Refusal | None:
     """Whether the caller may use this verb on this kind here."""
     where = namespace if kind.namespaced else ""
-    deed = Deed(verb, kind.plural, subresource, where, name)
-    if holds(draft, context.identity, deed):
+    deed = Permission(verb, kind.plural, subresource, where, name)
+    if is_permitted(draft, context.identity, deed):
         return None
     # A controller is told that something is not its own: it was never a question of permission.
     is_asked = context.is_actor(Actor.USER, Actor.AGENT) or not context.actors()
     return _no(context, deed, Reason.NOT_ALLOWED if is_asked else Reason.NOT_OWNER)
 
 
-def holds(draft: Draft, identity: Identity, deed: Deed) -> bool:
+def is_permitted(draft: Draft, identity: Identity, deed: Permission) -> bool:
     """Whether somebody may do this."""
     if permitting(built_in_grants(identity), deed) is not None:
         return True
-    return permitting(given(draft, identity, deed.namespace), deed) is not None
+    return permitting(grants_in(draft, identity, deed.namespace), deed) is not None
 
 
-def given(draft: Draft, identity: Identity, namespace: str) -> list[Grant]:
+def grants_in(draft: Draft, identity: Identity, namespace: str) -> list[GrantedRule]:
     """What bindings give an identity in a namespace, and in the whole cluster."""
     if not subjects_of(identity):
         return []
@@ -179,11 +181,11 @@ def _ledger(draft: Draft, namespace: str) -> AccessLedger:
 
 def may_give_up(draft: Draft, context: Context, replica: Replica) -> bool:
     """Whether the caller's word counts that work out of contact is gone."""
-    deed = Deed("update", "replicas", "state", replica.namespace, replica.name)
-    return context.is_actor(Actor.OPERATOR) and holds(draft, context.identity, deed)
+    deed = Permission("update", "replicas", "state", replica.namespace, replica.name)
+    return context.is_actor(Actor.OPERATOR) and is_permitted(draft, context.identity, deed)
 
 
-def _no(context: Context, deed: Deed, reason: Reason) -> Refusal:
+def _no(context: Context, deed: Permission, reason: Reason) -> Refusal:
     where = f" in namespace {deed.namespace}" if deed.namespace else ""
     return Refusal(
         reason,

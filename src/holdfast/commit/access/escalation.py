@@ -14,7 +14,7 @@ taken from him at the same moment.
 
 from __future__ import annotations
 
-from holdfast.commit.access.authorize import given, holds
+from holdfast.commit.access.authorize import grants_in, is_permitted
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
@@ -26,7 +26,7 @@ from holdfast.model.access.rights import (
     IMPERSONATE,
     NOTHING,
     AccessLedger,
-    Deed,
+    Permission,
     reference,
     rules_of,
     uncovered,
@@ -96,14 +96,14 @@ def _where(namespace: str) -> str:
 
 def _missing(draft: Draft, context: Context, rules: tuple[Rule, ...], namespace: str) -> str:
     """The first thing that these rules allow in a namespace and the caller may not do there."""
-    held = (*built_in_grants(context.identity), *given(draft, context.identity, namespace))
+    held = (*built_in_grants(context.identity), *grants_in(draft, context.identity, namespace))
     return uncovered(held, rules, _where(namespace))
 
 
 def _role_refusal(draft: Draft, context: Context, role: Role) -> Refusal | None:
     missing = _missing(draft, context, role.rules, role.namespace)
-    deed = Deed(ESCALATE, "roles", namespace=role.namespace, name=role.name)
-    if not missing or holds(draft, context.identity, deed):
+    deed = Permission(ESCALATE, "roles", namespace=role.namespace, name=role.name)
+    if not missing or is_permitted(draft, context.identity, deed):
         return None
     return _no(context, f"role {role.name}", missing, "escalate roles", role.namespace)
 
@@ -111,7 +111,9 @@ def _role_refusal(draft: Draft, context: Context, role: Role) -> Refusal | None:
 def _binding_refusal(draft: Draft, context: Context, binding: RoleBinding) -> Refusal | None:
     role = reference(binding.role_ref, binding.namespace)
     place, _, name = role.partition("/")
-    if holds(draft, context.identity, Deed(BIND, "roles", namespace=binding.namespace, name=name)):
+    if is_permitted(
+        draft, context.identity, Permission(BIND, "roles", namespace=binding.namespace, name=name)
+    ):
         return None
     own = draft.ledger(AccessLedger, keys.access_ledger(binding.namespace)) or NOTHING
     system = draft.ledger(AccessLedger, keys.access_ledger(SYSTEM_NAMESPACE)) or NOTHING
@@ -142,7 +144,7 @@ def _no(context: Context, what: str, missing: str, instead: str, namespace: str)
 # Tokens -------------------------------------------------------------------------------------------
 
 
-def _spoken_for(token: Token) -> list[Deed]:
+def _spoken_for(token: Token) -> list[Permission]:
     """What whoever makes a token must be allowed to do, one deed for each name it would speak for.
 
     What a tenant's own users and groups may do is said by the bindings of the tenant, now or later,
@@ -151,15 +153,15 @@ def _spoken_for(token: Token) -> list[Deed]:
     """
     spec, place = token.spec, token.namespace
     if place == SYSTEM_NAMESPACE and spec.purpose is TokenPurpose.JOIN:
-        return [Deed(IMPERSONATE, "nodes", name=spec.node)]
+        return [Permission(IMPERSONATE, "nodes", name=spec.node)]
     if place == SYSTEM_NAMESPACE:
-        wanted = [Deed(IMPERSONATE, "users", name=spec.user)]
-        return wanted + [Deed(IMPERSONATE, "groups", name=group) for group in spec.groups]
+        wanted = [Permission(IMPERSONATE, "users", name=spec.user)]
+        return wanted + [Permission(IMPERSONATE, "groups", name=group) for group in spec.groups]
     foreign = frozenset(foreign_groups(token))
-    wanted = [Deed(IMPERSONATE, "serviceaccounts", namespace=place, name=spec.user)]
+    wanted = [Permission(IMPERSONATE, "serviceaccounts", namespace=place, name=spec.user)]
     for group in spec.groups:
         where = EVERYWHERE if group in foreign else place
-        wanted.append(Deed(IMPERSONATE, "groups", namespace=where, name=group))
+        wanted.append(Permission(IMPERSONATE, "groups", namespace=where, name=group))
     return wanted
 
 
@@ -172,7 +174,7 @@ def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | No
         error = FieldError("spec.groups", "", text)
         return Refusal(Reason.INVALID, f"token {token.name}: {error}", causes=(error,))
     for deed in _spoken_for(token):
-        if not holds(draft, identity, deed):
+        if not is_permitted(draft, identity, deed):
             whom = f"{deed.resource} {deed.name}".strip()
             where = f" in {deed.namespace}" if deed.namespace else ""
             return Refusal(

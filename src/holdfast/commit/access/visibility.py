@@ -16,7 +16,7 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.model.access.identity import Identity, acts_as
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import CAUSE_OWNER, TRANSITIONS, Actor
@@ -28,7 +28,7 @@ from holdfast.model.requests import Target
 Found = TypeVar("Found", bound=Object)
 
 
-def known(context: Context, obj: Found | None) -> Found | None:
+def visible_object(context: Context, obj: Found | None) -> Found | None:
     """The object, if the caller may know of it. An agent knows its node and what is bound to it."""
     node = context.identity.node
     if node is None or obj is None:
@@ -48,7 +48,7 @@ def missing_replica(target: Target) -> Refusal:
     return Refusal(Reason.MISSING, f"{where} does not exist", {"replica": target.name})
 
 
-def sight_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
+def visibility_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
     """Whether nobody in particular asks, or an agent for what it may not know of."""
     refusal = identity_refusal(context)
     if refusal is not None or context.identity.node is None:
@@ -57,7 +57,7 @@ def sight_refusal(draft: Draft, context: Context, request: Any) -> Refusal | Non
     if target is None:
         return None
     replica = draft.object(Replica, target.namespace, target.name)
-    return missing_replica(target) if known(context, replica) is None else None
+    return missing_replica(target) if visible_object(context, replica) is None else None
 
 
 # Whether something is ever open to somebody, whatever his roles say: the other half of a review.
@@ -80,7 +80,7 @@ _PARTS: dict[str, tuple[Actor, ...]] = {
 }
 
 
-def owners(kind: Kind, deed: Deed) -> tuple[Actor, ...] | None:
+def possible_actors(kind: Kind, deed: Permission) -> tuple[Actor, ...] | None:
     """Who can ever do this to an object of the kind; None where that is for the roles alone."""
     writers = WRITERS[kind.struct]
     if deed.subresource == _STATUS and deed.verb in _CHANGE:
@@ -101,9 +101,9 @@ def owners(kind: Kind, deed: Deed) -> tuple[Actor, ...] | None:
     return None
 
 
-def closed_to(identity: Identity, kind: Kind, deed: Deed) -> tuple[Actor, ...]:
+def exclusive_actors(identity: Identity, kind: Kind, deed: Permission) -> tuple[Actor, ...]:
     """Those who alone may ever do this, if this identity is none of them; otherwise nobody."""
-    found = owners(kind, deed)
+    found = possible_actors(kind, deed)
     if found is None or any(actor in found for actor in acts_as(identity)):
         return ()
     return found or (Actor.AUTHORITY,)

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.access.identity import ANONYMOUS, Identity, acts_as
-from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.lifecycle import Actor
 from holdfast.model.requests import (
     AcquireLease,
@@ -58,7 +58,7 @@ class RequestClass(IntEnum):
         return self.name.lower()
 
 
-class Errand(StrEnum):
+class RequestPurpose(StrEnum):
     """What a request does, as far as its class depends on it."""
 
     # About a lease, a renewal, or who was heard: small, and work lives by it.
@@ -83,12 +83,12 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
 
 _KINDS = {Actor.SCHEDULER: "schedulers", Actor.AGENT: "agents", Actor.AUTHORITY: "servers"}
 _CONTROLLERS = "controllers"
-_LIFELINES = (Renew, HeardOf, AcquireLease, RenewLease, ReleaseLease, JudgeNode)
+_LIFELINES = (Renew, HeartbeatQuery, AcquireLease, RenewLease, ReleaseLease, JudgeNode)
 _OBJECT_WRITES = (Create, Update, Patch, Remove, Forward)
 
 
 @lru_cache(maxsize=8192)
-def classify(identity: Identity, errand: Errand) -> Flow:
+def classify(identity: Identity, errand: RequestPurpose) -> Flow:
     """The class and the share of a request."""
     actors = acts_as(identity)
     name = identity.name
@@ -96,11 +96,11 @@ def classify(identity: Identity, errand: Errand) -> Flow:
         # All of them share one place: nobody in particular is cheap to be often.
         return Flow(RequestClass.BACKGROUND, NOBODY, "")
     if Actor.USER not in actors:
-        is_lifeline = errand is Errand.LIFELINE
+        is_lifeline = errand is RequestPurpose.LIFELINE
         found = RequestClass.LIFELINE if is_lifeline else RequestClass.SYSTEM
         return Flow(found, _KINDS.get(actors[0], _CONTROLLERS), name)
     tenant = OPERATORS if identity.is_admin else tenant_of(identity)
-    if errand is Errand.SWEEP:
+    if errand is RequestPurpose.SWEEP:
         return Flow(RequestClass.BACKGROUND, tenant, name)
     found = RequestClass.OPERATOR if identity.is_admin else RequestClass.TENANT
     return Flow(found, tenant, name)
@@ -116,11 +116,11 @@ def tenant_of(identity: Identity) -> str:
     return USER_PREFIX + identity.name
 
 
-def errand_of(body: Any) -> Errand:
+def purpose_of(body: Any) -> RequestPurpose:
     """What a request between machines does; whatever is not known to write only reads."""
     if isinstance(body, _LIFELINES):
-        return Errand.LIFELINE
+        return RequestPurpose.LIFELINE
     if isinstance(body, _OBJECT_WRITES):
-        return Errand.WRITE
+        return RequestPurpose.WRITE
     is_typed = isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
-    return Errand.WRITE if is_typed else Errand.READ
+    return RequestPurpose.WRITE if is_typed else RequestPurpose.READ

@@ -20,7 +20,7 @@ from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota
 from holdfast.model.ledger import Amounts, GrantLedger, NodeLedger, QuotaLedger, add, subtract
 from holdfast.model.lifecycle import Cause
-from holdfast.model.placement.fit import Held, departed, returned, taken
+from holdfast.model.placement.fit import Allocation, departed, returned, taken
 from holdfast.model.refusal import Reason, Refusal
 
 # The quota of a tenant that counts is the object of this name.
@@ -34,10 +34,14 @@ GUARANTEED = "guaranteed"
 def cohort_of(draft: Draft, tenant: str) -> str:
     """The cohort whose ledger a tenant is charged in. A tenant without one stands alone."""
     quota = draft.object(Quota, tenant, QUOTA_NAME)
-    return alone(tenant) if quota is None or not quota.spec.cohort else quota.spec.cohort
+    return (
+        single_tenant_cohort(tenant)
+        if quota is None or not quota.spec.cohort
+        else quota.spec.cohort
+    )
 
 
-def alone(tenant: str) -> str:
+def single_tenant_cohort(tenant: str) -> str:
     """The cohort of a tenant that stands alone.
 
     No cohort can be given this name, it has a colon.
@@ -160,7 +164,7 @@ def _spend(draft: Draft, tenant: str, grant: GrantLedger, used: Amounts) -> None
 
 
 def take_node(
-    draft: Draft, node: str, ledger: NodeLedger, held: Held, owner: Replica | Reservation
+    draft: Draft, node: str, ledger: NodeLedger, held: Allocation, owner: Replica | Reservation
 ) -> None:
     """Write down what `owner` takes of a node, and whose that is."""
     key = keys.node_ledger(node)
@@ -170,7 +174,7 @@ def take_node(
         draft.write(key, msgspec.structs.replace(after, tenants=tenants))
 
 
-def return_node(draft: Draft, node: str, held: Held, owner: Replica | Reservation) -> None:
+def return_node(draft: Draft, node: str, held: Allocation, owner: Replica | Reservation) -> None:
     """Write down what `owner` gives back to a node. A removed node has no ledger left to mend."""
     key = keys.node_ledger(node)
     ledger = draft.ledger(NodeLedger, key)
@@ -185,14 +189,14 @@ def return_node(draft: Draft, node: str, held: Held, owner: Replica | Reservatio
         draft.write(key, after)
 
 
-def held_by(binding: Binding) -> Held:
+def held_by_binding(binding: Binding) -> Allocation:
     """What a binding holds."""
-    return Held(charge=binding.charge, devices=binding.devices, ports=binding.ports)
+    return Allocation(charge=binding.charge, devices=binding.devices, ports=binding.ports)
 
 
 def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
     """Give back all that a bound replica held, to its node and its tenant."""
-    held = held_by(binding)
+    held = held_by_binding(binding)
     return_node(draft, binding.node, held, replica)
     key = keys.node_ledger(binding.node)
     ledger = draft.ledger(NodeLedger, key)

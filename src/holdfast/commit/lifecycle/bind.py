@@ -13,7 +13,7 @@ import msgspec
 from holdfast.commit.authority_table import age_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft, NotLoaded, for_each
-from holdfast.commit.leases import for_former_holder, term_refusal
+from holdfast.commit.leases import former_holder_refusal, term_refusal
 from holdfast.commit.ledgers.charges import (
     PRIORITY_NAME,
     QUOTA_NAME,
@@ -26,7 +26,7 @@ from holdfast.commit.ledgers.charges import (
 from holdfast.commit.lifecycle.reservations import (
     ACTIVE,
     claim_for,
-    consumed,
+    consume_claim,
     drop_claims,
     give_back,
     held_for,
@@ -34,7 +34,12 @@ from holdfast.commit.lifecycle.reservations import (
     overdue_refusal,
     save,
 )
-from holdfast.commit.lifecycle.transitions import actor_for, current, find, moved
+from holdfast.commit.lifecycle.transitions import (
+    actor_for,
+    current_replica,
+    find_replica,
+    record_transition,
+)
 from holdfast.commit.operations import Replayed, digest
 from holdfast.model import keys
 from holdfast.model.kinds.region import Region
@@ -46,7 +51,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placement import placement_rules
-from holdfast.model.placement.fit import Held, claim, demand_of, unpromised
+from holdfast.model.placement.fit import Allocation, claim, demand_of, unpromised
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Bind, BindTogether, Target
@@ -110,7 +115,7 @@ def fit_on(
     replica: Replica,
     devices: tuple[DeviceShare, ...] | None,
     holder: str = "",
-) -> Held | Refusal:
+) -> Allocation | Refusal:
     """What the replica would take of the node, or why it does not fit."""
     held = claim(ledger, demand_of(replica.spec.template), devices, holder)
     if isinstance(held, Refusal):
@@ -162,9 +167,9 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
 
 def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | Refusal:
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if isinstance(replica, Refusal):
-        return for_former_holder(draft, context, request.term, replica)
+        return former_holder_refusal(draft, context, request.term, replica)
     if not isinstance(replica, Replica):
         return replica
     actor = actor_for(context, replica, State.BOUND)
@@ -188,7 +193,7 @@ def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed |
     if isinstance(taken, Refusal):
         return _with_seen(draft, request, taken)
     binding = _binding(draft, context, request, replica, ledger, taken)
-    return moved(
+    return record_transition(
         draft,
         context,
         replica,
@@ -218,7 +223,7 @@ def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 class _Taken(msgspec.Struct, frozen=True, gc=False):
     """What a bind takes, and of whose quota."""
 
-    held: Held
+    held: Allocation
     cohort: str
     of: CapacityClass
     budget: str
@@ -289,7 +294,7 @@ def _take_reserved(
     if isinstance(cohort, Refusal):
         return cohort
     take_node(draft, request.node, free, held, replica)
-    save(draft, consumed(reservation, index))
+    save(draft, consume_claim(reservation, index))
     return _Taken(held, cohort, of, budget)
 
 
@@ -365,7 +370,7 @@ def bind_together(
             who = f"{part.target.namespace}/{part.target.name}"
             return msgspec.structs.replace(outcome, message=f"{who}: {outcome.message}")
         if isinstance(outcome, Replayed):
-            replica = find(draft, part.target)
+            replica = find_replica(draft, part.target)
             if isinstance(replica, Refusal):
                 return replica
             outcome = replica

@@ -19,14 +19,14 @@ from holdfast.commit.objects.preconditions import (
     version_refusal,
     visible_version,
 )
-from holdfast.commit.objects.request_form import clipped
+from holdfast.commit.objects.request_form import clip
 from holdfast.commit.operations import (
     Replayed,
+    add_operation,
     digest,
     recall,
     recall_past,
     remember_past,
-    remembered,
 )
 from holdfast.model import keys
 from holdfast.model.fence import (
@@ -44,7 +44,7 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition, with_condition
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
-from holdfast.model.requests import JudgeNode, NodeWord, RegisterNode
+from holdfast.model.requests import JudgeNode, NodeAction, RegisterNode
 from holdfast.model.validation import validate
 
 # The record of the greatest timing that work on a node may hold, as registrations change it.
@@ -55,7 +55,7 @@ from holdfast.model.validation import validate
 # falls with a new life only.
 
 
-def timed(
+def with_fence_timing(
     context: Context, request: RegisterNode, before: NodeStatus | None, after: NodeStatus
 ) -> NodeStatus:
     """The status with its record; `before` is None at the first registration."""
@@ -121,7 +121,7 @@ AGENT_STATUS = (
 FIRST_SPEC = ("region", "zone", "pool", "cost_per_hour")
 
 
-def mirror(draft: Draft, node: Node) -> None:
+def write_node(draft: Draft, node: Node) -> None:
     """Write a node and the ledger that mirrors it."""
     key = keys.node_ledger(node.name)
     before = draft.ledger(NodeLedger, key)
@@ -167,14 +167,14 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
     spec = msgspec.structs.replace(
         old.spec, **{field: getattr(request.node.spec, field) for field in AGENT_SPEC}
     )
-    status = timed(context, request, old.status, _returned(old, request.node.status))
+    status = with_fence_timing(context, request, old.status, _returned(old, request.node.status))
     if (spec, status) == (old.spec, old.status):
         return old
     metadata = old.metadata
     if spec != old.spec:
         metadata = msgspec.structs.replace(metadata, generation=metadata.generation + 1)
     node = msgspec.structs.replace(old, metadata=metadata, spec=spec, status=status)
-    return _mirrored(draft, remembered(draft, context, node, request.operation, mark))
+    return _mirrored(draft, add_operation(draft, context, node, request.operation, mark))
 
 
 def _unseen_refusal(draft: Draft, old: Node, given: ObjectMeta) -> Refusal | None:
@@ -217,8 +217,8 @@ def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> 
         creation_timestamp=context.at,
         labels=given.metadata.labels,
     )
-    node = Node(metadata, spec=spec, status=timed(context, request, None, status))
-    node = remembered(draft, context, node, request.operation, mark)
+    node = Node(metadata, spec=spec, status=with_fence_timing(context, request, None, status))
+    node = add_operation(draft, context, node, request.operation, mark)
     # Also apart from it: if it is deleted soon, a copy of this request must not bring it back.
     remember_past(draft, context, node, request.operation, mark)
     return _mirrored(draft, node)
@@ -229,7 +229,7 @@ def _mirrored(draft: Draft, node: Node) -> Node | Refusal:
     errors = validate(node)
     if errors:
         return invalid(node, errors)
-    mirror(draft, node)
+    write_node(draft, node)
     return node
 
 
@@ -270,8 +270,8 @@ def judge(draft: Draft, context: Context, request: JudgeNode) -> Node | Replayed
     if status == node.status:
         return node
     after = msgspec.structs.replace(node, status=status)
-    after = remembered(draft, context, after, request.operation, mark)
-    mirror(draft, after)
+    after = add_operation(draft, context, after, request.operation, mark)
+    write_node(draft, after)
     return after
 
 
@@ -290,20 +290,20 @@ def _outdated_refusal(draft: Draft, node: Node, request: JudgeNode) -> Refusal |
 
 # From which phases each word may be said.
 _FROM = {
-    NodeWord.SUSPECT: (NodePhase.READY, NodePhase.SUSPECT),
-    NodeWord.TRUST: (NodePhase.SUSPECT, NodePhase.READY),
-    NodeWord.MARK: (NodePhase.READY, NodePhase.SUSPECT),
-    NodeWord.CLEAR: (NodePhase.UNKNOWN,),
-    NodeWord.FENCE: (NodePhase.UNKNOWN,),
-    NodeWord.LOSE: (NodePhase.FENCED,),
+    NodeAction.SUSPECT: (NodePhase.READY, NodePhase.SUSPECT),
+    NodeAction.TRUST: (NodePhase.SUSPECT, NodePhase.READY),
+    NodeAction.MARK: (NodePhase.READY, NodePhase.SUSPECT),
+    NodeAction.CLEAR: (NodePhase.UNKNOWN,),
+    NodeAction.FENCE: (NodePhase.UNKNOWN,),
+    NodeAction.LOSE: (NodePhase.FENCED,),
 }
 _TO = {
-    NodeWord.SUSPECT: NodePhase.SUSPECT,
-    NodeWord.TRUST: NodePhase.READY,
-    NodeWord.MARK: NodePhase.UNKNOWN,
-    NodeWord.CLEAR: NodePhase.READY,
-    NodeWord.FENCE: NodePhase.FENCED,
-    NodeWord.LOSE: NodePhase.LOST,
+    NodeAction.SUSPECT: NodePhase.SUSPECT,
+    NodeAction.TRUST: NodePhase.READY,
+    NodeAction.MARK: NodePhase.UNKNOWN,
+    NodeAction.CLEAR: NodePhase.READY,
+    NodeAction.FENCE: NodePhase.FENCED,
+    NodeAction.LOSE: NodePhase.LOST,
 }
 
 
@@ -315,7 +315,7 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
             f"node {node.name} is {status.phase.value}; {word.value} does not apply",
             {"phase": status.phase.value},
         )
-    if word in (NodeWord.CLEAR, NodeWord.FENCE):
+    if word in (NodeAction.CLEAR, NodeAction.FENCE):
         have = status.mark.number if status.mark is not None else 0
         if have != request.mark:
             return Refusal(
@@ -323,21 +323,21 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
                 f"node {node.name} has mark {have}, the request is about mark {request.mark}",
                 {"mark": str(have)},
             )
-    refusal = _wait_refusal(context, node, request) if word is NodeWord.FENCE else None
+    refusal = _wait_refusal(context, node, request) if word is NodeAction.FENCE else None
     if refusal is not None:
         return refusal
     after = msgspec.structs.replace(status, phase=_TO[word])
-    if word is NodeWord.MARK:
+    if word is NodeAction.MARK:
         number = status.marks + 1
         made = Mark(
             number=number,
             at=context.at,
             by=context.identity.name,
             epoch=request.term.epoch,
-            reason=clipped(request.reason),
+            reason=clip(request.reason),
         )
         return msgspec.structs.replace(after, mark=made, marks=number)
-    if word is NodeWord.CLEAR:
+    if word is NodeAction.CLEAR:
         return msgspec.structs.replace(after, mark=None)
     return after
 

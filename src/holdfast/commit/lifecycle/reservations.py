@@ -15,8 +15,8 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.charges import charge_tenant, refund_tenant, return_node, take_node
-from holdfast.commit.ledgers.derived_records import reflect
-from holdfast.commit.objects.request_form import clipped
+from holdfast.commit.ledgers.derived_records import update_derived_records
+from holdfast.commit.objects.request_form import clip
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import (
@@ -30,7 +30,7 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
-from holdfast.model.placement.fit import Held, unpromised
+from holdfast.model.placement.fit import Allocation, unpromised
 from holdfast.model.refusal import Reason, Refusal
 
 ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
@@ -53,9 +53,9 @@ def replica_owner(replica: Replica) -> ReservationOwner:
     )
 
 
-def held_of(claim: Claim) -> Held:
+def held_by_claim(claim: Claim) -> Allocation:
     """What a claim holds."""
-    return Held(charge=claim.charge, devices=claim.devices, ports=claim.ports)
+    return Allocation(charge=claim.charge, devices=claim.devices, ports=claim.ports)
 
 
 def is_promise(reservation: Reservation) -> bool:
@@ -78,7 +78,7 @@ def overdue_refusal(context: Context, reservation: Reservation) -> Refusal | Non
     )
 
 
-def past(context: Context, deadline: datetime) -> bool:
+def is_past_deadline(context: Context, deadline: datetime) -> bool:
     """Whether a reclaimer may act: a skew after the deadline,
     since the holder's clock may be behind.
     """
@@ -90,8 +90,8 @@ def is_over(context: Context, reservation: Reservation) -> bool:
     the deadline was set by stood.
     """
     deadline, made = reservation.spec.deadline, reservation.metadata.creation_timestamp
-    if made is None or past(context, deadline):
-        return past(context, deadline)
+    if made is None or is_past_deadline(context, deadline):
+        return is_past_deadline(context, deadline)
     for_ms = (deadline - made).total_seconds() * 1000
     return context.age_ms(made) >= for_ms + context.settings.skew_ms
 
@@ -155,7 +155,7 @@ def open_reservation(
     refusal = overdue_refusal(context, made) or distant_refusal(context, spec.deadline)
     if refusal is None and old is None:
         # One that has ended is replaced; any other is a new object of its tenant.
-        refusal = reflect(draft, context, None, made)
+        refusal = update_derived_records(draft, context, None, made)
     return refusal if refusal is not None else made
 
 
@@ -182,7 +182,7 @@ def add_claim(
             return charge
         cohort = charge
     if ledger is not None:
-        take_node(draft, claim.node, ledger, held_of(claim), reservation)
+        take_node(draft, claim.node, ledger, held_by_claim(claim), reservation)
     status = msgspec.structs.replace(
         reservation.status, claims=(*reservation.status.claims, claim), cohort=cohort
     )
@@ -217,7 +217,7 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
             draft.write(keys.node_ledger(claim.node), after)
         return
     if claim.node:
-        return_node(draft, claim.node, held_of(claim), reservation)
+        return_node(draft, claim.node, held_by_claim(claim), reservation)
     spec = reservation.spec
     if spec.quota:
         refund_tenant(
@@ -225,7 +225,7 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
         )
 
 
-def consumed(reservation: Reservation, index: int) -> Reservation:
+def consume_claim(reservation: Reservation, index: int) -> Reservation:
     """The reservation after one claim became a binding;
     with the last one it has served its purpose.
     """
@@ -271,7 +271,7 @@ def drop_claims(
         reservation.status,
         claims=tuple(rest),
         phase=reservation.status.phase if still_open else ReservationPhase.RELEASED,
-        reason=clipped(reason),
+        reason=clip(reason),
     )
     after = msgspec.structs.replace(reservation, status=status)
     save(draft, after)

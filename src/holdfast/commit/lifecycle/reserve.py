@@ -12,7 +12,7 @@ from holdfast.commit.authority_table import age_refusal
 from holdfast.commit.component_preconditions import grounds_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
-from holdfast.commit.leases import for_former_holder, term_refusal
+from holdfast.commit.leases import former_holder_refusal, term_refusal
 from holdfast.commit.ledgers.charges import budget_of, capacity_class
 from holdfast.commit.lifecycle.bind import (
     fit_on,
@@ -35,16 +35,16 @@ from holdfast.commit.lifecycle.reservations import (
     reservation_name,
     save,
 )
-from holdfast.commit.lifecycle.transitions import actor_for, current, moved
+from holdfast.commit.lifecycle.transitions import actor_for, current_replica, record_transition
 from holdfast.commit.objects.admission import invalid
 from holdfast.commit.operations import (
     Replayed,
+    add_operation,
     digest,
     past_key,
     recall,
     recall_past,
     remember_past,
-    remembered,
 )
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
@@ -58,8 +58,8 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
-from holdfast.model.lifecycle import Actor, State
-from holdfast.model.placement.fit import Held, judge_held
+from holdfast.model.lifecycle import Actor, Stage, State
+from holdfast.model.placement.fit import Allocation, judge_held
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_named, kind_of_struct
 from holdfast.model.requests import CommitGang, DropReservation, HoldCapacity, Reserve, Unreserve
@@ -70,9 +70,9 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
     """Pending to Reserved: the place is charged at once and given back at the deadline."""
     load_for_place(draft, request.target, request.node, request.term.scope)
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if isinstance(replica, Refusal):
-        return for_former_holder(draft, context, request.term, replica)
+        return former_holder_refusal(draft, context, request.term, replica)
     if not isinstance(replica, Replica):
         return replica
     actor = actor_for(context, replica, State.RESERVED)
@@ -100,11 +100,12 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
     if isinstance(grown, Refusal):
         return grown
     save(draft, grown)
-    return moved(
+    return record_transition(
         draft,
         context,
         replica,
         State.RESERVED,
+        stage=Stage.SCHEDULED,
         reason="Reserved",
         evidence=f"reservation {grown.name} on {request.node}, its ledger as of revision "
         f"{draft.base(keys.node_ledger(request.node))}",
@@ -114,7 +115,7 @@ def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Repla
     )
 
 
-def _claim(node: str, replica: Replica, held: Held) -> Claim:
+def _claim(node: str, replica: Replica, held: Allocation) -> Claim:
     return Claim(
         node=node, replica=replica.name, charge=held.charge, devices=held.devices, ports=held.ports
     )
@@ -148,7 +149,7 @@ def _reservation_for(
 def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | Replayed | Refusal:
     """Reserved to Pending: after a conflict by the scheduler, past the deadline by repair."""
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
         return replica
     actor = actor_for(context, replica, State.PENDING)
@@ -163,11 +164,13 @@ def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | R
         if held is not None and not is_over(context, held):
             return Refusal(Reason.NOT_ALLOWED, f"reservation {name} has not reached its deadline")
     drop_claims(draft, context, replica.namespace, name, replica, request.reason)
-    return moved(
+    return record_transition(
         draft,
         context,
         replica,
         State.PENDING,
+        # A scheduler has looked at it: it waits again.
+        stage=Stage.QUEUED,
         reason=request.reason,
         evidence=f"reservation {name} given back",
         operation=request.operation,
@@ -176,7 +179,9 @@ def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | R
     )
 
 
-def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation | Replayed | Refusal:
+def hold_capacity(
+    draft: Draft, context: Context, request: HoldCapacity
+) -> Reservation | Replayed | Refusal:
     """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
     if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD, Actor.RESERVES):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
@@ -226,7 +231,7 @@ def hold(draft: Draft, context: Context, request: HoldCapacity) -> Reservation |
     errors = validate(made)
     if errors:
         return invalid(made, errors)
-    made = remembered(draft, context, made, request.operation, mark)
+    made = add_operation(draft, context, made, request.operation, mark)
     # Also apart from it: what was dropped since then must not be held once more.
     remember_past(draft, context, made, request.operation, mark)
     save(draft, made)
@@ -308,7 +313,7 @@ def _held_on(
     ledger = draft.ledger(NodeLedger, keys.node_ledger(claim.node))
     if ledger is None:
         return Refusal(Reason.NODE_MISSING, f"node {claim.node} is not registered")
-    held = Held(charge=claim.charge, devices=claim.devices, ports=claim.ports)
+    held = Allocation(charge=claim.charge, devices=claim.devices, ports=claim.ports)
     refusal = place_refusal(draft, owner, claim.node, ledger) or judge_held(ledger, held)
     if refusal is not None:
         return refusal
@@ -357,7 +362,7 @@ def commit_gang(
         )
     status = msgspec.structs.replace(gang.status, phase=ReservationPhase.COMMITTED)
     after = msgspec.structs.replace(gang, status=status)
-    after = remembered(draft, context, after, request.operation, mark)
+    after = add_operation(draft, context, after, request.operation, mark)
     save(draft, after)
     return after
 
@@ -378,17 +383,17 @@ def drop(
     refusal = term_refusal(draft, context, request.term) or drop_refusal(draft, context, found)
     if refusal is not None:
         return refusal
-    after = dropped(draft, context, found, request.reason)
+    after = release_reservation(draft, context, found, request.reason)
     if after is None:
         return Refusal(Reason.RESERVATION_MISSING, f"reservation {found.name} has ended already")
     if isinstance(after, Refusal):
         return after
-    after = remembered(draft, context, after, request.operation, mark)
+    after = add_operation(draft, context, after, request.operation, mark)
     save(draft, after)
     return after
 
 
-def dropped(
+def release_reservation(
     draft: Draft, context: Context, found: Reservation, reason: str
 ) -> Reservation | Refusal | None:
     """Give back all that a reservation still holds.
@@ -408,11 +413,12 @@ def dropped(
         if isinstance(actor, Refusal):
             return actor
         evidence = f"reservation {found.name} given back"
-        moved(
+        record_transition(
             draft,
             context,
             replica,
             State.PENDING,
+            stage=Stage.QUEUED,
             reason=reason,
             evidence=evidence,
             reservation="",

@@ -15,17 +15,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.commit.access.authorize import holds, identity_refusal, verb_refusal
+from holdfast.commit.access.authorize import identity_refusal, is_permitted, verb_refusal
 from holdfast.commit.access.escalation import escalation_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import UNCOMMITTED, Draft
 from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, budget_of, capacity_class
-from holdfast.commit.objects.admission_checks import POLICY_VERSION, policy
-from holdfast.commit.objects.admission_policies import judge
+from holdfast.commit.objects.admission_checks import POLICY_VERSION, apply_policies
+from holdfast.commit.objects.admission_policies import evaluate_policies
 from holdfast.commit.objects.field_writers import is_maker, spec_refusal
-from holdfast.commit.objects.object_defaults import set_aside, signed
+from holdfast.commit.objects.object_defaults import set_aside, set_server_fields
 from holdfast.model import keys
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.allowance import never_fits
 from holdfast.model.defaults import defaulted
 from holdfast.model.errors import FieldError, Missing
@@ -48,7 +48,7 @@ from holdfast.model.validation import validate, validate_update
 # Secret could keep an operator from deleting a node. A reference without it holds up nothing.
 
 
-def owners_refusal(
+def blocking_owners_refusal(
     draft: Draft, context: Context, old: Object | None, new: Object
 ) -> Refusal | None:
     """Whether a person would block the deletion of something that they may not change.
@@ -66,7 +66,9 @@ def owners_refusal(
         if kind is None:
             continue
         where = new.namespace if kind.namespaced else ""
-        if not holds(draft, context.identity, Deed("update", kind.plural, "", where, owner.name)):
+        if not is_permitted(
+            draft, context.identity, Permission("update", kind.plural, "", where, owner.name)
+        ):
             return _refusal(context, index, owner, kind, where)
     return None
 
@@ -145,12 +147,12 @@ def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal 
     return (
         spec_refusal(context, obj)
         or escalation_refusal(draft, context, old, obj)
-        or owners_refusal(draft, context, old, obj)
+        or blocking_owners_refusal(draft, context, old, obj)
     )
 
 
 def _default(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    shaped = signed(context, admission.object, admission.old)
+    shaped = set_server_fields(context, admission.object, admission.old)
     admission.object, sentences = defaulted(shaped.object)
     admission.changes.extend((*shaped.changes, *sentences))
     admission.warnings.extend(shaped.warnings)
@@ -220,14 +222,14 @@ def _asks_for_no_more(admission: Admission) -> bool:
 def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
     is_new = not _asks_for_no_more(admission)
     if is_new:
-        outcome = policy(draft, context, admission.object)
+        outcome = apply_policies(draft, context, admission.object)
         if isinstance(outcome, Refusal):
             return outcome
         admission.object = outcome.object
         admission.changes.extend(outcome.changes)
         admission.warnings.extend(outcome.warnings)
     # What an operator's rules name, labels for instance, may change without asking for more.
-    judged = judge(draft, context, admission.object, admission.old, is_new=is_new)
+    judged = evaluate_policies(draft, context, admission.object, admission.old, is_new=is_new)
     if isinstance(judged, Refusal):
         return judged
     admission.warnings.extend(judged.warnings)

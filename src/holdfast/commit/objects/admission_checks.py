@@ -17,7 +17,7 @@ from holdfast.commit.access.revocation import future_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.commit.ledgers.charges import PRIORITY_NAME
-from holdfast.commit.objects.object_defaults import Shaped, critical, minimum_of
+from holdfast.commit.objects.object_defaults import Shaped, minimum_resource, set_critical_priority
 from holdfast.model import keys
 from holdfast.model.kinds.access import Revocation
 from holdfast.model.kinds.placement import Placement
@@ -30,7 +30,7 @@ from holdfast.model.meta import Object
 from holdfast.model.placement.placement_rules import NODE_LABEL, protection_refusal
 from holdfast.model.quantity import Resource, demand
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selection.selectors import Operator
+from holdfast.model.selection.selectors import SelectorOperator
 
 GPU = "gpu"
 # Grows whenever a policy changes what it lets in: an object says under which it was admitted.
@@ -44,7 +44,7 @@ class Fails(StrEnum):
     OPEN = "open"
 
 
-class Policy(msgspec.Struct, frozen=True):
+class BuiltInPolicy(msgspec.Struct, frozen=True):
     """One policy for workloads. `judge` returns a refusal, or what is worth knowing."""
 
     name: str
@@ -59,7 +59,7 @@ def _no(field: str, value: str, rule: str, scope: str, reason: Reason) -> Refusa
     )
 
 
-def by_policy(name: str, refusal: Refusal) -> Refusal:
+def with_policy_name(name: str, refusal: Refusal) -> Refusal:
     """The refusal with the name of the policy that it is of."""
     scope = refusal.details.get("scope", "cluster")
     return msgspec.structs.replace(
@@ -69,7 +69,7 @@ def by_policy(name: str, refusal: Refusal) -> Refusal:
     )
 
 
-def policy(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
+def apply_policies(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
     """Judge one object. Kinds without a policy pass."""
     if isinstance(obj, Revocation):
         return future_refusal(context, obj) or Shaped(obj)
@@ -79,11 +79,11 @@ def policy(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
 
 
 def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal:
-    workload, changes, hints = critical(draft, obj)
+    workload, changes, hints = set_critical_priority(draft, obj)
     for policy in POLICIES:
         found = policy.judge(draft, context, workload)
         if isinstance(found, Refusal):
-            return by_policy(policy.name, found)
+            return with_policy_name(policy.name, found)
         hints = (*hints, *(found or ()))
     return Shaped(workload, changes, hints)
 
@@ -163,7 +163,7 @@ def _named_nodes(placement: Placement) -> tuple[str, tuple[str, ...]]:
     if NODE_LABEL in placement.node_selector:
         return f"{at}.nodeSelector[{NODE_LABEL}]", (placement.node_selector[NODE_LABEL],)
     for index, wanted in enumerate(placement.node_expressions):
-        if wanted.key == NODE_LABEL and wanted.operator is Operator.IN:
+        if wanted.key == NODE_LABEL and wanted.operator is SelectorOperator.IN:
             return f"{at}.nodeExpressions[{index}]", wanted.values
     return "", ()
 
@@ -189,7 +189,7 @@ def _minimum_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal |
     if tenant is None:
         return None
     for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
-        least, whose = minimum_of(context, tenant, resource)
+        least, whose = minimum_resource(context, tenant, resource)
         stated = getattr(obj.spec.template.resources, resource.value)
         if demand(resource, stated) < demand(resource, least):
             field, rule = f"spec.template.resources.{resource.value}", f"must be at least {least}"
@@ -238,44 +238,44 @@ def _grace_hint(draft: Draft, context: Context, obj: Workload) -> tuple[str, ...
 
 
 # In this order; the first refusal is the one that is heard.
-POLICIES: tuple[Policy, ...] = (
-    Policy(
+POLICIES: tuple[BuiltInPolicy, ...] = (
+    BuiltInPolicy(
         "priority-class",
         Fails.CLOSED,
         "only the tenants that a PriorityClass names may use it; one that is not there nobody",
         _priority_refusal,
     ),
-    Policy(
+    BuiltInPolicy(
         "protected-pool",
         Fails.CLOSED,
         "a pool that a Region keeps for others cannot be selected",
         _pool_refusal,
     ),
-    Policy(
+    BuiltInPolicy(
         "protected-node",
         Fails.CLOSED,
         "nor can nodes by name whose capacity is kept for others",
         _node_refusal,
     ),
-    Policy(
+    BuiltInPolicy(
         "device-shape", Fails.CLOSED, "work for GPUs states their memory or models", _gpu_refusal
     ),
-    Policy(
+    BuiltInPolicy(
         "minimum-resources",
         Fails.CLOSED,
         "work sets aside at least what its tenant, or else the plane, demands for each replica",
         _minimum_refusal,
     ),
-    Policy(
+    BuiltInPolicy(
         "tenant-regions",
         Fails.CLOSED,
         "work names at least one region that its tenant may use, or none",
         _region_refusal,
     ),
-    Policy(
+    BuiltInPolicy(
         "known-regions", Fails.OPEN, "a region that is named may come into being yet", _region_hints
     ),
-    Policy(
+    BuiltInPolicy(
         "stop-grace",
         Fails.OPEN,
         "a node that is cut off may give the work less time to stop than it asks for",

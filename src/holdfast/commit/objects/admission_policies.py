@@ -12,7 +12,7 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
-from holdfast.model.access.admission_rules import RESOURCES, Finding, findings
+from holdfast.model.access.admission_rules import RESOURCES, RuleViolation, findings
 from holdfast.model.access.identity import acts_as
 from holdfast.model.encoding.wire import encode
 from holdfast.model.kinds.admissionpolicy import (
@@ -37,16 +37,16 @@ def policy_keys(obj: Object) -> tuple[str, ...]:
     return tuple(keys.object_key(kind, "", name) for name in (SYSTEM_NAMESPACE, obj.namespace))
 
 
-class Judged(msgspec.Struct, frozen=True):
+class PolicyVerdict(msgspec.Struct, frozen=True):
     """What is worth knowing of an object that is let in: for its writer, and for the record."""
 
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def judge(
+def evaluate_policies(
     draft: Draft, context: Context, obj: Object, old: Object | None, *, is_new: bool = True
-) -> Judged | Refusal:
+) -> PolicyVerdict | Refusal:
     """The first rule that denies it, or what the others say.
 
     A change that asks for nothing new may leave as they are the fields of a rule that the object
@@ -55,7 +55,7 @@ def judge(
     resource = kind_of(obj).plural
     is_theirs = obj.namespace not in ("", SYSTEM_NAMESPACE) and resource in RESOURCES
     if not is_theirs or Actor.USER not in acts_as(context.identity):
-        return Judged()
+        return PolicyVerdict()
     operation = PolicyOperation.CREATE if old is None else PolicyOperation.UPDATE
     warnings, notes = list[str](), list[str]()
     document = before = None
@@ -73,16 +73,16 @@ def judge(
             said = warnings if _warns(finding) else notes
             if len(said) < FINDINGS_MAX:
                 said.append(_sentence(finding, name))
-    return Judged(tuple(warnings), tuple(notes))
+    return PolicyVerdict(tuple(warnings), tuple(notes))
 
 
-def _denies(finding: Finding, failure: FailureMode) -> bool:
+def _denies(finding: RuleViolation, failure: FailureMode) -> bool:
     if not finding.is_judged:
         return failure is FailureMode.CLOSED
     return finding.rule.action is PolicyAction.DENY
 
 
-def _warns(finding: Finding) -> bool:
+def _warns(finding: RuleViolation) -> bool:
     return finding.is_judged and finding.rule.action is PolicyAction.WARN
 
 
@@ -90,13 +90,13 @@ def _scope(policy: str) -> str:
     return "cluster" if policy == SYSTEM_NAMESPACE else f"Tenant {policy}"
 
 
-def _sentence(finding: Finding, policy: str) -> str:
+def _sentence(finding: RuleViolation, policy: str) -> str:
     at = ": ".join(it for it in (finding.field, finding.value, finding.why) if it)
     more = f"; {finding.rule.message}" if finding.rule.message else ""
     return f"{at}{more} (rule {finding.rule.name} of AdmissionPolicy {policy})"
 
 
-def _refusal(finding: Finding, policy: str) -> Refusal:
+def _refusal(finding: RuleViolation, policy: str) -> Refusal:
     return Refusal(
         Reason.NOT_ALLOWED,
         _sentence(finding, policy),

@@ -26,23 +26,23 @@ from typing import Any
 from holdfast.correct.controller import (
     BY_NODE,
     Controller,
-    Plan,
+    ReconcilePlan,
     View,
     key_of,
     operation,
     step_id,
     target,
 )
-from holdfast.correct.nodes.disruption_limits import Brakes, zone_of
-from holdfast.correct.nodes.silence import Evidence
+from holdfast.correct.nodes.disruption_limits import DisruptionLimits, zone_of
+from holdfast.correct.nodes.silence import NodeSilence
 from holdfast.model.fence import FenceTiming, fence_wait_ms
-from holdfast.model.heartbeat import Heard, HeardOf, exchange_every_ms
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, exchange_every_ms
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
-from holdfast.model.requests import Accepted, JudgeNode, Move, NodeWord, Term
+from holdfast.model.requests import Accepted, JudgeNode, Move, NodeAction, Term
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 SUSPECT_AFTER_PERIODS = 2
 # Three and a half.
@@ -68,13 +68,13 @@ class NodesController(Controller):
     indexes = (BY_NODE,)
 
     def __init__(self) -> None:
-        self.brakes = Brakes()
+        self.brakes = DisruptionLimits()
         self._begin(0)
 
     def _begin(self, epoch: int) -> None:
         """Forget all that an earlier term has seen."""
         self._epoch = epoch
-        self.evidence = Evidence()
+        self.evidence = NodeSilence()
         # When a node was first seen in its present life, by name; when its mark was, and when it
         # was seen fenced, by uid.
         self._known: dict[str, tuple[str, int, int]] = {}
@@ -86,7 +86,7 @@ class NodesController(Controller):
         self._asked_ms, self._ask_every_ms = 0, exchange_every_ms(FenceTiming())
         self._weighed: dict[str, tuple[int, str]] = {}
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """A replica concerns the node it is bound to."""
         obj: Any = change.object
         if not isinstance(obj, Replica):
@@ -103,18 +103,18 @@ class NodesController(Controller):
         """Hear whom a server has heard, and see a mark committed."""
         now_ms = now.monotonic_ms
         match request, answer:
-            case HeardOf(), Heard():
+            case HeartbeatQuery(), HeartbeatReport():
                 again = self.evidence.heard(answer, sent_ms, now_ms)
                 return [("", name) for name in again if name in self._doubted]
-            case HeardOf(), _:
+            case HeartbeatQuery(), _:
                 self.evidence.unheard(to, sent_ms)
-            case JudgeNode(word=NodeWord.MARK), Accepted(objects=objects):
+            case JudgeNode(word=NodeAction.MARK), Accepted(objects=objects):
                 for node in objects:
                     if isinstance(node, Node):
                         self._sees_mark(node, now_ms)
         return ()
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         if term.epoch != self._epoch:
             self._begin(term.epoch)
         if key == LISTEN:
@@ -125,7 +125,7 @@ class NodesController(Controller):
             uid = self._known.pop(key[1], ("", 0, 0))[0]
             self._marked.pop(uid, None)
             self._fenced_ms.pop(uid, None)
-            return Plan()
+            return ReconcilePlan()
         if node.status.phase is not NodePhase.READY:
             self._doubted.add(node.name)
         now_ms = now.monotonic_ms
@@ -134,13 +134,15 @@ class NodesController(Controller):
         timing = self.evidence.timing
         moves = tuple(self._unknown(view, node, term))
         if timing is None:
-            return Plan(moves, wake_after_ms=HELD_PAUSE_MS)
+            return ReconcilePlan(moves, wake_after_ms=HELD_PAUSE_MS)
         word, wait_ms = self._due(view, node, timing, now_ms)
         if word is None:
-            return Plan(moves, wake_after_ms=wait_ms)
-        return Plan((self._judge(node, word, term, timing), *moves), wake_after_ms=HELD_PAUSE_MS)
+            return ReconcilePlan(moves, wake_after_ms=wait_ms)
+        return ReconcilePlan(
+            (self._judge(node, word, term, timing), *moves), wake_after_ms=HELD_PAUSE_MS
+        )
 
-    def _listen(self, view: View, now: Instant) -> Plan:
+    def _listen(self, view: View, now: Instant) -> ReconcilePlan:
         """Ask all servers, and let go of what is not needed any more."""
         self.evidence.forget_all_but({node.name for node in view.all("nodes")})
         for zone in list(self.brakes.held):
@@ -148,7 +150,7 @@ class NodesController(Controller):
         timing = self.evidence.timing or FenceTiming()
         every_ms = exchange_every_ms(timing)
         self._asked_ms, self._ask_every_ms = now.monotonic_ms, every_ms
-        return Plan(questions=(HeardOf(),), wake_after_ms=every_ms)
+        return ReconcilePlan(questions=(HeartbeatQuery(),), wake_after_ms=every_ms)
 
     def _with_asking(self, wait_ms: int, now_ms: int) -> int:
         """A wait that ends when the servers are asked: in between nobody falls silent for us.
@@ -172,7 +174,7 @@ class NodesController(Controller):
 
     def _due(
         self, view: View, node: Node, timing: FenceTiming, now_ms: int
-    ) -> tuple[NodeWord | None, int]:
+    ) -> tuple[NodeAction | None, int]:
         """What is to be said of the node now, or after how long to look again."""
         silence_ms = self._silence_ms(node, now_ms)
         suspect_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
@@ -184,24 +186,24 @@ class NodesController(Controller):
                 # A node is suspected before it is marked: that it is heard again takes that back,
                 # and with it a mark that is still on its way.
                 if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:
-                    return self._braked(view, node, NodeWord.MARK, now_ms), HELD_PAUSE_MS
+                    return self._braked(view, node, NodeAction.MARK, now_ms), HELD_PAUSE_MS
                 if phase is NodePhase.READY:
                     # Also while marks are held back: it must not pass for a node that is heard.
                     is_due = silence_ms >= suspect_ms
                     wait_ms = self._with_asking(max(suspect_ms - silence_ms, 1), now_ms)
-                    return (NodeWord.SUSPECT, 0) if is_due else (None, wait_ms)
-                return (NodeWord.TRUST, 0) if is_heard else (None, HELD_PAUSE_MS)
+                    return (NodeAction.SUSPECT, 0) if is_due else (None, wait_ms)
+                return (NodeAction.TRUST, 0) if is_heard else (None, HELD_PAUSE_MS)
             case NodePhase.UNKNOWN:
                 return self._fence(view, node, timing, is_heard, now_ms)
             case NodePhase.FENCED:
                 fenced_for_ms = now_ms - self._fenced_ms[node.metadata.uid]
                 wait_ms = LOSE_AFTER_MS - min(fenced_for_ms, silence_ms)
-                return (NodeWord.LOSE, 0) if wait_ms <= 0 else (None, max(wait_ms, HELD_PAUSE_MS))
+                return (NodeAction.LOSE, 0) if wait_ms <= 0 else (None, max(wait_ms, HELD_PAUSE_MS))
         return None, LOSE_AFTER_MS
 
     def _fence(
         self, view: View, node: Node, timing: FenceTiming, is_heard: bool, now_ms: int
-    ) -> tuple[NodeWord | None, int]:
+    ) -> tuple[NodeAction | None, int]:
         """Clear the mark of a node that is heard again, or fence it after its time.
 
         The fence waits until all its replicas are Unknown: one that is not could never be failed
@@ -213,7 +215,7 @@ class NodesController(Controller):
         _, seen_ms = self._marked[node.metadata.uid]
         heard_ms = self.evidence.heard_ms(node.name)
         if is_heard and heard_ms is not None and heard_ms > seen_ms:
-            return NodeWord.CLEAR, 0
+            return NodeAction.CLEAR, 0
         wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms
         if wait_ms > 0:
             return None, wait_ms
@@ -224,9 +226,9 @@ class NodesController(Controller):
             # A server has begun anew, and all silence counts from then. How silent the zone is
             # nobody knows before it has listened for that long, so the brake would not hold.
             return None, HELD_PAUSE_MS
-        return self._braked(view, node, NodeWord.FENCE, now_ms), HELD_PAUSE_MS
+        return self._braked(view, node, NodeAction.FENCE, now_ms), HELD_PAUSE_MS
 
-    def _braked(self, view: View, node: Node, word: NodeWord, now_ms: int) -> NodeWord | None:
+    def _braked(self, view: View, node: Node, word: NodeAction, now_ms: int) -> NodeAction | None:
         """The word, if it may be said in the node's zone now."""
         zone = zone_of(node)
         if not self.evidence.is_listening(now_ms) or self._weigh(view, zone, now_ms):
@@ -265,15 +267,15 @@ class NodesController(Controller):
 
     # Requests ------------------------------------------------------------------------------------
 
-    def _judge(self, node: Node, word: NodeWord, term: Term, timing: FenceTiming) -> JudgeNode:
+    def _judge(self, node: Node, word: NodeAction, term: Term, timing: FenceTiming) -> JudgeNode:
         """The request to say this word. Its reason is the same for every try."""
-        mark = node.status.mark if word in (NodeWord.CLEAR, NodeWord.FENCE) else None
+        mark = node.status.mark if word in (NodeAction.CLEAR, NodeAction.FENCE) else None
         waited_ms = fence_wait_ms(node.status.timing, timing)
         periods = {
-            NodeWord.SUSPECT: f"no renewal for {SUSPECT_AFTER_PERIODS} periods",
-            NodeWord.MARK: f"no renewal for {MARK_AFTER_HALF_PERIODS / 2} periods",
-            NodeWord.FENCE: f"no renewal for {waited_ms} ms after its mark was seen",
-            NodeWord.LOSE: f"no renewal for {LOSE_AFTER_MS} ms after its fence was seen",
+            NodeAction.SUSPECT: f"no renewal for {SUSPECT_AFTER_PERIODS} periods",
+            NodeAction.MARK: f"no renewal for {MARK_AFTER_HALF_PERIODS / 2} periods",
+            NodeAction.FENCE: f"no renewal for {waited_ms} ms after its mark was seen",
+            NodeAction.LOSE: f"no renewal for {LOSE_AFTER_MS} ms after its fence was seen",
         }
         return JudgeNode(
             node.name,
@@ -283,7 +285,7 @@ class NodesController(Controller):
             mark.number if mark is not None else 0,
             periods.get(word, "heard again"),
             operation(self.identity, node.metadata.uid, node.metadata.resource_version, word.value),
-            waited_ms if word is NodeWord.FENCE else None,
+            waited_ms if word is NodeAction.FENCE else None,
             node.metadata.resource_version,
         )
 

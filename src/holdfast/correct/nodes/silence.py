@@ -24,7 +24,13 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.fence import FenceTiming, greatest
-from holdfast.model.heartbeat import Heard, Roster, ServerLease, Word, server_lease_ms
+from holdfast.model.heartbeat import (
+    HeartbeatReport,
+    ServerLease,
+    ServerReport,
+    ServerRoster,
+    server_lease_ms,
+)
 
 # A server whose word is older than this is not listening, as far as we know.
 FRESH_MS = 8_000
@@ -81,7 +87,7 @@ class _Server(msgspec.Struct):
         return self.shown_ms - self.seen_ms >= lease.duration_ms
 
 
-class Evidence:
+class NodeSilence:
     """See the module's docstring. Times are readings of the controller's monotonic clock."""
 
     def __init__(self) -> None:
@@ -91,7 +97,7 @@ class Evidence:
         self._roster_ms: int | None = None
         self._since_ms: int | None = None
 
-    def heard(self, heard: Heard, sent_ms: int, now_ms: int) -> list[str]:
+    def heard(self, heard: HeartbeatReport, sent_ms: int, now_ms: int) -> list[str]:
         """Take in an answer. Returns the nodes that were heard again since the last one."""
         if self._since_ms is None:
             # A new controller has to listen itself, however long others did before.
@@ -117,7 +123,7 @@ class Evidence:
         if self._roster_ms is None:
             self._servers.setdefault(to, _Server(first_ms=sent_ms))
 
-    def _enrol(self, roster: Roster, sent_ms: int, now_ms: int) -> None:
+    def _enrol(self, roster: ServerRoster, sent_ms: int, now_ms: int) -> None:
         """Take in which servers there are, from a read of the store."""
         read_ms = sent_ms - roster.age_ms
         if self._roster_ms is not None and read_ms < self._roster_ms:
@@ -138,7 +144,7 @@ class Evidence:
                 if now_ms - server.last_ms > FORGET_MS:
                     del self._servers[name]
 
-    def _take(self, word: Word, sent_ms: int, now_ms: int) -> None:
+    def _take(self, word: ServerReport, sent_ms: int, now_ms: int) -> None:
         """Take in how far the hearing of one server is known."""
         server = self._servers.setdefault(word.server, _Server(first_ms=now_ms))
         known_ms = sent_ms - word.age_ms

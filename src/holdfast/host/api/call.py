@@ -10,9 +10,9 @@ import msgspec
 from aiohttp import web
 
 from holdfast.commit.flow.flow_control import QueuedRequest
-from holdfast.commit.objects.audit_entries import named_groups
+from holdfast.commit.objects.audit_entries import recorded_groups
 from holdfast.host.api import status
-from holdfast.host.api.flow.connections import received
+from holdfast.host.api.flow.connections import read_body
 from holdfast.host.api.flow.loop_share import LoopShare, TenantLocks
 from holdfast.host.api.objects import core_names, negotiation
 from holdfast.host.api.objects.freshness import Freshness
@@ -96,7 +96,7 @@ class Call:
         "_query",
         "_text",
         "admission",
-        "farewell",
+        "end_gracefully",
         "identity",
         "name",
         "namespace",
@@ -128,7 +128,7 @@ class Call:
         self.seat: QueuedRequest | None = None
         self.admission: RequestAdmission | None = None
         # How to let a stream end in peace, where there is such a way; see `long_streams`.
-        self.farewell: Callable[[], None] | None = None
+        self.end_gracefully: Callable[[], None] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -141,7 +141,7 @@ class Call:
     def query(self) -> dict[str, str]:
         """The parameters of the query; of one that is given twice the last counts."""
         if self._query is None:
-            self._query = parsed_query(self._text)
+            self._query = parse_query(self._text)
         return self._query
 
     def every(self, name: str) -> tuple[str, ...]:
@@ -199,18 +199,18 @@ class Call:
         """The whole body, bounded in bytes and in time. Raises Rejected."""
         if self._body is not None:
             return self._body
-        return await received(self.request, self.request.client_max_size)
+        return await read_body(self.request, self.request.client_max_size)
 
-    def demand_somebody(self) -> None:
+    def demand_authenticated(self) -> None:
         """Let only those through who are known. Raises Forbidden."""
         if self.identity.name in ("", ANONYMOUS) or not acts_as(self.identity):
             raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
 
     def demand(self, verb: str) -> None:
         """Let only those through who may use this verb here. Raises Forbidden."""
-        self.demand_somebody()
+        self.demand_authenticated()
         identity, kind = self.identity, self.kind
-        if self.services.rights.may(identity, self.deed(verb)):
+        if self.services.rights.may(identity, self.permission(verb)):
             return
         where = f' in the namespace "{self.namespace}"' if self.namespace else ""
         raise Forbidden(
@@ -219,7 +219,7 @@ class Call:
             code=Reason.NOT_ALLOWED,
         )
 
-    def deed(self, verb: str) -> Permission:
+    def permission(self, verb: str) -> Permission:
         """This verb on what the path names."""
         kind = self.kind
         where = self.namespace if kind.namespaced else ""
@@ -247,7 +247,7 @@ class Call:
         verdict: Accepted | Refusal = await self.services.authority.ask(
             self.identity, request, TIMEOUT_S
         )
-        await self.settled(verdict)
+        await self.wait_for_rights(verdict)
         return verdict
 
     async def more(self, cost: int) -> None:
@@ -255,7 +255,7 @@ class Call:
         if self.admission is not None:
             await self.admission.more(self, cost)
 
-    async def settled(self, *verdicts: Any) -> None:
+    async def wait_for_rights(self, *verdicts: Any) -> None:
         """Until accepted changes of roles and bindings count at this server."""
         for verdict in verdicts:
             if isinstance(verdict, Accepted) and concerns_rights(verdict.objects):
@@ -272,7 +272,7 @@ class Call:
             return
         said = Mutation(
             who=self.identity.name,
-            groups=named_groups(self.identity),
+            groups=recorded_groups(self.identity),
             verb=verb,
             kind=self.kind.plural,
             namespace=self.namespace,
@@ -286,7 +286,7 @@ class Call:
         else:
             await accesses.record(said)
 
-    def refused(self, refusal: Refusal) -> web.Response:
+    def refusal_response(self, refusal: Refusal) -> web.Response:
         """The answer to a request that the authority refused."""
         return reply(*status.of(refusal, self.route.kind, self.name))
 
@@ -306,7 +306,7 @@ def selected_name(fields: str) -> str:
     return ""
 
 
-def parsed_query(text: str) -> dict[str, str]:
+def parse_query(text: str) -> dict[str, str]:
     return dict(_pairs(text)) if text else {}
 
 

@@ -23,14 +23,14 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.commit.flow.overload import Overloaded
-from holdfast.commit.flow.overload import Refused as Why
+from holdfast.commit.flow.overload import RejectionReason as Why
 from holdfast.host.pki.certificates import serial_of
 from holdfast.host.process import clock
 from holdfast.model import keys
 from holdfast.model.audit.records import Mutation, Stamp, encoded
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.plane_format import unusable
-from holdfast.model.transaction import ABSENT, Compare, Put, Refused, Transaction
+from holdfast.model.transaction import ABSENT, Compare, CompareFailed, Put, Transaction
 from holdfast.store.contract import Store
 
 EXEC, READ_LOG = "Exec", "ReadLog"
@@ -86,7 +86,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     kept: bool
 
 
-class Accesses:
+class AccessRecorder:
     """See the module's docstring. `run` writes, for as long as the server lives."""
 
     def __init__(
@@ -269,7 +269,7 @@ class Accesses:
         for _ in range(TRIES_MAX):
             compare = Compare(keys.plane_format(), self._format_modified)
             outcome = await self._store.txn(Transaction((compare,), (put,)))
-            if not isinstance(outcome, Refused):
+            if not isinstance(outcome, CompareFailed):
                 return
             found = outcome.current[0]
             why = unusable(found.value) if found is not None else ""

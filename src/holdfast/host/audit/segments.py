@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.audit.chain import Judge, Judgement
+from holdfast.model.audit.chain import ChainVerification, ChainVerifier
 from holdfast.model.audit.records import AuditRecord, Head, record_of
 
 # Where a server keeps its part of the chain, below its data.
@@ -57,9 +57,11 @@ def parts(folders: Sequence[Path]) -> list[Segment]:
     return sorted(segment for folder in folders for segment in segments(folder))
 
 
-def judged(folders: Sequence[Path], head: Head | None, since: Head | None = None) -> Judgement:
+def judged(
+    folders: Sequence[Path], head: Head | None, since: Head | None = None
+) -> ChainVerification:
     """Whether the chain in these directories is whole."""
-    judge = Judge(since)
+    judge = ChainVerifier(since)
     for segment in parts(folders):
         judge.part(f"{segment.path.parent.name}/{segment.path.name}", lines_of(segment.path))
     return judge.judgement(head)

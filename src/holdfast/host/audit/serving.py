@@ -16,10 +16,10 @@ import msgspec
 from aiohttp import web
 
 from holdfast.host.api import status
-from holdfast.host.api.call import bad, parsed_query, reply
+from holdfast.host.api.call import bad, parse_query, reply
 from holdfast.host.audit.segments import lines_of, segments
 from holdfast.model.access.identity import AUDITORS, Identity, acts_as
-from holdfast.model.access.rights import Deed
+from holdfast.model.access.rights import Permission
 from holdfast.model.audit.records import AuditRecord, Head, Mutation, mutation_of, record_of
 from holdfast.model.errors import Forbidden, HoldfastError
 from holdfast.model.refusal import Reason
@@ -35,7 +35,7 @@ _NUMBERED = b'{"number":'
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Shown(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ShownRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A record as it is told. What a tenant gets has no hash: parts of the record may be left out.
 
     number, revision, at: as in the chain.
@@ -50,7 +50,7 @@ class Shown(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     hash: str = ""
 
 
-class Records(msgspec.Struct, frozen=True, rename="camel"):
+class RecordPage(msgspec.Struct, frozen=True, rename="camel"):
     """A page.
 
     server: whose part of the chain it is from.
@@ -60,10 +60,10 @@ class Records(msgspec.Struct, frozen=True, rename="camel"):
     server: str
     head: Head
     after: int
-    records: tuple[Shown, ...] = ()
+    records: tuple[ShownRecord, ...] = ()
 
 
-class Wish(msgspec.Struct, frozen=True):
+class RecordQuery(msgspec.Struct, frozen=True):
     """What somebody asks for."""
 
     after: int
@@ -81,7 +81,7 @@ def handlers(
     head: Callable[[], Head],
     authenticate: Callable[[web.BaseRequest], Identity],
     may_path: Callable[[Identity, str, str], bool],
-    may: Callable[[Identity, Deed], bool],
+    may: Callable[[Identity, Permission], bool],
 ) -> dict[str, Handler]:
     """The path and what answers there."""
     # Files are read in a thread, and one question at a time keeps the server free for others.
@@ -107,17 +107,19 @@ def handlers(
             return reply(*status.of(error))
         # A tenant learns nothing of how much is done by others, but for the numbers.
         told = upto if sees_all else Head(number=upto.number)
-        return reply(200, msgspec.json.encode(Records(server, told, *found)))
+        return reply(200, msgspec.json.encode(RecordPage(server, told, *found)))
 
     return {PATH: show}
 
 
-def _is_own(identity: Identity, namespace: str, may: Callable[[Identity, Deed], bool]) -> bool:
-    return bool(namespace) and may(identity, Deed("list", RESOURCE, "", namespace, ""))
+def _is_own(
+    identity: Identity, namespace: str, may: Callable[[Identity, Permission], bool]
+) -> bool:
+    return bool(namespace) and may(identity, Permission("list", RESOURCE, "", namespace, ""))
 
 
-def _wish(query: str) -> Wish:
-    given = parsed_query(query)
+def _wish(query: str) -> RecordQuery:
+    given = parse_query(query)
     unknown = sorted(given.keys() - {*FILTERS, "after", "limit"})
     if unknown:
         bad(f"{unknown[0][:40]!r} is no parameter here: there are after, limit, and {FILTERS}")
@@ -127,12 +129,14 @@ def _wish(query: str) -> Wish:
             bad(f"{name}: {text[:40]!r} must be a whole number")
     limit = int(given.get("limit", "0")) or LIMIT
     wanted = {name: given[name] for name in FILTERS if given.get(name)}
-    return Wish(int(given.get("after", "0")), min(limit, LIMIT_MAX), wanted)
+    return RecordQuery(int(given.get("after", "0")), min(limit, LIMIT_MAX), wanted)
 
 
-def page(folder: Path, wish: Wish, upto: int, *, sees_all: bool) -> tuple[int, tuple[Shown, ...]]:
+def page(
+    folder: Path, wish: RecordQuery, upto: int, *, sees_all: bool
+) -> tuple[int, tuple[ShownRecord, ...]]:
     """Where to go on, and the records that match, the oldest first."""
-    found: list[Shown] = []
+    found: list[ShownRecord] = []
     after, looked_at = wish.after, 0
     for line in _after(folder, wish.after):
         looked_at += 1
@@ -152,7 +156,7 @@ def page(folder: Path, wish: Wish, upto: int, *, sees_all: bool) -> tuple[int, t
     return after, tuple(found)
 
 
-def _shown(record: AuditRecord, wish: Wish, *, sees_all: bool) -> Shown | None:
+def _shown(record: AuditRecord, wish: RecordQuery, *, sees_all: bool) -> ShownRecord | None:
     """The record as this caller may see it; None if it is none that was asked for."""
     said = None if record.is_gap else mutation_of(record)
     if wish.wanted and said is None:
@@ -161,9 +165,9 @@ def _shown(record: AuditRecord, wish: Wish, *, sees_all: bool) -> Shown | None:
         return None
     place = (record.number, record.revision, record.at)
     if sees_all or said is None:
-        return Shown(*place, said, record.previous, record.hash) if sees_all else None
+        return ShownRecord(*place, said, record.previous, record.hash) if sees_all else None
     own = tuple(it for it in said.more if it.split("/")[1:2] == [wish.namespace])
-    return Shown(*place, msgspec.structs.replace(said, more=own))
+    return ShownRecord(*place, msgspec.structs.replace(said, more=own))
 
 
 def _after(folder: Path, after: int) -> Iterator[bytes]:

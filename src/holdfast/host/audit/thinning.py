@@ -21,7 +21,7 @@ from holdfast.host.audit.segments import Segment, lines_of
 from holdfast.host.process.files import write_private
 from holdfast.model.audit.records import (
     AuditRecord,
-    Elided,
+    ElidedRecords,
     elided_of,
     encoded,
     is_elided,
@@ -101,7 +101,7 @@ def tenant_of(line: bytes) -> str:
 
 def thinned(lines: Iterator[bytes], heavy: frozenset[str]) -> Iterator[bytes]:
     """The lines without the records of these tenants: each run of them is one line."""
-    gone: Elided | None = None
+    gone: ElidedRecords | None = None
     for line in lines:
         more = _as_elided(line, heavy)
         if more is None:
@@ -119,7 +119,7 @@ def thinned(lines: Iterator[bytes], heavy: frozenset[str]) -> Iterator[bytes]:
         yield encoded(gone)
 
 
-def _as_elided(line: bytes, heavy: frozenset[str]) -> Elided | None:
+def _as_elided(line: bytes, heavy: frozenset[str]) -> ElidedRecords | None:
     """What stands in place of a line, if it is to go or is gone already."""
     try:
         if is_elided(line):
@@ -130,7 +130,7 @@ def _as_elided(line: bytes, heavy: frozenset[str]) -> Elided | None:
         record: AuditRecord = record_of(line)
     except msgspec.DecodeError:
         return None
-    return Elided(
+    return ElidedRecords(
         elided={tenant: 1},
         first=record.number,
         last=record.number,
@@ -139,10 +139,10 @@ def _as_elided(line: bytes, heavy: frozenset[str]) -> Elided | None:
     )
 
 
-def _joined(gone: Elided, more: Elided) -> Elided:
+def _joined(gone: ElidedRecords, more: ElidedRecords) -> ElidedRecords:
     counts = Counter(gone.elided)
     counts.update(more.elided)
-    return Elided(
+    return ElidedRecords(
         elided=dict(sorted(counts.items())),
         first=gone.first,
         last=more.last,

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.host.client import paths
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.create_form import travels
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.client.typed_requests import Result
@@ -24,7 +24,7 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.encoding.wire import decode_trusted, encode
 from holdfast.model.errors import Invalid, InvariantBroken, Missing, Unavailable
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.registry import kind_of, kind_of_plural
 from holdfast.model.requests import (
     AcquireLease,
@@ -38,7 +38,7 @@ from holdfast.model.requests import (
     Update,
     refuses_unknown,
 )
-from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.watch_events import Get, GetResult
 
 HEARTBEATS_PATH = f"{paths.GROUP}/heartbeats"
 TERMS_PATH = f"{paths.GROUP}/terms"
@@ -53,17 +53,17 @@ _MANAGER_MAX = 128
 
 _TERMS = (AcquireLease, RenewLease, ReleaseLease, JudgeNode)
 # Servers take these in before anything else, and nothing here holds them back.
-LIFELINES = (Renew, HeardOf, *_TERMS)
+LIFELINES = (Renew, HeartbeatQuery, *_TERMS)
 
 _JSON = msgspec.json.Encoder()
 
 
-class Errand(msgspec.Struct, frozen=True):
+class ApiCall(msgspec.Struct, frozen=True):
     """One HTTP request; `read` turns the answer into what the machine hears."""
 
     method: str
     path: str
-    read: Callable[[Answer], Any]
+    read: Callable[[HttpAnswer], Any]
     body: bytes | None = None
     query: dict[str, str] = {}
     headers: dict[str, str] = {}
@@ -78,18 +78,18 @@ def travels_together(body: Any) -> bool:
     return isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
 
 
-def errand(sender: Identity, body: Any) -> Errand:
+def errand(sender: Identity, body: Any) -> ApiCall:
     """How to ask this. Raises InvariantBroken for what no server could be asked."""
     match body:
         case Get():
             return _get(body)
         case Renew():
             path = renewals_path(body.node)
-            return Errand("POST", path, _renewed, _JSON.encode(body), headers=_headers(""))
-        case HeardOf():
-            return Errand("GET", HEARTBEATS_PATH, _heard)
+            return ApiCall("POST", path, _renewed, _JSON.encode(body), headers=_headers(""))
+        case HeartbeatQuery():
+            return ApiCall("GET", HEARTBEATS_PATH, _heard)
         case AcquireLease() | RenewLease() | ReleaseLease() | JudgeNode():
-            return Errand("POST", TERMS_PATH, _decided, _JSON.encode(body), headers=_headers(""))
+            return ApiCall("POST", TERMS_PATH, _decided, _JSON.encode(body), headers=_headers(""))
         case Create(object=obj):
             path = paths.collection(kind_of(obj), obj.namespace)
             return _write("POST", path, sender, body, encode(obj))
@@ -117,22 +117,22 @@ def _headers(operation: str, form: str = JSON, term: Term | None = None) -> dict
     return headers
 
 
-def _get(get: Get) -> Errand:
+def _get(get: Get) -> ApiCall:
     kind = kind_of_plural(get.plural)
 
-    def read(answer: Answer) -> Any:
+    def read(answer: HttpAnswer) -> Any:
         # Only a server of ours knows that there is none; a 404 of anybody else says nothing.
         if answer.code == 404 and answer.reason == Missing.code:
-            return Found(None, 0)
+            return GetResult(None, 0)
         if not answer.is_good:
             return no(answer, is_write=False)
         try:
             obj = decode_trusted(kind.struct, answer.body)
-            return Found(obj, object_revision(obj.metadata.resource_version))
+            return GetResult(obj, object_revision(obj.metadata.resource_version))
         except (msgspec.DecodeError, Invalid) as error:
             return Unavailable(f"an answer that cannot be read: {error}")
 
-    return Errand("GET", paths.one(kind, get.namespace, get.name), read)
+    return ApiCall("GET", paths.one(kind, get.namespace, get.name), read)
 
 
 def _write(
@@ -143,7 +143,7 @@ def _write(
     data: bytes,
     *,
     form: str = JSON,
-) -> Errand:
+) -> ApiCall:
     is_strict = isinstance(request, Patch) or refuses_unknown(request)
     query = {
         "fieldManager": (request.manager or sender.name)[:_MANAGER_MAX],
@@ -152,10 +152,10 @@ def _write(
     if request.dry_run:
         query["dryRun"] = "All"
     headers = _headers(request.operation, form, request.term)
-    return Errand(method, path, written, data, query, headers)
+    return ApiCall(method, path, written, data, query, headers)
 
 
-def _patch(sender: Identity, patch: Patch) -> Errand:
+def _patch(sender: Identity, patch: Patch) -> ApiCall:
     kind = kind_of_plural(patch.plural)
     path = paths.one(kind, patch.namespace, patch.name, patch.subresource)
     made = _write("PATCH", path, sender, patch, _JSON.encode(patch.body), form=patch.type.value)
@@ -167,7 +167,7 @@ def _patch(sender: Identity, patch: Patch) -> Errand:
     return msgspec.structs.replace(made, query=query)
 
 
-def _remove(remove: Remove) -> Errand:
+def _remove(remove: Remove) -> ApiCall:
     options: dict[str, Any] = {"propagationPolicy": remove.propagation.value}
     before = {"uid": remove.uid, "resourceVersion": remove.resource_version}
     if any(before.values()):
@@ -179,10 +179,10 @@ def _remove(remove: Remove) -> Errand:
     path = paths.one(kind_of_plural(remove.plural), remove.namespace, remove.name)
     query = {"dryRun": "All"} if remove.dry_run else {}
     headers = _headers(remove.operation, term=remove.term)
-    return Errand("DELETE", path, written, _JSON.encode(options), query, headers)
+    return ApiCall("DELETE", path, written, _JSON.encode(options), query, headers)
 
 
-def _decided(answer: Answer) -> Any:
+def _decided(answer: HttpAnswer) -> Any:
     if not answer.is_good:
         return no(answer, is_write=True)
     try:
@@ -191,7 +191,7 @@ def _decided(answer: Answer) -> Any:
         return unread(error)
 
 
-def _renewed(answer: Answer) -> Any:
+def _renewed(answer: HttpAnswer) -> Any:
     if not answer.is_good:
         return no(answer, is_write=True)
     try:
@@ -200,10 +200,10 @@ def _renewed(answer: Answer) -> Any:
         return unread(error)
 
 
-def _heard(answer: Answer) -> Any:
+def _heard(answer: HttpAnswer) -> Any:
     if not answer.is_good:
         return no(answer, is_write=False)
     try:
-        return msgspec.json.decode(answer.body, type=Heard)
+        return msgspec.json.decode(answer.body, type=HeartbeatReport)
     except msgspec.DecodeError as error:
         return Unavailable(f"an answer that cannot be read: {error}")

@@ -1,6 +1,6 @@
 """Which servers there are, as each of them knows by the leases: one address is enough to begin.
 
-A component asks now and then (`Discovering`) and tells its `Remote`, which uses what was found when
+A component asks now and then (`ServerDiscovery`) and tells its `ApiClient`, which uses what was found when
 nothing that was given answers, and where every server has to be told something. An address that was
 found by this is trusted for nothing: the server behind it is proven by its certificate, as always.
 
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.host.client.answers import Answer
-from holdfast.host.client.api_client import Remote
-from holdfast.host.client.questions import Errand
-from holdfast.host.pki.trust_seen import TrustFollowing
+from holdfast.host.client.answers import HttpAnswer
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.questions import ApiCall
+from holdfast.host.pki.trust_seen import TrustFollower
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, Unavailable
-from holdfast.model.heartbeat import SERVERS_MAX, Roster
+from holdfast.model.heartbeat import SERVERS_MAX, ServerRoster
 from holdfast.observe.watch_events import SERVERS
 
 PATH = "/servers"
@@ -28,7 +28,7 @@ PATH = "/servers"
 FIRST_S, EVERY_S, TIMEOUT_S = 1.0, 10.0, 3.0
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownServer(msgspec.Struct, frozen=True):
     """A server that renews its lease.
 
     generation: of the trust bundle, at the server that tells of it; see `trust_following`.
@@ -41,16 +41,18 @@ class Known(msgspec.Struct, frozen=True):
     revoked: str = ""
 
 
-_KNOWN = msgspec.json.Decoder(tuple[Known, ...])
+_KNOWN = msgspec.json.Decoder(tuple[KnownServer, ...])
 
 
-def live(roster: Roster | None, generation: int = 0, revoked: str = "") -> tuple[Known, ...]:
+def live(
+    roster: ServerRoster | None, generation: int = 0, revoked: str = ""
+) -> tuple[KnownServer, ...]:
     """The servers that can be asked, by their leases."""
     if roster is None:
         return ()
     expired = roster.expired()
     found = [
-        Known(it.server, it.address.rstrip("/"), generation)
+        KnownServer(it.server, it.address.rstrip("/"), generation)
         for it in roster.servers
         if it.life and it.address and it.server not in expired
     ]
@@ -59,7 +61,7 @@ def live(roster: Roster | None, generation: int = 0, revoked: str = "") -> tuple
     return tuple(found)
 
 
-def known(answer: Answer) -> Sequence[Known]:
+def known(answer: HttpAnswer) -> Sequence[KnownServer]:
     """The servers in an answer of `PATH`. Raises HoldfastError."""
     if not answer.is_good:
         raise answer.error(may_have_happened=False)
@@ -70,12 +72,12 @@ def known(answer: Answer) -> Sequence[Known]:
     return [it for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
 
 
-def addresses(answer: Answer) -> Sequence[str]:
+def addresses(answer: HttpAnswer) -> Sequence[str]:
     """The addresses in an answer of `PATH`. Raises HoldfastError."""
     return [it.address for it in known(answer)]
 
 
-class Discovering:
+class ServerDiscovery:
     """See the module's docstring. `start` and `stop` on the event loop.
 
     `trust` is told which trust bundle the servers have, and takes it if it is newer. With
@@ -85,9 +87,9 @@ class Discovering:
 
     def __init__(
         self,
-        remote: Remote,
+        remote: ApiClient,
         sender: Identity,
-        trust: TrustFollowing | None = None,
+        trust: TrustFollower | None = None,
         *,
         in_turn: bool = False,
     ) -> None:
@@ -107,7 +109,7 @@ class Discovering:
         pause_s = FIRST_S
         while True:
             try:
-                wanted = Errand("GET", PATH, known)
+                wanted = ApiCall("GET", PATH, known)
                 found = await self._remote.run(self._sender, self._next(), wanted, TIMEOUT_S)
                 self._remote.learn([it.address for it in found])
                 ca = self._remote.access(self._sender.name).ca

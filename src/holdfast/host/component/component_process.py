@@ -22,7 +22,7 @@ from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel.agent_end import AgentTunnel
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
-from holdfast.model.machine import Machine, Record
+from holdfast.model.machine import ArchiveRecord, Machine
 from holdfast.model.requests import ReleaseLease, Term
 from holdfast.observe.watch_events import SERVERS
 
@@ -37,7 +37,7 @@ Terms = Callable[[], Mapping[str, Term]]
 class Outbox(Protocol):
     """What brings a machine's records to the servers; see `courier`."""
 
-    def take(self, effect: Record) -> None:
+    def take(self, effect: ArchiveRecord) -> None:
         """Perform the effect, without waiting."""
         ...
 
@@ -199,5 +199,5 @@ def _performers(runtime: NodeRuntime | None, outbox: Outbox | None) -> dict[type
     """What only this kind of machine asks for."""
     found: dict[type[Any], Performer] = dict(runtime.performers) if runtime is not None else {}
     if outbox is not None:
-        found[Record] = outbox.take
+        found[ArchiveRecord] = outbox.take
     return found

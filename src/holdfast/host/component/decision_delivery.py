@@ -1,6 +1,6 @@
 """A scheduler's records on their way to the servers: each server gets all of them.
 
-The scheduler's shell hands every `Record` to `take`, which never blocks and never fails. One task
+The scheduler's shell hands every `ArchiveRecord` to `take`, which never blocks and never fails. One task
 for each server sends them in batches and tries again for as long as they are few; what is too many
 is dropped, the oldest first, and counted, which the next batch that arrives tells the server. A
 server that is found later gets what is decided from then on; one that is not there any more may be
@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from holdfast.model.errors import HoldfastError, Rejected
-from holdfast.model.machine import Record
-from holdfast.propose.decision_rounds import Round
+from holdfast.model.machine import ArchiveRecord
+from holdfast.propose.decision_rounds import DecisionRound
 
 # Records gather for so long; nobody waits for them.
 GATHER_S = 0.25
@@ -36,7 +36,7 @@ FORGET_S = 600.0
 Send = Callable[[str, bytes], Awaitable[None]]
 
 
-class Delivery(msgspec.Struct):
+class DecisionBatch(msgspec.Struct):
     """What travels: records, and how many decisions never will."""
 
     rounds: Sequence[msgspec.Raw] = ()
@@ -85,7 +85,7 @@ class _Line:
             self.bytes += len(data)
 
 
-class Courier:
+class DecisionSender:
     """See the module's docstring. `start` and `stop` on the event loop."""
 
     def __init__(self, servers: Callable[[], Sequence[str]], send: Send) -> None:
@@ -99,10 +99,10 @@ class Courier:
         self._has_started = False
         self._encoder = msgspec.json.Encoder()
 
-    def take(self, effect: Record) -> None:
+    def take(self, effect: ArchiveRecord) -> None:
         """Perform the effect."""
         decided = effect.body
-        if isinstance(decided, Round) and self._has_started:
+        if isinstance(decided, DecisionRound) and self._has_started:
             self._look_around()
             data, size = self._encoder.encode(decided), decided.size
             for line in self._lines.values():
@@ -151,7 +151,7 @@ class Courier:
         if not batch and not lost:
             line.arrived.clear()
             return True
-        body = self._encoder.encode(Delivery([msgspec.Raw(data) for data, _ in batch], lost))
+        body = self._encoder.encode(DecisionBatch([msgspec.Raw(data) for data, _ in batch], lost))
         try:
             await self._send(server, body)
         except asyncio.CancelledError:

@@ -17,13 +17,13 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from holdfast.host.pki import trust_bundle
-from holdfast.host.pki.ca_keys import Authorities, held_keys, keep_bundle
+from holdfast.host.pki.ca_keys import CertificateAuthorities, held_keys, keep_bundle
 from holdfast.host.pki.certificates import RENEW_FROM, moment
 from holdfast.host.pki.first_trust import Trust, alone, establish
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.settings import ServerSettings
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError, Invalid
-from holdfast.model.transaction import ABSENT, Compare, Put, Refused, Transaction
+from holdfast.model.transaction import ABSENT, Compare, CompareFailed, Put, Transaction
 from holdfast.store.contract import Store
 
 # A clock may be set, and a suspended computer counts no sleep. A rotation waits for all servers.
@@ -48,7 +48,7 @@ async def publish(store: Store, text: bytes, instead_of: int) -> bool:
     """Write a bundle in place of the one of this revision; whether that was still there."""
     key = keys.trust_bundle()
     wish = Transaction((Compare(key, instead_of),), (Put(key, text),))
-    return not isinstance(await store.txn(wish), Refused)
+    return not isinstance(await store.txn(wish), CompareFailed)
 
 
 class Outdated(Invalid):
@@ -62,7 +62,7 @@ class TrustUpkeep:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ServerSettings,
         trust: Trust,
         store: Store,
         applied: Callable[[Trust], Awaitable[None]],
@@ -74,7 +74,7 @@ class TrustUpkeep:
         self._due = _due(trust)
 
     @property
-    def authorities(self) -> Authorities:
+    def authorities(self) -> CertificateAuthorities:
         """Those that are in use here."""
         return self._trust.authorities
 
@@ -117,7 +117,7 @@ class TrustUpkeep:
             # An operator may have brought the key of the next authority.
             held = await asyncio.to_thread(held_keys, self._settings.pki_directory, mine.bundle)
             if held.keys() != mine.held.keys():
-                found = Authorities(mine.bundle, held, mine.text)
+                found = CertificateAuthorities(mine.bundle, held, mine.text)
                 await self._use(msgspec.structs.replace(self._trust, authorities=found))
 
     async def _taken(self, text: bytes) -> Trust:
@@ -141,20 +141,20 @@ class TrustUpkeep:
         self._due = await asyncio.to_thread(_due, fresh)
 
 
-def _kept(settings: Settings, text: bytes) -> Trust:
+def _kept(settings: ServerSettings, text: bytes) -> Trust:
     """Keep a bundle that is proven, and issue what it asks for."""
     directory = settings.pki_directory
     with alone(directory):
-        before = Authorities.load(directory).bundle
+        before = CertificateAuthorities.load(directory).bundle
         # Another server may share the directory.
         if before.generation < trust_bundle.unproven(text).generation:
             keep_bundle(directory, before, text)
     return establish(settings)
 
 
-def _renewed(settings: Settings, trust: Trust) -> Trust:
+def _renewed(settings: ServerSettings, trust: Trust) -> Trust:
     # Only looked at: an authority that is gone is not made again under a plane that runs.
-    there, ours = Authorities.load(settings.pki_directory), trust.authorities
+    there, ours = CertificateAuthorities.load(settings.pki_directory), trust.authorities
     if there.bundle.generation > ours.bundle.generation:
         # A server that shares the directory was here first.
         trust_bundle.adopted(ours.bundle, there.text)

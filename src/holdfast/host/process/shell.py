@@ -28,17 +28,18 @@ import msgspec
 
 from holdfast.host.process import clock
 from holdfast.host.process.clock import monotonic_ms
-from holdfast.host.process.files import Durable
-from holdfast.host.process.opened_streams import OpenReading, Readings, Silence, Sources
-from holdfast.host.process.peers import Nobody, Peers
-from holdfast.host.process.pending_calls import Calls
-from holdfast.host.process.pending_requests import Asks, Inbound
-from holdfast.host.process.served_streams import Stream, Streams
-from holdfast.host.process.store_watches import OpenWatch, Watches
+from holdfast.host.process.files import PersistedFiles
+from holdfast.host.process.opened_streams import NoSources, OpenedStream, OpenedStreams, Sources
+from holdfast.host.process.peers import NoPeers, Peers
+from holdfast.host.process.pending_calls import PendingCalls
+from holdfast.host.process.pending_requests import PendingRequest, PendingRequests
+from holdfast.host.process.served_streams import ServedStream, ServedStreams
+from holdfast.host.process.store_watches import StoreWatch, StoreWatches
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, InvariantBroken, invariant
 from holdfast.model.machine import (
     Answer,
+    ArchiveRecord,
     Ask,
     End,
     FateOf,
@@ -48,7 +49,6 @@ from holdfast.model.machine import (
     Persist,
     Push,
     Range,
-    Record,
     Started,
     Txn,
     Unwatch,
@@ -193,33 +193,33 @@ class Shell:
         `performers` do what only this kind of machine asks for, and answer through `post`.
         """
         self._machine, self._identity = machine, identity
-        self._durable = Durable(folder) if folder is not None else None
+        self._durable = PersistedFiles(folder) if folder is not None else None
         self._line: deque[Any] = deque()
         self._arrived = asyncio.Event()
         self._stopping = False
         self._bug: BaseException | None = None
         self._main: asyncio.Task[None] | None = None
         self._alarms: Alarms | None = None
-        self._asks = Asks(post=self._post, asks_max=limits.asks_max)
-        self._calls = Calls(
+        self._asks = PendingRequests(post=self._post, asks_max=limits.asks_max)
+        self._calls = PendingCalls(
             identity,
             store,
-            peers if peers is not None else Nobody(),
+            peers if peers is not None else NoPeers(),
             post=self._post,
             fail=self._fail,
             calls_max=limits.calls_max,
         )
-        self._watches = Watches(
+        self._watches = StoreWatches(
             store, post=self._post, fail=self._fail, watches_max=limits.watches_max
         )
-        self._readings = Readings(
+        self._readings = OpenedStreams(
             identity,
-            sources if sources is not None else Silence(),
+            sources if sources is not None else NoSources(),
             post=self._post,
             fail=self._fail,
             readings_max=limits.readings_max,
         )
-        self._streams = Streams(post=self._post, streams_max=limits.streams_max)
+        self._streams = ServedStreams(post=self._post, streams_max=limits.streams_max)
         self._performers: dict[type[Any], Performer] = {
             Answer: self._asks.answer,
             Ask: self._calls.ask,
@@ -234,7 +234,7 @@ class Shell:
             End: self._streams.end,
             Wake: self._wake,
             # Of a machine that nobody keeps evidence of.
-            Record: lambda effect: None,
+            ArchiveRecord: lambda effect: None,
             **(performers if performers is not None else {}),
         }
 
@@ -323,9 +323,9 @@ class Shell:
     def _next(self) -> Any:
         """The next stimulus, or None when whoever sent it has given up."""
         first = self._line.popleft()
-        if isinstance(first, Inbound):
+        if isinstance(first, PendingRequest):
             return self._asks.take(first)
-        if isinstance(first, OpenWatch | OpenReading):
+        if isinstance(first, StoreWatch | OpenedStream):
             return first.take()
         return first
 
@@ -375,7 +375,7 @@ class Shell:
         finally:
             self._asks.withdraw(*inbounds)
 
-    def open(self, sender: str | Identity, body: Any) -> Stream:
+    def open(self, sender: str | Identity, body: Any) -> ServedStream:
         """Open a stream to the machine: it pushes until the reader leaves or it ends the stream."""
         return self._streams.open(sender, body)
 

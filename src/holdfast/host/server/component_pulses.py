@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.host.process import clock
 from holdfast.host.process.metrics import Labels, Metrics
-from holdfast.model.pulse import Backlog, Beat, Felt, Pulse, Pulses
+from holdfast.model.pulse import Backlog, Beat, Pulse, Pulses, ReceivedPulse
 from holdfast.model.quantity import units_per_one
 
 # Far more processes than a plane has; whoever was silent longest makes room.
@@ -29,7 +29,7 @@ class _Heard(msgspec.Struct, frozen=True):
     pulse: Pulse
 
 
-class PulseBook:
+class ComponentPulses:
     """The last pulse of each process, by who sent it and what it is called."""
 
     def __init__(self, server: str) -> None:
@@ -49,7 +49,8 @@ class PulseBook:
         self._forget()
         now_ms = clock.monotonic_ms()
         felt = [
-            Felt(sender, now_ms - it.at_ms, it.pulse) for (sender, _), it in self._heard.items()
+            ReceivedPulse(sender, now_ms - it.at_ms, it.pulse)
+            for (sender, _), it in self._heard.items()
         ]
         felt.sort(key=lambda it: (it.pulse.process, it.sender))
         return Pulses(self._server, now_ms - self._since_ms, tuple(felt))

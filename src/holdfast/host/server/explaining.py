@@ -14,7 +14,7 @@ from holdfast.explain.answer import Explanation
 from holdfast.explain.decision_object import decision_of
 from holdfast.explain.evidence import (
     SIBLINGS_MAX,
-    Facts,
+    ReplicaFacts,
     ranges,
     siblings_of,
     siblings_range,
@@ -29,7 +29,7 @@ from holdfast.model.access.identity import ADMINS, Identity
 from holdfast.model.encoding.wire import readable
 from holdfast.model.errors import HoldfastError, Missing, Unavailable
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import HeartbeatReport, HeartbeatQuery
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -70,7 +70,7 @@ async def explained(services: ApiServices, namespace: str, name: str) -> Explana
     decision = await _decision(services.decisions, replica, unknown)
 
     def work() -> Explanation:
-        facts = Facts(
+        facts = ReplicaFacts(
             replica,
             stored(revision, records),
             heard.timing if heard is not None else FenceTiming(),
@@ -115,7 +115,9 @@ async def _heard(services: ApiServices, unknown: dict[str, str]) -> HeartbeatRep
         unknown["heartbeats"] = "this server listens to no agents"
         return None
     try:
-        answer: HeartbeatReport | Refusal = await services.renewals.ask(_ASKER, HeartbeatQuery(), TIMEOUT_S)
+        answer: HeartbeatReport | Refusal = await services.renewals.ask(
+            _ASKER, HeartbeatQuery(), TIMEOUT_S
+        )
     except HoldfastError as error:
         unknown["heartbeats"] = error.message
         return None

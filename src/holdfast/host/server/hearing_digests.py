@@ -24,7 +24,7 @@ from holdfast.host.process.shell import Shell
 from holdfast.host.server.forwarding import Handler, Shown, no_to
 from holdfast.host.server.settings import peer_host
 from holdfast.model.errors import Forbidden, HoldfastError, Unavailable
-from holdfast.model.heartbeat import Heard, HeardOf, Roster
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
 
@@ -33,10 +33,10 @@ ANSWER_S = 2.0
 CONNECT_S = 1.0
 ALARM_LOOK_S = 1.0
 _ENCODER = msgspec.json.Encoder()
-_HEARD = msgspec.json.Decoder(Heard)
+_HEARD = msgspec.json.Decoder(HeartbeatReport)
 
 
-Read = Callable[[Instant], Roster | None]
+Read = Callable[[Instant], ServerRoster | None]
 
 
 def handlers(
@@ -55,7 +55,7 @@ def handlers(
             peer = shown(request.transport)
             if peer is None or peer.server is None:
                 raise Forbidden("only servers are told here whom this one heard", code=no_to(peer))
-            answer: Any = await renewals.ask(peer, HeardOf(), ANSWER_S)
+            answer: Any = await renewals.ask(peer, HeartbeatQuery(), ANSWER_S)
         except HoldfastError as error:
             return reply(*status.of(error))
         if isinstance(answer, Refusal):
@@ -84,7 +84,7 @@ def expired(read: Read) -> dict[str, int]:
     return roster.expired() if roster is not None else {}
 
 
-class Alarm:
+class ServerLeaseAlarm:
     """Says once of each server that it no longer counts, and when that is over."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Alarm:
 
 async def sound_alarm(read: Read, say: Callable[[str], None]) -> None:
     """Look for ever whether a server no longer counts."""
-    alarm = Alarm()
+    alarm = ServerLeaseAlarm()
     while True:
         for sentence in alarm.news(expired(read)):
             say(sentence)
@@ -117,7 +117,7 @@ async def sound_alarm(read: Read, say: Callable[[str], None]) -> None:
 
 async def asked(
     session: aiohttp.ClientSession, server: str, address: str, timeout_s: float
-) -> Heard:
+) -> HeartbeatReport:
     """Whom another server heard. Raises Unavailable."""
     timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
     try:

@@ -35,7 +35,7 @@ from holdfast.host.server.forwarding import (
 from holdfast.host.server.settings import peer_host
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
-from holdfast.model.heartbeat import HeardOf
+from holdfast.model.heartbeat import HeartbeatQuery
 from holdfast.model.requests import Forward
 
 # Bodies whose verdicts are not all there yet. The authority decides in one line anyway; more would
@@ -70,7 +70,7 @@ class _Waiting:
             self.future.set_result(verdict)
 
 
-class Neighbours(Peers):
+class OtherServers(Peers):
     """`Peers` over the network. `find` tells the address of a server, or nothing.
 
     Beside requests that are forwarded it carries the question whom another server heard.
@@ -88,7 +88,7 @@ class Neighbours(Peers):
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """See `Peers`. The certificate says who the sender is."""
-        if isinstance(body, HeardOf):
+        if isinstance(body, HeartbeatQuery):
             return await hearing_digests.asked(self._session, to, self._found(to), timeout_s)
         try:
             verdict = await self._ask(to, body, timeout_s)

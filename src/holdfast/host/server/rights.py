@@ -27,8 +27,8 @@ from holdfast.model.access.rights import (
     BUILT_IN_LABEL,
     NOTHING,
     AccessLedger,
-    Deed,
-    Grant,
+    GrantedRule,
+    Permission,
     granted,
     ledger_of,
     permitting,
@@ -43,9 +43,9 @@ from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, Kind, kind_of, kind_of_struct
 from holdfast.model.requests import Create, Update
-from holdfast.observe.entries import Entry
-from holdfast.observe.selection import Selection
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.entries import ObjectEntry
+from holdfast.observe.selection import ObjectSelection
+from holdfast.observe.watch_hub import WatchHub
 
 # A right that was taken away is felt everywhere within this time, or nothing is allowed by it.
 TRUST_S = 5.0
@@ -56,14 +56,14 @@ CALLERS_MAX = 4_096
 _ROLE, _BINDING = kind_of_struct(Role), kind_of_struct(RoleBinding)
 
 # The roles and the bindings of one namespace by name, each with the entry that it was read from.
-_Shown = tuple[dict[str, tuple[Entry, Any]], dict[str, tuple[Entry, Any]]]
+_Shown = tuple[dict[str, tuple[ObjectEntry, Any]], dict[str, tuple[ObjectEntry, Any]]]
 
 
 class Rights:
     """See the module's docstring."""
 
     def __init__(
-        self, hub: Hub, freshness: Freshness, now_s: Callable[[], float] = time.monotonic
+        self, hub: WatchHub, freshness: Freshness, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._hub, self._freshness, self._now_s = hub, freshness, now_s
         self._confirmed_s = now_s()
@@ -73,11 +73,11 @@ class Rights:
         self._ledgers: dict[str, AccessLedger] = {}
         # In which namespaces bindings give a subject something.
         self._where: dict[str, set[str]] = {}
-        self._given: dict[Identity, tuple[Grant, ...]] = {}
+        self._given: dict[Identity, tuple[GrantedRule, ...]] = {}
 
     # Questions -----------------------------------------------------------------------------------
 
-    def may(self, identity: Identity, deed: Deed) -> bool:
+    def may(self, identity: Identity, deed: Permission) -> bool:
         """Whether somebody may do this, or go on doing it."""
         if permitting(built_in_grants(identity), deed) is not None:
             return True
@@ -89,11 +89,11 @@ class Rights:
             return True
         return permitting_path(self.given(identity), verb, path) is not None
 
-    def grants(self, identity: Identity) -> tuple[Grant, ...]:
+    def grants(self, identity: Identity) -> tuple[GrantedRule, ...]:
         """All that somebody was given, wherever it holds."""
         return (*built_in_grants(identity), *self.given(identity))
 
-    def given(self, identity: Identity) -> tuple[Grant, ...]:
+    def given(self, identity: Identity) -> tuple[GrantedRule, ...]:
         """What roles and bindings give somebody; nothing while they may be too old."""
         if not subjects_of(identity) or not self.is_trusted:
             return ()
@@ -123,7 +123,7 @@ class Rights:
 
     # The view ------------------------------------------------------------------------------------
 
-    def _put_together(self, identity: Identity) -> tuple[Grant, ...]:
+    def _put_together(self, identity: Identity) -> tuple[GrantedRule, ...]:
         system = self._ledgers.get(SYSTEM_NAMESPACE, NOTHING)
         places = {it for who in subjects_of(identity) for it in self._where.get(who, ())}
         return tuple(
@@ -188,7 +188,7 @@ class Rights:
 
     async def reached(self, revision: int) -> None:
         """Wait until a change of roles or bindings that was just accepted counts here."""
-        await self._freshness.reached(revision, TRUST_S)
+        await self._freshness.wait_for_revision(revision, TRUST_S)
 
 
 def concerns_rights(objects: tuple[Object, ...]) -> bool:
@@ -197,11 +197,11 @@ def concerns_rights(objects: tuple[Object, ...]) -> bool:
 
 
 def _read_again(
-    hub: Hub, kind: Kind, namespace: str, before: dict[str, tuple[Entry, Any]]
-) -> dict[str, tuple[Entry, Any]]:
+    hub: WatchHub, kind: Kind, namespace: str, before: dict[str, tuple[ObjectEntry, Any]]
+) -> dict[str, tuple[ObjectEntry, Any]]:
     """What a namespace has of a kind now; what is as it was is not decoded again."""
-    found: dict[str, tuple[Entry, Any]] = {}
-    for entry in hub.select(Selection(kind, namespace)):
+    found: dict[str, tuple[ObjectEntry, Any]] = {}
+    for entry in hub.select(ObjectSelection(kind, namespace)):
         known = before.get(entry.name)
         if known is None or known[0] is not entry:
             known = (entry, readable(kind.struct, entry.data))
@@ -236,7 +236,7 @@ def built_in() -> Iterator[Role | RoleBinding]:
         )
 
 
-def _wanted(hub: Hub, obj: Role | RoleBinding) -> Create | Update | None:
+def _wanted(hub: WatchHub, obj: Role | RoleBinding) -> Create | Update | None:
     """The request that makes the object so, if it is not so yet."""
     entry = hub.get(kind_of(obj), obj.namespace, obj.name)
     if entry is None:
@@ -252,7 +252,7 @@ def _wanted(hub: Hub, obj: Role | RoleBinding) -> Create | Update | None:
     return Update(after, manager=MANAGER) if after != there else None
 
 
-async def show_built_in(hub: Hub, ask: Ask) -> str:
+async def show_built_in(hub: WatchHub, ask: Ask) -> str:
     """Bring the picture up to date. Returns a sentence if that did not work, which is no harm."""
     requests = [request for obj in built_in() if (request := _wanted(hub, obj)) is not None]
     # All at once, so that a first start waits for one commit and not for one each.

@@ -25,7 +25,7 @@ from holdfast.model.errors import Forbidden, HoldfastError
 from holdfast.model.meta import API_GROUP
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import KINDS
-from holdfast.model.transaction import Outcome, Refused, Transaction
+from holdfast.model.transaction import CompareFailed, Outcome, Transaction
 from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
 
@@ -70,7 +70,7 @@ def _connections(metrics: Metrics, api: Api) -> None:
     metrics.gauge(
         "streams_shown_out",
         "Open streams ended because whoever opened them may not have them any more.",
-        lambda: api.long_streams.shown_out,
+        lambda: api.long_streams.ended,
     )
 
 
@@ -196,7 +196,7 @@ class MeteredStore:
 
     def _count(self, transaction: Transaction, outcome: Outcome, seconds: float) -> None:
         metrics = self._metrics
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, CompareFailed):
             # A transaction without writes is a read; it is meant to be refused.
             metrics.txns.add("refused" if transaction.writes else "read")
             if transaction.writes:

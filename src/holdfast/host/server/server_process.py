@@ -22,7 +22,7 @@ from typing import Any
 
 from aiohttp import web
 
-from holdfast.commit.context import ServerSettings as Rules
+from holdfast.commit.context import PlaneSettings as Rules
 from holdfast.commit.heartbeats import Renewals
 from holdfast.commit.objects.object_defaults import CRITICAL
 from holdfast.commit.server import PRESENCE, SCOPE, AuthorityServer

@@ -50,14 +50,14 @@ ANY = "*"
 _STEP = re.compile(r"(?:^|\.)([A-Za-z][A-Za-z0-9]*)|\[([^\[\]]{1,253})\]", re.ASCII)
 
 
-class Step(msgspec.Struct, frozen=True):
+class PathStep(msgspec.Struct, frozen=True):
     """One step of a path: the field of an object, or in brackets a key, or * for all there are."""
 
     name: str
     is_key: bool = False
 
 
-class Finding(msgspec.Struct, frozen=True):
+class RuleViolation(msgspec.Struct, frozen=True):
     """A rule that an object breaks, or of which that cannot be told; and where."""
 
     rule: AdmissionRule
@@ -84,14 +84,14 @@ class _Looks:
 
 
 @lru_cache(maxsize=4096)
-def steps(path: str) -> tuple[Step, ...] | None:
+def steps(path: str) -> tuple[PathStep, ...] | None:
     """The steps of a path; None for a text that is no path."""
-    found, at = list[Step](), 0
+    found, at = list[PathStep](), 0
     while at < len(path):
         match = _STEP.match(path, at)
         if match is None or match.end() == at:
             return None
-        found.append(Step(match[1]) if match[1] else Step(match[2], is_key=True))
+        found.append(PathStep(match[1]) if match[1] else PathStep(match[2], is_key=True))
         at = match.end()
     is_path = path[:1].isalpha() and len(path) <= PATH_MAX and len(found) <= STEPS_MAX
     return tuple(found) if is_path else None
@@ -103,7 +103,7 @@ def findings(
     operation: PolicyOperation,
     document: Any,
     before: Any = None,
-) -> Iterator[Finding]:
+) -> Iterator[RuleViolation]:
     """All that breaks a rule, in the order of the rules.
 
     before: the object as it was. If given, rules whose fields the change leaves alone are left out.
@@ -117,18 +117,20 @@ def findings(
             yield from found
 
 
-def _of_rule(rule: AdmissionRule, document: Any, looks: _Looks, resource: str) -> Iterator[Finding]:
+def _of_rule(
+    rule: AdmissionRule, document: Any, looks: _Looks, resource: str
+) -> Iterator[RuleViolation]:
     try:
         if any(_broken(it, document, looks, resource) is not None for it in rule.when):
             return
         for condition in rule.require:
             broken = _broken(condition, document, looks, resource)
             if broken is not None:
-                yield Finding(rule, *broken)
+                yield RuleViolation(rule, *broken)
     except TooCostly:
-        yield Finding(rule, "", "", f"looks at more than {LOOKS_MAX} values", is_judged=False)
+        yield RuleViolation(rule, "", "", f"looks at more than {LOOKS_MAX} values", is_judged=False)
     except Invalid as error:
-        yield Finding(rule, "", "", f"cannot be judged: {error.message}", is_judged=False)
+        yield RuleViolation(rule, "", "", f"cannot be judged: {error.message}", is_judged=False)
 
 
 def _is_untouched(rule: AdmissionRule, old: Any, new: Any, looks: _Looks) -> bool:
@@ -188,7 +190,7 @@ def _broken(
 
 
 def _reached(
-    value: Any, path: tuple[Step, ...], place: str, looks: _Looks
+    value: Any, path: tuple[PathStep, ...], place: str, looks: _Looks
 ) -> Iterator[tuple[str, Any]]:
     """The values that a path leads to, each with its place."""
     looks.take()

@@ -31,7 +31,7 @@ BUILT_IN_LABEL = "holdfast.dev/built-in"
 ESCALATE, BIND, IMPERSONATE = "escalate", "bind", "impersonate"
 
 
-class Deed(msgspec.Struct, frozen=True, gc=False):
+class Permission(msgspec.Struct, frozen=True, gc=False):
     """What somebody means to do. Without a name it is about all of them, or about a new one."""
 
     verb: str
@@ -47,7 +47,7 @@ class Deed(msgspec.Struct, frozen=True, gc=False):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-class Grant(msgspec.Struct, frozen=True):
+class GrantedRule(msgspec.Struct, frozen=True):
     """A rule, where it holds, and the role that it is of."""
 
     rule: Rule
@@ -72,7 +72,7 @@ NOTHING = AccessLedger()
 # Whether a grant allows a deed ------------------------------------------------------------------
 
 
-def permitting(grants: Iterable[Grant], deed: Deed) -> Grant | None:
+def permitting(grants: Iterable[GrantedRule], deed: Permission) -> GrantedRule | None:
     """The first grant that allows this, or None."""
     what, namespace = deed.what, deed.namespace
     for grant in grants:
@@ -90,7 +90,7 @@ def is_in_reach(where: str, namespace: str) -> bool:
     return where == EVERY_TENANT and namespace not in ("", SYSTEM_NAMESPACE)
 
 
-def _permits(rule: Rule, deed: Deed, what: str) -> bool:
+def _permits(rule: Rule, deed: Permission, what: str) -> bool:
     if deed.verb not in rule.verbs and ALL not in rule.verbs:
         return False
     if what not in rule.resources and not _by_wildcard(rule.resources, deed):
@@ -102,7 +102,7 @@ def _permits(rule: Rule, deed: Deed, what: str) -> bool:
     return not rule.resource_names or deed.name in rule.resource_names
 
 
-def _by_wildcard(resources: tuple[str, ...], deed: Deed) -> bool:
+def _by_wildcard(resources: tuple[str, ...], deed: Permission) -> bool:
     """`*` is everything, `*/scale` that part of everything, `workloads/*` every part of one."""
     if ALL in resources:
         return True
@@ -111,7 +111,7 @@ def _by_wildcard(resources: tuple[str, ...], deed: Deed) -> bool:
     return f"{ALL}/{deed.subresource}" in resources or f"{deed.resource}/{ALL}" in resources
 
 
-def permitting_path(grants: Iterable[Grant], verb: str, path: str) -> Grant | None:
+def permitting_path(grants: Iterable[GrantedRule], verb: str, path: str) -> GrantedRule | None:
     """The first grant that allows this verb on a path that is no resource, or None."""
     for grant in grants:
         rule = grant.rule
@@ -129,7 +129,7 @@ def _leads_to(pattern: str, path: str) -> bool:
 # Whether somebody has all that he would give ------------------------------------------------------
 
 
-def uncovered(grants: Iterable[Grant], rules: Iterable[Rule], where: str) -> str:
+def uncovered(grants: Iterable[GrantedRule], rules: Iterable[Rule], where: str) -> str:
     """The first thing that these rules would allow `where`, and the grants do not; or nothing."""
     held = [grant.rule for grant in grants if is_in_reach(grant.where, where)]
     for rule in rules:
@@ -285,7 +285,7 @@ def granted(
     own: AccessLedger,
     system: AccessLedger,
     built_in: Mapping[str, tuple[Rule, ...]],
-) -> Iterator[Grant]:
+) -> Iterator[GrantedRule]:
     """What the bindings of a namespace give an identity there; those of the system's, everywhere.
 
     `own` is that namespace's ledger, `system` that of the system namespace.
@@ -300,7 +300,7 @@ def granted(
             continue
         for role in roles.values():
             for rule in rules_of(role, own, system, built_in):
-                yield Grant(rule, where, role)
+                yield GrantedRule(rule, where, role)
 
 
 def rules_of(

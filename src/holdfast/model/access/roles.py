@@ -25,7 +25,14 @@ from holdfast.model.access.identity import (
     Identity,
     acts_as,
 )
-from holdfast.model.access.rights import ALL, AUTHENTICATED, BIND, ESCALATE, IMPERSONATE, Grant
+from holdfast.model.access.rights import (
+    ALL,
+    AUTHENTICATED,
+    BIND,
+    ESCALATE,
+    IMPERSONATE,
+    GrantedRule,
+)
 from holdfast.model.kinds.access import Rule
 from holdfast.model.kinds.tenant import CONTENTS
 from holdfast.model.lifecycle import Actor
@@ -299,8 +306,10 @@ def built_in_roles(identity: Identity) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=8192)
-def built_in_grants(identity: Identity) -> tuple[Grant, ...]:
+def built_in_grants(identity: Identity) -> tuple[GrantedRule, ...]:
     """What an identity may do without any binding, on any server and however old its view is."""
     return tuple(
-        Grant(rule, where, role) for role, where in built_in_roles(identity) for rule in ROLES[role]
+        GrantedRule(rule, where, role)
+        for role, where in built_in_roles(identity)
+        for rule in ROLES[role]
     )

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.model.audit.records import (
     GENESIS,
     AuditRecord,
-    Elided,
+    ElidedRecords,
     Gap,
     Head,
     elided_of,
@@ -40,7 +40,7 @@ _UNKNOWN = bytes(_HASH_BYTES)
 _LET_GO = b"\xff" * _HASH_BYTES
 
 
-class Judgement(msgspec.Struct):
+class ChainVerification(msgspec.Struct):
     """What was found.
 
     findings: each a sentence; none if the chain is whole.
@@ -52,7 +52,7 @@ class Judgement(msgspec.Struct):
 
     findings: list[str] = []
     gaps: list[Gap] = []
-    elided: list[Elided] = []
+    elided: list[ElidedRecords] = []
     first: int = 0
     last: int = 0
     beyond: int = 0
@@ -62,7 +62,7 @@ class Judgement(msgspec.Struct):
         return not self.findings and not self.beyond
 
 
-def _is_sound(gone: Elided) -> bool:
+def _is_sound(gone: ElidedRecords) -> bool:
     """Whether its numbers are some, and its hashes such as a record may have."""
     if not 0 < gone.first <= gone.last < gone.first + HOLE_MAX:
         return False
@@ -72,7 +72,7 @@ def _is_sound(gone: Elided) -> bool:
     return bytes.fromhex(gone.hash) not in (_UNKNOWN, _LET_GO)
 
 
-class Judge:
+class ChainVerifier:
     """Takes in parts in the order of their first records, then gives its judgement.
 
     It keeps 32 bytes of each record, to compare with what is written elsewhere.
@@ -80,7 +80,7 @@ class Judge:
 
     def __init__(self, since: Head | None = None) -> None:
         """Up to the record `since` somebody knows the chain; what is older is passed over."""
-        self._found = Judgement()
+        self._found = ChainVerification()
         self._hashes = bytearray()
         self._since = since
         self._revision = 0
@@ -101,7 +101,7 @@ class Judge:
                 self._take(f"{name}:{place}", record, before)
             before = record.number
 
-    def judgement(self, head: Head | None) -> Judgement:
+    def judgement(self, head: Head | None) -> ChainVerification:
         """All that was found, once all parts are in."""
         found = self._found
         if head is not None:

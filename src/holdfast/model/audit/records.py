@@ -136,7 +136,7 @@ class AuditRecord(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
     is_gap: bool = False
 
 
-class Elided(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ElidedRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A line in place of records that were let go of to make room for others.
 
     elided: how many there were of each tenant; the first field, by which such a line is known.
@@ -153,7 +153,7 @@ class Elided(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 _ELIDED_BEGIN = b'{"elided":'
 _ENCODER = msgspec.json.Encoder()
-_ELIDED = msgspec.json.Decoder(Elided)
+_ELIDED = msgspec.json.Decoder(ElidedRecords)
 _RECORD = msgspec.json.Decoder(AuditRecord)
 _MUTATION = msgspec.json.Decoder(Mutation)
 _GAP = msgspec.json.Decoder(Gap)
@@ -178,7 +178,7 @@ def written(number: int, revision: int, at: int, previous: str, said: bytes | Ga
     return msgspec.structs.replace(made, hash=link(made))
 
 
-def encoded(body: Mutation | Stamp | Gap | Head | Elided) -> bytes:
+def encoded(body: Mutation | Stamp | Gap | Head | ElidedRecords) -> bytes:
     return _ENCODER.encode(body)
 
 
@@ -204,7 +204,7 @@ def is_elided(line: bytes) -> bool:
     return line.startswith(_ELIDED_BEGIN)
 
 
-def elided_of(line: bytes) -> Elided:
+def elided_of(line: bytes) -> ElidedRecords:
     """What stands in place of records. Raises msgspec.DecodeError for what is none."""
     return _ELIDED.decode(line)
 

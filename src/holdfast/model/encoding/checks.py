@@ -19,14 +19,14 @@ import msgspec
 from msgspec import inspect
 
 from holdfast.model.encoding.json_guard import BODY_BYTES_MAX
-from holdfast.model.encoding.problems import Place, Problems
+from holdfast.model.encoding.problems import DocumentPath, Problems
 from holdfast.model.errors import invariant
 from holdfast.model.meta import INT_MAX, Timestamp
 
 # Checks of single values: texts, numbers, times, choices. `checks.py` puts them together.
 
 # Reports what is wrong with the value at a place, and returns the value as it should be.
-Check = Callable[[Any, Place, Problems], Any]
+Check = Callable[[Any, DocumentPath, Problems], Any]
 
 
 def one_of(accepted: tuple[str, ...]) -> Check:
@@ -34,7 +34,7 @@ def one_of(accepted: tuple[str, ...]) -> Check:
     rule = f"must be {'one of ' if len(accepted) > 1 else ''}{', '.join(accepted)}"
     known = frozenset(accepted)
 
-    def check(value: Any, place: Place, problems: Problems) -> Any:
+    def check(value: Any, place: DocumentPath, problems: Problems) -> Any:
         if type(value) is not str or value not in known:
             problems.add(place, value, rule)
         return value
@@ -51,7 +51,7 @@ def string(info: inspect.StrType) -> Check:
     # Nothing longer gets past the guard.
     at_most = BODY_BYTES_MAX if info.max_length is None else info.max_length
 
-    def check(value: Any, place: Place, problems: Problems) -> Any:
+    def check(value: Any, place: DocumentPath, problems: Problems) -> Any:
         if type(value) is not str:
             problems.add(place, value, "must be a string")
         elif not at_least <= len(value) <= at_most:
@@ -63,7 +63,7 @@ def string(info: inspect.StrType) -> Check:
     return check
 
 
-def _any_string(value: Any, place: Place, problems: Problems) -> Any:
+def _any_string(value: Any, place: DocumentPath, problems: Problems) -> Any:
     if type(value) is not str:
         problems.add(place, value, "must be a string")
     return value
@@ -77,7 +77,7 @@ def integer(info: inspect.IntType) -> Check:
     at_most = INT_MAX if info.le is None else info.le
     rule = f"must be from {at_least} to {at_most}"
 
-    def check(value: Any, place: Place, problems: Problems) -> Any:
+    def check(value: Any, place: DocumentPath, problems: Problems) -> Any:
         # To Python a boolean is an int as well; only the exact type tells them apart.
         if type(value) is float and value.is_integer():
             value = int(value)
@@ -90,7 +90,7 @@ def integer(info: inspect.IntType) -> Check:
     return check
 
 
-def _number(value: Any, place: Place, problems: Problems) -> Any:
+def _number(value: Any, place: DocumentPath, problems: Problems) -> Any:
     if type(value) is float:
         # 2.0 and 2 are equal, so they get the same form.
         whole = value.is_integer() and abs(value) <= INT_MAX
@@ -100,13 +100,13 @@ def _number(value: Any, place: Place, problems: Problems) -> Any:
     return value
 
 
-def _boolean(value: Any, place: Place, problems: Problems) -> Any:
+def _boolean(value: Any, place: DocumentPath, problems: Problems) -> Any:
     if type(value) is not bool:
         problems.add(place, value, "must be true or false")
     return value
 
 
-def _time(value: Any, place: Place, problems: Problems) -> Any:
+def _time(value: Any, place: DocumentPath, problems: Problems) -> Any:
     try:
         # In UTC, so that one moment has one text. In other zones the calendar's first and last
         # days reach beyond it.
@@ -116,7 +116,7 @@ def _time(value: Any, place: Place, problems: Problems) -> Any:
     return value
 
 
-def _anything(value: Any, place: Place, problems: Problems) -> Any:
+def _anything(value: Any, place: DocumentPath, problems: Problems) -> Any:
     if isinstance(value, dict):
         return {key: _anything(item, place, problems) for key, item in sorted(value.items())}
     return [_anything(item, place, problems) for item in value] if type(value) is list else value
@@ -189,7 +189,7 @@ def _struct(
     required: tuple[str, ...],
     defaults: Mapping[str, Any],
     value: Any,
-    place: Place,
+    place: DocumentPath,
     problems: Problems,
 ) -> Any:
     if type(value) is not dict:
@@ -220,7 +220,7 @@ def _suggestion(key: str, fields: Mapping[str, Check]) -> str:
     return lowered[close[0]] if close else ""
 
 
-def _map(check: Check, value: Any, place: Place, problems: Problems) -> Any:
+def _map(check: Check, value: Any, place: DocumentPath, problems: Problems) -> Any:
     if type(value) is not dict:
         problems.add(place, value, "must be an object")
         return value
@@ -228,7 +228,7 @@ def _map(check: Check, value: Any, place: Place, problems: Problems) -> Any:
     return {key: check(item, (place, (key,)), problems) for key, item in sorted(value.items())}
 
 
-def _list(check: Check, value: Any, place: Place, problems: Problems) -> Any:
+def _list(check: Check, value: Any, place: DocumentPath, problems: Problems) -> Any:
     if type(value) is not list:
         problems.add(place, value, "must be a list")
         return value
@@ -280,7 +280,7 @@ def _json_type(option: inspect.Type) -> type:
 
 
 def _either(
-    by_type: Mapping[type, Check], rule: str, value: Any, place: Place, problems: Problems
+    by_type: Mapping[type, Check], rule: str, value: Any, place: DocumentPath, problems: Problems
 ) -> Any:
     check = by_type.get(type(value))
     if check is None:

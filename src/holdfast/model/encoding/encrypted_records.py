@@ -31,7 +31,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True):
     uid: str
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class EncryptedRecord(msgspec.Struct, frozen=True):
     """An encrypted record, taken apart."""
 
     header: Header
@@ -72,7 +72,7 @@ def distrusted(value: bytes) -> bytes:
     return _DISTRUSTED + value
 
 
-def taken_apart(value: bytes) -> Envelope | None:
+def taken_apart(value: bytes) -> EncryptedRecord | None:
     """The parts of an encrypted record; None for what is none, or damaged."""
     if not is_encrypted(value):
         return None
@@ -80,7 +80,7 @@ def taken_apart(value: bytes) -> Envelope | None:
     end = begin + int.from_bytes(value[len(MAGIC) : begin], "big")
     header = value[begin:end]
     try:
-        return Envelope(_DECODER.decode(header), header, value[end:])
+        return EncryptedRecord(_DECODER.decode(header), header, value[end:])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 

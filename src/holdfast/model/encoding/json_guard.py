@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from holdfast.model.encoding.problems import (
     CODE_MALFORMED,
     CODE_TOO_LARGE,
-    Place,
+    DocumentPath,
     Problems,
     escaped,
     invalid,
@@ -202,7 +202,7 @@ class _Parse:
         self._flawed = True
         return _Flaw(text, rule)
 
-    def _find(self, value: Any, place: Place, escapes: bool) -> None:
+    def _find(self, value: Any, place: DocumentPath, escapes: bool) -> None:
         """Report every flaw below a place. The depth was measured, so recursion is safe."""
         match value:
             case dict():
@@ -223,7 +223,7 @@ class _Parse:
             case _Flaw():
                 self._problems.add(place, value, value.rule)
 
-    def _find_in_text(self, text: str, place: Place) -> None:
+    def _find_in_text(self, text: str, place: DocumentPath) -> None:
         if "\0" in text:
             self._problems.add(place, text, "must not contain NUL")
         if not text.isascii() and _has_lone_surrogate(text):

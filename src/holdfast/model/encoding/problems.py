@@ -31,7 +31,7 @@ CODE_INVALID = "Invalid"
 # A place in a document: that of its container, and the step into it: a field, an index, or in a
 # tuple of its own the key of a map. None is the document. It is turned into text only when
 # something is wrong there, which keeps the good case cheap.
-Place = tuple["Place", str | int | tuple[str]] | None
+DocumentPath = tuple["DocumentPath", str | int | tuple[str]] | None
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -73,7 +73,7 @@ def excerpt(value: Any) -> str:
             return escaped(str(value), EXCERPT_MAX)
 
 
-def path_text(place: Place) -> str:
+def path_text(place: DocumentPath) -> str:
     """A place as people write it: `spec.template.ports[2].port`, `metadata.labels[app]`."""
     segments: list[str] = []
     while place is not None:
@@ -98,7 +98,7 @@ class Problems:
         self.unknown_uncounted = 0
         self._hide_values = hide_values
 
-    def add(self, place: Place, value: Any, rule: str) -> None:
+    def add(self, place: DocumentPath, value: Any, rule: str) -> None:
         """A value breaks a rule."""
         if len(self.errors) >= PROBLEMS_MAX:
             self.uncounted += 1
@@ -106,14 +106,14 @@ class Problems:
         shown = HIDDEN if self._hide_values else excerpt(value)
         self.errors.append(FieldError(path=path_text(place), value=shown, rule=rule))
 
-    def add_rule(self, place: Place, rule: str) -> None:
+    def add_rule(self, place: DocumentPath, rule: str) -> None:
         """A rule is broken that has no value to show, such as a field that is missing."""
         if len(self.errors) >= PROBLEMS_MAX:
             self.uncounted += 1
             return
         self.errors.append(FieldError(path=path_text(place), value="", rule=rule))
 
-    def add_unknown(self, place: Place, suggest: Callable[[], str]) -> None:
+    def add_unknown(self, place: DocumentPath, suggest: Callable[[], str]) -> None:
         """A field that nobody declared. Whether that is an error is up to the caller.
 
         A suggestion is dear, so it is only sought for those that are shown.

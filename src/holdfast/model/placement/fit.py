@@ -16,7 +16,7 @@ from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import DeviceRequest, Port, Resources, Template
 from holdfast.model.ledger import Amounts, DeviceSlot, NodeLedger, add, subtract
-from holdfast.model.placement.matching import Wish, match
+from holdfast.model.placement.matching import MatchRequest, match
 from holdfast.model.quantity import MILLI, Resource, demand, render
 from holdfast.model.refusal import Reason, Refusal
 
@@ -46,7 +46,7 @@ class Demand(msgspec.Struct, frozen=True):
     ports: tuple[str, ...] = ()
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class Allocation(msgspec.Struct, frozen=True, gc=False):
     """What exactly is taken: sums, devices and ports.
 
     A binding and a claim of a reservation carry it. `tenant` is whose it is, in the scheduler's
@@ -140,7 +140,9 @@ def suits(slot: DeviceSlot, wanted: DeviceDemand) -> bool:
     )
 
 
-def _wishes(ledger: NodeLedger, wanted: Demand, room: Callable[[DeviceSlot], int]) -> list[Wish]:
+def _wishes(
+    ledger: NodeLedger, wanted: Demand, room: Callable[[DeviceSlot], int]
+) -> list[MatchRequest]:
     """For each request the devices that suit it and have room, the best first.
 
     Whole devices go by name; a share goes to the fullest device with room for it, so that others
@@ -149,7 +151,7 @@ def _wishes(ledger: NodeLedger, wanted: Demand, room: Callable[[DeviceSlot], int
     named = sorted(ledger.devices.items())
     by_room = sorted(named, key=lambda entry: room(entry[1]))
     return [
-        Wish(
+        MatchRequest(
             request.count,
             tuple(
                 name
@@ -183,14 +185,14 @@ def choose_devices(
     )
 
 
-def _first_unmet(ledger: NodeLedger, wishes: list[Wish]) -> int | None:
+def _first_unmet(ledger: NodeLedger, wishes: list[MatchRequest]) -> int | None:
     """The first request that cannot be met together with those before it."""
     numa = _numa(ledger)
     counts = range(1, len(wishes) + 1)
     return next((n - 1 for n in counts if match(wishes[:n], numa) is None), None)
 
 
-def _no_device(ledger: NodeLedger, wanted: Demand, wishes: list[Wish]) -> Refusal:
+def _no_device(ledger: NodeLedger, wanted: Demand, wishes: list[MatchRequest]) -> Refusal:
     """Say whether others are in the way, which may pass, or the node lacks what is asked for."""
     empty = _wishes(ledger, wanted, lambda slot: 0 if slot.absent else MILLI)
     unmet, lacking = _first_unmet(ledger, empty), True
@@ -263,7 +265,7 @@ def judge_devices(
             Reason.DEVICE_MISSING, f"the proposal names {len(shares)} devices, {needed} are needed"
         )
     wishes = [
-        Wish(
+        MatchRequest(
             request.count,
             tuple(s.device for s in shares if _answers(s, ledger.devices[s.device], request)),
             request.same_numa,
@@ -282,7 +284,7 @@ def claim(
     wanted: Demand,
     proposed: tuple[DeviceShare, ...] | None = None,
     holder: str = "",
-) -> Held | Refusal:
+) -> Allocation | Refusal:
     """Whether the demand fits, and what exactly would be taken.
 
     Without a proposal, devices are chosen here. `holder` is the reservation whose promised share
@@ -297,10 +299,10 @@ def claim(
         devices = judge_devices(ledger, wanted, proposed, holder) or proposed
     if isinstance(devices, Refusal):
         return devices
-    return Held(charge=wanted.amounts, devices=devices, ports=wanted.ports)
+    return Allocation(charge=wanted.amounts, devices=devices, ports=wanted.ports)
 
 
-def _misstated(held: Held) -> Refusal | None:
+def _misstated(held: Allocation) -> Refusal | None:
     """Whether a charge that somebody else wrote down contradicts itself.
 
     The quota is charged by the amounts and the node by the devices, so a charge that names less
@@ -324,7 +326,7 @@ def _misstated(held: Held) -> Refusal | None:
     return None
 
 
-def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
+def judge_held(ledger: NodeLedger, held: Allocation) -> Refusal | None:
     """Whether a stated charge is sound and its devices and ports free; for what is held ahead."""
     refusal = _misstated(held) or shortage(ledger, Demand(sums_of(held), ports=held.ports))
     if refusal is not None:
@@ -338,7 +340,7 @@ def judge_held(ledger: NodeLedger, held: Held) -> Refusal | None:
     return None
 
 
-def sums_of(held: Held) -> Amounts:
+def sums_of(held: Allocation) -> Amounts:
     """The part of a charge that counts as sums on a node; devices are owned one by one instead."""
     if not held.devices:
         return held.charge
@@ -346,7 +348,7 @@ def sums_of(held: Held) -> Amounts:
     return {r: units for r, units in held.charge.items() if r not in owned}
 
 
-def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLedger:
+def _moved(ledger: NodeLedger, held: Allocation, owner: str, change: Change) -> NodeLedger:
     """The ledger with devices and sums changed for one owner; ports are left to the caller."""
     devices = ledger.devices
     if held.devices:
@@ -361,7 +363,7 @@ def _moved(ledger: NodeLedger, held: Held, owner: str, change: Change) -> NodeLe
     return msgspec.structs.replace(ledger, used=used, devices=devices)
 
 
-def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
+def taken(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
     """The ledger after `owner` took this. Taking what is not free is our own bug.
 
     Sums are not checked here: a charge that was accepted stays, also when the node shrinks.
@@ -379,7 +381,7 @@ def taken(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
     return msgspec.structs.replace(after, ports=ports)
 
 
-def returned(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
+def returned(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
     """The ledger after `owner` gave this back. Giving back what was never taken is our own bug."""
     after = _moved(ledger, held, owner, subtract)
     for key in held.ports:
@@ -393,7 +395,7 @@ def returned(ledger: NodeLedger, held: Held, owner: str) -> NodeLedger:
     return msgspec.structs.replace(after, ports=ports)
 
 
-def promised(ledger: NodeLedger, held: Held, reservation: str) -> NodeLedger:
+def promised(ledger: NodeLedger, held: Allocation, reservation: str) -> NodeLedger:
     """The ledger after this share was promised to a reservation, while others still hold it."""
     devices = dict(ledger.devices)
     for share in held.devices:
@@ -421,12 +423,12 @@ def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
     return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
 
 
-def departing(ledger: NodeLedger, held: Held) -> NodeLedger:
+def departing(ledger: NodeLedger, held: Allocation) -> NodeLedger:
     """The ledger after the holder of this was told to stop for a preemption."""
     return msgspec.structs.replace(ledger, leaving=add(ledger.leaving, sums_of(held)))
 
 
-def departed(ledger: NodeLedger, held: Held) -> NodeLedger:
+def departed(ledger: NodeLedger, held: Allocation) -> NodeLedger:
     """The ledger after the victim of a preemption is gone; its charge is returned separately."""
     leaving = subtract(ledger.leaving, sums_of(held))
     agree(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")

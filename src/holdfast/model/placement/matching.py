@@ -19,7 +19,7 @@ TRIES_MAX = 100
 Given = tuple[tuple[str, ...], ...]
 
 
-class Wish(msgspec.Struct, frozen=True):
+class MatchRequest(msgspec.Struct, frozen=True):
     """So many of these candidates, the preferred ones first; `together` means of one group."""
 
     count: int
@@ -27,7 +27,7 @@ class Wish(msgspec.Struct, frozen=True):
     together: bool = False
 
 
-def _pass_on(wishes: Sequence[Wish], holders: dict[str, int], seeker: int) -> bool:
+def _pass_on(wishes: Sequence[MatchRequest], holders: dict[str, int], seeker: int) -> bool:
     """Get one more for `seeker`, for which others may take something else instead."""
     gave: dict[int, tuple[str, int]] = {seeker: ("", seeker)}
     reached = [seeker]
@@ -46,7 +46,7 @@ def _pass_on(wishes: Sequence[Wish], holders: dict[str, int], seeker: int) -> bo
     return False
 
 
-def _matched(wishes: Sequence[Wish]) -> Given | None:
+def _matched(wishes: Sequence[MatchRequest]) -> Given | None:
     """Different candidates for each wish, regardless of groups; None when there are none."""
     holders: dict[str, int] = {}
     for index, wish in enumerate(wishes):
@@ -62,8 +62,8 @@ def _matched(wishes: Sequence[Wish]) -> Given | None:
 
 
 def _narrowed(
-    wishes: Sequence[Wish], given: Given, groups: Mapping[str, int]
-) -> list[Sequence[Wish]] | None:
+    wishes: Sequence[MatchRequest], given: Given, groups: Mapping[str, int]
+) -> list[Sequence[MatchRequest]] | None:
     """The same wishes with the first scattered one held to one group, for each of its groups.
 
     None when nothing is scattered.
@@ -74,7 +74,7 @@ def _narrowed(
         return [
             [
                 *wishes[:index],
-                Wish(wish.count, tuple(n for n in wish.candidates if groups[n] == group)),
+                MatchRequest(wish.count, tuple(n for n in wish.candidates if groups[n] == group)),
                 *wishes[index + 1 :],
             ]
             for group in sorted({groups[name] for name in wish.candidates})
@@ -82,12 +82,12 @@ def _narrowed(
     return None
 
 
-def match(wishes: Sequence[Wish], groups: Mapping[str, int]) -> Given | None:
+def match(wishes: Sequence[MatchRequest], groups: Mapping[str, int]) -> Given | None:
     """What each wish gets, no candidate twice; None when they cannot all be met.
 
     `groups` says to which group each candidate belongs.
     """
-    open_: list[Sequence[Wish]] = [wishes]
+    open_: list[Sequence[MatchRequest]] = [wishes]
     for _ in range(TRIES_MAX):
         if not open_:
             return None

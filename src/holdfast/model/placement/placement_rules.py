@@ -22,7 +22,7 @@ from holdfast.model.kinds.placement import (
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.template import Runtime, Template
 from holdfast.model.kinds.tenant import Tenant
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import holds
 
@@ -58,7 +58,7 @@ def untolerated(
     return None
 
 
-def gate_refusal(gate: Gate) -> Refusal | None:
+def gate_refusal(gate: NodeGate) -> Refusal | None:
     """Whether the node takes any new work at all."""
     if gate.phase is not NodePhase.READY:
         return Refusal(
@@ -71,7 +71,7 @@ def gate_refusal(gate: Gate) -> Refusal | None:
     return None
 
 
-def taint_refusal(gate: Gate, placement: Placement) -> Refusal | None:
+def taint_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
     """Whether the node's taints keep this work away."""
     taint = untolerated(gate.taints, placement.tolerations)
     if taint is None:
@@ -207,7 +207,7 @@ def policy_refusal(
     )
 
 
-def neighbour_refusal(gate: Gate, tenants: Iterable[str], tenant: str) -> Refusal | None:
+def neighbour_refusal(gate: NodeGate, tenants: Iterable[str], tenant: str) -> Refusal | None:
     """Whether a node that keeps tenants apart by nothing has work of another one.
 
     Who that is is not told: tenants do not learn of each other.
@@ -221,7 +221,7 @@ def neighbour_refusal(gate: Gate, tenants: Iterable[str], tenant: str) -> Refusa
     )
 
 
-def site_refusal(gate: Gate, placement: Placement) -> Refusal | None:
+def site_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
     """Whether region, zone and pool are among those that the work names."""
     for have, wanted, reason, what in (
         (gate.region, placement.regions, Reason.REGION_MISMATCH, "region"),
@@ -278,7 +278,7 @@ def residency_refusal(
 
 
 def place_refusal(
-    gate: Gate, template: Template, namespace: str, tenant: Tenant | None, region: Region | None
+    gate: NodeGate, template: Template, namespace: str, tenant: Tenant | None, region: Region | None
 ) -> Refusal | None:
     """Every hard rule of place that the commit asks, in one screen."""
     if tenant is not None and tenant.spec.suspended:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from holdfast.model.encoding.problems import excerpt
 from holdfast.model.errors import FieldError, Invalid
-from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
-from holdfast.model.validation.findings import Findings, Place
+from holdfast.model.selection.selectors import Expression, LabelSelector, SelectorOperator
+from holdfast.model.validation.findings import FieldPath, Findings
 from holdfast.model.validation.placement import expressions
 
 # A request line that is longer has been refused by the server already.
@@ -20,9 +20,9 @@ TEXT_MAX = 8192
 
 # Words are whatever is not a sign; whether they make a key or a value is judged afterwards.
 _TOKEN = re.compile(r"\s*(?P<token>==|!=|[=!,()<>]|[^\s=!,()<>]+)", re.ASCII)
-_BINARY = {"=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN}
-_COMPARED = {">": Operator.GT, "<": Operator.LT}
-_LISTED = {"in": Operator.IN, "notin": Operator.NOT_IN}
+_BINARY = {"=": SelectorOperator.IN, "==": SelectorOperator.IN, "!=": SelectorOperator.NOT_IN}
+_COMPARED = {">": SelectorOperator.GT, "<": SelectorOperator.LT}
+_LISTED = {"in": SelectorOperator.IN, "notin": SelectorOperator.NOT_IN}
 _SPACE = " \t\n\r\f\v"
 _SIGNS = frozenset(("=", "==", "!=", "!", ",", "(", ")", "<", ">"))
 
@@ -37,7 +37,7 @@ def parse_label_selector(text: str, path: str = "labelSelector") -> LabelSelecto
         raise _wrong(path, text, f"must be at most {TEXT_MAX} characters long")
     found = tuple(_Reader(text, path).requirements())
     findings = Findings()
-    expressions(Place(findings)[path], found)
+    expressions(FieldPath(findings)[path], found)
     errors = findings.errors()
     if errors:
         raise Invalid("; ".join(str(error) for error in errors), errors)
@@ -53,19 +53,19 @@ def label_selector_text(selector: LabelSelector) -> str:
 def _expression_text(expression: Expression) -> str:
     key, values = expression.key, expression.values
     match expression.operator:
-        case Operator.EXISTS:
+        case SelectorOperator.EXISTS:
             return key
-        case Operator.DOES_NOT_EXIST:
+        case SelectorOperator.DOES_NOT_EXIST:
             return f"!{key}"
-        case Operator.IN:
+        case SelectorOperator.IN:
             return f"{key}={values[0]}" if len(values) == 1 else f"{key} in ({','.join(values)})"
-        case Operator.NOT_IN:
+        case SelectorOperator.NOT_IN:
             return (
                 f"{key}!={values[0]}" if len(values) == 1 else f"{key} notin ({','.join(values)})"
             )
-        case Operator.GT:
+        case SelectorOperator.GT:
             return f"{key}>{values[0]}"
-        case Operator.LT:
+        case SelectorOperator.LT:
             return f"{key}<{values[0]}"
 
 
@@ -96,11 +96,11 @@ class _Reader:
     def _requirement(self) -> Expression:
         if self._peek() == "!":
             self._take()
-            return Expression(self._word("a label"), Operator.DOES_NOT_EXIST)
+            return Expression(self._word("a label"), SelectorOperator.DOES_NOT_EXIST)
         key = self._word("a label or '!'")
         sign = self._peek()
         if sign in ("", ","):
-            return Expression(key, Operator.EXISTS)
+            return Expression(key, SelectorOperator.EXISTS)
         self._take()
         if sign in _BINARY:
             return Expression(key, _BINARY[sign], (self._value(),))

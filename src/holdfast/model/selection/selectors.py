@@ -12,7 +12,7 @@ from enum import StrEnum
 from holdfast.model.meta import Part
 
 
-class Operator(StrEnum):
+class SelectorOperator(StrEnum):
     IN = "In"
     NOT_IN = "NotIn"
     EXISTS = "Exists"
@@ -30,7 +30,7 @@ class Expression(Part, frozen=True):
     """
 
     key: str
-    operator: Operator
+    operator: SelectorOperator
     values: tuple[str, ...] = ()
 
 
@@ -59,20 +59,20 @@ def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
     """
     value = labels.get(expression.key)
     match expression.operator:
-        case Operator.EXISTS:
+        case SelectorOperator.EXISTS:
             return value is not None
-        case Operator.DOES_NOT_EXIST:
+        case SelectorOperator.DOES_NOT_EXIST:
             return value is None
-        case Operator.IN:
+        case SelectorOperator.IN:
             return value is not None and value in expression.values
-        case Operator.NOT_IN:
+        case SelectorOperator.NOT_IN:
             return value is None or value not in expression.values
-        case Operator.GT | Operator.LT:
+        case SelectorOperator.GT | SelectorOperator.LT:
             have = _as_int(value) if value is not None else None
             want = _as_int(expression.values[0]) if len(expression.values) == 1 else None
             if have is None or want is None:
                 return False
-            return have > want if expression.operator is Operator.GT else have < want
+            return have > want if expression.operator is SelectorOperator.GT else have < want
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

@@ -21,7 +21,7 @@ from holdfast.model.kinds.access import (
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.validation import names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import after_creation, in_order
 from holdfast.model.validation.names import secret_key
 
@@ -38,7 +38,7 @@ _PATH = re.compile(r"\*|/[!-)+-~]{0,255}\*?", re.ASCII)
 _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
-def role(obj: Role, at: Place) -> None:
+def role(obj: Role, at: FieldPath) -> None:
     at = at["rules"]
     if names.at_most(at, obj.rules, RULES_MAX):
         for index, rule in enumerate(obj.rules):
@@ -47,7 +47,7 @@ def role(obj: Role, at: Place) -> None:
                 _paths(at[index], rule, obj.namespace)
 
 
-def _paths(at: Place, rule: Rule, namespace: str) -> None:
+def _paths(at: FieldPath, rule: Rule, namespace: str) -> None:
     """Paths are the cluster's, and a rule speaks of paths or of resources."""
     place = at["nonResourceURLs"]
     if namespace != SYSTEM_NAMESPACE:
@@ -60,7 +60,7 @@ def _paths(at: Place, rule: Rule, namespace: str) -> None:
                 place[index].wrong(path, "must be * or begin with /; a * may stand at its end")
 
 
-def _rule(at: Place, rule: Rule) -> None:
+def _rule(at: FieldPath, rule: Rule) -> None:
     for field, items, form, example in (
         ("verbs", rule.verbs, _VERB, "get, bind or *"),
         ("resources", rule.resources, _RESOURCE, "workloads, workloads/scale or *"),
@@ -80,7 +80,7 @@ def _rule(at: Place, rule: Rule) -> None:
     _resource_names(at["resourceNames"], rule)
 
 
-def _resource_names(at: Place, rule: Rule) -> None:
+def _resource_names(at: FieldPath, rule: Rule) -> None:
     """Names of objects; where a rule lets someone impersonate, of users and groups as well."""
     if IMPERSONATE not in rule.verbs:
         names.names(at, rule.resource_names, LIST_MAX, dotted=True)
@@ -90,7 +90,7 @@ def _resource_names(at: Place, rule: Rule) -> None:
         names.unique(at, rule.resource_names)
 
 
-def role_binding(obj: RoleBinding, at: Place) -> None:
+def role_binding(obj: RoleBinding, at: FieldPath) -> None:
     subjects = at["subjects"]
     if names.at_most(subjects, obj.subjects, LIST_MAX):
         for index, subject in enumerate(obj.subjects):
@@ -103,7 +103,7 @@ def role_binding(obj: RoleBinding, at: Place) -> None:
         )
 
 
-def _subject(at: Place, subject: Subject) -> None:
+def _subject(at: FieldPath, subject: Subject) -> None:
     text.token(at["name"], subject.name)
     if subject.kind not in ("User", "Group", "ServiceAccount"):
         at["kind"].wrong(subject.kind, "must be User, Group or ServiceAccount")
@@ -122,7 +122,7 @@ def tenant_prefix(namespace: str) -> str:
     return f"tenant:{namespace}:"
 
 
-def token(obj: Token, at: Place) -> None:
+def token(obj: Token, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     if not _HASH.fullmatch(spec.hash):
         # What stands here by mistake is likely to be the secret itself, so it is not shown.
@@ -165,7 +165,7 @@ def speaks_for_others(obj: Token) -> bool:
     return not own_user or bool(foreign_groups(obj))
 
 
-def _own_identities(at: Place, obj: Token) -> None:
+def _own_identities(at: FieldPath, obj: Token) -> None:
     """The right to write tokens in one namespace gives no name outside of that namespace."""
     prefix = tenant_prefix(obj.namespace)
     rule = f"must begin with {prefix} outside namespace {SYSTEM_NAMESPACE}"
@@ -176,7 +176,7 @@ def _own_identities(at: Place, obj: Token) -> None:
             at["groups"][index].wrong(group, rule)
 
 
-def _join(at: Place, obj: Token) -> None:
+def _join(at: FieldPath, obj: Token) -> None:
     """A join token makes a node of whoever holds it: of the cluster's making, and not for ever."""
     spec = obj.spec
     if obj.namespace != SYSTEM_NAMESPACE:
@@ -190,7 +190,7 @@ def _join(at: Place, obj: Token) -> None:
         names.dotted_name(at["node"], spec.node)
 
 
-def token_update(old: Token, new: Token, at: Place) -> None:
+def token_update(old: Token, new: Token, at: FieldPath) -> None:
     """What was revoked or used up stays so; a new token costs nothing."""
     if old.spec.revoked and not new.spec.revoked:
         at["spec"]["revoked"].wrong(False, "cannot be taken back")
@@ -205,7 +205,7 @@ def token_update(old: Token, new: Token, at: Place) -> None:
         at["spec"]["expires"].wrong(new.spec.expires, "cannot be put off; make a new token")
 
 
-def revocation(obj: Revocation, at: Place) -> None:
+def revocation(obj: Revocation, at: FieldPath) -> None:
     spec = obj.spec
     text.token(at["spec"]["user"], spec.user)
     wanted = revocation_name(spec.user)
@@ -215,7 +215,7 @@ def revocation(obj: Revocation, at: Place) -> None:
     in_order(at["spec"]["expires"], spec.before, spec.expires, "spec.before")
 
 
-def revocation_update(old: Revocation, new: Revocation, at: Place) -> None:
+def revocation_update(old: Revocation, new: Revocation, at: FieldPath) -> None:
     """What does not count any more stays so. Whoever needs a way in gets a new one."""
     for field in ("before", "expires"):
         was, is_now = getattr(old.spec, field), getattr(new.spec, field)
@@ -223,7 +223,7 @@ def revocation_update(old: Revocation, new: Revocation, at: Place) -> None:
             at["spec"][field].wrong(is_now, f"must not be earlier than {was.isoformat()}")
 
 
-def secret(obj: Secret, at: Place) -> None:
+def secret(obj: Secret, at: FieldPath) -> None:
     """Keys, encoding and size. No value is ever part of a finding."""
     size = 0
     for field, entries in (("data", obj.data), ("stringData", obj.string_data)):
@@ -238,7 +238,7 @@ def secret(obj: Secret, at: Place) -> None:
     text.sentence(at["type"], obj.type, needed=True, limit=names.DOTTED_MAX)
 
 
-def _decoded(at: Place, value: str) -> int:
+def _decoded(at: FieldPath, value: str) -> int:
     """How many bytes the base64 text stands for."""
     try:
         return len(base64.b64decode(value.encode(), validate=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import inspect
 
 from holdfast.model import quantity
-from holdfast.model.access.admission_rules import ANY, PATH_MAX, RESOURCES, Step, steps
+from holdfast.model.access.admission_rules import ANY, PATH_MAX, RESOURCES, PathStep, steps
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
@@ -17,7 +17,7 @@ from holdfast.model.kinds.admissionpolicy import (
 )
 from holdfast.model.registry import kind_of_plural
 from holdfast.model.validation import names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 
 RULES_MAX = 64
 CONDITIONS_MAX = 16
@@ -30,7 +30,7 @@ _PRESENCE = (PolicyOperator.EXISTS, PolicyOperator.DOES_NOT_EXIST)
 _AMOUNTS = (PolicyOperator.AT_MOST, PolicyOperator.AT_LEAST)
 
 
-def admission_policy(obj: AdmissionPolicy, at: Place) -> None:
+def admission_policy(obj: AdmissionPolicy, at: FieldPath) -> None:
     at = at["spec"]["rules"]
     if names.at_most(at, obj.spec.rules, RULES_MAX):
         names.unique(at, [rule.name for rule in obj.spec.rules])
@@ -38,7 +38,7 @@ def admission_policy(obj: AdmissionPolicy, at: Place) -> None:
             _rule(at[index], rule)
 
 
-def _rule(at: Place, rule: AdmissionRule) -> None:
+def _rule(at: FieldPath, rule: AdmissionRule) -> None:
     names.name(at["name"], rule.name)
     text.sentence(at["message"], rule.message)
     if not rule.resources:
@@ -59,7 +59,7 @@ def _rule(at: Place, rule: AdmissionRule) -> None:
                 _condition(at[field][index], condition, rule.resources if known else ())
 
 
-def _condition(at: Place, of: FieldCondition, resources: tuple[str, ...]) -> None:
+def _condition(at: FieldPath, of: FieldCondition, resources: tuple[str, ...]) -> None:
     path = steps(of.field)
     if path is None:
         rule = f"must be a path such as spec.template.env[*].name, at most {PATH_MAX} characters"
@@ -75,7 +75,7 @@ def _condition(at: Place, of: FieldCondition, resources: tuple[str, ...]) -> Non
     _values(at["values"], of)
 
 
-def _values(at: Place, of: FieldCondition) -> None:
+def _values(at: FieldPath, of: FieldCondition) -> None:
     values = of.values
     if of.operator in _PRESENCE:
         if values:
@@ -99,7 +99,7 @@ def _values(at: Place, of: FieldCondition) -> None:
                 at[index].wrong(value, rule)
 
 
-def _led_to(info: inspect.Type, path: tuple[Step, ...]) -> Iterator[inspect.Type]:
+def _led_to(info: inspect.Type, path: tuple[PathStep, ...]) -> Iterator[inspect.Type]:
     """The types of what objects may have where a path leads; none if it leads nowhere."""
     if isinstance(info, inspect.UnionType):
         for option in info.types:

@@ -12,7 +12,7 @@ from holdfast.model.errors import Invalid
 from holdfast.model.meta import Quantity
 from holdfast.model.quantity import Resource, capacity, demand
 from holdfast.model.validation import names
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 
 RESOURCES = tuple(resource.value for resource in Resource)
 
@@ -20,7 +20,7 @@ _RESOURCES_MAX = 64
 
 
 def _read(
-    at: Place, resource: str, value: Quantity, rule: Callable[[str, Quantity], int]
+    at: FieldPath, resource: str, value: Quantity, rule: Callable[[str, Quantity], int]
 ) -> int | None:
     try:
         return rule(resource, value)
@@ -29,24 +29,24 @@ def _read(
         return None
 
 
-def demanded(at: Place, resource: str, value: Quantity) -> int | None:
+def demanded(at: FieldPath, resource: str, value: Quantity) -> int | None:
     """What is asked for, in internal units; None, and a finding, where it cannot be read."""
     return _read(at, resource, value, demand)
 
 
-def offered(at: Place, resource: str, value: Quantity) -> int | None:
+def offered(at: FieldPath, resource: str, value: Quantity) -> int | None:
     """What is there or allowed, in internal units; None, and a finding, where it cannot be read."""
     return _read(at, resource, value, capacity)
 
 
-def device_class(at: Place, text: str) -> None:
+def device_class(at: FieldPath, text: str) -> None:
     """The class of a device. It shares a table of sums with the plain resources."""
     names.name(at, text)
     if text in RESOURCES:
         at.wrong(text, "must not be the name of a plain resource")
 
 
-def table(at: Place, entries: Mapping[str, Quantity]) -> dict[str, int]:
+def table(at: FieldPath, entries: Mapping[str, Quantity]) -> dict[str, int]:
     """Allowed amounts by resource, of those that can be read."""
     found: dict[str, int] = {}
     if not names.at_most(at, entries, _RESOURCES_MAX):
@@ -63,7 +63,7 @@ def table(at: Place, entries: Mapping[str, Quantity]) -> dict[str, int]:
     return found
 
 
-def units(at: Place, entries: Mapping[str, int]) -> None:
+def units(at: FieldPath, entries: Mapping[str, int]) -> None:
     """Amounts that are internal units already, as charges are."""
     for resource, amount in entries.items():
         if amount < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.kinds.region import Grant
 from holdfast.model.kinds.tenant import ObjectCaps, Quota, QuotaSpec
 from holdfast.model.validation import amounts, names
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import after_creation
 
 # Less than a workload a second: nobody could work with it.
@@ -15,7 +15,7 @@ QUOTA_NAME = "default"
 CLASSES_MAX = 32
 
 
-def quota(obj: Quota, at: Place) -> None:
+def quota(obj: Quota, at: FieldPath) -> None:
     if obj.name and obj.name != QUOTA_NAME:
         # Any other would look like a limit and hold nobody back.
         at["metadata"]["name"].wrong(
@@ -41,7 +41,7 @@ def quota(obj: Quota, at: Place) -> None:
         at["writeBytesPerSecond"].wrong(stated, f"must be at least {WRITE_BYTES_MIN}")
 
 
-def _classes(at: Place, spec: QuotaSpec) -> None:
+def _classes(at: FieldPath, spec: QuotaSpec) -> None:
     """The budgets of priority classes."""
     if not names.at_most(at, spec.priority_classes, CLASSES_MAX):
         return
@@ -55,7 +55,7 @@ def _classes(at: Place, spec: QuotaSpec) -> None:
             amounts.table(place, budget)
 
 
-def _caps(at: Place, caps: ObjectCaps) -> None:
+def _caps(at: FieldPath, caps: ObjectCaps) -> None:
     """A cap above the cap that contains it would never be reached."""
     for field, value, whole, most in (
         ("pending", caps.pending, "replicas", caps.replicas),
@@ -66,7 +66,7 @@ def _caps(at: Place, caps: ObjectCaps) -> None:
             at[field].wrong(value, f"must be at most {whole}, which is {most}")
 
 
-def grant(obj: Grant, at: Place) -> None:
+def grant(obj: Grant, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     names.name(at["tenant"], spec.tenant)
     names.name(at["region"], spec.region)
@@ -79,14 +79,14 @@ def grant(obj: Grant, at: Place) -> None:
     after_creation(at["expires"], spec.expires, obj)
 
 
-def grant_status(obj: Grant, at: Place) -> None:
+def grant_status(obj: Grant, at: FieldPath) -> None:
     if obj.status.accepted_serial > obj.spec.serial:
         at["status"]["acceptedSerial"].wrong(
             obj.status.accepted_serial, f"must be at most the serial, which is {obj.spec.serial}"
         )
 
 
-def grant_update(old: Grant, new: Grant, at: Place) -> None:
+def grant_update(old: Grant, new: Grant, at: FieldPath) -> None:
     """A region tells renewals apart by their serial, so every other budget has a greater one."""
     before, after = old.spec, new.spec
     if after.serial < before.serial:

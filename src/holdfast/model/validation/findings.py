@@ -49,7 +49,7 @@ class Findings:
         self._errors: list[FieldError] = []
         self._left_out = 0
 
-    def add(self, at: Place, value: object, rule: str) -> None:
+    def add(self, at: FieldPath, value: object, rule: str) -> None:
         # Path and text are not even made for what will not be listed.
         if len(self._errors) < ERRORS_MAX:
             self._errors.append(FieldError(path=at.path, value=shown(value), rule=rule))
@@ -67,25 +67,25 @@ class Findings:
         return (*self._errors, rest)
 
 
-class Place:
+class FieldPath:
     """One place of a document. The text of its path is made only when something is wrong there."""
 
     __slots__ = ("_findings", "_parent", "_step")
 
     def __init__(
-        self, findings: Findings, parent: Place | None = None, step: str | int = ""
+        self, findings: Findings, parent: FieldPath | None = None, step: str | int = ""
     ) -> None:
         self._findings = findings
         self._parent = parent
         self._step = step
 
-    def __getitem__(self, step: str | int) -> Place:
+    def __getitem__(self, step: str | int) -> FieldPath:
         """The field of this name, or the item of this number."""
-        return Place(self._findings, self, step)
+        return FieldPath(self._findings, self, step)
 
-    def entry(self, key: str) -> Place:
+    def entry(self, key: str) -> FieldPath:
         """The entry of a map under this key, which may be any text."""
-        return Place(self._findings, self, f"[{shown(key)[1:-1]}]")
+        return FieldPath(self._findings, self, f"[{shown(key)[1:-1]}]")
 
     @property
     def path(self) -> str:

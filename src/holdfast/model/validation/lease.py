@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.validation import text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import in_order
 
 DURATION_MS_MIN = 100
 DURATION_MS_MAX = 3_600_000
 
 
-def lease(obj: Lease, at: Place) -> None:
+def lease(obj: Lease, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     text.token(at["scope"], spec.scope)
     if spec.holder:
@@ -31,7 +31,7 @@ def lease(obj: Lease, at: Place) -> None:
     in_order(at["renewed"], spec.acquired, spec.renewed, "acquired")
 
 
-def lease_update(old: Lease, new: Lease, at: Place) -> None:
+def lease_update(old: Lease, new: Lease, at: FieldPath) -> None:
     """A stale holder is told by its epoch; two holders under one epoch could not be told apart."""
     before, after = old.spec, new.spec
     at = at["spec"]

@@ -11,14 +11,14 @@ from holdfast.model.errors import Missing
 from holdfast.model.meta import API_VERSION, Condition, Object, ObjectMeta, OwnerReference
 from holdfast.model.registry import Kind, kind_named
 from holdfast.model.validation import names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 
 OWNERS_MAX = 32
 FINALIZERS_MAX = 32
 CONDITIONS_MAX = 64
 
 
-def metadata(at: Place, kind: Kind, meta: ObjectMeta) -> None:
+def metadata(at: FieldPath, kind: Kind, meta: ObjectMeta) -> None:
     """Name, scope, labels, owners and finalizers."""
     _identity(at, kind, meta)
     # Most objects have little of this, and thousands of replicas come into being at once.
@@ -34,7 +34,7 @@ def metadata(at: Place, kind: Kind, meta: ObjectMeta) -> None:
         names.unique(at["finalizers"], meta.finalizers)
 
 
-def _identity(at: Place, kind: Kind, meta: ObjectMeta) -> None:
+def _identity(at: FieldPath, kind: Kind, meta: ObjectMeta) -> None:
     form = names.dotted_name if kind.dotted else names.name
     if meta.name or not meta.generate_name:
         form(at["name"], meta.name)
@@ -47,7 +47,7 @@ def _identity(at: Place, kind: Kind, meta: ObjectMeta) -> None:
         at["namespace"].wrong(meta.namespace, f"must be empty: a {kind.name} has no namespace")
 
 
-def _owners(at: Place, kind: Kind, meta: ObjectMeta) -> None:
+def _owners(at: FieldPath, kind: Kind, meta: ObjectMeta) -> None:
     owners = meta.owner_references
     if not names.at_most(at, owners, OWNERS_MAX):
         return
@@ -59,7 +59,7 @@ def _owners(at: Place, kind: Kind, meta: ObjectMeta) -> None:
         at[index]["controller"].wrong(True, "must be true of one owner at most")
 
 
-def _owner(at: Place, kind: Kind, meta: ObjectMeta, owner: OwnerReference) -> None:
+def _owner(at: FieldPath, kind: Kind, meta: ObjectMeta, owner: OwnerReference) -> None:
     if owner.api_version != API_VERSION:
         at["apiVersion"].wrong(owner.api_version, f"must be {API_VERSION}")
     try:
@@ -76,7 +76,7 @@ def _owner(at: Place, kind: Kind, meta: ObjectMeta, owner: OwnerReference) -> No
         at["uid"].wrong(owner.uid, "must not be the object's own")
 
 
-def conditions(at: Place, items: tuple[Condition, ...]) -> None:
+def conditions(at: FieldPath, items: tuple[Condition, ...]) -> None:
     """Conditions are merged by type, so each type is there once.
 
     Messages are not judged here: refusing a status for its wording would keep the truth out. Who
@@ -99,7 +99,7 @@ def conditions(at: Place, items: tuple[Condition, ...]) -> None:
 FIXED = "cannot be changed"
 
 
-def metadata_update(old: ObjectMeta, new: ObjectMeta, at: Place) -> None:
+def metadata_update(old: ObjectMeta, new: ObjectMeta, at: FieldPath) -> None:
     """Who an object is stays; deletion, once it began, goes one way."""
     for field, before, after in (
         ("name", old.name, new.name),
@@ -115,7 +115,7 @@ def metadata_update(old: ObjectMeta, new: ObjectMeta, at: Place) -> None:
         _deleting(old, new, at)
 
 
-def _deleting(old: ObjectMeta, new: ObjectMeta, at: Place) -> None:
+def _deleting(old: ObjectMeta, new: ObjectMeta, at: FieldPath) -> None:
     before, after = old.deletion_timestamp, new.deletion_timestamp
     if after is None:
         at["deletionTimestamp"].wrong(None, "cannot be taken back once deletion began")
@@ -130,7 +130,7 @@ def _deleting(old: ObjectMeta, new: ObjectMeta, at: Place) -> None:
             at["finalizers"][index].wrong(finalizer, "cannot be added once deletion began")
 
 
-def immutable_fields(kind: Kind, old: Object, new: Object, at: Place) -> None:
+def immutable_fields(kind: Kind, old: Object, new: Object, at: FieldPath) -> None:
     """Everything that the registry says never changes."""
     for path in kind.immutable:
         before: Any = old
@@ -143,7 +143,7 @@ def immutable_fields(kind: Kind, old: Object, new: Object, at: Place) -> None:
         _report(before, after, place)
 
 
-def _report(before: Any, after: Any, at: Place) -> None:
+def _report(before: Any, after: Any, at: FieldPath) -> None:
     """Name what differs as deep down as there are structs, so that a user finds it."""
     if before == after:
         return
@@ -154,7 +154,7 @@ def _report(before: Any, after: Any, at: Place) -> None:
         _report(getattr(before, field), getattr(after, field), at[name])
 
 
-def _hidden(at: Place) -> bool:
+def _hidden(at: FieldPath) -> bool:
     """A hash is no secret, but what is put in its place by mistake may be one."""
     return at.path == "spec.hash"
 

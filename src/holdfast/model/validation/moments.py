@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.model.meta import Object
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 
 
-def after_creation(at: Place, moment: datetime | None, obj: Object) -> None:
+def after_creation(at: FieldPath, moment: datetime | None, obj: Object) -> None:
     """What ends must end after it began; before creation is known, anything goes."""
     created = obj.metadata.creation_timestamp
     if moment is not None and created is not None and moment <= created:
         at.wrong(moment, f"must be later than the creation at {created.isoformat()}")
 
 
-def in_order(at: Place, earlier: datetime | None, later: datetime | None, what: str) -> None:
+def in_order(at: FieldPath, earlier: datetime | None, later: datetime | None, what: str) -> None:
     """One moment must not come before another; `what` names the earlier one's field."""
     if earlier is not None and later is not None and later < earlier:
         at.wrong(later, f"must not be before {what}")

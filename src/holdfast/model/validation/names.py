@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.text import unprintable
 
 NAME_MAX = 63
@@ -54,7 +54,7 @@ def is_label_value(text: str) -> bool:
     return not text or (len(text) <= NAME_MAX and _QUALIFIED.fullmatch(text) is not None)
 
 
-def name(at: Place, text: str, limit: int = NAME_MAX) -> None:
+def name(at: FieldPath, text: str, limit: int = NAME_MAX) -> None:
     """A name that must be there."""
     if not text:
         at.wrong(None, "must be given")
@@ -64,13 +64,13 @@ def name(at: Place, text: str, limit: int = NAME_MAX) -> None:
         at.wrong(text, NAME_RULE)
 
 
-def optional_name(at: Place, text: str) -> None:
+def optional_name(at: FieldPath, text: str) -> None:
     """A name, or nothing."""
     if text:
         name(at, text)
 
 
-def dotted_name(at: Place, text: str) -> None:
+def dotted_name(at: FieldPath, text: str) -> None:
     """A name that may have dots, as those of nodes and events."""
     if not text:
         at.wrong(None, "must be given")
@@ -79,7 +79,7 @@ def dotted_name(at: Place, text: str) -> None:
         at.wrong(text, f"{rule}; each part at most {NAME_MAX} characters, {DOTTED_MAX} in all")
 
 
-def at_most(at: Place, items: Sequence[object] | Mapping[str, object], limit: int) -> bool:
+def at_most(at: FieldPath, items: Sequence[object] | Mapping[str, object], limit: int) -> bool:
     """Whether a list is short enough to be looked at item by item."""
     if len(items) <= limit:
         return True
@@ -87,7 +87,7 @@ def at_most(at: Place, items: Sequence[object] | Mapping[str, object], limit: in
     return False
 
 
-def unique(at: Place, items: Sequence[Hashable], field: str = "") -> None:
+def unique(at: FieldPath, items: Sequence[Hashable], field: str = "") -> None:
     """Nothing may be there twice. The second one is reported, at the field that makes it equal."""
     seen: set[Hashable] = set()
     for index, item in enumerate(items):
@@ -98,7 +98,7 @@ def unique(at: Place, items: Sequence[Hashable], field: str = "") -> None:
 
 
 def names(
-    at: Place, items: Sequence[str], limit: int = LABELS_MAX, *, dotted: bool = False
+    at: FieldPath, items: Sequence[str], limit: int = LABELS_MAX, *, dotted: bool = False
 ) -> None:
     """A list of different names."""
     if not at_most(at, items, limit):
@@ -108,18 +108,18 @@ def names(
     unique(at, items)
 
 
-def key(at: Place, text: str) -> None:
+def key(at: FieldPath, text: str) -> None:
     """The key of a label, taint or finalizer."""
     if not is_key(text):
         at.wrong(text, KEY_RULE if text else "must be given")
 
 
-def label_value(at: Place, text: str) -> None:
+def label_value(at: FieldPath, text: str) -> None:
     if not is_label_value(text):
         at.wrong(text, VALUE_RULE)
 
 
-def label_map(at: Place, entries: Mapping[str, str]) -> None:
+def label_map(at: FieldPath, entries: Mapping[str, str]) -> None:
     """Labels, or label values to select by."""
     if not at_most(at, entries, LABELS_MAX):
         return
@@ -130,7 +130,7 @@ def label_map(at: Place, entries: Mapping[str, str]) -> None:
         label_value(place, value)
 
 
-def annotation_map(at: Place, entries: Mapping[str, str]) -> None:
+def annotation_map(at: FieldPath, entries: Mapping[str, str]) -> None:
     """Annotations: keys like those of labels, values of any printable text."""
     size = sum(len(k.encode()) + len(v.encode()) for k, v in entries.items())
     if size > ANNOTATIONS_BYTES_MAX:
@@ -150,7 +150,7 @@ def annotation_map(at: Place, entries: Mapping[str, str]) -> None:
 _KEY = re.compile(r"[-A-Za-z0-9_.]{1,253}", re.ASCII)
 
 
-def secret_key(at: Place, text: str) -> None:
+def secret_key(at: FieldPath, text: str) -> None:
     """A key may become the name of a file, so it is never a way to another folder."""
     if not _KEY.fullmatch(text) or text in (".", ".."):
         at.wrong(text, "must be letters, digits, '-', '_' and '.', at most 253 characters")

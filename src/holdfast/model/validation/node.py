@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.model.kinds.node import Device, Node, NodeSpec, Protection
 from holdfast.model.quantity import Resource
 from holdfast.model.validation import amounts, names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.placement import taints
 
 DEVICES_MAX = 1024
@@ -16,7 +16,7 @@ CPU_OVERCOMMIT_MAX = 1000
 TENANTS_MAX = 1024
 
 
-def node(obj: Node, at: Place) -> None:
+def node(obj: Node, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     for field, value in (("region", spec.region), ("zone", spec.zone)):
         names.optional_name(at[field], value)
@@ -34,7 +34,7 @@ def node(obj: Node, at: Place) -> None:
     amounts.offered(at["costPerHour"], Resource.CPU, spec.cost_per_hour)
 
 
-def _capacity(at: Place, spec: NodeSpec) -> None:
+def _capacity(at: FieldPath, spec: NodeSpec) -> None:
     have = amounts.table(at["capacity"], spec.capacity)
     for resource in have:
         if resource not in amounts.RESOURCES:
@@ -49,7 +49,7 @@ def _capacity(at: Place, spec: NodeSpec) -> None:
             )
 
 
-def _devices(at: Place, devices: tuple[Device, ...]) -> None:
+def _devices(at: FieldPath, devices: tuple[Device, ...]) -> None:
     if not names.at_most(at, devices, DEVICES_MAX):
         return
     for index, device in enumerate(devices):
@@ -60,7 +60,7 @@ def _devices(at: Place, devices: tuple[Device, ...]) -> None:
     names.unique(at, [device.id for device in devices], "id")
 
 
-def _overcommit(at: Place, spec: NodeSpec) -> None:
+def _overcommit(at: FieldPath, spec: NodeSpec) -> None:
     """Only cpu can be promised twice: work that lacks it runs slower, all else makes it fail.
 
     A protected node is where critical work recovers, so what it promises must be there.
@@ -76,7 +76,7 @@ def _overcommit(at: Place, spec: NodeSpec) -> None:
             place.wrong(percent, f"must be from 1 to {most} per cent")
 
 
-def protection(at: Place, of: Protection) -> None:
+def protection(at: FieldPath, of: Protection) -> None:
     """Whom capacity is kept for: somebody at least, or it would be kept from nobody."""
     names.names(at["tenants"], of.tenants, TENANTS_MAX)
     names.names(at["priorityClasses"], of.priority_classes, TENANTS_MAX)
@@ -84,7 +84,7 @@ def protection(at: Place, of: Protection) -> None:
         at.wrong(None, "must name tenants or priority classes")
 
 
-def node_status(obj: Node, at: Place) -> None:
+def node_status(obj: Node, at: FieldPath) -> None:
     names.at_most(at["status"]["images"], obj.status.images, IMAGES_MAX)
     notes = obj.status.isolation_notes
     if names.at_most(at["status"]["isolationNotes"], notes, NOTES_MAX):
@@ -95,7 +95,7 @@ def node_status(obj: Node, at: Place) -> None:
         at["status"]["marks"].wrong(obj.status.marks, "must count the present mark as well")
 
 
-def node_update(old: Node, new: Node, at: Place) -> None:
+def node_update(old: Node, new: Node, at: FieldPath) -> None:
     """Marks and incarnations only grow, or an old agent could pass for a new one."""
     for field, before, after in (
         ("incarnation", old.status.incarnation, new.status.incarnation),

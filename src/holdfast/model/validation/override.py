@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast.model.kinds.override import Override, OverrideScope, OverrideType, Postcondition
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.validation import amounts, names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import after_creation
 
 SCOPE_MAX = 256
@@ -34,7 +34,7 @@ _NEEDS: dict[OverrideType, tuple[str, _Scoped]] = {
 }
 
 
-def override(obj: Override, at: Place) -> None:
+def override(obj: Override, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     _scope(at["scope"], spec.scope, spec.type)
     _reach(at, obj)
@@ -48,7 +48,7 @@ def override(obj: Override, at: Place) -> None:
             _postcondition(at["postconditions"][index], item)
 
 
-def _scope(at: Place, scope: OverrideScope, of: OverrideType) -> None:
+def _scope(at: FieldPath, scope: OverrideScope, of: OverrideType) -> None:
     named = False
     for field, items, dotted in (
         ("tenants", scope.tenants, False),
@@ -66,7 +66,7 @@ def _scope(at: Place, scope: OverrideScope, of: OverrideType) -> None:
         at.wrong(None, f"must name {_NEEDS[of][0]} for {of.value}")
 
 
-def _reach(at: Place, obj: Override) -> None:
+def _reach(at: FieldPath, obj: Override) -> None:
     """An override in a tenant's namespace reaches that tenant's work and no further."""
     if obj.namespace == SYSTEM_NAMESPACE:
         return
@@ -80,7 +80,7 @@ def _reach(at: Place, obj: Override) -> None:
             at["scope"]["tenants"][index].wrong(tenant, "must be the override's own namespace")
 
 
-def _parameters(at: Place, obj: Override) -> None:
+def _parameters(at: FieldPath, obj: Override) -> None:
     spec = obj.spec
     amounts.table(at["amounts"], spec.amounts)
     names.optional_name(at["priorityClass"], spec.priority_class)
@@ -94,7 +94,7 @@ def _parameters(at: Place, obj: Override) -> None:
             at[field].wrong(given, f"must be left out unless the type is {of.value}")
 
 
-def _postcondition(at: Place, item: Postcondition) -> None:
+def _postcondition(at: FieldPath, item: Postcondition) -> None:
     if bool(item.commitment) == bool(item.condition):
         at.wrong(None, "must have exactly one of commitment and condition")
     names.optional_name(at["commitment"], item.commitment)

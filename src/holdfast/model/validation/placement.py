@@ -14,9 +14,9 @@ from holdfast.model.kinds.placement import (
     Toleration,
     TolerationOperator,
 )
-from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
+from holdfast.model.selection.selectors import Expression, LabelSelector, SelectorOperator
 from holdfast.model.validation import names
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 
 # A scheduler looks at each of these for each candidate.
 PLACES_MAX = 256
@@ -25,11 +25,11 @@ VALUES_MAX = 256
 TOLERATIONS_MAX = 64
 AFFINITIES_MAX = 16
 
-_LISTED = (Operator.IN, Operator.NOT_IN)
-_COMPARED = (Operator.GT, Operator.LT)
+_LISTED = (SelectorOperator.IN, SelectorOperator.NOT_IN)
+_COMPARED = (SelectorOperator.GT, SelectorOperator.LT)
 
 
-def placement(at: Place, of: Placement) -> None:
+def placement(at: FieldPath, of: Placement) -> None:
     """Where replicas may run."""
     names.names(at["regions"], of.regions, PLACES_MAX)
     names.names(at["zones"], of.zones, PLACES_MAX)
@@ -44,7 +44,7 @@ def placement(at: Place, of: Placement) -> None:
     _preferences(at["prefer"], of.prefer)
 
 
-def expressions(at: Place, items: Sequence[Expression]) -> None:
+def expressions(at: FieldPath, items: Sequence[Expression]) -> None:
     """Conditions on labels: each operator with as many values as it needs."""
     if not names.at_most(at, items, EXPRESSIONS_MAX):
         return
@@ -52,7 +52,7 @@ def expressions(at: Place, items: Sequence[Expression]) -> None:
         _expression(at[index], item)
 
 
-def _expression(at: Place, item: Expression) -> None:
+def _expression(at: FieldPath, item: Expression) -> None:
     names.key(at["key"], item.key)
     values, operator = at["values"], item.operator
     if not names.at_most(values, item.values, VALUES_MAX):
@@ -74,20 +74,20 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdigit() and len(digits) <= 18
 
 
-def selector(at: Place, of: LabelSelector) -> None:
+def selector(at: FieldPath, of: LabelSelector) -> None:
     """Which objects are meant, by their labels."""
     names.label_map(at["matchLabels"], of.match_labels)
     expressions(at["matchExpressions"], of.match_expressions)
 
 
-def _tolerations(at: Place, items: Sequence[Toleration]) -> None:
+def _tolerations(at: FieldPath, items: Sequence[Toleration]) -> None:
     if not names.at_most(at, items, TOLERATIONS_MAX):
         return
     for index, item in enumerate(items):
         _toleration(at[index], item)
 
 
-def _toleration(at: Place, item: Toleration) -> None:
+def _toleration(at: FieldPath, item: Toleration) -> None:
     exists = item.operator is TolerationOperator.EXISTS
     if item.key:
         names.key(at["key"], item.key)
@@ -102,7 +102,7 @@ def _toleration(at: Place, item: Toleration) -> None:
         )
 
 
-def taints(at: Place, items: Sequence[Taint]) -> None:
+def taints(at: FieldPath, items: Sequence[Taint]) -> None:
     """Taints of a node: one value for each key and effect."""
     if not names.at_most(at, items, TOLERATIONS_MAX):
         return
@@ -116,19 +116,19 @@ def taints(at: Place, items: Sequence[Taint]) -> None:
         seen.add((item.key, item.effect))
 
 
-def _spread(at: Place, items: Sequence[Spread]) -> None:
+def _spread(at: FieldPath, items: Sequence[Spread]) -> None:
     if names.at_most(at, items, AFFINITIES_MAX):
         names.unique(at, [item.over.value for item in items], "over")
 
 
-def _affinities(at: Place, items: Sequence[Affinity]) -> None:
+def _affinities(at: FieldPath, items: Sequence[Affinity]) -> None:
     if not names.at_most(at, items, AFFINITIES_MAX):
         return
     for index, item in enumerate(items):
         selector(at[index]["selector"], item.selector)
 
 
-def _preferences(at: Place, items: Sequence[Preference]) -> None:
+def _preferences(at: FieldPath, items: Sequence[Preference]) -> None:
     if not names.at_most(at, items, AFFINITIES_MAX):
         return
     for index, item in enumerate(items):

@@ -6,7 +6,7 @@ from holdfast.model.kinds.commitment import Commitment
 from holdfast.model.kinds.schedulerpolicy import ExpectedDemand, PolicyStage, SchedulerPolicy
 from holdfast.model.quantity import Resource
 from holdfast.model.validation import amounts, names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import devices
 
 FILTERS_MAX = 64
@@ -16,7 +16,7 @@ REGIONS_MAX = 64
 DEMANDS_MAX = 96
 
 
-def scheduler_policy(obj: SchedulerPolicy, at: Place) -> None:
+def scheduler_policy(obj: SchedulerPolicy, at: FieldPath) -> None:
     """Which filters and scorers exist is known to the scheduler, not here; their form is."""
     spec, at = obj.spec, at["spec"]
     names.names(at["filters"], spec.filters, FILTERS_MAX)
@@ -40,7 +40,7 @@ def scheduler_policy(obj: SchedulerPolicy, at: Place) -> None:
         at["fallback"].wrong(spec.fallback, "must be another policy")
 
 
-def _demand(at: Place, of: ExpectedDemand) -> None:
+def _demand(at: FieldPath, of: ExpectedDemand) -> None:
     for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
         amount = getattr(of.resources, resource.value)
         amounts.demanded(at["resources"][resource.value], resource, amount)
@@ -49,7 +49,7 @@ def _demand(at: Place, of: ExpectedDemand) -> None:
     devices(at["devices"], of.devices)
 
 
-def commitment(obj: Commitment, at: Place) -> None:
+def commitment(obj: Commitment, at: FieldPath) -> None:
     given, promise, at = obj.spec.given, obj.spec.promise, at["spec"]
     losses = [loss for loss in (given.region_lost, given.zone_lost, given.node_lost) if loss]
     if len(losses) > 1:

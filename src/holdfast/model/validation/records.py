@@ -6,7 +6,7 @@ from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.endpoints import Endpoints
 from holdfast.model.kinds.event import Event
 from holdfast.model.validation import names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import in_order
 
 # What kubectl's users know as the limit of an event's message.
@@ -16,7 +16,7 @@ CANDIDATES_MAX = 64
 ENDPOINTS_MAX = 1_000
 
 
-def event(obj: Event, at: Place) -> None:
+def event(obj: Event, at: FieldPath) -> None:
     about, place = obj.involved_object, at["involvedObject"]
     text.word(place["kind"], about.kind)
     names.dotted_name(place["name"], about.name)
@@ -38,7 +38,7 @@ def event(obj: Event, at: Place) -> None:
     in_order(at["lastTimestamp"], obj.first_timestamp, obj.last_timestamp, "firstTimestamp")
 
 
-def event_update(old: Event, new: Event, at: Place) -> None:
+def event_update(old: Event, new: Event, at: FieldPath) -> None:
     """The same event counts up; what happened to something else is another event."""
     if new.involved_object.uid != old.involved_object.uid:
         at["involvedObject"]["uid"].wrong(new.involved_object.uid, "cannot be changed")
@@ -46,7 +46,7 @@ def event_update(old: Event, new: Event, at: Place) -> None:
         at["count"].wrong(new.count, f"must not fall below {old.count}")
 
 
-def decision(obj: Decision, at: Place) -> None:
+def decision(obj: Decision, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     names.name(at["replica"], spec.replica)
     for reason, nodes in spec.filtered.items():
@@ -64,7 +64,7 @@ def decision(obj: Decision, at: Place) -> None:
     in_order(at["decidedAt"], spec.queued_at, spec.decided_at, "queuedAt")
 
 
-def endpoints(obj: Endpoints, at: Place) -> None:
+def endpoints(obj: Endpoints, at: FieldPath) -> None:
     at = at["endpoints"]
     if not names.at_most(at, obj.endpoints, ENDPOINTS_MAX):
         return

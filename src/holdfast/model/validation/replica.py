@@ -9,7 +9,7 @@ from holdfast.model.kinds.workload import WorkloadRevision
 from holdfast.model.lifecycle import State, owners
 from holdfast.model.quantity import MILLI
 from holdfast.model.validation import amounts, names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import template
 
 # In these states a node is answerable for the replica.
@@ -25,7 +25,7 @@ def replica_name(workload: str, ordinal: int, incarnation: int) -> str:
     return f"{workload}-{ordinal}-{incarnation}"
 
 
-def replica(obj: Replica, at: Place) -> None:
+def replica(obj: Replica, at: FieldPath) -> None:
     spec, place = obj.spec, at["spec"]
     names.name(place["workload"], spec.workload)
     text.token(place["workloadUid"], spec.workload_uid)
@@ -39,7 +39,7 @@ def replica(obj: Replica, at: Place) -> None:
         )
 
 
-def replica_status(obj: Replica, at: Place) -> None:
+def replica_status(obj: Replica, at: FieldPath) -> None:
     """State, binding and cause must tell the same story."""
     status, at = obj.status, at["status"]
     if status.state in _BOUND and status.binding is None:
@@ -54,7 +54,7 @@ def replica_status(obj: Replica, at: Place) -> None:
         _binding(at["binding"], status.binding)
 
 
-def _binding(at: Place, binding: Binding) -> None:
+def _binding(at: FieldPath, binding: Binding) -> None:
     names.dotted_name(at["node"], binding.node)
     text.token(at["nodeUid"], binding.node_uid)
     amounts.units(at["charge"], binding.charge)
@@ -62,7 +62,7 @@ def _binding(at: Place, binding: Binding) -> None:
     names.unique(at["ports"], binding.ports)
 
 
-def device_shares(at: Place, shares: Iterable[DeviceShare]) -> None:
+def device_shares(at: FieldPath, shares: Iterable[DeviceShare]) -> None:
     """Devices that are owned or held: each once, and no more than all of it."""
     items = tuple(shares)
     for index, share in enumerate(items):
@@ -71,7 +71,7 @@ def device_shares(at: Place, shares: Iterable[DeviceShare]) -> None:
     names.unique(at, [share.device for share in items], "device")
 
 
-def replica_update(old: Replica, new: Replica, at: Place) -> None:
+def replica_update(old: Replica, new: Replica, at: FieldPath) -> None:
     """The move is one of the table's; who may make it is for the commit to say."""
     before, after = old.status, new.status
     at = at["status"]
@@ -85,7 +85,7 @@ def replica_update(old: Replica, new: Replica, at: Place) -> None:
         )
 
 
-def workload_revision(obj: WorkloadRevision, at: Place) -> None:
+def workload_revision(obj: WorkloadRevision, at: FieldPath) -> None:
     at = at["spec"]
     names.name(at["workload"], obj.spec.workload)
     text.token(at["digest"], obj.spec.digest)

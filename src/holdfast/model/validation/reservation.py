@@ -7,12 +7,12 @@ from holdfast.model.kinds.reservation import Intent, Reservation, ReservationPha
 from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.registry import kind_named
 from holdfast.model.validation import amounts, names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import after_creation
 from holdfast.model.validation.replica import device_shares
 
 
-def reservation(obj: Reservation, at: Place) -> None:
+def reservation(obj: Reservation, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     owner = at["owner"]
     try:
@@ -31,7 +31,7 @@ def reservation(obj: Reservation, at: Place) -> None:
         )
 
 
-def reservation_status(obj: Reservation, at: Place) -> None:
+def reservation_status(obj: Reservation, at: FieldPath) -> None:
     claims = at["status"]["claims"]
     for index, claim in enumerate(obj.status.claims):
         place = claims[index]
@@ -42,7 +42,7 @@ def reservation_status(obj: Reservation, at: Place) -> None:
         names.unique(place["ports"], claim.ports)
 
 
-def reservation_update(old: Reservation, new: Reservation, at: Place) -> None:
+def reservation_update(old: Reservation, new: Reservation, at: FieldPath) -> None:
     """What was given back is never held again; a new need is a new reservation."""
     released = ReservationPhase.RELEASED
     if old.status.phase is released and new.status.phase is not released:

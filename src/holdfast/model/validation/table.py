@@ -40,7 +40,7 @@ from holdfast.model.validation import (
     tenancy,
     workload,
 )
-from holdfast.model.validation.findings import Findings, Place
+from holdfast.model.validation.findings import FieldPath, Findings
 from holdfast.model.validation.metadata import (
     conditions,
     immutable_fields,
@@ -49,11 +49,11 @@ from holdfast.model.validation.metadata import (
 )
 
 # The argument is an object of the row's kind; a table of rows cannot say so in a type.
-Check = Callable[[Any, Place], None]
-Compare = Callable[[Any, Any, Place], None]
+Check = Callable[[Any, FieldPath], None]
+Compare = Callable[[Any, Any, FieldPath], None]
 
 
-class Rules(msgspec.Struct, frozen=True):
+class KindRules(msgspec.Struct, frozen=True):
     """One kind's rules: for what is wanted, for what was observed, and for a change."""
 
     wanted: Check
@@ -61,32 +61,32 @@ class Rules(msgspec.Struct, frozen=True):
     update: Compare | None = None
 
 
-RULES: dict[type[Object], Rules] = {
-    Workload: Rules(workload.workload, workload.workload_status, workload.workload_update),
-    Replica: Rules(replica.replica, replica.replica_status, replica.replica_update),
-    Node: Rules(node.node, node.node_status, node.node_update),
-    Reservation: Rules(
+RULES: dict[type[Object], KindRules] = {
+    Workload: KindRules(workload.workload, workload.workload_status, workload.workload_update),
+    Replica: KindRules(replica.replica, replica.replica_status, replica.replica_update),
+    Node: KindRules(node.node, node.node_status, node.node_update),
+    Reservation: KindRules(
         reservation.reservation, reservation.reservation_status, reservation.reservation_update
     ),
-    Quota: Rules(budgets.quota),
-    Tenant: Rules(tenancy.tenant),
-    PriorityClass: Rules(tenancy.priority_class),
-    Region: Rules(tenancy.region),
-    SchedulerPolicy: Rules(policy.scheduler_policy),
-    Grant: Rules(budgets.grant, budgets.grant_status, budgets.grant_update),
-    Override: Rules(override.override),
-    Lease: Rules(lease.lease, update=lease.lease_update),
-    Commitment: Rules(policy.commitment),
-    Event: Rules(records.event, update=records.event_update),
-    Decision: Rules(records.decision),
-    Role: Rules(access.role),
-    RoleBinding: Rules(access.role_binding),
-    Token: Rules(access.token, update=access.token_update),
-    Revocation: Rules(access.revocation, update=access.revocation_update),
-    AdmissionPolicy: Rules(admission.admission_policy),
-    Secret: Rules(access.secret),
-    WorkloadRevision: Rules(replica.workload_revision),
-    Endpoints: Rules(records.endpoints),
+    Quota: KindRules(budgets.quota),
+    Tenant: KindRules(tenancy.tenant),
+    PriorityClass: KindRules(tenancy.priority_class),
+    Region: KindRules(tenancy.region),
+    SchedulerPolicy: KindRules(policy.scheduler_policy),
+    Grant: KindRules(budgets.grant, budgets.grant_status, budgets.grant_update),
+    Override: KindRules(override.override),
+    Lease: KindRules(lease.lease, update=lease.lease_update),
+    Commitment: KindRules(policy.commitment),
+    Event: KindRules(records.event, update=records.event_update),
+    Decision: KindRules(records.decision),
+    Role: KindRules(access.role),
+    RoleBinding: KindRules(access.role_binding),
+    Token: KindRules(access.token, update=access.token_update),
+    Revocation: KindRules(access.revocation, update=access.revocation_update),
+    AdmissionPolicy: KindRules(admission.admission_policy),
+    Secret: KindRules(access.secret),
+    WorkloadRevision: KindRules(replica.workload_revision),
+    Endpoints: KindRules(records.endpoints),
 }
 
 
@@ -97,7 +97,7 @@ def validate(obj: Object) -> tuple[FieldError, ...]:
     region exists, is admission's.
     """
     findings = Findings()
-    at = Place(findings)
+    at = FieldPath(findings)
     metadata(at["metadata"], kind_of(obj), obj.metadata)
     RULES[type(obj)].wanted(obj, at)
     _observed(obj, at)
@@ -110,11 +110,11 @@ def validate_status(obj: Object) -> tuple[FieldError, ...]:
     Status is written far more often than specs, and a replica's spec is a whole template.
     """
     findings = Findings()
-    _observed(obj, Place(findings))
+    _observed(obj, FieldPath(findings))
     return findings.errors()
 
 
-def _observed(obj: Object, at: Place) -> None:
+def _observed(obj: Object, at: FieldPath) -> None:
     found = getattr(getattr(obj, "status", None), "conditions", ())
     if found:
         conditions(at["status"]["conditions"], found)
@@ -130,7 +130,7 @@ def validate_update(old: Object, new: Object) -> tuple[FieldError, ...]:
     """
     invariant(type(old) is type(new), "an update changes the kind of an object")
     findings = Findings()
-    at = Place(findings)
+    at = FieldPath(findings)
     metadata_update(old.metadata, new.metadata, at["metadata"])
     immutable_fields(kind_of(new), old, new, at)
     update = RULES[type(new)].update

@@ -29,7 +29,7 @@ from holdfast.model.kinds.template import (
 )
 from holdfast.model.quantity import MILLI, Resource
 from holdfast.model.validation import amounts, names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.names import secret_key
 from holdfast.model.validation.placement import placement
 
@@ -53,7 +53,7 @@ _sound: dict[bytes, None] = {}
 _encoder = msgspec.json.Encoder()
 
 
-def template(at: Place, of: Template) -> None:
+def template(at: FieldPath, of: Template) -> None:
     """Everything that can be judged of a template alone."""
     known = _encoder.encode(of)
     if known in _sound:
@@ -66,7 +66,7 @@ def template(at: Place, of: Template) -> None:
         _sound[known] = None
 
 
-def _judge(at: Place, of: Template) -> None:
+def _judge(at: FieldPath, of: Template) -> None:
     names.label_map(at["metadata"]["labels"], of.metadata.labels)
     names.annotation_map(at["metadata"]["annotations"], of.metadata.annotations)
     _program(at, of)
@@ -82,7 +82,7 @@ def _judge(at: Place, of: Template) -> None:
     _stopping(at, of)
 
 
-def _program(at: Place, of: Template) -> None:
+def _program(at: FieldPath, of: Template) -> None:
     container = of.runtime is Runtime.CONTAINER
     if container:
         fault = image_fault(of.image) if of.image else "must be given"
@@ -109,7 +109,7 @@ def _program(at: Place, of: Template) -> None:
 KUBECONFIG_SUFFIX = ".kubeconfig"
 
 
-def _service_token(at: Place, of: Template) -> None:
+def _service_token(at: FieldPath, of: Template) -> None:
     if of.service_token is None:
         return
     file = of.service_token.file
@@ -122,7 +122,7 @@ def _service_token(at: Place, of: Template) -> None:
             at["file"].wrong(file, f"must leave {name} to the entry of files that has that name")
 
 
-def _secret(at: Place, ref: SecretRef) -> None:
+def _secret(at: FieldPath, ref: SecretRef) -> None:
     names.name(at["name"], ref.name)
     secret_key(at["key"], ref.key)
 
@@ -132,7 +132,7 @@ def port_variable(name: str) -> str:
     return "PORT_" + name.upper().replace("-", "_")
 
 
-def _environment(at: Place, of: Template) -> None:
+def _environment(at: FieldPath, of: Template) -> None:
     if not names.at_most(at, of.env, ENV_MAX):
         return
     given = {port_variable(port.name) for port in of.ports}
@@ -143,7 +143,7 @@ def _environment(at: Place, of: Template) -> None:
     names.unique(at, [entry.name for entry in of.env], "name")
 
 
-def _variable(at: Place, entry: EnvVar) -> None:
+def _variable(at: FieldPath, entry: EnvVar) -> None:
     text.variable(at["name"], entry.name)
     if entry.secret is None:
         text.argument(at["value"], entry.value)
@@ -153,7 +153,7 @@ def _variable(at: Place, entry: EnvVar) -> None:
         at["value"].wrong(None, "must be left out where a secret is named")
 
 
-def _files(at: Place, files: tuple[File, ...]) -> None:
+def _files(at: FieldPath, files: tuple[File, ...]) -> None:
     if not names.at_most(at, files, FILES_MAX):
         return
     for index, file in enumerate(files):
@@ -172,7 +172,7 @@ def _files(at: Place, files: tuple[File, ...]) -> None:
         at.wrong(files, f"must have at most {FILES_BYTES_MAX} bytes of content in all, has {size}")
 
 
-def _folders(at: Place, paths: list[str]) -> None:
+def _folders(at: FieldPath, paths: list[str]) -> None:
     """No file may be a folder of another.
 
     With the separator sorted before all else, the files below a folder follow right behind it.
@@ -183,7 +183,7 @@ def _folders(at: Place, paths: list[str]) -> None:
             at[index]["path"].wrong(paths[index], "must not be a folder of another file")
 
 
-def _ports(at: Place, ports: tuple[Port, ...]) -> None:
+def _ports(at: FieldPath, ports: tuple[Port, ...]) -> None:
     if not names.at_most(at, ports, PORTS_MAX):
         return
     for index, port in enumerate(ports):
@@ -200,7 +200,7 @@ def _ports(at: Place, ports: tuple[Port, ...]) -> None:
         seen.add(key)
 
 
-def _resources(at: Place, of: Template) -> None:
+def _resources(at: FieldPath, of: Template) -> None:
     for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
         wanted = _amount(at["resources"], of.resources, resource)
         limit = _amount(at["limits"], of.limits, resource)
@@ -210,11 +210,11 @@ def _resources(at: Place, of: Template) -> None:
             )
 
 
-def _amount(at: Place, of: Resources, resource: Resource) -> int | None:
+def _amount(at: FieldPath, of: Resources, resource: Resource) -> int | None:
     return amounts.demanded(at[resource.value], resource, getattr(of, resource.value))
 
 
-def devices(at: Place, items: tuple[DeviceRequest, ...]) -> None:
+def devices(at: FieldPath, items: tuple[DeviceRequest, ...]) -> None:
     """Devices that one replica asks for."""
     if not names.at_most(at, items, DEVICES_MAX):
         return
@@ -222,7 +222,7 @@ def devices(at: Place, items: tuple[DeviceRequest, ...]) -> None:
         _device(at[index], device)
 
 
-def _device(at: Place, device: DeviceRequest) -> None:
+def _device(at: FieldPath, device: DeviceRequest) -> None:
     amounts.device_class(at["deviceClass"], device.device_class)
     amounts.demanded(at["memory"], Resource.MEMORY, device.memory)
     for index, model in enumerate(device.models):
@@ -237,7 +237,7 @@ def _device(at: Place, device: DeviceRequest) -> None:
         at["count"].wrong(device.count, "must be 1 where a share of one device is asked for")
 
 
-def _probes(at: Place, of: Template) -> None:
+def _probes(at: FieldPath, of: Template) -> None:
     probes = of.probes
     for field, probe in (
         ("startup", probes.startup),
@@ -253,7 +253,7 @@ def _probes(at: Place, of: Template) -> None:
             )
 
 
-def _actions(at: Place, of: Template, asks: Probe | PreStop) -> None:
+def _actions(at: FieldPath, of: Template, asks: Probe | PreStop) -> None:
     """Exactly one action, and one that can be carried out."""
     tcp = asks.tcp if isinstance(asks, Probe) else None
     given = [action for action in (asks.exec, asks.http, tcp) if action is not None]
@@ -271,13 +271,13 @@ def _actions(at: Place, of: Template, asks: Probe | PreStop) -> None:
                 _port_reference(at["tcp"]["port"], of, action.port)
 
 
-def _http_path(at: Place, path: str) -> None:
+def _http_path(at: FieldPath, path: str) -> None:
     text.token(at, path, limit=2048)
     if path and not path.startswith("/"):
         at.wrong(path, "must start with a slash")
 
 
-def _port_reference(at: Place, of: Template, port: str | int) -> None:
+def _port_reference(at: FieldPath, of: Template, port: str | int) -> None:
     if isinstance(port, int):
         if not 1 <= port <= 65_535:
             at.wrong(port, "must be a port number from 1 to 65535")
@@ -285,7 +285,7 @@ def _port_reference(at: Place, of: Template, port: str | int) -> None:
         at.wrong(port, "must be the name of one of the template's ports")
 
 
-def _stopping(at: Place, of: Template) -> None:
+def _stopping(at: FieldPath, of: Template) -> None:
     if of.pre_stop is not None:
         _actions(at["preStop"], of, of.pre_stop)
         if of.grace_seconds == 0:

@@ -7,7 +7,7 @@ from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Tenant
 from holdfast.model.quantity import Resource
 from holdfast.model.registry import SYSTEM_NAMESPACE
 from holdfast.model.validation import amounts, names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.node import protection
 
 REGIONS_MAX = 256
@@ -30,7 +30,7 @@ def is_reserved(tenant: str) -> bool:
     return tenant in _RESERVED or tenant.startswith(_RESERVED_PREFIXES)
 
 
-def tenant(obj: Tenant, at: Place) -> None:
+def tenant(obj: Tenant, at: FieldPath) -> None:
     if is_reserved(obj.name):
         at["metadata"]["name"].wrong(
             obj.name, "must not be a name that the system keeps for itself"
@@ -58,7 +58,7 @@ def tenant(obj: Tenant, at: Place) -> None:
             )
 
 
-def priority_class(obj: PriorityClass, at: Place) -> None:
+def priority_class(obj: PriorityClass, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     names.names(at["allowedTenants"], spec.allowed_tenants, TENANTS_MAX)
     text.sentence(at["description"], spec.description, lines=True)
@@ -77,7 +77,7 @@ def priority_class(obj: PriorityClass, at: Place) -> None:
         at["value"].wrong(spec.value, "must be more than 0 for urgent work")
 
 
-def region(obj: Region, at: Place) -> None:
+def region(obj: Region, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     names.names(at["jurisdictions"], spec.jurisdictions, REGIONS_MAX)
     names.names(at["zones"], spec.zones, ZONES_MAX)

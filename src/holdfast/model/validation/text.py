@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 
 SENTENCE_MAX = 1024
 PATH_BYTES_MAX = 1024
@@ -46,7 +46,12 @@ def unprintable(value: str, *, lines: bool = False) -> str:
 
 
 def sentence(
-    at: Place, value: str, *, needed: bool = False, lines: bool = False, limit: int = SENTENCE_MAX
+    at: FieldPath,
+    value: str,
+    *,
+    needed: bool = False,
+    lines: bool = False,
+    limit: int = SENTENCE_MAX,
 ) -> None:
     """Text for people."""
     if needed and not value.strip():
@@ -58,7 +63,7 @@ def sentence(
         at.wrong(value, f"must not have the character {found}")
 
 
-def word(at: Place, value: str) -> None:
+def word(at: FieldPath, value: str) -> None:
     """One word for machines, such as a condition's type or an event's reason."""
     if len(value) > 128 or not _WORD.fullmatch(value):
         at.wrong(value, "must be one word such as BackoffLimit, at most 128 letters and digits")
@@ -69,7 +74,7 @@ def is_token(value: str, limit: int = 253) -> bool:
     return len(value) <= limit and _SEEN.fullmatch(value) is not None
 
 
-def token(at: Place, value: str, limit: int = 253) -> None:
+def token(at: FieldPath, value: str, limit: int = 253) -> None:
     """A text without blanks that is compared and shown, such as a user's name or a scope."""
     if not value:
         at.wrong(None, "must be given")
@@ -77,13 +82,13 @@ def token(at: Place, value: str, limit: int = 253) -> None:
         at.wrong(value, f"must be at most {limit} characters of plain ASCII without blanks")
 
 
-def variable(at: Place, value: str) -> None:
+def variable(at: FieldPath, value: str) -> None:
     """The name of an environment variable."""
     if len(value) > 253 or not _VARIABLE.fullmatch(value):
         at.wrong(value, "must be letters, digits, '_', '-' and '.', not starting with a digit")
 
 
-def relative_path(at: Place, value: str) -> None:
+def relative_path(at: FieldPath, value: str) -> None:
     """A path below the replica's directory, in its one plain spelling."""
     if not value:
         at.wrong(None, "must be given")
@@ -99,13 +104,13 @@ def relative_path(at: Place, value: str) -> None:
         at.wrong(value, f"must have parts of at most {SEGMENT_BYTES_MAX} bytes")
 
 
-def mode(at: Place, value: str) -> None:
+def mode(at: FieldPath, value: str) -> None:
     """Permissions of a file. Set-uid, set-gid and sticky bits cannot be written."""
     if not _MODE.fullmatch(value):
         at.wrong(value, 'must be an octal text from "0000" to "0777"')
 
 
-def argument(at: Place, value: str) -> None:
+def argument(at: FieldPath, value: str) -> None:
     """Text that the kernel hands to a process: no NUL, and no longer than it takes."""
     if "\x00" in value:
         at.wrong(value, "must not have the character U+0000")
@@ -113,7 +118,7 @@ def argument(at: Place, value: str) -> None:
         at.wrong(value, f"must be at most {ARGUMENT_BYTES_MAX} bytes long")
 
 
-def command(at: Place, arguments: Sequence[str], *, needed: bool = True) -> None:
+def command(at: FieldPath, arguments: Sequence[str], *, needed: bool = True) -> None:
     """A program and its arguments."""
     if not arguments:
         if needed:
@@ -128,19 +133,19 @@ def command(at: Place, arguments: Sequence[str], *, needed: bool = True) -> None
         argument(at[index], text)
 
 
-def user(at: Place, value: str) -> None:
+def user(at: FieldPath, value: str) -> None:
     """A user of the node, by name or number."""
     if not _USER.fullmatch(value):
         at.wrong(value, "must be a user's name or number as in /etc/passwd")
 
 
-def time_zone(at: Place, value: str) -> None:
+def time_zone(at: FieldPath, value: str) -> None:
     """The form of an IANA name. Whether the zone exists is known only where zone data is."""
     if len(value) > 64 or not _ZONE.fullmatch(value) or value.lower() in ("local", "localtime"):
         at.wrong(value, "must be the IANA name of a time zone, such as Europe/Berlin or UTC")
 
 
-def host_port(at: Place, value: str) -> None:
+def host_port(at: FieldPath, value: str) -> None:
     """Where something can be reached: host:port."""
     if (
         len(value) > 300
@@ -150,7 +155,7 @@ def host_port(at: Place, value: str) -> None:
         at.wrong(value, "must be an address such as 10.0.0.7:8080 or [fd00::7]:8080")
 
 
-def url(at: Place, value: str) -> None:
+def url(at: FieldPath, value: str) -> None:
     """Where another plane can be reached. Anything but https would show its tokens."""
     try:
         parts = urlsplit(value) if _SEEN.fullmatch(value) and len(value) <= 2048 else None

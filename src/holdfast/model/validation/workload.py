@@ -25,7 +25,7 @@ from holdfast.model.kinds.workload import (
 )
 from holdfast.model.placement import disruption
 from holdfast.model.validation import names, text
-from holdfast.model.validation.findings import Place
+from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import template
 
 # A replica is called <workload>-<ordinal>-<incarnation>, both up to a million, in 63 characters.
@@ -43,7 +43,7 @@ _PLACED = (WorkloadType.SERVICE, WorkloadType.JOB)
 _SERVICE = (WorkloadType.SERVICE,)
 
 
-def workload(obj: Workload, at: Place) -> None:
+def workload(obj: Workload, at: FieldPath) -> None:
     """The name's length, the template, and every part against the type."""
     spec = obj.spec
     limit = CRON_NAME_MAX if spec.type is WorkloadType.CRON else NAME_MAX
@@ -68,7 +68,7 @@ def workload(obj: Workload, at: Place) -> None:
 
 
 def _part(
-    at: Place,
+    at: FieldPath,
     spec: WorkloadSpec,
     part: object,
     types: tuple[WorkloadType, ...],
@@ -82,7 +82,7 @@ def _part(
     rule(at, spec, part)
 
 
-def _restart(at: Place, spec: WorkloadSpec) -> None:
+def _restart(at: FieldPath, spec: WorkloadSpec) -> None:
     place, restart = at["template"]["restart"], spec.template.restart
     if spec.type not in _ENDING:
         return
@@ -93,12 +93,12 @@ def _restart(at: Place, spec: WorkloadSpec) -> None:
         place.wrong(restart.value, "must be Never where the job has a failurePolicy")
 
 
-def _replicas(at: Place, spec: WorkloadSpec) -> None:
+def _replicas(at: FieldPath, spec: WorkloadSpec) -> None:
     if spec.type is WorkloadType.PER_NODE and spec.replicas != 1:
         at["replicas"].wrong(spec.replicas, "must be left out for PerNode: nodes are counted")
 
 
-def _job(at: Place, spec: WorkloadSpec) -> None:
+def _job(at: FieldPath, spec: WorkloadSpec) -> None:
     job = spec.job
     if spec.type not in _ENDING:
         if job != Job():
@@ -121,7 +121,7 @@ def _job(at: Place, spec: WorkloadSpec) -> None:
             named.add(code)
 
 
-def _cron(at: Place, spec: WorkloadSpec) -> None:
+def _cron(at: FieldPath, spec: WorkloadSpec) -> None:
     of = spec.cron
     if of is None:
         if spec.type is WorkloadType.CRON:
@@ -136,14 +136,14 @@ def _cron(at: Place, spec: WorkloadSpec) -> None:
     text.time_zone(at["timeZone"], of.time_zone)
 
 
-def _portion(at: Place, value: int | str) -> bool:
+def _portion(at: FieldPath, value: int | str) -> bool:
     if disruption.is_portion(value):
         return True
     at.wrong(value, disruption.RULE)
     return False
 
 
-def _rollout(at: Place, spec: WorkloadSpec) -> None:
+def _rollout(at: FieldPath, spec: WorkloadSpec) -> None:
     rollout = spec.rollout
     if spec.type not in _LASTING:
         if rollout != Rollout():
@@ -163,7 +163,7 @@ def _rollout(at: Place, spec: WorkloadSpec) -> None:
     _canary(at["canary"], rollout)
 
 
-def _canary(at: Place, rollout: Rollout) -> None:
+def _canary(at: FieldPath, rollout: Rollout) -> None:
     steps = rollout.canary
     if (rollout.strategy is RolloutStrategy.CANARY) != bool(steps):
         at.wrong(steps, "must have steps if, and only if, the strategy is Canary")
@@ -189,7 +189,7 @@ def _may_follow(before: int | str, after: int | str) -> bool:
     return first < second
 
 
-def _disruption(at: Place, _: WorkloadSpec, budget: Disruption) -> None:
+def _disruption(at: FieldPath, _: WorkloadSpec, budget: Disruption) -> None:
     given = [
         (field, value)
         for field, value in (
@@ -206,7 +206,7 @@ def _disruption(at: Place, _: WorkloadSpec, budget: Disruption) -> None:
         _portion(at[field], value)
 
 
-def _gang(at: Place, spec: WorkloadSpec, gang: Gang) -> None:
+def _gang(at: FieldPath, spec: WorkloadSpec, gang: Gang) -> None:
     bounds: dict[str, int | None] = {"replicas": spec.replicas}
     if spec.type in _ENDING:
         # A parallelism of 0 pauses the job, and a paused gang is no mistake.
@@ -218,7 +218,7 @@ def _gang(at: Place, spec: WorkloadSpec, gang: Gang) -> None:
             )
 
 
-def _recovery(at: Place, spec: WorkloadSpec, recovery: Recovery) -> None:
+def _recovery(at: FieldPath, spec: WorkloadSpec, recovery: Recovery) -> None:
     names.names(at["regions"], recovery.regions, REGIONS_MAX)
     if not recovery.eligible:
         for field, given in (("regions", recovery.regions), ("reserve", recovery.reserve)):
@@ -233,7 +233,7 @@ def _recovery(at: Place, spec: WorkloadSpec, recovery: Recovery) -> None:
         at["replicas"].wrong(recovery.replicas, f"must be at most the {most} that the work has")
 
 
-def _autoscale(at: Place, _: WorkloadSpec, autoscale: Autoscale) -> None:
+def _autoscale(at: FieldPath, _: WorkloadSpec, autoscale: Autoscale) -> None:
     if autoscale.max == 0:
         at["max"].wrong(0, "must be at least 1")
     if autoscale.min > autoscale.max:
@@ -241,7 +241,7 @@ def _autoscale(at: Place, _: WorkloadSpec, autoscale: Autoscale) -> None:
     names.key(at["metric"], autoscale.metric)
 
 
-def workload_status(obj: Workload, at: Place) -> None:
+def workload_status(obj: Workload, at: FieldPath) -> None:
     """The targets of a rollout, and the account of a job: what can be read back, and no more than
     it says.
     """
@@ -270,7 +270,7 @@ def _implied(old: WorkloadSpec, new: WorkloadSpec) -> tuple[int, int]:
     return (0, 0) if stated else (old.replicas, new.replicas)
 
 
-def workload_update(old: Workload, new: Workload, at: Place) -> None:
+def workload_update(old: Workload, new: Workload, at: FieldPath) -> None:
     """A job is one piece of work: what it runs, and how much of it, stays as it began."""
     done, still = old.status.job.completed_indexes, new.status.job.completed_indexes
     if done != still and not indexes.is_within(done, still):

@@ -28,10 +28,10 @@ from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.machine import Answered, Changed, Started, Txn, Unwatch, Wake, Watch, Woken
 from holdfast.model.plane_format import unusable
 from holdfast.model.time import Instant
-from holdfast.model.transaction import ABSENT, Committed, Compare, Put, Refused, Transaction
+from holdfast.model.transaction import ABSENT, Committed, Compare, CompareFailed, Put, Transaction
 from holdfast.observe.audit_writer.chain import Chain, taken_over
 from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
-from holdfast.observe.history_start import Survey, everything, stamp_at
+from holdfast.observe.history_start import HistorySearch, everything, stamp_at
 
 # A record is on disk and in the head so long after its mutation; nothing is lost until then.
 FLUSH_MS = 1_000
@@ -49,7 +49,7 @@ IDLE_REVISIONS = 1_000
 _LOOK, _FLUSH = "look", "flush"
 
 
-class Scribe:
+class AuditWriter:
     """See the module's docstring. What is public is for metrics, and for who asks how it goes."""
 
     def __init__(self, name: str) -> None:
@@ -73,7 +73,7 @@ class Scribe:
         self._awaits: tuple[int, _Take] | None = None
         self._watch = 0
         self._is_following = False
-        self._survey: Survey | None = None
+        self._search: HistorySearch | None = None
         self._chain = Chain()
         # Whether a wake-up to write what waits is on its way.
         self._is_due = False
@@ -164,7 +164,7 @@ class Scribe:
         """Stop writing. What waits is in the history as well."""
         was, self._is_following, self.is_writing = self._is_following, False, False
         self._chain.clear()
-        self._flight, self._survey, self._is_due = None, None, False
+        self._flight, self._search, self._is_due = None, None, False
         return [Unwatch(self._watch)] if was else []
 
     def _prune(self) -> list[Any]:
@@ -195,7 +195,7 @@ class Scribe:
         )
         return [Txn(self._call(self._moved), Transaction(compares, (put,)))]
 
-    def _refused(self, refused: Refused, head: Head, now: Instant) -> list[Any]:
+    def _refused(self, refused: CompareFailed, head: Head, now: Instant) -> list[Any]:
         """The head was moved, or the plane's format is another one than was known here."""
         there, of_plane = refused.current
         why = unusable(of_plane.value) if of_plane is not None else ""
@@ -212,7 +212,7 @@ class Scribe:
     def _moved(self, body: Any, now: Instant) -> list[Any]:
         if isinstance(body, HoldfastError):
             return self._failed(body, now)
-        if isinstance(body, Refused) and self._flight is not None:
+        if isinstance(body, CompareFailed) and self._flight is not None:
             return self._refused(body, self._flight[1], now)
         flight, self._flight = self._flight, None
         if not isinstance(body, Committed) or flight is None:
@@ -314,42 +314,42 @@ class Scribe:
         """Find out whether anything is lost, and from where on nothing is."""
         after = self._chain.end.revision
         self._rest()
-        self._survey = Survey(after, after)
-        return [everything(self._call(self._surveyed))]
+        self._search = HistorySearch(after, after)
+        return [everything(self._call(self._read_for_search))]
 
-    def _surveyed(self, body: Any, now: Instant) -> list[Any]:
-        survey, known = self._survey, self.head
-        if isinstance(body, HoldfastError) or survey is None:
+    def _read_for_search(self, body: Any, now: Instant) -> list[Any]:
+        search, known = self._search, self.head
+        if isinstance(body, HoldfastError) or search is None:
             return self._failed(body, now)
         if not self._learn(body) or self.head != known:
             return [*self._rest(), *self._look()]
-        if self._stamp_revision <= survey.after:
+        if self._stamp_revision <= search.after:
             # Nobody did anything; what is forgotten were leases that were renewed.
             return self._move(msgspec.structs.replace(self.head, revision=body.revision))
-        survey.there = body.revision
-        if not survey.after:
-            return self._narrow(survey, now)
+        search.there = body.revision
+        if not search.after:
+            return self._narrow(search, now)
         # Whoever says that a place is gone may be wrong; it is if that revision can be read.
-        return [stamp_at(self._call(self._asked_again), survey.after)]
+        return [stamp_at(self._call(self._asked_again), search.after)]
 
     def _asked_again(self, body: Any, now: Instant) -> list[Any]:
-        if self._survey is None or not isinstance(body, Expired):
+        if self._search is None or not isinstance(body, Expired):
             return self._failed(body, now)
-        return self._narrow(self._survey, now)
+        return self._narrow(self._search, now)
 
-    def _narrow(self, survey: Survey, now: Instant) -> list[Any]:
-        if not survey.is_over:
-            return [stamp_at(self._call(self._probed), survey.probe())]
-        gap = Gap(survey.after, survey.there, now.wall_ms)
-        self._survey = None
-        return self._move(msgspec.structs.replace(self.head, revision=survey.there, gap=gap))
+    def _narrow(self, search: HistorySearch, now: Instant) -> list[Any]:
+        if not search.is_over:
+            return [stamp_at(self._call(self._probed), search.probe())]
+        gap = Gap(search.after, search.there, now.wall_ms)
+        self._search = None
+        return self._move(msgspec.structs.replace(self.head, revision=search.there, gap=gap))
 
     def _probed(self, body: Any, now: Instant) -> list[Any]:
         is_gone = isinstance(body, Expired)
-        if self._survey is None or (isinstance(body, HoldfastError) and not is_gone):
+        if self._search is None or (isinstance(body, HoldfastError) and not is_gone):
             return self._failed(body, now)
-        self._survey.heard(is_gone=is_gone)
-        return self._narrow(self._survey, now)
+        self._search.heard(is_gone=is_gone)
+        return self._narrow(self._search, now)
 
 
 def _checked(body: Any) -> Any:

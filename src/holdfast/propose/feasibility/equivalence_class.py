@@ -1,6 +1,6 @@
 """Replicas that are alike: what is true of a node for one of them is true for all.
 
-The board keeps one `Alike` for each sort of work that it meets. Most work that waits is thousands
+The board keeps one `EquivalenceClass` for each sort of work that it meets. Most work that waits is thousands
 of replicas of few workloads, so each question about nodes is asked once for all of them.
 """
 
@@ -12,12 +12,12 @@ import msgspec
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
-from holdfast.model.placement.fit import Held
-from holdfast.propose.decision_view import Work
-from holdfast.propose.feasibility.node_verdicts import Standing
-from holdfast.propose.feasibility.outcome import Report
-from holdfast.propose.topology.affinity import Company
-from holdfast.propose.topology.topology_counts import Kin, kin_of
+from holdfast.model.placement.fit import Allocation
+from holdfast.propose.decision_view import PendingWork
+from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
+from holdfast.propose.feasibility.outcome import PlacementReport
+from holdfast.propose.topology.affinity import TopologyRules
+from holdfast.propose.topology.topology_counts import ReplicaTraits, traits_of
 
 
 def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
@@ -43,48 +43,48 @@ def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
     return of_nodes, (workload, tuple(replica.metadata.labels.items()))
 
 
-class Alike:
+class EquivalenceClass:
     """One sort of work, and how all nodes stand to it.
 
     `of_nodes` is what is asked of nodes. `rules` and `policy` are those under which this was found.
-    `nowhere` is the report of the last time that there was no place, with what it was found on:
+    `unschedulable` is the report of the last time that there was no place, with what it was found on:
     thousands that wait get the same one.
     """
 
     __slots__ = (
-        "company",
         "held",
         "held_up",
-        "kin",
-        "nowhere",
         "of_nodes",
         "policy",
         "rules",
-        "standing",
+        "topology_rules",
+        "traits",
+        "unschedulable",
+        "verdicts",
         "work",
     )
 
     def __init__(
         self,
-        work: Work,
+        work: PendingWork,
         of_nodes: Hashable,
-        standing: Standing,
-        company: Company | None,
+        verdicts: NodeVerdicts,
+        topology_rules: TopologyRules | None,
         rules: int,
         policy: SchedulerPolicy | None,
     ) -> None:
-        self.work, self.standing, self.company = work, standing, company
+        self.work, self.verdicts, self.topology_rules = work, verdicts, topology_rules
         self.of_nodes = of_nodes
         self.rules, self.policy = rules, policy
-        self.kin: Kin = kin_of(work.replica)
+        self.traits: ReplicaTraits = traits_of(work.replica)
         # What each takes, where that does not depend on the node.
-        self.held = Held(charge=work.demand.amounts, ports=work.demand.ports)
-        self.held_up: tuple[Report | None] | None = None
-        self.nowhere: tuple[Hashable, Report] | None = None
+        self.held = Allocation(charge=work.demand.amounts, ports=work.demand.ports)
+        self.held_up: tuple[PlacementReport | None] | None = None
+        self.unschedulable: tuple[Hashable, PlacementReport] | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether each placement changes only sums of its node, and so many at once are exact."""
         demand = self.work.demand
-        leans = self.company is not None and self.company.leans
-        return not (demand.devices or demand.ports or leans) and self.standing.is_exact
+        leans = self.topology_rules is not None and self.topology_rules.leans
+        return not (demand.devices or demand.ports or leans) and self.verdicts.is_exact

@@ -20,13 +20,13 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
 from holdfast.model.lifecycle import CHARGED, Cause
-from holdfast.model.placement.fit import Held
+from holdfast.model.placement.fit import Allocation
 from holdfast.model.refusal import Refusal
-from holdfast.observe.cache import Change, Key
-from holdfast.observe.node_columns import Columns
-from holdfast.propose.feasibility.node_state import Site
-from holdfast.propose.gpu import Pools
-from holdfast.propose.topology.topology_counts import Census, Kin, kin_of
+from holdfast.observe.cache import Key, ObjectChange
+from holdfast.observe.node_columns import NodeColumns
+from holdfast.propose.feasibility.node_state import NodeState
+from holdfast.propose.gpu import GpuPools
+from holdfast.propose.topology.topology_counts import ReplicaTraits, TopologyCounts, traits_of
 
 # What replicas and reservations hold, and of which nodes: as their own objects say it.
 #
@@ -35,7 +35,7 @@ from holdfast.propose.topology.topology_counts import Census, Kin, kin_of
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
-class Where(msgspec.Struct, frozen=True, gc=False):
+class HoldingKey(msgspec.Struct, frozen=True, gc=False):
     """Where something is written down: on which node, on which shelf, for whom."""
 
     node: str
@@ -51,11 +51,11 @@ def node_of(replica: Any) -> str:
     return binding.node if binding is not None else ""
 
 
-def _held(source: Binding | Claim, tenant: str) -> Held:
-    return Held(source.charge, source.devices, source.ports, tenant)
+def _held(source: Binding | Claim, tenant: str) -> Allocation:
+    return Allocation(source.charge, source.devices, source.ports, tenant)
 
 
-def of_replica(replica: Any) -> dict[Where, Held]:
+def of_replica(replica: Any) -> dict[HoldingKey, Allocation]:
     """What a replica holds. A released one keeps its binding as history only."""
     if not isinstance(replica, Replica):
         return {}
@@ -63,26 +63,26 @@ def of_replica(replica: Any) -> dict[Where, Held]:
     if binding is None or replica.status.state not in CHARGED:
         return {}
     uid, held = replica.metadata.uid, _held(binding, replica.namespace)
-    found = {Where(binding.node, "held", uid): held}
+    found = {HoldingKey(binding.node, "held", uid): held}
     if replica.status.cause is Cause.PREEMPTION:
-        found[Where(binding.node, "leaving", uid)] = held
+        found[HoldingKey(binding.node, "leaving", uid)] = held
     return found
 
 
-def of_reservation(reservation: Any) -> dict[Where, Held]:
+def of_reservation(reservation: Any) -> dict[HoldingKey, Allocation]:
     """What a reservation holds: its open claims, or for a preemption what it was promised."""
     if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
         return {}
     is_promise = reservation.spec.intent is Intent.PREEMPTION
     shelf = "promised" if is_promise else "held"
-    found: dict[Where, Held] = {}
+    found: dict[HoldingKey, Allocation] = {}
     for index, claim in enumerate(reservation.status.claims):
         if claim.consumed or not claim.node:
             continue
         # A gang may have several claims on one node. A promise has one, and its holder's name.
         uid = reservation.metadata.uid
         owner = uid if is_promise else f"{uid}/{index}"
-        found[Where(claim.node, shelf, owner)] = _held(claim, reservation.namespace)
+        found[HoldingKey(claim.node, shelf, owner)] = _held(claim, reservation.namespace)
     return found
 
 
@@ -99,40 +99,40 @@ class Assumption(msgspec.Struct, frozen=True, gc=False):
 
     key: Key
     node: str
-    held: Held
+    held: Allocation
     until_ms: int
-    kin: Kin | None = None
+    traits: ReplicaTraits | None = None
 
 
 class Fleet:
     """All nodes. `notice` takes in what the cache tells; the scheduler adds what it assumes."""
 
     def __init__(self) -> None:
-        self.columns = Columns()
-        self.census = Census(self.columns)
-        self.pools = Pools(self.columns)
-        self._sites: dict[str, Site] = {}
-        self._by_row: dict[int, Site] = {}
+        self.columns = NodeColumns()
+        self.topology_counts = TopologyCounts(self.columns)
+        self.pools = GpuPools(self.columns)
+        self._sites: dict[str, NodeState] = {}
+        self._by_row: dict[int, NodeState] = {}
         self._assumed: dict[str, Assumption] = {}
-        self._shunned: dict[str, Site] = {}
+        self._shunned: dict[str, NodeState] = {}
         # The uids of assumptions that ended, for whoever wants to know and empties it.
         self.unassumed: list[str] | None = None
 
-    def __iter__(self) -> Iterator[Site]:
+    def __iter__(self) -> Iterator[NodeState]:
         """The nodes that are registered, in the order in which they became known."""
         return (site for site in self._sites.values() if site.node is not None)
 
-    def get(self, name: str) -> Site | None:
+    def get(self, name: str) -> NodeState | None:
         site = self._sites.get(name)
         return site if site is not None and site.node is not None else None
 
-    def at(self, row: int) -> Site:
+    def at(self, row: int) -> NodeState:
         """The site of a row."""
         return self._by_row[row]
 
     # What the cache tells ------------------------------------------------------------------------
 
-    def notice(self, change: Change) -> list[str]:
+    def notice(self, change: ObjectChange) -> list[str]:
         """Take in a change; the names of the nodes that may have more to give than before."""
         before, after = change.before, change.after
         match change.object:
@@ -159,13 +159,13 @@ class Fleet:
                 self.columns.images(site.row, node)
             return []
         site.place(node)
-        self.census.is_shaken = True
+        self.topology_counts.is_shaken = True
         self._shunned.pop(name, None)
         self._place(site)
         self._tidy(site)
         return [name] if node is not None else []
 
-    def _place(self, site: Site) -> None:
+    def _place(self, site: NodeState) -> None:
         """Write down in its row what the node is now."""
         columns, row = self.columns, site.row
         before = int(columns.zone[row]), int(columns.region[row])
@@ -177,13 +177,15 @@ class Fleet:
         self._restate(site)
         if before != (int(columns.zone[row]), int(columns.region[row])) and not site.is_bare():
             # Its replicas were told of before the node was.
-            self.census.rezone()
+            self.topology_counts.rezone()
 
-    def _restate(self, site: Site) -> None:
+    def _restate(self, site: NodeState) -> None:
         promised = site.ledger if site.promised and site.node is not None else None
         self.columns.restate(site.row, site.held.values(), site.assumed.values(), promised)
 
-    def _moved(self, before: dict[Where, Held], after: dict[Where, Held]) -> list[str]:
+    def _moved(
+        self, before: dict[HoldingKey, Allocation], after: dict[HoldingKey, Allocation]
+    ) -> list[str]:
         freed: dict[str, None] = {}
         for where, held in before.items():
             if after.get(where) != held:
@@ -198,11 +200,11 @@ class Fleet:
             self._tidy(self._site(name))
         return list(freed)
 
-    def _put(self, where: Where, old: Held | None, new: Held | None) -> None:
+    def _put(self, where: HoldingKey, old: Allocation | None, new: Allocation | None) -> None:
         """Put something on a shelf of a site, or take it away, and count that in its row."""
         site = self._site(where.node)
         was_promised = bool(site.promised)
-        shelf: dict[str, Held] = getattr(site, where.shelf)
+        shelf: dict[str, Allocation] = getattr(site, where.shelf)
         old = shelf.pop(where.owner, None) if old is not None else shelf.get(where.owner)
         if new is not None:
             shelf[where.owner] = new
@@ -220,11 +222,11 @@ class Fleet:
         """Who is where, for the rules about company."""
         node = node_of(after)
         if node:
-            self.census.put(after.metadata.uid, kin_of(after), self._site(node).row)
+            self.topology_counts.put(after.metadata.uid, traits_of(after), self._site(node).row)
         elif before_node := node_of(before):
             site = self._sites.get(before_node)
             if site is not None:
-                self.census.remove(before.metadata.uid, before.namespace, site.row)
+                self.topology_counts.remove(before.metadata.uid, before.namespace, site.row)
 
     def _seen(self, uid: str, replica: Any) -> list[str]:
         """A replica that moved on answers every assumption about it, whichever way."""
@@ -242,14 +244,14 @@ class Fleet:
             return []
         return [assumed.node]
 
-    def _site(self, name: str) -> Site:
+    def _site(self, name: str) -> NodeState:
         site = self._sites.get(name)
         if site is None:
-            site = self._sites[name] = Site(name, self.columns.add())
+            site = self._sites[name] = NodeState(name, self.columns.add())
             self._by_row[site.row] = site
         return site
 
-    def _tidy(self, site: Site) -> None:
+    def _tidy(self, site: NodeState) -> None:
         if site.is_idle() and self._sites.pop(site.name, None) is not None:
             del self._by_row[site.row]
             self.columns.drop(site.row)
@@ -257,16 +259,22 @@ class Fleet:
     # What is assumed -----------------------------------------------------------------------------
 
     def assume(
-        self, uid: str, key: Key, node: str, held: Held, now_ms: int, kin: Kin | None = None
+        self,
+        uid: str,
+        key: Key,
+        node: str,
+        held: Allocation,
+        now_ms: int,
+        traits: ReplicaTraits | None = None,
     ) -> None:
         """Count a placement as made until it is seen, taken back, or too old to be believed."""
         self.unassume(uid)
         held = msgspec.structs.replace(held, tenant=key[0])
-        self._assumed[uid] = Assumption(key, node, held, now_ms + ASSUMED_MS, kin)
+        self._assumed[uid] = Assumption(key, node, held, now_ms + ASSUMED_MS, traits)
         site = self._site(node)
         self._assumed_at(site, uid, held, 1)
-        if kin is not None:
-            self.census.put(uid, kin, site.row)
+        if traits is not None:
+            self.topology_counts.put(uid, traits, site.row)
 
     def renew(self, uid: str, now_ms: int) -> None:
         """Believe in an assumption for longer, if it has not been answered yet."""
@@ -274,7 +282,7 @@ class Fleet:
         if assumed is not None:
             # At the end again, as the last to become too old.
             self._assumed[uid] = Assumption(
-                assumed.key, assumed.node, assumed.held, now_ms + ASSUMED_MS, assumed.kin
+                assumed.key, assumed.node, assumed.held, now_ms + ASSUMED_MS, assumed.traits
             )
 
     def unassume(self, uid: str) -> str | None:
@@ -286,12 +294,12 @@ class Fleet:
             self.unassumed.append(uid)
         site = self._site(assumed.node)
         self._assumed_at(site, uid, assumed.held, -1)
-        if assumed.kin is not None:
-            self.census.remove(uid, assumed.kin.namespace, site.row)
+        if assumed.traits is not None:
+            self.topology_counts.remove(uid, assumed.traits.namespace, site.row)
         self._tidy(site)
         return assumed.node
 
-    def _assumed_at(self, site: Site, uid: str, held: Held, sign: int) -> None:
+    def _assumed_at(self, site: NodeState, uid: str, held: Allocation, sign: int) -> None:
         site.assume(uid, held if sign > 0 else None)
         if site.promised:
             self._restate(site)
@@ -351,7 +359,7 @@ class Fleet:
             if site.shunned is not None
         }
 
-    def _unshun(self, site: Site) -> None:
+    def _unshun(self, site: NodeState) -> None:
         if self._shunned.pop(site.name, None) is not None:
             self.columns.shun(site.row, shunned=False)
 

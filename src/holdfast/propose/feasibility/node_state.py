@@ -18,20 +18,20 @@ import msgspec
 from holdfast.model.errors import unreachable
 from holdfast.model.kinds.node import Node
 from holdfast.model.ledger import NodeLedger, add, mirrored
-from holdfast.model.placement.fit import Held, sums_of
+from holdfast.model.placement.fit import Allocation, sums_of
 from holdfast.model.refusal import Refusal
 
 
-class Site:
+class NodeState:
     """One node, and everything that is known to hold a part of it."""
 
     def __init__(self, name: str, row: int) -> None:
         self.name, self.row = name, row
         self.node: Node | None = None
-        self.held: dict[str, Held] = {}
-        self.promised: dict[str, Held] = {}
-        self.leaving: dict[str, Held] = {}
-        self.assumed: dict[str, Held] = {}
+        self.held: dict[str, Allocation] = {}
+        self.promised: dict[str, Allocation] = {}
+        self.leaving: dict[str, Allocation] = {}
+        self.assumed: dict[str, Allocation] = {}
         self.shunned: Refusal | None = None
         self.shunned_until_ms = 0
         self._empty: NodeLedger | None = None
@@ -77,7 +77,7 @@ class Site:
         self._settled = self._ledger = None
         self.shunned = None
 
-    def assume(self, uid: str, held: Held | None) -> None:
+    def assume(self, uid: str, held: Allocation | None) -> None:
         """Count a placement of ours that is not seen yet, or with None no longer."""
         if held is None:
             self.assumed.pop(uid, None)
@@ -113,7 +113,7 @@ class Site:
         )
 
 
-def _with(ledger: NodeLedger, holdings: Mapping[str, Held]) -> NodeLedger:
+def _with(ledger: NodeLedger, holdings: Mapping[str, Allocation]) -> NodeLedger:
     """The ledger with all of these, by owner."""
     owners = {name: dict(slot.owners) for name, slot in ledger.devices.items()}
     used, ports, tenants = ledger.used, dict(ledger.ports), ledger.tenants

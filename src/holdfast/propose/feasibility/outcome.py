@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.model.lifecycle import Actor
-from holdfast.model.placement.fit import Held
+from holdfast.model.placement.fit import Allocation
 
 # The answer to a bind was lost, and reading showed that it has not happened (yet): it is sent
 # again. The condition of that name in other schedulers means the same.
@@ -23,6 +23,8 @@ SERVERS_UNAVAILABLE = "ServersUnavailable"
 NO_NODES = "NoNodes"
 # The policy in force names a filter that this scheduler was not given.
 FILTER_UNKNOWN = "FilterUnknown"
+# The replica is a member of a gang, and no scheduler places gangs yet.
+GANGS_NOT_SCHEDULED = "GangsNotScheduled"
 # The tenant has so much waiting that this one is not even looked at.
 PENDING_CAP = "PendingCapReached"
 
@@ -56,7 +58,7 @@ def next_mover(verdict: Verdict) -> str:
     return _NEXT_MOVER.get(verdict, Actor.SCHEDULER.value)
 
 
-class Hope(StrEnum):
+class WakeEvent(StrEnum):
     """What kind of event could help a replica that waits."""
 
     # A node came, became ready, was uncordoned, grew, or something on it was given back.
@@ -68,7 +70,7 @@ class Hope(StrEnum):
     # The picture of the plane is fresh again.
     FRESHNESS = "freshness"
     # Replicas of the same tenant came or went, and with them whom to be near to or away from.
-    COMPANY = "company"
+    TOPOLOGY = "company"
 
 
 class Miss(msgspec.Struct, frozen=True):
@@ -79,7 +81,7 @@ class Miss(msgspec.Struct, frozen=True):
     message: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class PlacementReport(msgspec.Struct, frozen=True):
     """Why there is no place.
 
     `reasons` counts the nodes that each reason ruled out, or is the one reason that is not about
@@ -93,7 +95,7 @@ class Report(msgspec.Struct, frozen=True):
     reasons: dict[str, int]
     message: str
     verdict: Verdict
-    hopes: tuple[Hope, ...]
+    wake_events: tuple[WakeEvent, ...]
     nearest_miss: Miss | None = None
     try_soon: bool = False
     in_question: bool = False
@@ -125,7 +127,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
 
     node: str
     node_uid: str
-    held: Held
+    held: Allocation
     score: float
     scores: dict[str, float]
     candidates: int

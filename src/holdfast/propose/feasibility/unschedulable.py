@@ -9,41 +9,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.fit import claim
 from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Floats, Ints, Level
 from holdfast.propose.decision_view import Candidate, View
-from holdfast.propose.feasibility.equivalence_class import Alike
-from holdfast.propose.feasibility.node_state import Site
+from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
+from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.node_verdicts import NOBODY
-from holdfast.propose.feasibility.outcome import NO_NODES, Hope, Miss, Report, Verdict
+from holdfast.propose.feasibility.outcome import NO_NODES, Miss, PlacementReport, Verdict, WakeEvent
 from holdfast.propose.feasibility.smallest_change import a_node, change_at
 from holdfast.propose.filters import Filter
-from holdfast.propose.topology import affinity as company_rules
+from holdfast.propose.topology import affinity
 
 _ALLOWED_BY_PEOPLE = ("residency", "tenancy")
 _RESOURCES, _SHUNNED, _COMPANY = "resources", "shunned", "company"
 
 
-def candidate_at(view: View, site: Site) -> Candidate:
+def candidate_at(view: View, site: NodeState) -> Candidate:
     """One node as the rules look at it."""
-    gate: Gate = site.empty.gate
+    gate: NodeGate = site.empty.gate
     return Candidate(site, gate, view.region(gate.region), site.shunned)
 
 
 def code_counts(
-    view: View, alike: Alike, code: Codes | None = None, tally: Ints | None = None
+    view: View, equivalence: EquivalenceClass, code: Codes | None = None, tally: Ints | None = None
 ) -> dict[str, int]:
     """How many nodes each reason rules out, the rules about company left aside."""
-    standing = alike.standing
+    verdicts = equivalence.verdicts
     if code is None or tally is None:
-        code, tally = standing.code[view.columns.all], standing.tally
+        code, tally = verdicts.code[view.columns.all], verdicts.tally
     counts: dict[str, int] = {}
     for number in np.flatnonzero(tally).tolist():
         if number in (0, NOBODY):
             continue
-        _, reason = standing.meanings[number]
+        _, reason = verdicts.meanings[number]
         if reason:
             counts[reason] = counts.get(reason, 0) + int(tally[number])
             continue
@@ -55,76 +55,78 @@ def code_counts(
     return counts
 
 
-def nowhere(view: View, alike: Alike) -> Report:
+def explain_unschedulable(view: View, equivalence: EquivalenceClass) -> PlacementReport:
     """The report for work that no node can take."""
-    census = view.fleet.census
+    topology_counts = view.fleet.topology_counts
     columns = view.columns
-    found_on = columns.node_log.end, columns.load_log.end, census.changes
-    if alike.nowhere is not None and alike.nowhere[0] == found_on:
-        return alike.nowhere[1]
-    report = _Search(view, alike).report()
-    alike.nowhere = found_on, report
+    found_on = columns.node_log.end, columns.load_log.end, topology_counts.changes
+    if equivalence.unschedulable is not None and equivalence.unschedulable[0] == found_on:
+        return equivalence.unschedulable[1]
+    report = _Search(view, equivalence).report()
+    equivalence.unschedulable = found_on, report
     return report
 
 
 class _Search:
     """One look at all nodes, with the codes that last."""
 
-    def __init__(self, view: View, alike: Alike) -> None:
-        self.view, self.alike = view, alike
-        standing, columns = alike.standing, view.columns
-        self.code: Codes = standing.code[columns.all].copy()
+    def __init__(self, view: View, equivalence: EquivalenceClass) -> None:
+        self.view, self.class_of = view, equivalence
+        verdicts, columns = equivalence.verdicts, view.columns
+        self.code: Codes = verdicts.code[columns.all].copy()
         # After all filters come the rules about company.
-        self.company: Codes = np.zeros(columns.count, np.uint8)
-        if alike.company is not None:
-            self.company = np.where(self.code == 0, alike.company.codes(view, standing), 0)
+        self.topology_rules: Codes = np.zeros(columns.count, np.uint8)
+        if equivalence.topology_rules is not None:
+            self.topology_rules = np.where(
+                self.code == 0, equivalence.topology_rules.codes(view, verdicts), 0
+            )
         self.is_question = False
         self._look_past_assumptions()
         self.tally: Ints = np.bincount(self.code, minlength=256)
-        self.place: Ints = standing.places[self.code]
-        self.place[self.company != 0] = len(standing.filters)
+        self.place: Ints = verdicts.places[self.code]
+        self.place[self.topology_rules != 0] = len(verdicts.filters)
 
     def _look_past_assumptions(self) -> None:
         """Judge resources again without what is only assumed."""
-        standing, columns = self.alike.standing, self.view.columns
-        place = next(i for i, each in enumerate(standing.filters) if each.name == _RESOURCES)
-        base = next(i for i, meaning in enumerate(standing.meanings) if meaning[0] == place)
-        reasons = len(standing.filters[place].reasons)
+        verdicts, columns = self.class_of.verdicts, self.view.columns
+        place = next(i for i, each in enumerate(verdicts.filters) if each.name == _RESOURCES)
+        base = next(i for i, meaning in enumerate(verdicts.meanings) if meaning[0] == place)
+        reasons = len(verdicts.filters[place].reasons)
         is_full = (self.code >= base) & (self.code < base + reasons)
         rows = np.flatnonzero(is_full & (columns.assumed[columns.all] > 0))
         if not len(rows):
             return
-        judge = standing.filters[place].judge
-        lasting = judge(self.alike.work, self.view, rows, Level.SETTLED)
+        judge = verdicts.filters[place].judge
+        lasting = judge(self.class_of.work, self.view, rows, Level.SETTLED)
         if lasting is not None:
             self.is_question = bool((lasting == 0).any())
             self.code[rows] = np.where(lasting == 0, self.code[rows], lasting + base - 1)
 
-    def report(self) -> Report:
+    def report(self) -> PlacementReport:
         rows = np.flatnonzero(self.code != NOBODY)
         if not len(rows):
-            return Report(
+            return PlacementReport(
                 {NO_NODES: 1},
                 "there are no nodes",
                 Verdict.NOT_WITH_THIS_FLEET,
-                (Hope.NODES,),
-                smallest_change=a_node(self.alike.work),
+                (WakeEvent.NODES,),
+                smallest_change=a_node(self.class_of.work),
             )
         counts = sorted(self._counts().items(), key=lambda entry: (-entry[1], entry[0]))
         counted = ", ".join(f"{count} {reason}" for reason, count in counts)
         names = self._names()
-        hopes = [Hope.NODES]
+        wake_events = [WakeEvent.NODES]
         if names.intersection(_ALLOWED_BY_PEOPLE):
-            hopes.append(Hope.ALLOWANCE)
-        if self.company.any():
-            hopes.append(Hope.COMPANY)
+            wake_events.append(WakeEvent.ALLOWANCE)
+        if self.topology_rules.any():
+            wake_events.append(WakeEvent.TOPOLOGY)
         could_be = self._fits_in_time()
         nearest, change = self._nearest(rows, could_be=could_be)
-        return Report(
+        return PlacementReport(
             dict(counts),
             f"none of {len(rows)} nodes can take it: {counted}",
             Verdict.WAITING if could_be else Verdict.NOT_WITH_THIS_FLEET,
-            tuple(hopes),
+            tuple(wake_events),
             nearest,
             try_soon=_SHUNNED in names,
             in_question=self.is_question,
@@ -133,7 +135,7 @@ class _Search:
         )
 
     def _filter(self, place: int) -> Filter | None:
-        filters = self.alike.standing.filters
+        filters = self.class_of.verdicts.filters
         return filters[place] if place < len(filters) else None
 
     def _name(self, place: int) -> str:
@@ -142,29 +144,29 @@ class _Search:
 
     def _names(self) -> set[str]:
         """Of the filters that rule nodes out."""
-        meanings = self.alike.standing.meanings
+        meanings = self.class_of.verdicts.meanings
         codes = [code for code in np.flatnonzero(self.tally).tolist() if code not in (0, NOBODY)]
         names = {self._name(meanings[code][0]) for code in codes}
-        return names | {_COMPANY} if self.company.any() else names
+        return names | {_COMPANY} if self.topology_rules.any() else names
 
     def _counts(self) -> dict[str, int]:
-        counts = code_counts(self.view, self.alike, self.code, self.tally)
-        for index, why in enumerate(company_rules.REASONS):
-            count = int(np.count_nonzero(self.company == index + 1))
+        counts = code_counts(self.view, self.class_of, self.code, self.tally)
+        for index, why in enumerate(affinity.REASONS):
+            count = int(np.count_nonzero(self.topology_rules == index + 1))
             if count:
                 counts[why.value] = counts.get(why.value, 0) + count
         return counts
 
     def _fits_in_time(self) -> bool:
         """Whether some node could take it, were it empty and ready."""
-        filters = self.alike.standing.filters
+        filters = self.class_of.verdicts.filters
         # By place: the filters, then company; and last, as the place -1, rows of no node.
         passing = np.array([*(each.passes for each in filters), True, False], np.bool_)
         rows = np.flatnonzero(passing[self.place])
         if not len(rows):
             return False
         judge = next(each.judge for each in filters if each.name == _RESOURCES)
-        codes = judge(self.alike.work, self.view, rows, Level.EMPTY)
+        codes = judge(self.class_of.work, self.view, rows, Level.EMPTY)
         return codes is None or bool((codes == 0).any())
 
     # The nearest miss ----------------------------------------------------------------------------
@@ -181,25 +183,25 @@ class _Search:
         row = int(among[self.view.columns.lot[among].argmin()])
         site = self.view.fleet.at(row)
         # A filter that users added has reasons of its own.
-        reason = self.alike.standing.meanings[self.code[row]][1]
+        reason = self.class_of.verdicts.meanings[self.code[row]][1]
         refusal = self._words(furthest, site)
         if refusal is None:
             return Miss(site.name, reason, ""), ""
-        change = change_at(self.alike.work, site.name, refusal, site.settled, could_be=could_be)
+        change = change_at(self.class_of.work, site.name, refusal, site.settled, could_be=could_be)
         return Miss(site.name, reason or refusal.reason.value, refusal.message), change
 
-    def _words(self, place: int, site: Site) -> Refusal | None:
+    def _words(self, place: int, site: NodeState) -> Refusal | None:
         """Why, as the rule itself says it of this node."""
-        found, alike, view = self._filter(place), self.alike, self.view
+        found, equivalence, view = self._filter(place), self.class_of, self.view
         if found is None:
-            if alike.company is None:
+            if equivalence.topology_rules is None:
                 return None
-            return alike.company.refusal(view, alike.standing, site.row)
+            return equivalence.topology_rules.refusal(view, equivalence.verdicts, site.row)
         if found.name == _RESOURCES:
-            lasting = claim(site.settled, alike.work.demand)
+            lasting = claim(site.settled, equivalence.work.demand)
             if isinstance(lasting, Refusal):
                 return lasting
-        return found.rule(alike.work, candidate_at(view, site))
+        return found.rule(equivalence.work, candidate_at(view, site))
 
     def _lack(self, rows: Ints) -> Floats:
         """How much of a resource is missing at worst: 0 for nothing, 1 for all of it.
@@ -207,7 +209,7 @@ class _Search:
         Devices are owned one by one, and sums say nothing about them.
         """
         worst = np.zeros(len(rows), np.float64)
-        for resource, units in self.alike.work.units:
+        for resource, units in self.class_of.work.units:
             free = self.view.columns.left(resource, rows, Level.SETTLED)
             worst = np.maximum(worst, (units - free) / units)
         return np.minimum(worst, 1.0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Runtime
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import (
     isolation_refusal,
     isolation_wanted,
@@ -19,7 +19,7 @@ from holdfast.model.placement.placement_rules import (
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.tables import code_of, table_of
 
 REASONS = (
@@ -29,15 +29,15 @@ REASONS = (
     Reason.IMAGE_NOT_ALLOWED,
 )
 NEIGHBOUR_REASONS = (Reason.NODE_OF_ANOTHER_TENANT,)
-_ALONE = Gate(uid="", isolation=Isolation.NONE)
+_ALONE = NodeGate(uid="", isolation=Isolation.NONE)
 
 
-def isolation(work: Work, candidate: Candidate) -> Refusal | None:
+def isolation(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the node's isolation is strong enough, and the tenant's policy allows the rest."""
     return _refusal(candidate.gate.isolation, work)
 
 
-def isolated(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def isolated(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes: asked once for each level."""
     template = work.replica.spec.template
     is_plain = not template.user and template.runtime is Runtime.PROCESS
@@ -51,23 +51,23 @@ def isolated(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
     return table_of(work, "isolation", columns.isolations.values, judged)[columns.isolation[rows]]
 
 
-def _refusal(have: Isolation | None, work: Work) -> Refusal | None:
+def _refusal(have: Isolation | None, work: PendingWork) -> Refusal | None:
     template = work.replica.spec.template
     return isolation_refusal(have, _wanted(work), template.runtime) or policy_refusal(
         have, template, work.tenant
     )
 
 
-def _wanted(work: Work) -> Isolation:
+def _wanted(work: PendingWork) -> Isolation:
     return isolation_wanted(work.replica.spec.template, work.tenant)
 
 
-def neighbours(work: Work, candidate: Candidate) -> Refusal | None:
+def neighbours(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the node is for one tenant at a time, and has work of another one."""
     return neighbour_refusal(candidate.gate, candidate.site.ledger.tenants, work.namespace)
 
 
-def neighboured(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def neighboured(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes; few planes have such nodes, and no other row is looked at."""
     columns = view.columns
     alone = columns.isolations.known(Isolation.NONE)

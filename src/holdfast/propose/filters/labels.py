@@ -12,25 +12,25 @@ import numpy as np
 
 from holdfast.model.placement.placement_rules import labels_of, selector_refusal
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selection.selectors import Expression, Operator, holds
+from holdfast.model.selection.selectors import Expression, SelectorOperator, holds
 from holdfast.observe.node_columns import Bools, Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 
 REASONS = (Reason.SELECTOR_MISMATCH,)
 
 
-def labels(work: Work, candidate: Candidate) -> Refusal | None:
+def labels(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the node has the labels that the work asks for."""
     node = candidate.site.node
     have = labels_of(node) if node is not None else {}
     return selector_refusal(have, work.placement)
 
 
-def labelled(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def labelled(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes."""
     placement = work.placement
     wanted = [
-        Expression(key=key, operator=Operator.IN, values=(value,))
+        Expression(key=key, operator=SelectorOperator.IN, values=(value,))
         for key, value in placement.node_selector.items()
     ]
     wanted += placement.node_expressions
@@ -55,13 +55,13 @@ def _holds(expression: Expression, view: View, rows: Rows) -> Bools:
     """
     of_key = view.columns.facts.label(expression.key)
     have = of_key.column[rows]
-    if expression.operator in (Operator.IN, Operator.NOT_IN):
+    if expression.operator in (SelectorOperator.IN, SelectorOperator.NOT_IN):
         numbers = [of_key.numbers[v] for v in expression.values if v in of_key.numbers]
         found: Bools = np.isin(have, numbers) if len(numbers) != 1 else have == numbers[0]
-        return found if expression.operator is Operator.IN else ~found
-    if expression.operator is Operator.EXISTS:
+        return found if expression.operator is SelectorOperator.IN else ~found
+    if expression.operator is SelectorOperator.EXISTS:
         return have >= 0
-    if expression.operator is Operator.DOES_NOT_EXIST:
+    if expression.operator is SelectorOperator.DOES_NOT_EXIST:
         return have < 0
     key = expression.key
     # The last entry is for rows without a value, whose number is -1.

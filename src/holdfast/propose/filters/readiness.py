@@ -12,11 +12,11 @@ from itertools import product
 import numpy as np
 
 from holdfast.model.kinds.node import NodePhase
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows, gate_number
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.tables import code_of
 
 REASONS = (Reason.NODE_NOT_READY, Reason.NODE_DRAINING, Reason.NODE_CORDONED)
@@ -26,7 +26,7 @@ def _codes_of_gates() -> Codes:
     """What the rule says of each gate there can be, by its number."""
     found = {}
     for phase, draining, cordoned in product(NodePhase, (False, True), (False, True)):
-        gate = Gate(uid="", phase=phase, draining=draining, cordoned=cordoned)
+        gate = NodeGate(uid="", phase=phase, draining=draining, cordoned=cordoned)
         number = gate_number(phase, draining=draining, cordoned=cordoned)
         found[number] = code_of(gate_refusal(gate), REASONS)
     return np.array([found[number] for number in range(len(found))], np.uint8)
@@ -35,11 +35,11 @@ def _codes_of_gates() -> Codes:
 _CODES = _codes_of_gates()
 
 
-def readiness(work: Work, candidate: Candidate) -> Refusal | None:
+def readiness(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the node takes any new work."""
     return gate_refusal(candidate.gate)
 
 
-def ready(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def ready(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes."""
     return _CODES[view.columns.gate[rows]]

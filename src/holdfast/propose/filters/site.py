@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import site_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.tables import code_of, table_of
 
 REASONS = (Reason.REGION_MISMATCH, Reason.ZONE_MISMATCH, Reason.POOL_MISMATCH)
 
 
-def site(work: Work, candidate: Candidate) -> Refusal | None:
+def site(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the node is where the work asks to be."""
     return site_refusal(candidate.gate, work.placement)
 
 
-def sites(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def sites(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes: asked once for each place."""
     placement = work.placement
     if not (placement.regions or placement.zones or placement.pool):
@@ -25,7 +25,7 @@ def sites(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
 
     def judged(place: tuple[str, str, str]) -> int:
         region, zone, pool = place
-        gate = Gate(uid="", region=region, zone=zone, pool=pool)
+        gate = NodeGate(uid="", region=region, zone=zone, pool=pool)
         return code_of(site_refusal(gate, placement), REASONS)
 
     columns = view.columns

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from holdfast.model.kinds.placement import Taint
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.placement.placement_rules import taint_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.tables import code_of, table_of
 
 REASONS = (Reason.TAINTED,)
 
 
-def taints(work: Work, candidate: Candidate) -> Refusal | None:
+def taints(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the work puts up with the node's taints."""
     return taint_refusal(candidate.gate, work.placement)
 
 
-def tainted(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def tainted(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes: asked once for each list of taints."""
 
     def judged(seen: tuple[Taint, ...]) -> int:
-        return code_of(taint_refusal(Gate(uid="", taints=seen), work.placement), REASONS)
+        return code_of(taint_refusal(NodeGate(uid="", taints=seen), work.placement), REASONS)
 
     columns = view.columns
     table = table_of(work, "taints", columns.taints_seen.values, judged)

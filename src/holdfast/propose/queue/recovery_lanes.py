@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
-from holdfast.model.placement.fit import Held, demand_of
+from holdfast.model.placement.fit import Allocation, demand_of
 from holdfast.model.placement.placement_rules import gate_refusal
 from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant, wall_ms
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.node_state import Site
-from holdfast.propose.feasibility.outcome import Hope, Proposal, Report
+from holdfast.propose.feasibility.node_state import NodeState
+from holdfast.propose.feasibility.outcome import PlacementReport, Proposal, WakeEvent
 
 # A lane that ends sooner than this is left alone: the commit stops a skew early, and a bind takes
 # its time.
 LEFT_MIN_MS = 10_000
 
 
-class Lanes:
+class RecoveryLanes:
     """Remembers which places binds are on their way to, so that no two go to the same."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -32,7 +32,9 @@ class Lanes:
         # The lane and the node that each replica was sent to, by the replica's uid.
         self._aimed: dict[str, tuple[str, str]] = {}
 
-    def place(self, view: View, replica: Replica, report: Report, now: Instant) -> Proposal | None:
+    def place(
+        self, view: View, replica: Replica, report: PlacementReport, now: Instant
+    ) -> Proposal | None:
         """A place in the lane of its workload, if there is one for it."""
         lane = self._lane(view, replica, report, now)
         if lane is None:
@@ -54,10 +56,14 @@ class Lanes:
         return None
 
     @staticmethod
-    def _lane(view: View, replica: Replica, report: Report, now: Instant) -> Reservation | None:
+    def _lane(
+        view: View, replica: Replica, report: PlacementReport, now: Instant
+    ) -> Reservation | None:
         """The lane that it may use now."""
         spec = replica.spec
-        is_held_up = Hope.FRESHNESS in report.hopes or Reason.TENANT_SUSPENDED in report.reasons
+        is_held_up = (
+            WakeEvent.FRESHNESS in report.wake_events or Reason.TENANT_SUSPENDED in report.reasons
+        )
         if spec.incarnation == 0 or spec.gang or is_held_up or report.in_question:
             return None
         name = f"{spec.workload}-{Intent.RECOVERY.value}"
@@ -68,7 +74,7 @@ class Lanes:
         is_lasting = wall_ms(found.spec.deadline) - now.wall_ms > LEFT_MIN_MS
         return found if is_own and is_lasting else None
 
-    def _site(self, claim: Claim) -> Site | None:
+    def _site(self, claim: Claim) -> NodeState | None:
         """Its node, if that takes work and did not just refuse some."""
         if claim.consumed or claim.replica:
             return None
@@ -78,12 +84,12 @@ class Lanes:
         return site if gate_refusal(site.empty.gate) is None else None
 
 
-def _proposal(view: View, lane: Reservation, site: Site, report: Report) -> Proposal:
+def _proposal(view: View, lane: Reservation, site: NodeState, report: PlacementReport) -> Proposal:
     return Proposal(
         node=site.name,
         node_uid=site.uid,
         # The lane stands for it until it is bound: it must not be counted twice.
-        held=Held({}),
+        held=Allocation({}),
         score=0.0,
         scores={},
         candidates=0,

@@ -24,14 +24,22 @@ from holdfast.model.errors import invariant
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Rng
-from holdfast.model.pulse import AGES_MAX, OTHERS, ROOMS_MAX, WAITS_MAX, Backlog, Room, Waits
+from holdfast.model.pulse import (
+    AGES_MAX,
+    OTHERS,
+    ROOMS_MAX,
+    WAITS_MAX,
+    Backlog,
+    FreeCapacity,
+    PendingCount,
+)
 from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.cache import Key
-from holdfast.observe.node_columns import Bools, Columns, gate_number
+from holdfast.observe.node_columns import Bools, NodeColumns, gate_number
 from holdfast.propose.decision_view import Objects, budget_of
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Hope
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.feasibility.outcome import WakeEvent
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 
 BACKOFF_MIN_MS = 200
 BACKOFF_MAX_MS = 30_000
@@ -48,7 +56,7 @@ Lane = tuple[bool, int]
 Sort = tuple[str, Hashable]
 
 
-class Place(Enum):
+class QueuePlace(Enum):
     """Where an entry stands."""
 
     READY = auto()
@@ -57,7 +65,7 @@ class Place(Enum):
     PARKED = auto()
 
 
-class Entry(msgspec.Struct, gc=False):
+class QueueEntry(msgspec.Struct, gc=False):
     """One replica in the queue.
 
     `turns` counts how often it was tried, `failures` the pauses in a row, `conflicts` the refusals
@@ -68,12 +76,12 @@ class Entry(msgspec.Struct, gc=False):
     uid: str
     number: int
     lane: Lane
-    place: Place = Place.READY
+    place: QueuePlace = QueuePlace.READY
     ticket: int = 0
     turns: int = 0
     failures: int = 0
     conflicts: int = 0
-    hopes: tuple[Hope, ...] = ()
+    wake_events: tuple[WakeEvent, ...] = ()
     due_ms: int = 0
     # What it has in common with those that are alike, once that is known.
     sort: Hashable = None
@@ -83,18 +91,20 @@ class Entry(msgspec.Struct, gc=False):
         return self.key[0]
 
 
-class Queue:
+class SchedulingQueue:
     """See the module's docstring. It holds no more than what is pending in the cache."""
 
     def __init__(self, rng: Rng) -> None:
         self._rng = rng
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, QueueEntry] = {}
         # Tickets by lane and tenant; one that is not its entry's current ticket is void.
         self._ready: dict[Lane, dict[str, deque[tuple[int, Key]]]] = {}
         self._pauses: list[tuple[int, int, Key]] = []
-        self._parked: dict[Key, Entry] = {}
+        self._parked: dict[Key, QueueEntry] = {}
         # Those of them that hope for something, by tenant and sort.
-        self._hoping: dict[Hope, dict[Sort, dict[Key, Entry]]] = {hope: {} for hope in Hope}
+        self._waiting_for: dict[WakeEvent, dict[Sort, dict[Key, QueueEntry]]] = {
+            wake_event: {} for wake_event in WakeEvent
+        }
         self._per_tenant: dict[str, int] = {}
         self._tickets = 0
         self._ready_count = 0
@@ -103,7 +113,7 @@ class Queue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: Key) -> QueueEntry | None:
         return self._entries.get(key)
 
     @property
@@ -124,7 +134,7 @@ class Queue:
 
     # Coming and going ----------------------------------------------------------------------------
 
-    def add(self, key: Key, uid: str, number: int, lane: Lane) -> Entry | None:
+    def add(self, key: Key, uid: str, number: int, lane: Lane) -> QueueEntry | None:
         """A replica that needs a place; the same one as before keeps its standing.
 
         None means that its tenant has too much waiting already.
@@ -138,7 +148,7 @@ class Queue:
         if waiting >= PENDING_PER_TENANT_MAX:
             return None
         self._per_tenant[key[0]] = waiting + 1
-        entry = self._entries[key] = Entry(key, uid, number, lane)
+        entry = self._entries[key] = QueueEntry(key, uid, number, lane)
         self._line_up(entry)
         return entry
 
@@ -153,7 +163,7 @@ class Queue:
             else:
                 del self._per_tenant[key[0]]
 
-    def take(self, now_ms: int) -> Entry | None:
+    def take(self, now_ms: int) -> QueueEntry | None:
         """The next one whose turn it is. It stays taken until one of the calls below."""
         self._end_pauses(now_ms)
         if not self._ready_count:
@@ -165,7 +175,7 @@ class Queue:
         for lane in lanes:
             entry = self._next_of(lane)
             if entry is not None:
-                entry.place = Place.TAKEN
+                entry.place = QueuePlace.TAKEN
                 entry.turns += 1
                 self._ready_count -= 1
                 return entry
@@ -177,54 +187,56 @@ class Queue:
 
     # What becomes of one that was taken ----------------------------------------------------------
 
-    def again(self, entry: Entry) -> None:
+    def again(self, entry: QueueEntry) -> None:
         """It was refused one node and tries the next at once, before others of its tenant."""
         entry.conflicts += 1
         self._leave(entry)
         self._line_up(entry, first=True)
 
-    def failed(self, entry: Entry, now_ms: int) -> int:
+    def failed(self, entry: QueueEntry, now_ms: int) -> int:
         """It pauses, longer each time. Returns until when. News do not cut a pause short."""
         self._leave(entry)
         pause_ms = min(BACKOFF_MAX_MS, BACKOFF_MIN_MS << min(entry.failures, _DOUBLINGS_MAX))
         entry.failures += 1
         entry.conflicts = 0
-        entry.place = Place.PAUSING
+        entry.place = QueuePlace.PAUSING
         entry.due_ms = now_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
         entry.ticket = self._ticket()
         heapq.heappush(self._pauses, (entry.due_ms, entry.ticket, entry.key))
         return entry.due_ms
 
-    def park(self, entry: Entry, hopes: Iterable[Hope]) -> None:
+    def park(self, entry: QueueEntry, wake_events: Iterable[WakeEvent]) -> None:
         """It waits for one of these, or the resync. Nothing at all means: for news of itself."""
         self._leave(entry)
-        entry.place, entry.hopes = Place.PARKED, tuple(hopes)
+        entry.place, entry.wake_events = QueuePlace.PARKED, tuple(wake_events)
         entry.failures = entry.conflicts = 0
         self._parked[entry.key] = entry
-        for hope in entry.hopes:
-            self._hoping[hope].setdefault((entry.tenant, entry.sort), {})[entry.key] = entry
+        for wake_event in entry.wake_events:
+            self._waiting_for[wake_event].setdefault((entry.tenant, entry.sort), {})[entry.key] = (
+                entry
+            )
 
     # Waking --------------------------------------------------------------------------------------
 
-    def hoping(self, hope: Hope) -> list[tuple[Sort, Mapping[Key, Entry]]]:
+    def waiting_for(self, wake_event: WakeEvent) -> list[tuple[Sort, Mapping[Key, QueueEntry]]]:
         """Those whom an event of this kind could help, by tenant and sort, as they were parked."""
-        return list(self._hoping[hope].items())
+        return list(self._waiting_for[wake_event].items())
 
-    def wake_some(self, alike: Mapping[Key, Entry], most: int) -> int:
+    def wake_some(self, group: Mapping[Key, QueueEntry], most: int) -> int:
         """Another turn for the first of these; how many got one."""
-        chosen = list(islice(alike.values(), most))
+        chosen = list(islice(group.values(), most))
         for entry in chosen:
             self.wake(entry)
         return len(chosen)
 
-    def wake_hoping(self, hope: Hope) -> None:
+    def wake_waiting_for(self, wake_event: WakeEvent) -> None:
         """An event that may help all who hope for this."""
-        for _, alike in self.hoping(hope):
-            self.wake_some(alike, len(alike))
+        for _, group in self.waiting_for(wake_event):
+            self.wake_some(group, len(group))
 
-    def wake(self, entry: Entry) -> None:
+    def wake(self, entry: QueueEntry) -> None:
         """Something may have changed for one that is parked."""
-        if entry.place is Place.PARKED:
+        if entry.place is QueuePlace.PARKED:
             self._leave(entry)
             self._line_up(entry)
 
@@ -239,8 +251,8 @@ class Queue:
         self._tickets += 1
         return self._tickets
 
-    def _line_up(self, entry: Entry, *, first: bool = False) -> None:
-        entry.place, entry.hopes = Place.READY, ()
+    def _line_up(self, entry: QueueEntry, *, first: bool = False) -> None:
+        entry.place, entry.wake_events = QueuePlace.READY, ()
         entry.ticket = self._ticket()
         line = self._ready.setdefault(entry.lane, {}).setdefault(entry.tenant, deque())
         if first:
@@ -249,26 +261,26 @@ class Queue:
             line.append((entry.ticket, entry.key))
         self._ready_count += 1
 
-    def _leave(self, entry: Entry) -> None:
+    def _leave(self, entry: QueueEntry) -> None:
         """Take it away from where it stands."""
-        if entry.place is Place.READY:
+        if entry.place is QueuePlace.READY:
             self._ready_count -= 1
-        elif entry.place is Place.PARKED:
+        elif entry.place is QueuePlace.PARKED:
             del self._parked[entry.key]
-            for hope in entry.hopes:
-                self._unhope(hope, entry)
+            for wake_event in entry.wake_events:
+                self._stop_waiting_for(wake_event, entry)
         # Whatever line or heap still has its ticket finds it void.
         entry.ticket = 0
-        entry.place = Place.TAKEN
+        entry.place = QueuePlace.TAKEN
 
-    def _unhope(self, hope: Hope, entry: Entry) -> None:
+    def _stop_waiting_for(self, wake_event: WakeEvent, entry: QueueEntry) -> None:
         sort = entry.tenant, entry.sort
-        alike = self._hoping[hope][sort]
-        del alike[entry.key]
-        if not alike:
-            del self._hoping[hope][sort]
+        group = self._waiting_for[wake_event][sort]
+        del group[entry.key]
+        if not group:
+            del self._waiting_for[wake_event][sort]
 
-    def _next_of(self, lane: Lane) -> Entry | None:
+    def _next_of(self, lane: Lane) -> QueueEntry | None:
         """The first of the tenant whose turn it is; then that tenant goes to the end."""
         tenants = self._ready[lane]
         while tenants:
@@ -285,12 +297,12 @@ class Queue:
         del self._ready[lane]
         return None
 
-    def _first(self, line: deque[tuple[int, Key]]) -> Entry | None:
+    def _first(self, line: deque[tuple[int, Key]]) -> QueueEntry | None:
         while line:
             ticket, key = line.popleft()
             entry = self._entries.get(key)
             if entry is not None and entry.ticket == ticket:
-                invariant(entry.place is Place.READY, f"{key} lines up and is {entry.place}")
+                invariant(entry.place is QueuePlace.READY, f"{key} lines up and is {entry.place}")
                 return entry
         return None
 
@@ -304,7 +316,7 @@ class Queue:
         entry = self._entries.get(pause[2])
         return entry is not None and entry.ticket == pause[1]
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self._entries.values())
 
 
@@ -323,7 +335,13 @@ UNTRIED, UNCOUNTED = "Untried", "Uncounted"
 _OPEN = gate_number(NodePhase.READY, draining=False, cordoned=False)
 
 
-def backlog(queue: Queue, objects: Objects, fleet: Fleet, board: Board, now: Instant) -> Backlog:
+def backlog(
+    queue: SchedulingQueue,
+    objects: Objects,
+    fleet: Fleet,
+    verdict_cache: VerdictCache,
+    now: Instant,
+) -> Backlog:
     """See the module's docstring."""
     counts: dict[tuple[str, str], int] = {}
     ages: dict[str, int] = {}
@@ -341,34 +359,36 @@ def backlog(queue: Queue, objects: Objects, fleet: Fleet, board: Board, now: Ins
         name = budget_of(replica)
         if name in ages or len(ages) < AGES_MAX:
             ages[name] = max(age_ms, ages.get(name, 0))
-    return Backlog(_waits(counts), ages, tuple(islice(_rooms(fleet.columns, board), ROOMS_MAX)))
+    return Backlog(
+        _waits(counts), ages, tuple(islice(_rooms(fleet.columns, verdict_cache), ROOMS_MAX))
+    )
 
 
 def _add(counts: dict[tuple[str, str], int], what: tuple[str, str]) -> None:
     counts[what] = counts.get(what, 0) + 1
 
 
-def _reasons(entry: Entry, replica: Replica) -> Iterable[str]:
+def _reasons(entry: QueueEntry, replica: Replica) -> Iterable[str]:
     pending = replica.status.pending
     return pending.reasons if pending is not None and pending.reasons else (UNTRIED,)
 
 
-def _waits(counts: dict[tuple[str, str], int]) -> tuple[Waits, ...]:
+def _waits(counts: dict[tuple[str, str], int]) -> tuple[PendingCount, ...]:
     """The largest of them each, and what is beyond the bound together, by reason."""
     ordered = sorted(counts.items(), key=lambda it: (-it[1], it[0]))
     named, rest = ordered[:WAITS_MAX], ordered[WAITS_MAX:]
     others: dict[str, int] = {}
     for (_, reason), number in rest:
         others[reason] = others.get(reason, 0) + number
-    found = [Waits(tenant, reason, number) for (tenant, reason), number in named]
-    return (*found, *(Waits(OTHERS, reason, number) for reason, number in others.items()))
+    found = [PendingCount(tenant, reason, number) for (tenant, reason), number in named]
+    return (*found, *(PendingCount(OTHERS, reason, number) for reason, number in others.items()))
 
 
-def _rooms(columns: Columns, board: Board) -> Iterable[Room]:
+def _rooms(columns: NodeColumns, verdict_cache: VerdictCache) -> Iterable[FreeCapacity]:
     """What is free on nodes that take work, and what of it is in pieces too small for any shape."""
     rows = columns.all
     is_open: Bools = columns.live[rows] & (columns.gate[rows] == _OPEN)
-    shapes = board.shapes(SHAPES_MAX)
+    shapes = verdict_cache.shapes(SHAPES_MAX)
     is_fragment: Bools = is_open if shapes else np.zeros_like(is_open)
     for shape in shapes:
         fits = is_open.copy()
@@ -384,4 +404,6 @@ def _rooms(columns: Columns, board: Board) -> Iterable[Room]:
             if not columns.total[resource, rows][here].any():
                 continue
             free = np.maximum(columns.free[resource, rows], 0)
-            yield Room(*place, name, int(free[here].sum()), int(free[here & is_fragment].sum()))
+            yield FreeCapacity(
+                *place, name, int(free[here].sum()), int(free[here & is_fragment].sum())
+            )

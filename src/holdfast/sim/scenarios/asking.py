@@ -11,18 +11,25 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.explain.answer import Explanation
-from holdfast.explain.evidence import Facts, Stored, ranges, siblings_of, siblings_range, stored
+from holdfast.explain.evidence import (
+    ReplicaFacts,
+    StoredRecords,
+    ranges,
+    siblings_of,
+    siblings_range,
+    stored,
+)
 from holdfast.explain.explain_replica import explain
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.decision import Decision
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answer, Asked
-from holdfast.model.pulse import Beat, Felt, Pulse, Pulses
+from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
 from holdfast.model.registry import kind_of_struct
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Cell
@@ -66,7 +73,7 @@ def explained(
         wanted.append((where, where + "\0"))
         node = _read(keyspace, wanted[-1:]).get(where)
     wanted += ranges(replica, node)
-    facts = Facts(
+    facts = ReplicaFacts(
         replica,
         _read(keyspace, wanted),
         timing,
@@ -79,7 +86,7 @@ def explained(
     return explain(facts, now)
 
 
-def _read(keyspace: Keyspace, wanted: Iterable[tuple[str, str]]) -> Stored:
+def _read(keyspace: Keyspace, wanted: Iterable[tuple[str, str]]) -> StoredRecords:
     records = [record for it in wanted for record in keyspace.range(*it).records]
     return stored(keyspace.revision, records)
 
@@ -88,34 +95,34 @@ def _servers(world: World) -> Iterable[Cell]:
     return (it for it in world.cells.values() if isinstance(it.machine, SimServer))
 
 
-def _heard(world: World) -> Iterable[Heard]:
+def _heard(world: World) -> Iterable[HeartbeatReport]:
     """What each server that works would answer controller:nodes."""
     for cell in _servers(world):
         if not cell.ready:
             continue
         now = cell.host.clock.instant(world.now_us)
         machine: Any = cell.machine
-        for effect in machine.renewals.step(Asked(0, ADMIN, HeardOf()), now):
-            if isinstance(effect, Answer) and isinstance(effect.body, Heard):
+        for effect in machine.renewals.step(Asked(0, ADMIN, HeartbeatQuery()), now):
+            if isinstance(effect, Answer) and isinstance(effect.body, HeartbeatReport):
                 yield effect.body
 
 
 def _pulses(world: World) -> Iterable[Pulses]:
     """What each component that works would say of itself."""
-    felt: list[Felt] = []
+    felt: list[ReceivedPulse] = []
     for cell in world.cells.values():
         machine: Any = cell.machine
-        while machine is not None and not isinstance(machine, Team | Scheduler):
+        while machine is not None and not isinstance(machine, ControllerRunner | Scheduler):
             machine = getattr(machine, "machine", None)
         if machine is None or not cell.ready:
             continue
         now = cell.host.clock.instant(world.now_us)
-        beats = machine.beats(now) if isinstance(machine, Team) else (_beat(machine),)
+        beats = machine.beats(now) if isinstance(machine, ControllerRunner) else (_beat(machine),)
         pulse = Pulse(cell.name, beats, picture_ms=max(0, machine.cache.age_ms(now)))
-        felt.append(Felt(str(cell.identity), 0, pulse))
+        felt.append(ReceivedPulse(str(cell.identity), 0, pulse))
     yield Pulses("stage", 1 << 20, tuple(felt))
 
 
 def _beat(machine: Scheduler) -> Beat:
-    term = machine.tenure.term
-    return Beat(machine.tenure.scope, term.epoch if term is not None else 0)
+    term = machine.election.term
+    return Beat(machine.election.scope, term.epoch if term is not None else 0)

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.model.errors import HoldfastError, OutcomeUnknown
-from holdfast.model.heartbeat import HeardOf, Renew, Renewed
+from holdfast.model.heartbeat import HeartbeatQuery, Renew, Renewed
 from holdfast.model.machine import Answered, Ask, Machine, Open
 from holdfast.model.requests import AcquireLease, RenewLease
 from holdfast.model.time import Instant
@@ -207,7 +207,7 @@ def counted(
 def _kind(body: Any) -> str:
     if isinstance(body, Renew):
         return RENEWAL
-    is_lease = isinstance(body, RenewLease | AcquireLease | HeardOf)
+    is_lease = isinstance(body, RenewLease | AcquireLease | HeartbeatQuery)
     is_look = isinstance(body, Get) and body.plural == "leases"
     return LEASE if is_lease or is_look else SYSTEM
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.explain.answer import Explanation, Leg, Why
+from holdfast.explain.answer import Explanation, ProgressStep, StuckReason
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Actor, State
 from holdfast.model.machine import Ask, Machine
@@ -184,7 +184,7 @@ def _asked(story: Story, label: str) -> tuple[Explained, Explanation]:
     return found[0].what, found[0].what.answer
 
 
-def _says(story: Story, label: str, why: Why, leg: Leg, owner: str) -> Explanation:
+def _says(story: Story, label: str, why: StuckReason, leg: ProgressStep, owner: str) -> Explanation:
     _, answer = _asked(story, label)
     say = answer.finding
     demand(say.why is why, f"it is said to be {say.why.value}: {say.message}")
@@ -210,26 +210,28 @@ def _told(answer: Explanation) -> str:
 
 
 def _names_quota(story: Story) -> str:
-    answer = _says(story, QUOTA, Why.QUOTA, Leg.SCHEDULING, Actor.OPERATOR.value)
+    answer = _says(story, QUOTA, StuckReason.QUOTA, ProgressStep.SCHEDULING, Actor.OPERATOR.value)
     _due_ms(story, QUOTA, answer, RESYNC_MS)
     return _told(answer)
 
 
 def _names_unseen(story: Story) -> str:
-    answer = _says(story, UNSEEN, Why.UNSEEN, Leg.BINDING, f"system:node:{NODE}")
+    answer = _says(story, UNSEEN, StuckReason.UNSEEN, ProgressStep.BINDING, f"system:node:{NODE}")
     _due_ms(story, UNSEEN, answer, STARTUP_MS)
     demand(answer.finding.then == Actor.REPAIR.value, f"then moves {answer.finding.then}")
     return _told(answer)
 
 
 def _names_unsaid(story: Story) -> str:
-    answer = _says(story, UNSAID, Why.UNPROPAGATED, Leg.STARTUP, f"system:node:{NODE}")
+    answer = _says(
+        story, UNSAID, StuckReason.UNPROPAGATED, ProgressStep.STARTUP, f"system:node:{NODE}"
+    )
     _due_ms(story, UNSAID, answer, STARTUP_MS)
     return _told(answer)
 
 
 def _names_fence(story: Story) -> str:
-    answer = _says(story, FENCE, Why.FENCE, Leg.SERVING, Actor.NODES.value)
+    answer = _says(story, FENCE, StuckReason.FENCE, ProgressStep.SERVING, Actor.NODES.value)
     demand(answer.finding.then == Actor.REPAIR.value, f"then moves {answer.finding.then}")
     due_ms = _due_ms(story, FENCE, answer, TIMING.fence_after_ms)
     fenced = story.all(Judged, lambda it: it.node == NODE and it.phase is NodePhase.FENCED)
@@ -240,7 +242,9 @@ def _names_fence(story: Story) -> str:
 
 
 def _names_stale(story: Story) -> str:
-    answer = _says(story, STALE, Why.STALE_PICTURE, Leg.SCHEDULING, Actor.SCHEDULER.value)
+    answer = _says(
+        story, STALE, StuckReason.STALE_PICTURE, ProgressStep.SCHEDULING, Actor.SCHEDULER.value
+    )
     _due_ms(story, STALE, answer, RESYNC_MS)
     return _told(answer)
 

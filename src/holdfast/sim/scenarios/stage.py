@@ -12,13 +12,13 @@ from random import Random
 from typing import Any, TypeVar
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
-from holdfast.commit.context import Settings
+from holdfast.agent.node_facts import NodeFacts
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.records import decode
 from holdfast.correct.all_controllers import core_controllers
 from holdfast.correct.controller import Controller
-from holdfast.correct.controller_runner import Team
-from holdfast.explain.replay import decision_of
+from holdfast.correct.controller_runner import ControllerRunner
+from holdfast.explain.decision_object import decision_of
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.decision import Decision
@@ -26,7 +26,7 @@ from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, PriorityClassSpec, Quota, QuotaSpec, Tenant
-from holdfast.model.machine import Record
+from holdfast.model.machine import ArchiveRecord
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import kind_of_struct
 from holdfast.observe.watch_events import SERVERS
@@ -109,7 +109,7 @@ class Stage:
         world.perform(Tell, lambda _cell, effect: world.fact(effect.fact))
         world.perform(Stall, self._stall)
         self.processes = Processes(world, TIMING)
-        settings = Settings(fence=TIMING)
+        settings = PlaneSettings(fence=TIMING)
         for name in SERVER_NAMES:
             identity = f"system:server:{name}"
             world.add(
@@ -117,7 +117,7 @@ class Stage:
             )
         world.balance(SERVERS, SERVER_NAMES)
         world.balance(HANDS_SERVERS, SERVER_NAMES)
-        team: Callable[[Seat], Team] = lambda seat: Team(  # noqa: E731
+        team: Callable[[Seat], ControllerRunner] = lambda seat: ControllerRunner(  # noqa: E731
             controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES
         )
         world.add("controllers", overheard("", team), identity="system:controllers")
@@ -128,7 +128,7 @@ class Stage:
         self.story.marks["origin"] = world.origin_us // 1000
         # The last decision about each replica, as servers keep them.
         self._decisions: dict[str, Decision] = {}
-        world.performers[Record] = self._keep
+        world.performers[ArchiveRecord] = self._keep
 
     # Who is there --------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Stage:
         devices = tuple(
             Device(id=f"gpu-{number}", device_class="gpu", memory="40Gi") for number in range(gpus)
         )
-        facts = Facts(
+        facts = NodeFacts(
             region=region,
             zone=f"{region}-{zone}",
             pool=pool,
@@ -207,7 +207,7 @@ class Stage:
         if answer is not None:
             self.world.fact(Explained(about, now_ms, answer))
 
-    def _keep(self, _cell: Cell, effect: Record) -> None:
+    def _keep(self, _cell: Cell, effect: ArchiveRecord) -> None:
         member = 0
         for case in effect.body.cases:
             for number, uid in enumerate(case.uids):

@@ -27,11 +27,11 @@ from holdfast.model.transaction import (
     ABSENT,
     Change,
     Compare,
+    CompareFailed,
     Delete,
     Outcome,
     Put,
     Record,
-    Refused,
     Transaction,
     Write,
 )
@@ -99,14 +99,14 @@ class EncryptedStore:
             writes = tuple(self._written(write) for write in transaction.writes)
             transaction = Transaction(transaction.compares, writes)
         outcome = await self.inner.txn(transaction, token=token, timeout_s=timeout_s)
-        if not isinstance(outcome, Refused):
+        if not isinstance(outcome, CompareFailed):
             return outcome
         concerned = [it.value for it in outcome.current if it and it.key.startswith(self._prefixes)]
         if not concerned:
             return outcome
         await self.prepare(concerned)
         current = tuple(it and self._opened(it) for it in outcome.current)
-        return Refused(outcome.revision, current)
+        return CompareFailed(outcome.revision, current)
 
     def new_token(self) -> str:
         return self.inner.new_token()
@@ -202,7 +202,7 @@ class EncryptedStore:
             return
         compare = Compare(key, found.modified if found is not None else ABSENT)
         put = Put(key, self.ring.authenticated(key, wanted))
-        if not isinstance(await self.inner.txn(Transaction((compare,), (put,))), Refused):
+        if not isinstance(await self.inner.txn(Transaction((compare,), (put,))), CompareFailed):
             await self._settle(wanted == _WHOLE)
 
     # What is in the store already ---------------------------------------------------------------
@@ -268,7 +268,7 @@ class EncryptedStore:
             return ReencryptionResult(done.changed, done.left + 1)
         compare = Compare(record.key, record.modified)
         outcome = await self.inner.txn(Transaction((compare,), (write,)))
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, CompareFailed):
             return ReencryptionResult(done.changed, done.left + 1)
         return ReencryptionResult(done.changed + 1, done.left)
 

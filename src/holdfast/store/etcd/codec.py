@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.errors import Invalid
-from holdfast.model.transaction import Committed, Outcome, Put, Record, Refused, Transaction
+from holdfast.model.transaction import Committed, CompareFailed, Outcome, Put, Record, Transaction
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.layout import Layout, to_record
 
@@ -89,7 +89,7 @@ def outcome_of(transaction: Transaction, layout: Layout, answer: pb.TxnResponse)
     if answer.succeeded:
         return Committed(revision)
     reads = answer.responses[: len(transaction.compares)]
-    return Refused(revision, tuple(_one(layout, op.response_range) for op in reads))
+    return CompareFailed(revision, tuple(_one(layout, op.response_range) for op in reads))
 
 
 def modified_at(name: bytes, revision: int) -> pb.Compare:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import apsw
 
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable, invariant
-from holdfast.model.transaction import Committed, Outcome, Refused
+from holdfast.model.transaction import Committed, CompareFailed, Outcome
 from holdfast.store.contract import Fate, Forgotten, NotApplied, TokenApplied, TransactionToken
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, View, record
@@ -188,7 +188,7 @@ class SqliteEngine:
         if not group.holds(transaction):
             pointers = [group.pointer(c.key) for c in transaction.compares]
             values = self._values(pointers, group)
-            return Refused(
+            return CompareFailed(
                 group.revision,
                 tuple(None if p is None else record(p, values[p.id]) for p in pointers),
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
-from holdfast.model.transaction import Committed, Outcome, Put, Refused, Transaction
+from holdfast.model.transaction import Committed, CompareFailed, Outcome, Put, Transaction
 from holdfast.store import contract
 from holdfast.store.contract import (
     BOOKMARK_EVERY_S,
@@ -129,7 +129,7 @@ class SqliteStore:
         _check_size(transaction)
         request = CommitWrite(transaction, None if token is None else contract.parse(token))
         answer = await self._ask(request, timeout_s)
-        if isinstance(answer, Committed | Refused):
+        if isinstance(answer, Committed | CompareFailed):
             return answer
         raise _unexpected(answer)
 

@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.flow.request_classes import Errand, Flow, RequestClass, classify, errand_of
+from holdfast.commit.flow.request_classes import (
+    Flow,
+    RequestClass,
+    RequestPurpose,
+    classify,
+    purpose_of,
+)
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
-from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import (
     AcquireLease,
     Create,
     JudgeNode,
-    NodeWord,
+    NodeAction,
     RenewLease,
     RetireLease,
     Term,
@@ -29,37 +35,41 @@ ROOT = Identity("root", groups=(who.ADMINS,))
 @pytest.mark.parametrize(
     "identity, errand, expected",
     [
-        (who.agent("n1"), Errand.LIFELINE, (RequestClass.LIFELINE, "agents", "system:node:n1")),
-        (who.agent("n1"), Errand.WRITE, (RequestClass.SYSTEM, "agents", "system:node:n1")),
-        (who.agent("n1"), Errand.SWEEP, (RequestClass.SYSTEM, "agents", "system:node:n1")),
+        (
+            who.agent("n1"),
+            RequestPurpose.LIFELINE,
+            (RequestClass.LIFELINE, "agents", "system:node:n1"),
+        ),
+        (who.agent("n1"), RequestPurpose.WRITE, (RequestClass.SYSTEM, "agents", "system:node:n1")),
+        (who.agent("n1"), RequestPurpose.SWEEP, (RequestClass.SYSTEM, "agents", "system:node:n1")),
         (
             who.scheduler("main"),
-            Errand.LIFELINE,
+            RequestPurpose.LIFELINE,
             (RequestClass.LIFELINE, "schedulers", "system:scheduler:main"),
         ),
         (
             who.controller("nodes"),
-            Errand.READ,
+            RequestPurpose.READ,
             (RequestClass.SYSTEM, "controllers", "system:controller:nodes"),
         ),
-        (ROOT, Errand.WRITE, (RequestClass.OPERATOR, "operators", "root")),
-        (ROOT, Errand.LIFELINE, (RequestClass.OPERATOR, "operators", "root")),
-        (ROOT, Errand.SWEEP, (RequestClass.BACKGROUND, "operators", "root")),
-        (ANN, Errand.READ, (RequestClass.TENANT, "acme", "ann")),
-        (ANN, Errand.SWEEP, (RequestClass.BACKGROUND, "acme", "ann")),
-        (ANN, Errand.LIFELINE, (RequestClass.TENANT, "acme", "ann")),
-        (Identity(who.ANONYMOUS), Errand.READ, (RequestClass.BACKGROUND, "anonymous", "")),
+        (ROOT, RequestPurpose.WRITE, (RequestClass.OPERATOR, "operators", "root")),
+        (ROOT, RequestPurpose.LIFELINE, (RequestClass.OPERATOR, "operators", "root")),
+        (ROOT, RequestPurpose.SWEEP, (RequestClass.BACKGROUND, "operators", "root")),
+        (ANN, RequestPurpose.READ, (RequestClass.TENANT, "acme", "ann")),
+        (ANN, RequestPurpose.SWEEP, (RequestClass.BACKGROUND, "acme", "ann")),
+        (ANN, RequestPurpose.LIFELINE, (RequestClass.TENANT, "acme", "ann")),
+        (Identity(who.ANONYMOUS), RequestPurpose.READ, (RequestClass.BACKGROUND, "anonymous", "")),
         (
             Identity("system:nobody-known"),
-            Errand.LIFELINE,
+            RequestPurpose.LIFELINE,
             (RequestClass.BACKGROUND, "anonymous", ""),
         ),
     ],
 )
 def test_the_class_follows_from_who_asks_and_what_for(
-    identity: Identity, errand: Errand, expected: tuple[RequestClass, str, str]
+    identity: Identity, errand: RequestPurpose, expected: tuple[RequestClass, str, str]
 ) -> None:
-    """Nobody lifts himself: the same errand of a person is never a component's. [E6, B6]"""
+    """Nobody lifts himself: the same errand of a person is never a component's. [E6]"""
     assert classify(identity, errand) == Flow(*expected)
 
 
@@ -68,23 +78,28 @@ def test_whoever_works_for_no_single_tenant_uses_a_share_of_his_own(
     tenants: tuple[str, ...],
 ) -> None:
     """Otherwise one could use up the share of a tenant of one's choice. [G1]"""
-    found = classify(Identity("bob", tenants=tenants), Errand.READ)
+    found = classify(Identity("bob", tenants=tenants), RequestPurpose.READ)
     assert found == Flow(RequestClass.TENANT, "user:bob", "bob")
 
 
 @pytest.mark.parametrize(
     "body, expected",
     [
-        (Renew("n1", "u", 1), Errand.LIFELINE),
-        (HeardOf(), Errand.LIFELINE),
-        (AcquireLease("scheduler:main", 1_000), Errand.LIFELINE),
-        (RenewLease(Term("scheduler:main", 1)), Errand.LIFELINE),
-        (JudgeNode("n1", "u", NodeWord.SUSPECT, Term("controller:nodes", 1)), Errand.LIFELINE),
-        (RetireLease("scheduler:old", 1, 1), Errand.WRITE),
-        (Create(Tenant(ObjectMeta(name="acme"))), Errand.WRITE),
-        (object(), Errand.READ),
+        (Renew("n1", "u", 1), RequestPurpose.LIFELINE),
+        (HeartbeatQuery(), RequestPurpose.LIFELINE),
+        (AcquireLease("scheduler:main", 1_000), RequestPurpose.LIFELINE),
+        (RenewLease(Term("scheduler:main", 1)), RequestPurpose.LIFELINE),
+        (
+            JudgeNode("n1", "u", NodeAction.SUSPECT, Term("controller:nodes", 1)),
+            RequestPurpose.LIFELINE,
+        ),
+        (RetireLease("scheduler:old", 1, 1), RequestPurpose.WRITE),
+        (Create(Tenant(ObjectMeta(name="acme"))), RequestPurpose.WRITE),
+        (object(), RequestPurpose.READ),
     ],
 )
-def test_what_a_typed_request_does_is_read_off_its_type(body: Any, expected: Errand) -> None:
+def test_what_a_typed_request_does_is_read_off_its_type(
+    body: Any, expected: RequestPurpose
+) -> None:
     """Leases, renewals and fencing come first; tidying up old leases does not. [E6]"""
-    assert errand_of(body) is expected
+    assert purpose_of(body) is expected

@@ -28,7 +28,7 @@ from holdfast.model.requests import (
     HoldCapacity,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     Remove,
     Reserve,
     StopAndReserve,
@@ -210,9 +210,9 @@ def test_a_victim_that_was_out_of_contact_goes_on_stopping() -> None:
     nodes = it.plane.term(NODES)
     stopped = it.preempted(it.moved(it.bound(it.plane.replica(it.spot)), State.RUNNING))
     place = ("node-a", it.node.metadata.uid)
-    it.ask(NODES, JudgeNode(*place, NodeWord.MARK, nodes))
+    it.ask(NODES, JudgeNode(*place, NodeAction.MARK, nodes))
     unknown = it.ask(NODES, Move(target(stopped), State.UNKNOWN, mark=1, term=nodes))
-    it.ask(NODES, JudgeNode(*place, NodeWord.CLEAR, nodes, mark=1))
+    it.ask(NODES, JudgeNode(*place, NodeAction.CLEAR, nodes, mark=1))
     it.moved(unknown, State.STOPPING, State.RELEASED)
     assert it.plane.ledger("node-a").leaving == {}
 

@@ -23,7 +23,7 @@ from holdfast.model.kinds.template import DeviceRequest, Port
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, Move, NodeWord, RegisterNode, Update
+from holdfast.model.requests import Accepted, Move, NodeAction, RegisterNode, Update
 from tests.furnished import AGENT, ANN, Furnished
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, accepted, refused, target, template
 
@@ -182,15 +182,15 @@ def test_labels_that_nobody_could_select_are_refused() -> None:
 
 WORDS = {
     # From which phase each word leads where.
-    (NodePhase.READY, NodeWord.SUSPECT): NodePhase.SUSPECT,
-    (NodePhase.READY, NodeWord.TRUST): NodePhase.READY,
-    (NodePhase.READY, NodeWord.MARK): NodePhase.UNKNOWN,
-    (NodePhase.SUSPECT, NodeWord.SUSPECT): NodePhase.SUSPECT,
-    (NodePhase.SUSPECT, NodeWord.TRUST): NodePhase.READY,
-    (NodePhase.SUSPECT, NodeWord.MARK): NodePhase.UNKNOWN,
-    (NodePhase.UNKNOWN, NodeWord.CLEAR): NodePhase.READY,
-    (NodePhase.UNKNOWN, NodeWord.FENCE): NodePhase.FENCED,
-    (NodePhase.FENCED, NodeWord.LOSE): NodePhase.LOST,
+    (NodePhase.READY, NodeAction.SUSPECT): NodePhase.SUSPECT,
+    (NodePhase.READY, NodeAction.TRUST): NodePhase.READY,
+    (NodePhase.READY, NodeAction.MARK): NodePhase.UNKNOWN,
+    (NodePhase.SUSPECT, NodeAction.SUSPECT): NodePhase.SUSPECT,
+    (NodePhase.SUSPECT, NodeAction.TRUST): NodePhase.READY,
+    (NodePhase.SUSPECT, NodeAction.MARK): NodePhase.UNKNOWN,
+    (NodePhase.UNKNOWN, NodeAction.CLEAR): NodePhase.READY,
+    (NodePhase.UNKNOWN, NodeAction.FENCE): NodePhase.FENCED,
+    (NodePhase.FENCED, NodeAction.LOSE): NodePhase.LOST,
 }
 
 
@@ -198,20 +198,20 @@ def in_phase(phase: NodePhase) -> Furnished:
     it = Furnished()
     match phase:
         case NodePhase.SUSPECT:
-            it.yes(NODES, it.judge(NodeWord.SUSPECT))
+            it.yes(NODES, it.judge(NodeAction.SUSPECT))
         case NodePhase.UNKNOWN:
             it.marked()
         case NodePhase.FENCED:
             it.fenced()
         case NodePhase.LOST:
             it.fenced()
-            it.yes(NODES, it.judge(NodeWord.LOSE))
+            it.yes(NODES, it.judge(NodeAction.LOSE))
     return it
 
 
 @pytest.mark.parametrize("phase", NodePhase)
-@pytest.mark.parametrize("word", NodeWord)
-def test_each_word_applies_in_its_phases_only(phase: NodePhase, word: NodeWord) -> None:
+@pytest.mark.parametrize("word", NodeAction)
+def test_each_word_applies_in_its_phases_only(phase: NodePhase, word: NodeAction) -> None:
     """[A7, H4]"""
     it = in_phase(phase)
     answer = it.ask(NODES, it.judge(word, mark=it.mark_of()))
@@ -222,8 +222,8 @@ def test_each_word_applies_in_its_phases_only(phase: NodePhase, word: NodeWord) 
     assert it.plane.ledger("node-a").gate.phase is after
 
 
-@pytest.mark.parametrize("word", NodeWord)
-def test_only_its_controller_judges_a_node(word: NodeWord) -> None:
+@pytest.mark.parametrize("word", NodeAction)
+def test_only_its_controller_judges_a_node(word: NodeAction) -> None:
     """[C6.7]"""
     it = Furnished()
     request = it.judge(word)
@@ -234,7 +234,7 @@ def test_only_its_controller_judges_a_node(word: NodeWord) -> None:
 def test_a_mark_says_who_when_and_under_which_epoch_and_is_in_the_ledger() -> None:
     """[A8, H4]"""
     it = Furnished()
-    it.yes(NODES, it.judge(NodeWord.MARK, reason="silent for 9 s" + "." * 5_000))
+    it.yes(NODES, it.judge(NodeAction.MARK, reason="silent for 9 s" + "." * 5_000))
     mark = it.get(it.node).status.mark
     assert (mark.number, mark.by, mark.epoch, mark.at) == (1, NODES.name, 1, it.plane.at())
     assert mark.reason.startswith("silent for 9 s")
@@ -251,15 +251,15 @@ def test_clearing_and_fencing_are_about_the_very_mark() -> None:
     assert it.plane.ledger("node-a").gate.mark == 0
     second = it.marked()
     assert second == first + 1
-    for word in (NodeWord.CLEAR, NodeWord.FENCE):
+    for word in (NodeAction.CLEAR, NodeAction.FENCE):
         for mark in (0, first, second + 1):
             refused(it.ask(NODES, it.judge(word, mark=mark)), Reason.STALE_MARK)
-    it.yes(NODES, it.judge(NodeWord.FENCE, mark=second))
+    it.yes(NODES, it.judge(NodeAction.FENCE, mark=second))
 
 
 def test_a_node_of_the_same_name_is_another_node() -> None:
     it = Furnished()
-    request = msgspec.structs.replace(it.judge(NodeWord.MARK), uid="another")
+    request = msgspec.structs.replace(it.judge(NodeAction.MARK), uid="another")
     refused(it.ask(NODES, request), Reason.NODE_MISSING)
     bind = it.bind(it.pending())
     refused(
@@ -271,13 +271,13 @@ def test_a_node_of_the_same_name_is_another_node() -> None:
 def test_a_repeated_word_is_answered_and_a_word_that_changes_nothing_is_not_written() -> None:
     """[INV3]"""
     it = Furnished()
-    request = it.judge(NodeWord.MARK, operation="mark-1")
+    request = it.judge(NodeAction.MARK, operation="mark-1")
     it.yes(NODES, request)
     it.cleared()
     assert it.ask(NODES, request).replayed
     assert it.get(it.node).status.phase is NodePhase.READY
     before = it.plane.store.revision
-    it.yes(NODES, it.judge(NodeWord.TRUST))
+    it.yes(NODES, it.judge(NodeAction.TRUST))
     assert it.plane.store.revision == before
 
 

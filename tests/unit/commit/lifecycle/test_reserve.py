@@ -10,7 +10,7 @@ from holdfast.model.kinds.reservation import Claim, Intent, ReservationPhase
 from holdfast.model.kinds.template import Port
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import BindTogether, Move, NodeWord, Remove, Unreserve, Update
+from holdfast.model.requests import BindTogether, Move, NodeAction, Remove, Unreserve, Update
 from tests.furnished import GARBAGE, Furnished, counted
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, refused, target, template
 from tests.unit.commit.holding import ONE, drop, hold, used
@@ -240,7 +240,7 @@ def test_no_place_is_kept_on_a_node_that_is_being_emptied() -> None:
     """The reservation stands, but the bind on it is refused. [C4]"""
     it = Furnished()
     reserved = it.reserved()
-    it.yes(NODES, it.judge(NodeWord.SUSPECT))
+    it.yes(NODES, it.judge(NodeAction.SUSPECT))
     refused(it.ask(SCHEDULER, it.bind(reserved)), Reason.NODE_NOT_READY)
-    it.yes(NODES, it.judge(NodeWord.TRUST))
+    it.yes(NODES, it.judge(NodeAction.TRUST))
     it.yes(SCHEDULER, it.bind(reserved))

@@ -7,13 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.host.server.fence_options import SECONDS_MAX
-from holdfast.model.fence import TIMING_PENDING, FenceTiming, Holds, fence_after_min_ms, timing_of
+from holdfast.model.fence import (
+    TIMING_PENDING,
+    FenceTiming,
+    HeldTimes,
+    fence_after_min_ms,
+    timing_of,
+)
 from holdfast.model.kinds.node import Node
 from holdfast.model.meta import INT_MAX, ConditionStatus, ObjectMeta, condition
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import NodeWord, RegisterNode
+from holdfast.model.requests import NodeAction, RegisterNode
 from tests.furnished import AGENT, Furnished
 from tests.plane import NODES, refused
 
@@ -30,7 +36,7 @@ LONG_SILENCE = safe(self_stop_after_ms=90_000, ack_window_ms=5_000)
 
 def restarted(it: Furnished, timing: FenceTiming) -> None:
     """The servers come back with another timing."""
-    it.plane.settings = Settings(fence=timing)
+    it.plane.settings = PlaneSettings(fence=timing)
     it.plane.authority = it.plane.new_authority()
 
 
@@ -38,15 +44,15 @@ def record(it: Furnished) -> Any:
     return it.get(it.node).status.timing
 
 
-def said(it: Furnished, holds: Holds | None) -> Any:
+def said(it: Furnished, holds: HeldTimes | None) -> Any:
     """What comes of a registration that says what the node's work holds."""
     node = it.get(it.node)
     given = Node(ObjectMeta(name=node.name), spec=node.spec)
     return it.ask(AGENT, RegisterNode(given, holds=holds))
 
 
-def held(it: Furnished, timing: FenceTiming) -> Holds:
-    return Holds(timing.self_stop_after_ms, timing.grace_ms, record(it).number)
+def held(it: Furnished, timing: FenceTiming) -> HeldTimes:
+    return HeldTimes(timing.self_stop_after_ms, timing.grace_ms, record(it).number)
 
 
 @pytest.mark.parametrize("before", [LONG_GRACE, LONG_SILENCE])
@@ -54,20 +60,20 @@ def test_a_fence_waits_for_what_work_was_given_and_not_for_the_present_settings(
     before: FenceTiming,
 ) -> None:
     """Servers that were restarted with shorter times find the node cut off. [INV2, C6.4, H7]"""
-    it = Furnished(settings=Settings(fence=before))
+    it = Furnished(settings=PlaneSettings(fence=before))
     mark = it.marked()
     restarted(it, SHORT)
     for waited_ms in (None, SHORT.fence_after_ms, before.fence_after_ms - 1):
-        fence = it.judge(NodeWord.FENCE, mark=mark, waited_ms=waited_ms)
+        fence = it.judge(NodeAction.FENCE, mark=mark, waited_ms=waited_ms)
         answer = it.ask(NODES, fence)
         refused(answer, Reason.NOT_FENCED)
         assert answer.details["waitMs"] == str(before.fence_after_ms)
-    it.yes(NODES, it.judge(NodeWord.FENCE, mark=mark, waited_ms=before.fence_after_ms))
+    it.yes(NODES, it.judge(NodeAction.FENCE, mark=mark, waited_ms=before.fence_after_ms))
 
 
 def test_longer_times_count_as_soon_as_any_server_has_written_them_down() -> None:
     """The greatest of each is kept, and the fence waits for all of them together. [INV2]"""
-    it = Furnished(settings=Settings(fence=LONG_GRACE))
+    it = Furnished(settings=PlaneSettings(fence=LONG_GRACE))
     restarted(it, LONG_SILENCE)
     said(it, None)
     both = timing_of(record(it))
@@ -79,9 +85,9 @@ def test_longer_times_count_as_soon_as_any_server_has_written_them_down() -> Non
 
 def test_only_the_agent_that_knows_the_record_says_that_less_is_held() -> None:
     """A lowered setting is said to be pending until then. [INV2, A9]"""
-    it = Furnished(settings=Settings(fence=LONG_GRACE))
+    it = Furnished(settings=PlaneSettings(fence=LONG_GRACE))
     restarted(it, SHORT)
-    for holds in (None, Holds(0, 0), Holds(0, 0, record(it).number + 5)):
+    for holds in (None, HeldTimes(0, 0), HeldTimes(0, 0, record(it).number + 5)):
         said(it, holds)
         assert record(it).grace_ms == LONG_GRACE.grace_ms
     pending = condition(it.get(it.node).status.conditions, TIMING_PENDING)
@@ -98,7 +104,7 @@ def test_only_the_agent_that_knows_the_record_says_that_less_is_held() -> None:
 def test_a_longer_window_of_answers_counts_until_the_next_life() -> None:
     """A server may answer from a read that it sent before the record fell, and the node be marked
     in between. [INV2]"""
-    it = Furnished(settings=Settings(fence=LONG_SILENCE))
+    it = Furnished(settings=PlaneSettings(fence=LONG_SILENCE))
     restarted(it, SHORT)
     said(it, held(it, SHORT))
     after = timing_of(record(it))
@@ -109,25 +115,25 @@ def test_a_longer_window_of_answers_counts_until_the_next_life() -> None:
 
 def test_a_claim_of_a_process_that_is_gone_does_not_count() -> None:
     """The next one has started by then, and holds what the record allowed it. [INV2]"""
-    it = Furnished(settings=Settings(fence=LONG_GRACE))
+    it = Furnished(settings=PlaneSettings(fence=LONG_GRACE))
     restarted(it, SHORT)
     late = held(it, SHORT)
-    said(it, Holds(0, 0))
+    said(it, HeldTimes(0, 0))
     said(it, late)
     assert record(it).grace_ms == LONG_GRACE.grace_ms
 
 
 def test_nothing_is_lowered_under_a_mark_and_no_claim_begins_a_new_life() -> None:
     """The countdown began when more was held. [INV2]"""
-    it = Furnished(settings=Settings(fence=LONG_GRACE))
+    it = Furnished(settings=PlaneSettings(fence=LONG_GRACE))
     mark = it.marked()
     restarted(it, SHORT)
     said(it, held(it, SHORT))
     assert record(it).grace_ms == LONG_GRACE.grace_ms
-    it.yes(NODES, it.judge(NodeWord.FENCE, mark=mark, waited_ms=LONG_GRACE.fence_after_ms))
+    it.yes(NODES, it.judge(NodeAction.FENCE, mark=mark, waited_ms=LONG_GRACE.fence_after_ms))
     refused(said(it, held(it, SHORT)), Reason.STALE_INCARNATION)
     # Nothing of the old life runs when its agent begins another one.
-    said(it, Holds(0, 0))
+    said(it, HeldTimes(0, 0))
     assert timing_of(record(it)) == SHORT
 
 
@@ -141,7 +147,7 @@ def test_every_time_that_a_server_may_be_given_can_be_written_down() -> None:
         kill_bound_ms=day_ms,
         margin_ms=day_ms,
     )
-    it = Furnished(settings=Settings(fence=longest))
+    it = Furnished(settings=PlaneSettings(fence=longest))
     assert timing_of(record(it)) == longest
 
 
@@ -149,13 +155,13 @@ def test_every_time_that_a_server_may_be_given_can_be_written_down() -> None:
 def test_no_agent_puts_its_fence_off_by_claiming_more_than_it_was_given(claimed_ms: int) -> None:
     """Nothing was ever acknowledged beyond the record: a node that lies would keep its work from
     being replaced for ever, or leave a record that cannot be read. [INV2, C6.4]"""
-    it = Furnished(settings=Settings(fence=LONG_GRACE))
+    it = Furnished(settings=PlaneSettings(fence=LONG_GRACE))
     before = record(it)
     for number in (0, before.number):
-        said(it, Holds(claimed_ms, claimed_ms, number))
+        said(it, HeldTimes(claimed_ms, claimed_ms, number))
         assert timing_of(record(it)) == timing_of(before)
     mark = it.marked()
-    it.yes(NODES, it.judge(NodeWord.FENCE, mark=mark, waited_ms=LONG_GRACE.fence_after_ms))
+    it.yes(NODES, it.judge(NodeAction.FENCE, mark=mark, waited_ms=LONG_GRACE.fence_after_ms))
 
 
 def test_the_number_of_a_record_has_room_for_every_start_of_an_agent() -> None:

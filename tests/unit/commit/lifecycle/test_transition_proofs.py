@@ -13,7 +13,7 @@ from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ConditionStatus, ObjectMeta, condition
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, Move, NodeWord, RegisterNode
+from holdfast.model.requests import Accepted, Move, NodeAction, RegisterNode
 from tests.furnished import AGENT, Furnished
 from tests.plane import ADMIN, NODES, REPAIR, SCHEDULER, WORKLOADS, refused, target, template
 
@@ -59,8 +59,8 @@ def test_places_are_taken_and_given_back_by_requests_of_their_own() -> None:
     refused(it.ask(REPAIR, move), Reason.NOT_ALLOWED)
 
 
-@pytest.mark.parametrize("word", [NodeWord.CLEAR, NodeWord.FENCE])
-def test_what_its_node_is_at_the_commit_decides_and_not_what_was_seen(word: NodeWord) -> None:
+@pytest.mark.parametrize("word", [NodeAction.CLEAR, NodeAction.FENCE])
+def test_what_its_node_is_at_the_commit_decides_and_not_what_was_seen(word: NodeAction) -> None:
     """An agent's and a repairer's word about the same replica never both count. [C6.4, C3]"""
     it = Furnished()
     unknown = it.unknown()
@@ -70,8 +70,8 @@ def test_what_its_node_is_at_the_commit_decides_and_not_what_was_seen(word: Node
     it.yes(NODES, it.judge(word, mark=it.mark_of()))
     it.plane.authority = stale
     agents, repairs = it.plane.ask_all((AGENT, back), (REPAIR, fail))
-    assert isinstance(agents, Accepted) == (word is NodeWord.CLEAR)
-    assert isinstance(repairs, Accepted) == (word is NodeWord.FENCE)
+    assert isinstance(agents, Accepted) == (word is NodeAction.CLEAR)
+    assert isinstance(repairs, Accepted) == (word is NodeAction.FENCE)
     it.check()
 
 
@@ -80,7 +80,7 @@ def test_a_lost_node_is_as_good_as_a_fenced_one() -> None:
     it = Furnished()
     unknown = it.unknown()
     it.fenced()
-    it.yes(NODES, it.judge(NodeWord.LOSE))
+    it.yes(NODES, it.judge(NodeAction.LOSE))
     failed = it.yes(REPAIR, it.repaired(unknown, State.FAILED))
     it.yes(REPAIR, it.repaired(failed, State.RELEASED))
 
@@ -111,7 +111,7 @@ def test_keep_work_without_a_wait_is_given_up_only_by_proof_or_word(phase: NodeP
     if phase is not NodePhase.UNKNOWN:
         it.fenced()
     if phase is NodePhase.LOST:
-        it.yes(NODES, it.judge(NodeWord.LOSE))
+        it.yes(NODES, it.judge(NodeAction.LOSE))
     it.plane.elapsed_ms += 10_000_000
     refused(it.ask(REPAIR, it.repaired(unknown, State.FAILED)), Reason.NOT_FENCED)
     it.yes(ADMIN, Move(target(unknown), State.FAILED, word="it is under the river"))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.objects.request_form import SENTENCE_MAX
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
@@ -17,7 +17,7 @@ from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, Stage, State, owners
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, Evict, Move, NodeWord, Remove, Unreserve, Update
+from holdfast.model.requests import Accepted, Evict, Move, NodeAction, Remove, Unreserve, Update
 from tests.furnished import AGENT, ANN, ANONYMOUS, Furnished
 from tests.plane import (
     ADMIN,
@@ -228,7 +228,7 @@ def test_a_replica_is_born_by_its_workloads_controller_alone() -> None:
 
 
 def test_a_move_that_rests_on_an_older_step_is_refused_and_told_both() -> None:
-    """[C2, F8]"""
+    """[C2]"""
     it = Furnished()
     bound = it.bound()
     it.moved(bound, State.RUNNING)
@@ -239,7 +239,7 @@ def test_a_move_that_rests_on_an_older_step_is_refused_and_told_both() -> None:
 
 
 def test_a_successor_of_the_same_name_is_another_replica() -> None:
-    """The next workload of the name begins with the same names of replicas. [C6.8]"""
+    """The next workload of the name begins with the same names of replicas."""
     it = Furnished()
     web = it.plane.workload("api")
     old = it.plane.replica(web, 0)
@@ -278,7 +278,7 @@ def test_a_restart_in_place_is_counted_by_the_commit() -> None:
 def test_the_last_transitions_stay_and_no_more() -> None:
     """An object does not grow for ever. [A8]"""
     for kept in (1, 4):
-        it = Furnished(settings=Settings(transitions_kept=kept))
+        it = Furnished(settings=PlaneSettings(transitions_kept=kept))
         replica = it.running()
         for _ in range(6):
             replica = it.moved(replica, State.RUNNING)
@@ -401,6 +401,6 @@ def test_a_replica_becomes_unknown_only_under_the_mark_its_node_has() -> None:
     refused(it.ask(NODES, it.to_unknown(running, 0)), Reason.STALE_MARK)
     mark = it.marked()
     it.cleared()
-    it.yes(NODES, it.judge(NodeWord.MARK))
+    it.yes(NODES, it.judge(NodeAction.MARK))
     refused(it.ask(NODES, it.to_unknown(running, mark)), Reason.STALE_MARK)
     it.yes(NODES, it.to_unknown(running, mark + 1))

@@ -32,7 +32,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, BindTogether, Create, HoldCapacity, Update
-from holdfast.model.selection.selectors import Expression, LabelSelector, Operator
+from holdfast.model.selection.selectors import Expression, LabelSelector, SelectorOperator
 from tests.furnished import ANN, BOB, Furnished
 from tests.plane import ADMIN, SCHEDULER, WORKLOADS, accepted, refused, template
 
@@ -141,7 +141,7 @@ def vault(it: Furnished) -> Any:
 
 BY_NAME = (
     Placement(node_selector={NODE_LABEL: "node-v"}),
-    Placement(node_expressions=(Expression(NODE_LABEL, Operator.IN, ("node-v",)),)),
+    Placement(node_expressions=(Expression(NODE_LABEL, SelectorOperator.IN, ("node-v",)),)),
 )
 
 
@@ -156,7 +156,7 @@ def test_a_protected_node_cannot_be_named_by_others(placement: Placement) -> Non
     assert refusal.details["field"].startswith("spec.template.placement.node")
     assert refusal.details["policy"] == "protected-node/2"
     it.yes(BOB, Create(workload(namespace="globex", template=made)))
-    either = Expression(NODE_LABEL, Operator.IN, ("node-v", "node-a"))
+    either = Expression(NODE_LABEL, SelectorOperator.IN, ("node-v", "node-a"))
     both = template(placement=Placement(node_expressions=(either,)))
     it.yes(ANN, Create(workload("both", template=both)))
     it.updated(early, ANN, replicas=0)
@@ -168,7 +168,7 @@ def test_a_protected_node_cannot_be_named_by_others(placement: Placement) -> Non
         Placement(),
         Placement(tolerations=(Toleration(operator=TolerationOperator.EXISTS),)),
         Placement(
-            node_expressions=(Expression("holdfast.dev/node", Operator.EXISTS, ()),),
+            node_expressions=(Expression("holdfast.dev/node", SelectorOperator.EXISTS, ()),),
             tolerations=(Toleration(operator=TolerationOperator.EXISTS),),
         ),
         Placement(
@@ -176,7 +176,7 @@ def test_a_protected_node_cannot_be_named_by_others(placement: Placement) -> Non
             tolerations=(Toleration(key="vault", operator=TolerationOperator.EXISTS),),
         ),
         Placement(
-            prefer=(Preference(expressions=(Expression("pool", Operator.EXISTS, ()),)),),
+            prefer=(Preference(expressions=(Expression("pool", SelectorOperator.EXISTS, ()),)),),
             tolerations=(Toleration(operator=TolerationOperator.EXISTS),),
         ),
     ],

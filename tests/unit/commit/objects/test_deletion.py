@@ -19,7 +19,7 @@ from holdfast.model.requests import (
     AcquireLease,
     Create,
     Move,
-    NodeWord,
+    NodeAction,
     ReleaseLease,
     Remove,
     RenewLease,
@@ -212,7 +212,7 @@ def test_a_lease_is_not_deleted_by_anybody() -> None:
     for identity in (ADMIN, NODES, GARBAGE):
         answer = it.ask(identity, Remove("leases", "", "controller-nodes"))
         assert answer.reason in (Reason.NOT_OWNER, Reason.NOT_ALLOWED)
-    it.yes(NODES, it.judge(NodeWord.SUSPECT))
+    it.yes(NODES, it.judge(NodeAction.SUSPECT))
 
 
 def test_a_workload_with_a_status_of_its_own_keeps_it_while_it_waits() -> None:

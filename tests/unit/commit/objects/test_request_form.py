@@ -17,7 +17,7 @@ from holdfast.commit.objects.request_form import (
     RULES,
     SECONDS_MAX,
     SENTENCE_MAX,
-    clipped,
+    clip,
 )
 from holdfast.model import requests as ask
 from holdfast.model.access import identity as who
@@ -28,7 +28,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import INT_MAX, ManagedFields, ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import NodeWord, PatchType
+from holdfast.model.requests import NodeAction, PatchType
 from tests.furnished import ANN, Furnished
 from tests.plane import ADMIN, NODES, SCHEDULER, accepted, refused
 
@@ -63,7 +63,7 @@ def requests_with(it: Furnished, bad: str) -> list[tuple[Identity, Any]]:
         (SCHEDULER, ask.DropReservation(bad, "r", "u", "why", term)),
         (SCHEDULER, replace(preempt, victims=(with_target(bind, name=bad).target,))),
         (who.agent("node-a"), ask.RegisterNode(Node(ObjectMeta(name=bad)))),
-        (NODES, ask.JudgeNode(bad, "u", NodeWord.MARK, term)),
+        (NODES, ask.JudgeNode(bad, "u", NodeAction.MARK, term)),
         (ADMIN, ask.Create(Tenant(ObjectMeta(name=bad)))),
         (ADMIN, ask.Update(Tenant(ObjectMeta(name="a", namespace=bad)))),
         (ADMIN, ask.Patch("tenants", "", bad, PatchType.MERGE, {})),
@@ -155,9 +155,9 @@ def test_every_number_and_moment_of_a_request_is_looked_at() -> None:
 
 
 def test_a_sentence_is_cut_where_it_is_too_long() -> None:
-    assert clipped("short") == "short"
-    assert clipped("x" * SENTENCE_MAX) == "x" * SENTENCE_MAX
-    assert clipped("x" * 5_000) == "x" * (SENTENCE_MAX - 3) + "..."
+    assert clip("short") == "short"
+    assert clip("x" * SENTENCE_MAX) == "x" * SENTENCE_MAX
+    assert clip("x" * 5_000) == "x" * (SENTENCE_MAX - 3) + "..."
 
 
 def test_a_flood_of_field_managers_is_refused_before_anything_is_read() -> None:

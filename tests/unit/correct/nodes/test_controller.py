@@ -9,11 +9,11 @@ import pytest
 from holdfast.correct.nodes.controller import LISTEN, LOSE_AFTER_MS, NodesController
 from holdfast.correct.nodes.disruption_limits import MARKS_PER_ZONE_MAX
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.requests import JudgeNode, Move, NodeWord, Term
+from holdfast.model.requests import JudgeNode, Move, NodeAction, Term
 from tests.scale import scaled, some_of
 from tests.unit.correct.pictures import NOW, TERM, later, node, replica, view
 from tests.unit.correct.team_rig import DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig
@@ -37,10 +37,10 @@ def listened(controller: NodesController, for_ms: int, *nodes: Node) -> None:
     """The nodes become known, and for so long one server answers that it heard nobody."""
     for it in nodes:
         controller.reconcile(view(*nodes), ("", it.name), TERM, NOW)
-    answer = Heard("s1", 2 * LOSE_AFTER_MS, {}, FenceTiming())
+    answer = HeartbeatReport("s1", 2 * LOSE_AFTER_MS, {}, FenceTiming())
     for ms in range(0, for_ms + 1, 2_000):
         now = later(ms)
-        controller.answered(HeardOf(), "s1", answer, now.monotonic_ms, now)
+        controller.answered(HeartbeatQuery(), "s1", answer, now.monotonic_ms, now)
 
 
 def until(rig: Rig, name: str, phase: str, most_ms: int = 200_000) -> int:
@@ -122,12 +122,12 @@ def test_a_renewal_from_before_the_mark_does_not_clear_it() -> None:
     controller.reconcile(marked, key, TERM, NOW)
     words = []
     for age_ms in (3_001, 3_000, 2_999):
-        answer = Heard("s1", 10_000_000, {"node-a": age_ms}, FenceTiming())
+        answer = HeartbeatReport("s1", 10_000_000, {"node-a": age_ms}, FenceTiming())
         now = later(3_000)
-        controller.answered(HeardOf(), "s1", answer, now.monotonic_ms, now)
+        controller.answered(HeartbeatQuery(), "s1", answer, now.monotonic_ms, now)
         plan = controller.reconcile(marked, key, TERM, now)
         words.append([(it.word, it.mark) for it in plan.requests])
-    assert words == [[], [], [(NodeWord.CLEAR, 4)]]
+    assert words == [[], [], [(NodeAction.CLEAR, 4)]]
 
 
 def test_a_new_tenure_restarts_the_countdown_of_the_fence() -> None:
@@ -152,9 +152,9 @@ def test_a_new_term_of_the_same_team_restarts_it_as_well() -> None:
     for ms in range(60_000, 120_001, 2_000):
         now = later(ms)
         plan = controller.reconcile(marked, key, again, now)
-        words += [ms for it in plan.requests if it.word is NodeWord.FENCE]
-        answer = Heard("s1", LOSE_AFTER_MS, {}, FenceTiming())
-        controller.answered(HeardOf(), "s1", answer, now.monotonic_ms, now)
+        words += [ms for it in plan.requests if it.word is NodeAction.FENCE]
+        answer = HeartbeatReport("s1", LOSE_AFTER_MS, {}, FenceTiming())
+        controller.answered(HeartbeatQuery(), "s1", answer, now.monotonic_ms, now)
     assert words[0] == 60_000 + FenceTiming().fence_after_ms
 
 
@@ -164,7 +164,7 @@ def test_the_countdown_begins_when_the_mark_is_seen_though_its_answer_was_lost()
     rig.silent = {"node-a"}
 
     def lose_the_mark(ask: Any) -> str:
-        is_mark = isinstance(ask.body, JudgeNode) and ask.body.word is NodeWord.MARK
+        is_mark = isinstance(ask.body, JudgeNode) and ask.body.word is NodeAction.MARK
         return LOST_AFTER if is_mark else DONE
 
     rig.fate = lose_the_mark
@@ -198,7 +198,7 @@ def test_a_node_whose_mark_is_held_back_is_suspected_all_the_same() -> None:
     controller, nodes = NodesController(), tuple(node(name) for name in NAMES)
     listened(controller, 100_000, *nodes)
     plan = controller.reconcile(view(*nodes), ("", "node-a"), TERM, later(100_000))
-    assert [it.word for it in plan.requests] == [NodeWord.SUSPECT]
+    assert [it.word for it in plan.requests] == [NodeAction.SUSPECT]
     suspects = tuple(node(name, NodePhase.SUSPECT) for name in NAMES)
     plan = controller.reconcile(view(*suspects), ("", "node-a"), TERM, later(100_000))
     assert plan.requests == ()
@@ -310,7 +310,7 @@ def test_a_fenced_node_is_lost_after_a_long_time() -> None:
     assert (early.requests, early.wake_after_ms) == ((), 2_000)
     listened(controller, LOSE_AFTER_MS, fenced)
     plan = controller.reconcile(view(fenced), key, TERM, later(LOSE_AFTER_MS))
-    assert [it.word for it in plan.requests] == [NodeWord.LOSE]
+    assert [it.word for it in plan.requests] == [NodeAction.LOSE]
 
 
 def test_a_fence_waits_until_all_work_of_the_node_is_unknown() -> None:
@@ -321,7 +321,7 @@ def test_a_fence_waits_until_all_work_of_the_node_is_unknown() -> None:
     plan = controller.reconcile(view(marked, running), key, TERM, later(60_000))
     assert [type(it) for it in plan.requests] == [Move]
     plan = controller.reconcile(view(marked, replica(State.UNKNOWN)), key, TERM, later(60_000))
-    assert [it.word for it in plan.requests] == [NodeWord.FENCE]
+    assert [it.word for it in plan.requests] == [NodeAction.FENCE]
     assert plan.requests[0].mark == 1
 
 
@@ -330,7 +330,7 @@ def test_a_node_that_has_just_registered_is_not_silent() -> None:
     controller, key = NodesController(), ("", "node-a")
     listened(controller, 60_000, node())
     (word,) = controller.reconcile(view(node()), key, TERM, later(60_000)).requests
-    assert word.word is NodeWord.SUSPECT
+    assert word.word is NodeAction.SUSPECT
     reborn = view(node(incarnation=2))
     assert controller.reconcile(reborn, key, TERM, later(60_000)).requests == ()
 
@@ -343,13 +343,13 @@ def test_the_same_word_has_the_same_operation_until_it_is_said() -> None:
     second = controller.reconcile(view(ready), ("", "node-a"), TERM, later(60_500))
     assert first.requests == second.requests
     # However long it was silent: that it is heard again must take back a mark on its way.
-    assert first.requests[0].word is NodeWord.SUSPECT
+    assert first.requests[0].word is NodeAction.SUSPECT
 
 
 def test_servers_are_asked_again_and_again() -> None:
     """Each of them, and never twice at a time. [H3]"""
     plan = NodesController().reconcile(view(), LISTEN, TERM, NOW)
-    assert plan.questions == (HeardOf(),)
+    assert plan.questions == (HeartbeatQuery(),)
     assert plan.wake_after_ms == 2_500
     assert plan.requests == ()
 

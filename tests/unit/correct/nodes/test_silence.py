@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.correct.nodes.silence import FORGET_MS, FRESH_MS, GONE_PERIODS, Evidence
+from holdfast.correct.nodes.silence import FORGET_MS, FRESH_MS, GONE_PERIODS, NodeSilence
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, Roster, ServerLease, Word
+from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
 
 LONG_MS = 10_000_000
 TIMING = FenceTiming()
@@ -13,12 +13,12 @@ GONE_MS = GONE_PERIODS * TIMING.renew_every_ms
 STEP_MS = 2_000
 
 
-def heard(server: str = "s1", listening_ms: int = LONG_MS, **ages_ms: int) -> Heard:
+def heard(server: str = "s1", listening_ms: int = LONG_MS, **ages_ms: int) -> HeartbeatReport:
     """The answer of a server that knows of no other, as those of earlier versions."""
-    return Heard(server, listening_ms, ages_ms, TIMING)
+    return HeartbeatReport(server, listening_ms, ages_ms, TIMING)
 
 
-def poll(evidence: Evidence, until_ms: int, *servers: str, **ages: int) -> int:
+def poll(evidence: NodeSilence, until_ms: int, *servers: str, **ages: int) -> int:
     """Ask these servers again and again; what they say of a node does not change."""
     for now_ms in range(0, until_ms + 1, STEP_MS):
         for server in servers:
@@ -30,7 +30,7 @@ class Plane:
     """Servers that tell each other whom they heard, and one controller that asks one of them."""
 
     def __init__(self, *servers: str) -> None:
-        self.evidence = Evidence()
+        self.evidence = NodeSilence()
         self.now_ms = 0
         # Since when each listens, in which life; until when it renews and speaks to the others.
         self.since_ms = dict.fromkeys(servers, -LONG_MS)
@@ -42,7 +42,7 @@ class Plane:
         self.given_back: set[str] = set()
         self.heard_ms: dict[str, int] = {}
 
-    def roster(self) -> Roster:
+    def roster(self) -> ServerRoster:
         leases = [
             ServerLease(
                 it,
@@ -53,18 +53,20 @@ class Plane:
             )
             for it in self.since_ms
         ]
-        return Roster(0, tuple(leases))
+        return ServerRoster(0, tuple(leases))
 
-    def answer(self, by: str) -> Heard:
+    def answer(self, by: str) -> HeartbeatReport:
         now_ms = self.now_ms
         words = tuple(
-            Word(it, self.lives[it], now_ms - self.said_ms[it], now_ms - since, TIMING)
+            ServerReport(it, self.lives[it], now_ms - self.said_ms[it], now_ms - since, TIMING)
             for it, since in self.since_ms.items()
             if it != by
         )
         ages = {node: now_ms - at for node, at in self.heard_ms.items()}
         listening_ms = now_ms - self.since_ms[by]
-        return Heard(by, listening_ms, ages, TIMING, {}, self.lives[by], words, self.roster())
+        return HeartbeatReport(
+            by, listening_ms, ages, TIMING, {}, self.lives[by], words, self.roster()
+        )
 
     def run(self, for_ms: int, *asked: str) -> None:
         """Time passes, and one of these is asked in turn."""
@@ -88,14 +90,14 @@ class Plane:
 
 def test_silence_counts_from_the_first_answer_and_not_from_the_servers_memory() -> None:
     """A new controller has to listen itself, however long the node was silent before. [H4, E4]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     now_ms = poll(evidence, 20_000, "s1", n1=LONG_MS)
     assert evidence.silence_ms("n1", 0, now_ms) == 20_000
 
 
 def test_a_node_that_any_server_heard_is_not_silent() -> None:
     """Agents speak to one server, not to all. [H3]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     for now_ms in range(0, 40_001, STEP_MS):
         evidence.heard(heard("s1", n1=LONG_MS), now_ms, now_ms)
         evidence.heard(heard("s2", n1=500), now_ms, now_ms)
@@ -104,7 +106,7 @@ def test_a_node_that_any_server_heard_is_not_silent() -> None:
 
 def test_an_old_answer_proves_no_silence_after_it() -> None:
     """What is known ends when the last answer was asked for. [E4]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     poll(evidence, 20_000, "s1")
     assert evidence.silence_ms("n1", 0, 20_000 + FRESH_MS) == 20_000
     assert evidence.silence_ms("n1", 0, 20_001 + FRESH_MS) == 0
@@ -112,7 +114,7 @@ def test_an_old_answer_proves_no_silence_after_it() -> None:
 
 def test_a_server_that_began_anew_has_heard_nobody_before() -> None:
     """Whom its last life heard after our last question, nobody knows. [H4]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     poll(evidence, 20_000, "s1")
     evidence.heard(heard("s1", listening_ms=1_000), 24_000, 24_000)
     assert evidence.silence_ms("n1", 0, 24_000) == 1_000
@@ -120,7 +122,7 @@ def test_a_server_that_began_anew_has_heard_nobody_before() -> None:
 
 def test_silence_counts_anew_after_a_time_of_deafness() -> None:
     """Whoever could not hear us could perhaps not hear the nodes either. [E4]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     poll(evidence, 20_000, "s1")
     for now_ms in (60_000, 62_000, 64_000):
         evidence.heard(heard("s1"), now_ms, now_ms)
@@ -129,24 +131,24 @@ def test_silence_counts_anew_after_a_time_of_deafness() -> None:
 
 def test_a_node_that_was_never_heard_is_silent_since_it_is_known() -> None:
     """Not since the controller began. [H4]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     now_ms = poll(evidence, 20_000, "s1")
     assert evidence.silence_ms("late", 15_000, now_ms) == 5_000
 
 
 def test_the_most_patient_timing_counts_where_servers_differ() -> None:
     """A fence that is too late costs time, one that is too early costs a duplicate. [C6.4]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     assert evidence.timing is None
     patient = FenceTiming(self_stop_after_ms=60_000, fence_after_ms=99_000)
-    evidence.heard(Heard("s1", 1, {}, patient), 0, 0)
+    evidence.heard(HeartbeatReport("s1", 1, {}, patient), 0, 0)
     evidence.heard(heard("s2"), 0, 0)
     assert evidence.timing == patient
 
 
 def test_nodes_that_are_gone_are_forgotten() -> None:
     """Memory is bounded by the nodes there are. [I1]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     evidence.heard(heard(n1=0, n2=0), 5, 5)
     evidence.forget_all_but({"n2"})
     assert (evidence.heard_ms("n1"), evidence.heard_ms("n2")) == (None, 5)
@@ -218,8 +220,8 @@ def test_an_old_roster_makes_no_server_look_dead() -> None:
     stale = plane.roster()
     plane.mute, since_ms = {"s2"}, plane.now_ms
     for now_ms in range(since_ms, since_ms + 60_001, STEP_MS):
-        old = Roster(now_ms - since_ms, stale.servers)
-        answer = Heard("s1", LONG_MS, {}, TIMING, {}, "first", (), old)
+        old = ServerRoster(now_ms - since_ms, stale.servers)
+        answer = HeartbeatReport("s1", LONG_MS, {}, TIMING, {}, "first", (), old)
         plane.evidence.heard(answer, now_ms, now_ms)
         assert plane.evidence.silence_ms("n1", 0, now_ms) <= 20_000
     assert not plane.evidence.is_listening(since_ms + 60_000)
@@ -271,24 +273,24 @@ def test_a_server_that_hung_for_a_while_hides_its_nodes_until_it_is_back() -> No
 def test_addresses_that_do_not_answer_count_only_until_servers_are_known_by_leases() -> None:
     """Servers of an earlier version have no lease: an address of one is waited for, and no longer
     than a lease lasts. [I3]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     evidence.unheard("https://two", 0)
     now_ms = poll(evidence, 10_000, "s1")
     assert not evidence.is_listening(now_ms)
     now_ms = poll(evidence, 100_000, "s1")
     assert evidence.silence_ms("n1", 0, now_ms) == 100_000 - GONE_MS
-    answer = Heard("s1", LONG_MS, {}, TIMING, roster=Roster(0, ()))
+    answer = HeartbeatReport("s1", LONG_MS, {}, TIMING, roster=ServerRoster(0, ()))
     evidence.heard(answer, now_ms + 1, now_ms + 1)
     assert evidence.silence_ms("n1", 0, now_ms + 1) == now_ms + 1
 
 
 def test_a_server_without_a_lease_is_forgotten() -> None:
     """Memory is bounded by the servers there are. [I1]"""
-    evidence = Evidence()
+    evidence = NodeSilence()
     evidence.heard(heard("old"), 0, 0)
-    roster = Roster(0, (ServerLease("s1", "a", 1, 1, LEASE_MS),))
+    roster = ServerRoster(0, (ServerLease("s1", "a", 1, 1, LEASE_MS),))
     for now_ms in range(0, FORGET_MS + 10_000, STEP_MS):
-        roster = Roster(0, (ServerLease("s1", "a", 1, now_ms, LEASE_MS),))
-        answer = Heard("s1", LONG_MS, {}, TIMING, life="a", roster=roster)
+        roster = ServerRoster(0, (ServerLease("s1", "a", 1, now_ms, LEASE_MS),))
+        answer = HeartbeatReport("s1", LONG_MS, {}, TIMING, life="a", roster=roster)
         evidence.heard(answer, now_ms, now_ms)
     assert list(evidence._servers) == ["s1"]

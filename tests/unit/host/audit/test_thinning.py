@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.audit import thinning
-from holdfast.host.audit.journal import Journal, Limits
+from holdfast.host.audit.journal import Journal, JournalLimits
 from holdfast.host.audit.segments import judged, records, segments
 from holdfast.model.audit.records import (
     AuditRecord,
-    Elided,
+    ElidedRecords,
     Head,
     Mutation,
     elided_of,
@@ -26,7 +26,9 @@ from holdfast.model.audit.records import (
 
 KEEP = 60_000
 BATCH = 20
-LIMITS = Limits(segment_bytes=6_000, segment_age_ms=1 << 60, keep_bytes=KEEP, keep_ms=1 << 60)
+LIMITS = JournalLimits(
+    segment_bytes=6_000, segment_age_ms=1 << 60, keep_bytes=KEEP, keep_ms=1 << 60
+)
 
 
 def chain(tenants: Iterable[str]) -> list[AuditRecord]:
@@ -49,7 +51,7 @@ def flood(count: int = 2_000, seed: int = 1) -> list[AuditRecord]:
 class Kept:
     """A journal, and a store that learns of all that is removed before it is."""
 
-    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, folder: Path, limits: JournalLimits = LIMITS) -> None:
         self.folder, self.head = folder, Head()
         self.journal = Journal(folder, limits)
         self.journal.resume(self.head)
@@ -119,7 +121,7 @@ def test_what_is_let_go_of_without_the_stores_knowledge_is_a_finding(tmp_path: P
     segment = segments(tmp_path)[1]
     lines = segment.path.read_bytes().splitlines()
     one = made[segment.first - 1]
-    gone = Elided(
+    gone = ElidedRecords(
         elided={"loud": 1},
         first=one.number,
         last=one.number,
@@ -146,7 +148,7 @@ def test_a_line_in_place_of_records_is_part_of_the_chain(tmp_path: Path, what: s
     gone = elided_of(lines[at])
     wrong = "e" * 64 if what in ("previous", "hash") else getattr(gone, what) + 1
     fields = {it: getattr(gone, it) for it in gone.__struct_fields__}
-    lines[at] = encoded(Elided(**{**fields, what: wrong}))
+    lines[at] = encoded(ElidedRecords(**{**fields, what: wrong}))
     path.write_bytes(b"".join(it + b"\n" for it in lines))
     assert judged([tmp_path], kept.head).findings
 
@@ -160,7 +162,7 @@ def test_no_hash_means_anything_goes(tmp_path: Path, hashed: str) -> None:
     segment = segments(tmp_path)[1]
     lines = segment.path.read_bytes().splitlines()
     one = made[segment.first - 1]
-    gone = Elided(
+    gone = ElidedRecords(
         elided={"loud": 1}, first=one.number, last=one.number, previous=one.previous, hash=hashed
     )
     segment.path.write_bytes(b"".join(it + b"\n" for it in [encoded(gone), *lines[1:]]))
@@ -172,7 +174,7 @@ def test_a_copy_that_has_what_was_let_go_of_is_welcome(tmp_path: Path) -> None:
     made = flood()
     kept = Kept(tmp_path / "thin")
     kept.write(made)
-    whole = Kept(tmp_path / "whole", Limits(segment_bytes=50_000, segment_age_ms=1 << 60))
+    whole = Kept(tmp_path / "whole", JournalLimits(segment_bytes=50_000, segment_age_ms=1 << 60))
     whole.write(made)
     for folders in ([kept.folder, whole.folder], [whole.folder, kept.folder]):
         found = judged(folders, kept.head)

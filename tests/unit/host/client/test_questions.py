@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from holdfast.host.api import status
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.questions import LIFELINES, errand, travels_together
 from holdfast.model.access import identity as who
 from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import FieldError, InvariantBroken, Missing, OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard, HeardOf, Renew, Renewed
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, Renew, Renewed
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.kinds.region import Region
 from holdfast.model.meta import ObjectMeta
@@ -25,7 +25,7 @@ from holdfast.model.requests import (
     Create,
     Forward,
     JudgeNode,
-    NodeWord,
+    NodeAction,
     Patch,
     PatchType,
     Propagation,
@@ -36,17 +36,17 @@ from holdfast.model.requests import (
     Term,
     Update,
 )
-from holdfast.observe.watch_events import Follow, Found, Get
+from holdfast.observe.watch_events import Follow, Get, GetResult
 
 ME = who.controller("status")
 GROUP = "/apis/holdfast.dev/v1"
 REGION = Region(ObjectMeta(name="eu", resource_version="14"))
 
 
-def refused(refusal: Refusal) -> Answer:
+def refused(refusal: Refusal) -> HttpAnswer:
     """How a server says no."""
     code, body, headers = status.of(refusal)
-    return Answer(code, body, headers[status.REASON_HEADER])
+    return HttpAnswer(code, body, headers[status.REASON_HEADER])
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def refused(refusal: Refusal) -> Answer:
     [
         (Get("replicas", "a", "default"), "GET", "/namespaces/default/replicas/a", {}),
         (Renew("n1", "u", 1), "POST", "/nodes/n1/renewals", {}),
-        (HeardOf(), "GET", "/heartbeats", {}),
+        (HeartbeatQuery(), "GET", "/heartbeats", {}),
         (Create(REGION), "POST", "/regions", {"fieldManager": ME.name}),
         (Update(REGION, "status", "me"), "PUT", "/regions/eu/status", {"fieldManager": "me"}),
         (
@@ -69,14 +69,13 @@ def refused(refusal: Refusal) -> Answer:
 def test_a_question_goes_to_its_path(
     body: Any, method: str, path: str, query: dict[str, str]
 ) -> None:
-    """[C2]"""
     made = errand(ME, body)
     assert (made.method, made.path) == (method, GROUP + path)
     assert {k: v for k, v in made.query.items() if k != "fieldValidation"} == query
 
 
 def test_writes_carry_their_operation_and_their_preconditions() -> None:
-    """[E5, F6]"""
+    """[E5]"""
     made = errand(ME, Create(REGION, operation="op-1"))
     assert made.headers["X-Holdfast-Operation"] == "op-1"
     assert made.query["fieldValidation"] == "Strict"
@@ -113,50 +112,53 @@ def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
         AcquireLease("s", 1_000),
         RenewLease(Term("s", 1)),
         ReleaseLease(Term("s", 1)),
-        JudgeNode("n1", "u", NodeWord.MARK, Term("s", 1)),
+        JudgeNode("n1", "u", NodeAction.MARK, Term("s", 1)),
     ],
 )
 def test_leases_and_judgements_travel_alone_on_a_path_that_servers_serve_first(body: Any) -> None:
-    """A lease must not run out behind a hundred binds. [E6, K3]"""
+    """A lease must not run out behind a hundred binds. [E6]"""
     assert isinstance(body, LIFELINES)
     assert not travels_together(body)
     made = errand(ME, body)
     assert (made.method, made.path) == ("POST", f"{GROUP}/terms")
-    yes = Answer(200, b'{"code":200,"revision":7,"replayed":false,"objects":[]}')
+    yes = HttpAnswer(200, b'{"code":200,"revision":7,"replayed":false,"objects":[]}')
     assert made.read(yes) == Accepted(7, ())
     no = Refusal(Reason.STALE_EPOCH, "somebody else holds it")
     assert made.read(refused(no)).reason is Reason.STALE_EPOCH
-    assert isinstance(made.read(Answer(200, b"hello")), OutcomeUnknown)
-    assert isinstance(made.read(Answer(429, b"{}", "TooManyRequests")), Unavailable)
+    assert isinstance(made.read(HttpAnswer(200, b"hello")), OutcomeUnknown)
+    assert isinstance(made.read(HttpAnswer(429, b"{}", "TooManyRequests")), Unavailable)
 
 
 def test_creates_travel_with_others_unless_they_say_more_than_their_form_can() -> None:
-    """A dry run must never arrive as a create. [C2]"""
+    """A dry run must never arrive as a create."""
     assert travels_together(Create(REGION, operation="op-1"))
     assert not travels_together(Create(REGION, dry_run=True))
     assert not travels_together(Create(REGION, manager="me"))
 
 
 def test_a_read_finds_the_object_or_that_there_is_none() -> None:
-    """[F6]"""
     read = errand(ME, Get("regions", "eu")).read
-    assert read(Answer(200, encode(REGION))) == Found(REGION, 7)
-    assert read(Answer(404, b"{}", Missing.code)) == Found(None, 0)
+    assert read(HttpAnswer(200, encode(REGION))) == GetResult(REGION, 7)
+    assert read(HttpAnswer(404, b"{}", Missing.code)) == GetResult(None, 0)
     # A proxy in between knows nothing of our objects.
-    assert isinstance(read(Answer(404, b"{}")), Refusal)
-    assert isinstance(read(Answer(404, b"<html>")), Missing)
-    for broken in (Answer(200, b"<html>"), Answer(502, b""), Answer(503, b"{}")):
+    assert isinstance(read(HttpAnswer(404, b"{}")), Refusal)
+    assert isinstance(read(HttpAnswer(404, b"<html>")), Missing)
+    for broken in (HttpAnswer(200, b"<html>"), HttpAnswer(502, b""), HttpAnswer(503, b"{}")):
         assert isinstance(read(broken), Unavailable)
 
 
 def test_a_write_is_accepted_refused_or_in_doubt() -> None:
-    """[F6]"""
+    """[N1.1]"""
     read = errand(ME, Create(REGION)).read
-    assert read(Answer(201, encode(REGION))) == Accepted(7, (REGION,))
-    assert read(Answer(200, b'{"kind":"Status","status":"Success"}')) == Accepted(0)
-    for doubt in (Answer(200, b"<html>"), Answer(500, b"{}"), Answer(504, b"{}", "OutcomeUnknown")):
+    assert read(HttpAnswer(201, encode(REGION))) == Accepted(7, (REGION,))
+    assert read(HttpAnswer(200, b'{"kind":"Status","status":"Success"}')) == Accepted(0)
+    for doubt in (
+        HttpAnswer(200, b"<html>"),
+        HttpAnswer(500, b"{}"),
+        HttpAnswer(504, b"{}", "OutcomeUnknown"),
+    ):
         assert isinstance(read(doubt), OutcomeUnknown)
-    for never in (Answer(429, b"{}", "TooManyRequests"), Answer(503, b"{}", "Unavailable")):
+    for never in (HttpAnswer(429, b"{}", "TooManyRequests"), HttpAnswer(503, b"{}", "Unavailable")):
         assert isinstance(read(never), Unavailable)
 
 
@@ -171,7 +173,7 @@ def test_a_write_is_accepted_refused_or_in_doubt() -> None:
     ],
 )
 def test_a_refusal_arrives_as_the_authority_made_it(refusal: Refusal) -> None:
-    """A component never reads a sentence. [F9]"""
+    """A component never reads a sentence."""
     assert errand(ME, Create(REGION)).read(refused(refusal)) == refusal
 
 
@@ -180,25 +182,24 @@ def test_a_refusal_arrives_as_the_authority_made_it(refusal: Refusal) -> None:
     [(400, Reason.INVALID), (401, Reason.UNAUTHENTICATED), (403, Reason.NOT_ALLOWED)],
 )
 def test_a_no_without_our_reason_is_sorted_by_its_code(code: int, reason: Reason) -> None:
-    verdict = errand(ME, Create(REGION)).read(Answer(code, b'{"message":"no"}'))
+    verdict = errand(ME, Create(REGION)).read(HttpAnswer(code, b'{"message":"no"}'))
     assert verdict == Refusal(reason, "no")
 
 
 def test_renewals_and_heartbeats_are_read_as_they_were_said() -> None:
-    """[H3]"""
     renewed = Renewed("n1", "u", 2, NodePhase.READY, 0, FenceTiming())
     read = errand(ME, Renew("n1", "u", 2)).read
-    assert read(Answer(200, msgspec.json.encode(renewed))) == renewed
-    assert isinstance(read(Answer(200, b"{}")), OutcomeUnknown)
-    heard = Heard("one", 5, {"n1": 3}, FenceTiming())
-    read = errand(ME, HeardOf()).read
-    assert read(Answer(200, msgspec.json.encode(heard))) == heard
-    assert isinstance(read(Answer(200, b"{}")), Unavailable)
-    assert isinstance(read(Answer(403, b'{"message":"no"}', "NotAllowed")), Refusal)
+    assert read(HttpAnswer(200, msgspec.json.encode(renewed))) == renewed
+    assert isinstance(read(HttpAnswer(200, b"{}")), OutcomeUnknown)
+    heard = HeartbeatReport("one", 5, {"n1": 3}, FenceTiming())
+    read = errand(ME, HeartbeatQuery()).read
+    assert read(HttpAnswer(200, msgspec.json.encode(heard))) == heard
+    assert isinstance(read(HttpAnswer(200, b"{}")), Unavailable)
+    assert isinstance(read(HttpAnswer(403, b'{"message":"no"}', "NotAllowed")), Refusal)
 
 
 def test_nobody_is_told_to_come_back_for_a_record_that_only_a_person_can_mend() -> None:
-    """kubectl repeats whatever has a Retry-After. [A1, E5]"""
+    """kubectl repeats whatever has a Retry-After. [E5]"""
     for code, is_told in ((None, True), (Reason.RECORD_UNREADABLE, False)):
         number, _, headers = status.of(Unavailable("no", code=code))
         assert (number, "Retry-After" in headers) == (503, is_told)

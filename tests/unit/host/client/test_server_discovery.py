@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.client.api_client import Remote
-from holdfast.host.client.server_discovery import Discovering, Known, live
-from holdfast.host.server.hearing_digests import Alarm
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.server_discovery import KnownServer, ServerDiscovery, live
+from holdfast.host.server.hearing_digests import ServerLeaseAlarm
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
-from holdfast.model.heartbeat import Roster, ServerLease
+from holdfast.model.heartbeat import ServerLease, ServerRoster
 from holdfast.observe.watch_events import SERVERS
 from tests.unit.host.client.scripted import Scripted, refuses, says
 
@@ -30,12 +30,12 @@ def test_only_servers_that_live_and_have_an_address_are_told_of() -> None:
         ServerLease("new", "a", 1, 1, 15_000),
     ]
     idle_ms = {"gone": 15_000, "here": 14_999, "stopped": 0, "new": 0}
-    assert live(Roster(0, tuple(leases), idle_ms)) == (Known("here", "https://here"),)
+    assert live(ServerRoster(0, tuple(leases), idle_ms)) == (KnownServer("here", "https://here"),)
     assert live(None) == ()
 
 
-async def _learnt(remote: Remote, count: int) -> None:
-    discovering, is_known, learn = Discovering(remote, ME), asyncio.Event(), remote.learn
+async def _learnt(remote: ApiClient, count: int) -> None:
+    discovering, is_known, learn = ServerDiscovery(remote, ME), asyncio.Event(), remote.learn
 
     def learnt(servers: Sequence[str]) -> None:
         learn(servers)
@@ -52,7 +52,7 @@ async def _learnt(remote: Remote, count: int) -> None:
 
 
 def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_path: Path) -> None:
-    """And told what all servers are told; before that it is not asked for anything. [C7.5, SC13]"""
+    """And told what all servers are told; before that it is not asked for anything. [C7.5]"""
 
     async def story() -> tuple[list[str], list[str]]:
         other = Scripted(tmp_path, says([]))
@@ -64,7 +64,7 @@ def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_pa
             ]
             given = Scripted(tmp_path, refuses(503, "Unavailable"), says(known))
             async with given:
-                remote = Remote({ME.name: given.client_access()})
+                remote = ApiClient({ME.name: given.client_access()})
                 with pytest.raises(Unavailable):
                     await remote.hand_in(ME, other.url, b"[]", 5.0, "/told")
                 await _learnt(remote, 3)
@@ -87,7 +87,7 @@ def test_a_server_that_was_found_is_used_when_none_that_was_given_answers(tmp_pa
 
 def test_an_alarm_is_sounded_once_for_each_server_that_no_longer_counts() -> None:
     """And its end is said, too. [H3]"""
-    alarm = Alarm()
+    alarm = ServerLeaseAlarm()
     assert alarm.news({}) == []
     (lost,) = alarm.news({"two": 16_000})
     assert lost.startswith("server two has not renewed its lease for 16 s and no longer counts")

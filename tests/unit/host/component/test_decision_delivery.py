@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from holdfast.host.component import decision_delivery as subject
-from holdfast.host.component.decision_delivery import Courier
+from holdfast.host.component.decision_delivery import DecisionSender
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast.model.machine import Record
+from holdfast.model.machine import ArchiveRecord
 from tests.unit.host.server.test_decision_archive import case, decided
 
 
@@ -51,15 +51,15 @@ async def until(servers: Servers, true: Any) -> None:
             await servers.asked.wait()
 
 
-def record(sequence: int) -> Record:
-    return Record(decided(sequence, case("acme", f"r{sequence}-0", f"r{sequence}-1")))
+def record(sequence: int) -> ArchiveRecord:
+    return ArchiveRecord(decided(sequence, case("acme", f"r{sequence}-0", f"r{sequence}-1")))
 
 
 def test_each_server_gets_everything_in_order(servers: Servers) -> None:
     """[M4]"""
 
     async def story() -> None:
-        courier = Courier(lambda: ("a", "b"), servers.send)
+        courier = DecisionSender(lambda: ("a", "b"), servers.send)
         courier.start()
         for sequence in range(1, 30):
             courier.take(record(sequence))
@@ -77,7 +77,7 @@ def test_a_server_that_is_found_gets_what_comes_and_one_that_is_gone_is_forgotte
 
     async def story() -> None:
         known = ["a"]
-        courier = Courier(lambda: tuple(known), servers.send)
+        courier = DecisionSender(lambda: tuple(known), servers.send)
         courier.start()
         courier.take(record(1))
         known[:] = ["a", "b"]
@@ -103,7 +103,7 @@ def test_a_server_that_is_down_gets_what_it_missed_and_holds_up_nobody(servers: 
     """[C7.5, M4]"""
 
     async def story() -> None:
-        courier = Courier(lambda: ("a", "b"), servers.send)
+        courier = DecisionSender(lambda: ("a", "b"), servers.send)
         servers.faults["b"] = Unavailable("down")
         courier.start()
         for sequence in range(1, 6):
@@ -120,11 +120,11 @@ def test_a_server_that_is_down_gets_what_it_missed_and_holds_up_nobody(servers: 
 def test_what_is_too_much_to_wait_is_lost_and_counted(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest first, and never the scheduler's memory. [E4]"""
+    """The oldest first, and never the scheduler's memory."""
     monkeypatch.setattr(subject, "WAITING_BYTES_MAX", 2_000)
 
     async def story() -> None:
-        courier = Courier(lambda: ("a", "b"), servers.send)
+        courier = DecisionSender(lambda: ("a", "b"), servers.send)
         servers.faults["b"] = Unavailable("down")
         courier.start()
         for sequence in range(1, 101):
@@ -142,7 +142,7 @@ def test_what_a_server_will_never_take_is_not_sent_for_ever(servers: Servers) ->
     """[E5]"""
 
     async def story() -> None:
-        courier = Courier(lambda: ("a", "b"), servers.send)
+        courier = DecisionSender(lambda: ("a", "b"), servers.send)
         servers.faults["a"] = Rejected("no")
         courier.start()
         courier.take(record(1))
@@ -162,7 +162,7 @@ def test_a_stop_sends_what_waits(servers: Servers, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(subject, "GATHER_S", 60.0)
 
     async def story() -> None:
-        courier = Courier(lambda: ("a", "b"), servers.send)
+        courier = DecisionSender(lambda: ("a", "b"), servers.send)
         courier.start()
         courier.take(record(1))
         await courier.stop()

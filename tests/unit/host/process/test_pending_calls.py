@@ -12,8 +12,8 @@ from holdfast.host.process.shell import Shell, ShellLimits
 from holdfast.model.access.identity import Identity, server
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Answered, Ask, Asked, FateOf, Range, Txn
-from holdfast.model.transaction import Committed, Record, Refused
-from holdfast.store.contract import KEY_END, TokenApplied, Page
+from holdfast.model.transaction import Committed, CompareFailed, Record
+from holdfast.store.contract import KEY_END, Page, TokenApplied
 from holdfast.store.memory import MemoryStore
 from tests.puppet import PERSON, Puppet, obey, play, put, shell
 
@@ -37,7 +37,7 @@ def test_each_call_to_the_store_gets_one_answer() -> None:
         expired = answers.pop(5)
         assert answers == {
             1: Committed(1),
-            2: Refused(1, (record,)),
+            2: CompareFailed(1, (record,)),
             3: TokenApplied(1),
             4: Page(1, (record,)),
         }

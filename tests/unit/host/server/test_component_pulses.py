@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from holdfast.host.component import pulse_sender
-from holdfast.host.component.pulse_sender import Pulsing, pulse_of
+from holdfast.host.component.pulse_sender import PulseSender, pulse_of
 from holdfast.host.process import clock
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.server import component_pulses
-from holdfast.host.server.component_pulses import BACKLOG_MAX_MS, FORGET_AFTER_MS, PulseBook
+from holdfast.host.server.component_pulses import BACKLOG_MAX_MS, FORGET_AFTER_MS, ComponentPulses
 from holdfast.model.errors import Unavailable
-from holdfast.model.pulse import Backlog, Beat, Pulse, Room, Waits
+from holdfast.model.pulse import Backlog, Beat, FreeCapacity, PendingCount, Pulse
 from tests.patience import STORY_S
 
 WORK = Beat("controller:workload", 3, 7, 40, 5, 1_500, 9, 6, 1, 0, {"Conflict": 2}, "Conflict: x")
@@ -40,7 +40,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> _Clock:
 
 def test_the_last_pulse_of_each_process_is_kept_for_a_while(time: _Clock) -> None:
     """An ended one is shown for ten minutes, so that people see that it did. [H3, M6]"""
-    book = PulseBook("one")
+    book = ComponentPulses("one")
     book.take("a", Pulse("controllers main"))
     time.ms += 5_000
     book.take("a", Pulse("controllers main", (WORK,)))
@@ -59,9 +59,9 @@ def test_the_last_pulse_of_each_process_is_kept_for_a_while(time: _Clock) -> Non
 def test_no_more_processes_are_kept_than_a_bound(
     time: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was silent longest makes room. [B4]"""
+    """Whoever was silent longest makes room."""
     monkeypatch.setattr(component_pulses, "PROCESSES_MAX", 2)
-    book = PulseBook("one")
+    book = ComponentPulses("one")
     for name in "abac":
         book.take("x", Pulse(name))
     assert [it.pulse.process for it in book.shown().felt] == ["a", "c"]
@@ -69,7 +69,7 @@ def test_no_more_processes_are_kept_than_a_bound(
 
 def test_prometheus_reads_them_from_the_server(time: _Clock) -> None:
     """[M6]"""
-    book, metrics = PulseBook("one"), Metrics()
+    book, metrics = ComponentPulses("one"), Metrics()
     book.count(metrics)
     assert "component_epoch{" not in metrics.text()
     book.take("a", Pulse("controllers main", (WORK,), picture_ms=250))
@@ -90,7 +90,7 @@ def test_prometheus_reads_them_from_the_server(time: _Clock) -> None:
         assert line in lines
 
 
-def scheduler(epoch: int, *waits: Waits, scope: str = "one", **more: Any) -> Beat:
+def scheduler(epoch: int, *waits: PendingCount, scope: str = "one", **more: Any) -> Beat:
     return Beat(f"scheduler:{scope}", epoch, backlog=Backlog(waits, **more))
 
 
@@ -98,14 +98,19 @@ def test_what_waits_is_told_by_the_scheduler_that_acts(time: _Clock) -> None:
     """Of two under one lease the later holder counts; those of different shares are added. One
     that is silent tells nothing that could be so any more. [M5, M6]
     """
-    book, metrics = PulseBook("one"), Metrics()
+    book, metrics = ComponentPulses("one"), Metrics()
     book.count(metrics)
-    room = Room("eu", "eu-a", "", "cpu", 2_500, 500)
-    old = scheduler(1, Waits("acme", "NodeFull", 9), oldest_ms={"default": 90_000})
+    room = FreeCapacity("eu", "eu-a", "", "cpu", 2_500, 500)
+    old = scheduler(1, PendingCount("acme", "NodeFull", 9), oldest_ms={"default": 90_000})
     new = scheduler(
-        2, Waits("acme", "NodeFull", 3), oldest_ms={"default": 4_000, "high": 500}, rooms=(room,)
+        2,
+        PendingCount("acme", "NodeFull", 3),
+        oldest_ms={"default": 4_000, "high": 500},
+        rooms=(room,),
     )
-    other = scheduler(1, Waits("acme", "NodeFull", 2), scope="two", oldest_ms={"default": 6_000})
+    other = scheduler(
+        1, PendingCount("acme", "NodeFull", 2), scope="two", oldest_ms={"default": 6_000}
+    )
     book.take("b", Pulse("scheduler b", (new,), relists=4, missed=1))
     book.take("a", Pulse("scheduler a", (old,)))
     book.take("c", Pulse("scheduler c", (other,)))
@@ -153,7 +158,7 @@ def test_every_server_is_told_again_and_again_though_one_is_away(
         picture: Any = _Picture()
         feel = pulse_of("controllers main", picture, lambda now: (WORK,))
         assert feel(clock.now()).up_ms < 60_000
-        made = Pulsing(lambda: ("away", "up"), feel, send)
+        made = PulseSender(lambda: ("away", "up"), feel, send)
         made.start()
         await enough.wait()
         await made.stop()

@@ -13,8 +13,8 @@ from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.host.server.explaining import decided_again
 from holdfast.model.errors import Expired, Missing
-from holdfast.model.machine import Record
-from holdfast.propose.decision_rounds import Round
+from holdfast.model.machine import ArchiveRecord
+from holdfast.propose.decision_rounds import DecisionRound
 from holdfast.store.memory import MemoryStore
 from tests.unit.propose.test_scheduler_on_a_plane import OnPlane
 
@@ -23,14 +23,14 @@ class Watched(OnPlane):
     """A scheduler over the real authority, whose records are kept by hand."""
 
     def __init__(self) -> None:
-        self.rounds: list[Round] = []
+        self.rounds: list[DecisionRound] = []
         super().__init__()
 
     def _perform(self, effects: list[Any]) -> None:
         for effect in effects:
-            if isinstance(effect, Record):
+            if isinstance(effect, ArchiveRecord):
                 data = msgspec.json.encode(effect.body)
-                self.rounds.append(msgspec.json.decode(data, type=Round))
+                self.rounds.append(msgspec.json.decode(data, type=DecisionRound))
         super()._perform(effects)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.access.admission_rules import LOOKS_MAX, Finding, findings, matches, steps
+from holdfast.model.access.admission_rules import LOOKS_MAX, RuleViolation, findings, matches, steps
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
     AdmissionPolicySpec,
@@ -48,7 +48,7 @@ def rule(*require: FieldCondition, **more: Any) -> AdmissionRule:
 
 def found(
     of: AdmissionRule, document: Any = DOCUMENT, resource: str = "workloads"
-) -> list[Finding]:
+) -> list[RuleViolation]:
     return list(findings(policy(of), resource, PolicyOperation.CREATE, document))
 
 
@@ -81,7 +81,6 @@ def test_a_rule_names_the_field_that_breaks_it(asked: tuple[str, ...], place: st
 
 
 def test_a_rule_is_asked_of_its_resources_operations_and_cases_alone() -> None:
-    """[B4]"""
     broken = condition("metadata.labels[owner]", "Exists")
     assert found(rule(broken))
     assert not found(rule(broken), resource="secrets")
@@ -91,7 +90,6 @@ def test_a_rule_is_asked_of_its_resources_operations_and_cases_alone() -> None:
 
 
 def test_no_value_of_a_secret_is_shown() -> None:
-    """[B5]"""
     of = AdmissionRule("r", ("secrets",), (condition("data[*]", "In", "x"),))
     (one,) = found(of, {"data": {"key": "hunter2"}}, "secrets")
     assert (one.field, one.value) == ("data[key]", "")
@@ -107,7 +105,7 @@ def test_what_cannot_be_compared_is_not_judged() -> None:
 
 
 def test_the_cost_of_all_rules_is_bounded_for_each_object() -> None:
-    """By looks at values, and by the length of texts. [B5, B6]"""
+    """By looks at values, and by the length of texts."""
     many = {"spec": {"template": {"env": [{"name": "A"}] * 10_000}}}
     each = condition("spec.template.env[*].name", "In", "A")
     (one,) = found(rule(*[each] * 16), many)
@@ -160,7 +158,7 @@ def test_a_text_that_is_no_path_has_no_steps(path: str) -> None:
 def test_a_rule_that_could_never_be_asked_or_met_is_refused(
     broken: AdmissionRule, field: str
 ) -> None:
-    """A bad policy is refused when it is written, and not when work comes. [B4]"""
+    """A bad policy is refused when it is written, and not when work comes."""
     assert field in {it.path.removeprefix("spec.rules[0].") for it in validate(policy(broken))}
 
 

@@ -9,8 +9,8 @@ from holdfast.model.access.rights import (
     EVERY_TENANT,
     NOTHING,
     AccessLedger,
-    Deed,
-    Grant,
+    GrantedRule,
+    Permission,
     granted,
     ledger_of,
     permitting,
@@ -24,11 +24,11 @@ from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subjec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.registry import SYSTEM_NAMESPACE
 
-GET = Deed("get", "workloads", namespace="acme", name="web")
+GET = Permission("get", "workloads", namespace="acme", name="web")
 
 
-def allows(rule: Rule, deed: Deed, where: str = "") -> bool:
-    return permitting([Grant(rule, where)], deed) is not None
+def allows(rule: Rule, deed: Permission, where: str = "") -> bool:
+    return permitting([GrantedRule(rule, where)], deed) is not None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,6 @@ def allows(rule: Rule, deed: Deed, where: str = "") -> bool:
     ],
 )
 def test_a_rule_allows_what_it_names(rule: Rule, yes: bool) -> None:
-    """[B5]"""
     assert allows(rule, GET) is yes
 
 
@@ -70,15 +69,14 @@ def test_a_rule_allows_what_it_names(rule: Rule, yes: bool) -> None:
     ],
 )
 def test_a_part_of_a_resource_is_named_by_itself(resource: str, yes: bool) -> None:
-    """[B5]"""
-    deed = Deed("patch", "workloads", "scale", "acme", "web")
+    deed = Permission("patch", "workloads", "scale", "acme", "web")
     assert allows(Rule((resource,), ("patch",)), deed) is yes
 
 
 def test_a_rule_with_names_allows_nothing_without_one() -> None:
     rule = Rule(("workloads",), ("list", "create", "deletecollection"), (), ("web",))
     for verb in rule.verbs:
-        assert not allows(rule, Deed(verb, "workloads", namespace="acme"))
+        assert not allows(rule, Permission(verb, "workloads", namespace="acme"))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +94,7 @@ def test_a_rule_with_names_allows_nothing_without_one() -> None:
     ],
 )
 def test_a_grant_holds_where_it_was_given(where: str, namespace: str, yes: bool) -> None:
-    """[B5, C6.8]"""
-    deed = Deed("get", "workloads", namespace=namespace)
+    deed = Permission("get", "workloads", namespace=namespace)
     assert allows(Rule(("*",), ("*",)), deed, where) is yes
 
 
@@ -105,7 +102,7 @@ def test_paths_are_matched_whole_or_by_their_beginning() -> None:
     rule = Rule(verbs=("get",), non_resource_urls=("/metrics", "/api/*"))
 
     def may(verb: str, path: str, where: str = "") -> bool:
-        return permitting_path([Grant(rule, where)], verb, path) is not None
+        return permitting_path([GrantedRule(rule, where)], verb, path) is not None
 
     assert may("get", "/metrics")
     assert may("get", "/api/v1")
@@ -147,16 +144,15 @@ def test_paths_are_matched_whole_or_by_their_beginning() -> None:
     ],
 )
 def test_a_rule_is_covered_piece_by_piece(mine: Rule, rule: Rule, missing: str) -> None:
-    """[B5]"""
-    assert uncovered([Grant(mine)], [rule], "acme") == missing
+    assert uncovered([GrantedRule(mine)], [rule], "acme") == missing
 
 
 def test_what_holds_in_one_namespace_covers_nothing_elsewhere() -> None:
     rule = Rule(("a",), ("get",))
-    assert uncovered([Grant(rule, "acme")], [rule], "acme") == ""
-    assert uncovered([Grant(rule, "acme")], [rule], "globex")
-    assert uncovered([Grant(rule, "acme")], [rule], "")
-    assert uncovered([Grant(rule, EVERY_TENANT)], [rule], "")
+    assert uncovered([GrantedRule(rule, "acme")], [rule], "acme") == ""
+    assert uncovered([GrantedRule(rule, "acme")], [rule], "globex")
+    assert uncovered([GrantedRule(rule, "acme")], [rule], "")
+    assert uncovered([GrantedRule(rule, EVERY_TENANT)], [rule], "")
 
 
 def test_components_are_meant_by_no_binding() -> None:
@@ -180,7 +176,6 @@ def _binding(name: str, role: str, *subjects: Subject) -> RoleBinding:
 
 
 def test_a_ledger_kept_step_by_step_is_the_ledger_of_what_is_there() -> None:
-    """[B5]"""
     one, two = Rule(("a",), ("get",)), Rule(("b",), ("get",))
     bob, devs = Subject("User", "bob"), Subject("Group", "devs")
     kept = NOTHING

@@ -14,7 +14,7 @@ from holdfast.host.server.rights import built_in
 from holdfast.model import requests as ask
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
-from holdfast.model.access.rights import Deed, Grant, permitting
+from holdfast.model.access.rights import GrantedRule, Permission, permitting
 from holdfast.model.access.roles import (
     COMPONENTS,
     HELD_BY,
@@ -133,7 +133,7 @@ def test_no_rule_of_a_component_has_a_wildcard_where_it_writes() -> None:
 
 
 def test_every_request_of_components_is_some_deed() -> None:
-    """A request that nobody judges would pass whoever sends it. [B5, C6.7]"""
+    """A request that nobody judges would pass whoever sends it. [C6.7]"""
     ordinary = {ask.Create, ask.Update, ask.Patch, ask.Remove}
     assert set(DEEDS) == set(HANDLERS) - ordinary
 
@@ -146,20 +146,21 @@ def test_a_controller_may_read_what_it_follows(controller: object) -> None:
         grants = built_in_grants(Identity(name=name))
         for plural in controller.follows:  # type: ignore[attr-defined]
             for verb in READ:
-                assert permitting(grants, Deed(verb, plural)) is not None, plural
-    secrets = permitting(built_in_grants(Identity(name=own)), Deed("get", "secrets", "", "acme"))
+                assert permitting(grants, Permission(verb, plural)) is not None, plural
+    secrets = permitting(
+        built_in_grants(Identity(name=own)), Permission("get", "secrets", "", "acme")
+    )
     assert (secrets is not None) is (own == collector)
 
 
 def test_a_scheduler_may_read_what_it_follows_and_no_secret() -> None:
     grants = built_in_grants(who.scheduler("s"))
     for plural in SCHEDULERS_FOLLOWED:
-        assert permitting(grants, Deed("watch", plural)) is not None
-    assert permitting(grants, Deed("get", "secrets", namespace="acme")) is None
+        assert permitting(grants, Permission("watch", plural)) is not None
+    assert permitting(grants, Permission("get", "secrets", namespace="acme")) is None
 
 
 def test_roles_name_nothing_that_there_is_not() -> None:
-    """[B5]"""
     plurals = {kind.plural for kind in KINDS}
     parts = {
         "pulses",
@@ -192,7 +193,6 @@ def test_what_is_built_in_is_valid_as_objects() -> None:
 
 
 def test_a_tenants_claim_is_an_editor_there_and_nowhere_else() -> None:
-    """[B5, C6.8]"""
     ann = Identity(name="ann", tenants=("acme", "", SYSTEM_NAMESPACE, "*"))
     assert ("tenant-editor", "acme") in built_in_roles(ann)
     where = [place for role, place in built_in_roles(ann) if role == "tenant-editor"]
@@ -200,10 +200,9 @@ def test_a_tenants_claim_is_an_editor_there_and_nowhere_else() -> None:
 
 
 def test_only_administrators_have_everything() -> None:
-    """[B5]"""
-    everything = Deed("*", "*", namespace="acme", group="*")
+    everything = Permission("*", "*", namespace="acme", group="*")
     for role, rules in PEOPLE.items():
-        grants = [Grant(rule) for rule in rules]
+        grants = [GrantedRule(rule) for rule in rules]
         assert (permitting(grants, everything) is not None) is (role == "admin")
     assert permitting(built_in_grants(Identity("a", (ADMINS,))), everything) is not None
     assert permitting(built_in_grants(Identity("system:node:a", (ADMINS,))), everything) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.model.audit.chain import FINDINGS_MAX, Judge, Judgement
+from holdfast.model.audit.chain import FINDINGS_MAX, ChainVerification, ChainVerifier
 from holdfast.model.audit.records import Gap, Head, Mutation, encoded, line_of, link, written
 from tests.audit_chains import chain, head_at, lines
 
@@ -13,15 +13,16 @@ CHAIN = chain(10)
 HEAD = head_at(CHAIN[-1])
 
 
-def judged(*parts: list[bytes], head: Head | None = HEAD, since: Head | None = None) -> Judgement:
-    judge = Judge(since)
+def judged(
+    *parts: list[bytes], head: Head | None = HEAD, since: Head | None = None
+) -> ChainVerification:
+    judge = ChainVerifier(since)
     for number, part in enumerate(parts):
         judge.part(f"part-{number}", part)
     return judge.judgement(head)
 
 
 def test_a_chain_that_nobody_touched_is_whole() -> None:
-    """[L1, B5]"""
     found = judged(lines(CHAIN))
     assert found.is_whole
     assert (found.first, found.last, found.gaps) == (1, 10, [])
@@ -29,13 +30,11 @@ def test_a_chain_that_nobody_touched_is_whole() -> None:
 
 @pytest.mark.parametrize("cut", [1, 4, 9])
 def test_parts_of_several_servers_make_one_chain_also_where_they_overlap(cut: int) -> None:
-    """[K2]"""
     every = lines(CHAIN)
     assert judged(every[:cut], every[max(0, cut - 2) :]).is_whole
 
 
 def test_a_cut_end_is_found_by_the_head_alone() -> None:
-    """[L1]"""
     every = lines(CHAIN)
     assert judged(every[:-1], head=None).is_whole
     assert judged(every[:-1]).findings == ["records 10 to 10 are missing at the end"]
@@ -43,7 +42,7 @@ def test_a_cut_end_is_found_by_the_head_alone() -> None:
 
 
 def test_a_chain_that_was_written_anew_is_not_the_one_that_the_store_knows() -> None:
-    """Whoever changes a record and all that follow cannot change the head along with them. [L1]"""
+    """Whoever changes a record and all that follow cannot change the head along with them."""
     anew = [*CHAIN[:4], *chain(6, first=5, previous=CHAIN[2].hash)]
     forged = lines(anew[:4] + chain(6, first=5, previous=anew[3].hash))
     assert judged(forged).is_whole
@@ -54,7 +53,7 @@ def test_a_chain_that_was_written_anew_is_not_the_one_that_the_store_knows() -> 
 
 
 def test_what_was_removed_when_its_time_was_over_is_not_missing() -> None:
-    """The head says from where on all must be there. [L1]"""
+    """The head says from where on all must be there."""
     kept = lines(CHAIN[4:])
     assert judged(kept, head=head_at(CHAIN[-1], floor=5)).is_whole
     assert judged(kept, head=head_at(CHAIN[-1], floor=4)).findings == [
@@ -63,13 +62,11 @@ def test_what_was_removed_when_its_time_was_over_is_not_missing() -> None:
 
 
 def test_records_that_the_store_knows_nothing_of_are_counted() -> None:
-    """[L1]"""
     found = judged(lines(CHAIN), head=head_at(CHAIN[6]))
     assert (found.findings, found.beyond, found.is_whole) == ([], 3, False)
 
 
 def test_a_known_record_spares_judging_what_is_before_it() -> None:
-    """[L1]"""
     every = lines(CHAIN)
     since = head_at(CHAIN[3])
     assert judged([b"rubbish", *every[4:]], since=since).findings != []
@@ -80,7 +77,6 @@ def test_a_known_record_spares_judging_what_is_before_it() -> None:
 
 
 def test_a_gap_is_told_of_and_cannot_be_put_in_afterwards() -> None:
-    """[L1]"""
     gap = Gap(5, 9, 1)
     sixth = written(11, 9, 1, CHAIN[-1].hash, gap)
     found = judged(lines([*CHAIN, sixth]), head=head_at(sixth))
@@ -107,13 +103,11 @@ def test_a_gap_is_told_of_and_cannot_be_put_in_afterwards() -> None:
     ],
 )
 def test_what_is_no_record_as_it_was_written_is_found(line: bytes) -> None:
-    """[L1]"""
     every = lines(CHAIN)
     assert judged([*every[:4], line, *every[5:]]).findings != []
 
 
 def test_a_number_from_nowhere_costs_no_memory() -> None:
-    """[L1]"""
     number = 1 << 60
     body = encoded(Mutation(who="mallory", verb="Patch"))
     forged = written(number, 99, 0, CHAIN[-1].hash, body)
@@ -123,7 +117,6 @@ def test_a_number_from_nowhere_costs_no_memory() -> None:
 
 
 def test_findings_are_bounded() -> None:
-    """[L1]"""
     found = judged([b"{}"] * 1_000).findings
     assert len(found) == FINDINGS_MAX + 1
     assert found[-1] == "and 951 more of the kind"

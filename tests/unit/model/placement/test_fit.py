@@ -9,11 +9,11 @@ from holdfast.model.errors import InvariantBroken
 from holdfast.model.kinds.node import PortShare
 from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import DeviceRequest, Port, Protocol, Resources, Template
-from holdfast.model.ledger import DeviceSlot, Gate, NodeLedger
+from holdfast.model.ledger import DeviceSlot, NodeGate, NodeLedger
 from holdfast.model.placement.fit import (
+    Allocation,
     Demand,
     DeviceDemand,
-    Held,
     choose_devices,
     claim,
     demand_of,
@@ -30,7 +30,7 @@ from holdfast.model.placement.fit import (
 from holdfast.model.quantity import MILLI
 from holdfast.model.refusal import Reason, Refusal
 
-GATE = Gate(uid="n")
+GATE = NodeGate(uid="n")
 
 
 def gpus(**slots: DeviceSlot) -> NodeLedger:
@@ -59,7 +59,7 @@ def chosen(ledger: NodeLedger, wanted: Demand) -> list[str] | Reason:
     return found.reason if isinstance(found, Refusal) else [s.device for s in found]
 
 
-def refused(outcome: Held | Refusal | None) -> Refusal:
+def refused(outcome: Allocation | Refusal | None) -> Refusal:
     assert isinstance(outcome, Refusal)
     return outcome
 
@@ -99,7 +99,7 @@ def test_a_demand_is_rounded_up_and_counts_devices_like_any_resource() -> None:
 def test_the_last_unit_fits_and_one_more_does_not() -> None:
     """The refusal names the resource, what is needed and what is free. [E3, F2, INV4]"""
     ledger = NodeLedger(gate=GATE, allocatable={"cpu": 2000}, used={"cpu": 500})
-    assert isinstance(claim(ledger, Demand({"cpu": 1500})), Held)
+    assert isinstance(claim(ledger, Demand({"cpu": 1500})), Allocation)
     refusal = refused(claim(ledger, Demand({"cpu": 1501})))
     assert refusal.reason is Reason.NODE_FULL
     assert refusal.details == {"resource": "cpu", "needed": "1501m", "free": "1500m"}
@@ -110,17 +110,17 @@ def test_a_node_that_shrank_refuses_more_but_not_nothing() -> None:
     """Free is never shown as less than nothing."""
     ledger = NodeLedger(gate=GATE, allocatable={"cpu": 100}, used={"cpu": 500})
     assert refused(claim(ledger, Demand({"cpu": 1}))).details["free"] == "0"
-    assert isinstance(claim(ledger, Demand({"cpu": 0})), Held)
+    assert isinstance(claim(ledger, Demand({"cpu": 0})), Allocation)
 
 
 def test_a_fixed_port_has_one_owner() -> None:
     """The same number on another protocol is another port. [C6.1]"""
-    ledger = taken(NodeLedger(gate=GATE), Held({}, ports=("TCP/80",)), "a")
+    ledger = taken(NodeLedger(gate=GATE), Allocation({}, ports=("TCP/80",)), "a")
     refusal = refused(shortage(ledger, Demand({}, ports=("TCP/80",))))
     assert (refusal.reason, refusal.details["owner"]) == (Reason.PORT_TAKEN, "a")
     assert shortage(ledger, Demand({}, ports=("TCP/80",)), holder="a") is not None
     assert shortage(ledger, Demand({}, ports=("UDP/80",))) is None
-    assert returned(ledger, Held({}, ports=("TCP/80",)), "a").ports == {}
+    assert returned(ledger, Allocation({}, ports=("TCP/80",)), "a").ports == {}
 
 
 @pytest.mark.parametrize("of", [1, 2, 3, 7])
@@ -139,7 +139,7 @@ def test_the_last_gpu_is_given_once() -> None:
     """The second claim on the ledger that the first one wrote is refused. [C6.1, INV1, N1.7]"""
     ledger = gpus(g0=gpu())
     first = claim(ledger, wants(whole()))
-    assert isinstance(first, Held)
+    assert isinstance(first, Allocation)
     ledger = taken(ledger, first, "a")
     assert ledger.devices["g0"].owners == {"a": 1000}
     assert refused(claim(ledger, wants(whole()))).reason is Reason.DEVICE_TAKEN
@@ -154,7 +154,9 @@ def test_the_last_gpu_is_given_once() -> None:
 def test_devices_are_owned_one_by_one_and_not_summed_on_the_node() -> None:
     """A quota counts the charge; a node would count it twice."""
     ledger = taken(
-        gpus(g0=gpu()), Held({"replicas": 1, "gpu": 1000}, (DeviceShare("g0", "gpu", 1000),)), "a"
+        gpus(g0=gpu()),
+        Allocation({"replicas": 1, "gpu": 1000}, (DeviceShare("g0", "gpu", 1000),)),
+        "a",
     )
     assert ledger.used == {"replicas": 1}
 
@@ -300,10 +302,12 @@ def test_nobody_is_put_on_a_device_that_its_node_no_longer_lists() -> None:
     ledger = gpus(g0=msgspec.structs.replace(gpu(x=500), absent=True))
     assert chosen(ledger, wants(share(500))) is Reason.DEVICE_MISSING
     assert judge_devices(ledger, wants(share(500)), _shares("g0", milli=500)) is not None
-    assert returned(ledger, Held({}, _shares("g0", milli=500)), "x").devices["g0"].owners == {}
+    assert (
+        returned(ledger, Allocation({}, _shares("g0", milli=500)), "x").devices["g0"].owners == {}
+    )
 
 
-GPU = Held({"gpu": 1000}, (DeviceShare("g0", "gpu", 1000),))
+GPU = Allocation({"gpu": 1000}, (DeviceShare("g0", "gpu", 1000),))
 
 
 @pytest.mark.parametrize(
@@ -311,13 +315,13 @@ GPU = Held({"gpu": 1000}, (DeviceShare("g0", "gpu", 1000),))
     [
         (gpus(g0=gpu(x=1)), GPU),
         (gpus(), GPU),
-        (NodeLedger(gate=GATE, ports={"TCP/80": "x"}), Held({}, ports=("TCP/80",))),
-        (NodeLedger(gate=GATE, ports={"TCP/80": "a"}), Held({}, ports=("TCP/80",))),
-        (NodeLedger(gate=GATE), Held({"cpu": -1})),
-        (NodeLedger(gate=GATE), Held({"cpu": 1, "memory": -1})),
+        (NodeLedger(gate=GATE, ports={"TCP/80": "x"}), Allocation({}, ports=("TCP/80",))),
+        (NodeLedger(gate=GATE, ports={"TCP/80": "a"}), Allocation({}, ports=("TCP/80",))),
+        (NodeLedger(gate=GATE), Allocation({"cpu": -1})),
+        (NodeLedger(gate=GATE), Allocation({"cpu": 1, "memory": -1})),
     ],
 )
-def test_taking_what_is_not_free_is_our_own_bug(ledger: NodeLedger, held: Held) -> None:
+def test_taking_what_is_not_free_is_our_own_bug(ledger: NodeLedger, held: Allocation) -> None:
     """A decision that skipped the rules stops here instead of giving a second owner. [INV1]"""
     with pytest.raises(InvariantBroken):
         taken(ledger, held, "a")
@@ -329,13 +333,15 @@ def test_taking_what_is_not_free_is_our_own_bug(ledger: NodeLedger, held: Held) 
         (gpus(g0=gpu(x=1000)), GPU),
         (gpus(g0=gpu(a=500)), GPU),
         (gpus(), GPU),
-        (NodeLedger(gate=GATE, ports={"TCP/80": "x"}), Held({}, ports=("TCP/80",))),
-        (NodeLedger(gate=GATE), Held({}, ports=("TCP/80",))),
-        (NodeLedger(gate=GATE, used={"cpu": 1}), Held({"cpu": 2})),
-        (NodeLedger(gate=GATE), Held({"cpu": 1})),
+        (NodeLedger(gate=GATE, ports={"TCP/80": "x"}), Allocation({}, ports=("TCP/80",))),
+        (NodeLedger(gate=GATE), Allocation({}, ports=("TCP/80",))),
+        (NodeLedger(gate=GATE, used={"cpu": 1}), Allocation({"cpu": 2})),
+        (NodeLedger(gate=GATE), Allocation({"cpu": 1})),
     ],
 )
-def test_giving_back_what_was_never_taken_is_our_own_bug(ledger: NodeLedger, held: Held) -> None:
+def test_giving_back_what_was_never_taken_is_our_own_bug(
+    ledger: NodeLedger, held: Allocation
+) -> None:
     """A second release of the same charge cannot free what another holds. [C6.5]"""
     with pytest.raises(InvariantBroken):
         returned(ledger, held, "a")
@@ -343,8 +349,8 @@ def test_giving_back_what_was_never_taken_is_our_own_bug(ledger: NodeLedger, hel
 
 def test_a_promised_share_is_kept_for_its_reservation() -> None:
     """While the victim leaves and after it is gone, others get only what is beyond. [C6.8, G4]"""
-    place = Held({"cpu": 300}, ports=("TCP/80",))
-    victim = Held({"cpu": 400}, ports=("TCP/80",))
+    place = Allocation({"cpu": 300}, ports=("TCP/80",))
+    victim = Allocation({"cpu": 400}, ports=("TCP/80",))
     ledger = NodeLedger(gate=GATE, allocatable={"cpu": 500})
     ledger = taken(ledger, victim, "victim")
     ledger = promised(departing(ledger, victim), place, "p")
@@ -366,9 +372,9 @@ def test_what_is_leaving_is_not_free_yet() -> None:
     """A promise beyond what leaves eats into what is free; a smaller one lends nothing. [INV4]"""
     ledger = NodeLedger(gate=GATE, allocatable={"cpu": 10}, used={"cpu": 8}, leaving={"cpu": 4})
     assert ledger.free("cpu") == 2
-    assert promised(ledger, Held({"cpu": 3}), "p").free("cpu") == 2
-    assert promised(ledger, Held({"cpu": 5}), "p").free("cpu") == 1
-    assert promised(ledger, Held({"cpu": 5}), "p").free("cpu", "p") == 2
+    assert promised(ledger, Allocation({"cpu": 3}), "p").free("cpu") == 2
+    assert promised(ledger, Allocation({"cpu": 5}), "p").free("cpu") == 1
+    assert promised(ledger, Allocation({"cpu": 5}), "p").free("cpu", "p") == 2
 
 
 def test_a_promised_device_is_free_for_its_reservation_only() -> None:
@@ -383,9 +389,11 @@ def test_a_promised_device_is_free_for_its_reservation_only() -> None:
         lambda: promised(free, GPU, "q"),
         lambda: promised(gpus(), GPU, "q"),
         lambda: promised(
-            promised(gpus(), Held({}, ports=("TCP/80",)), "p"), Held({}, ports=("TCP/80",)), "q"
+            promised(gpus(), Allocation({}, ports=("TCP/80",)), "p"),
+            Allocation({}, ports=("TCP/80",)),
+            "q",
         ),
-        lambda: departed(free, Held({"cpu": 1})),
+        lambda: departed(free, Allocation({"cpu": 1})),
     ):
         with pytest.raises(InvariantBroken):
             broken()
@@ -394,23 +402,23 @@ def test_a_promised_device_is_free_for_its_reservation_only() -> None:
 @pytest.mark.parametrize(
     "held, reason",
     [
-        (Held({"gpu": 1}, _shares("g0")), Reason.NOT_ALLOWED),
-        (Held({}, _shares("g0")), Reason.NOT_ALLOWED),
-        (Held({"cpu": -1}), Reason.NOT_ALLOWED),
-        (Held({"gpu": 0}, _shares("g0", milli=0)), Reason.NOT_ALLOWED),
-        (Held({"gpu": 1200}, _shares("g0", "g0", milli=600)), Reason.DEVICE_TAKEN),
-        (Held({"gpu": 1000}, _shares("g1")), Reason.DEVICE_TAKEN),
-        (Held({"gpu": 1000}, _shares("none")), Reason.DEVICE_MISSING),
-        (Held({"npu": 1000}, (DeviceShare("g0", "npu", 1000),)), Reason.DEVICE_MISSING),
-        (Held({"replicas": 111}), Reason.NODE_FULL),
-        (Held({"gpu": 1000}), Reason.NODE_FULL),
+        (Allocation({"gpu": 1}, _shares("g0")), Reason.NOT_ALLOWED),
+        (Allocation({}, _shares("g0")), Reason.NOT_ALLOWED),
+        (Allocation({"cpu": -1}), Reason.NOT_ALLOWED),
+        (Allocation({"gpu": 0}, _shares("g0", milli=0)), Reason.NOT_ALLOWED),
+        (Allocation({"gpu": 1200}, _shares("g0", "g0", milli=600)), Reason.DEVICE_TAKEN),
+        (Allocation({"gpu": 1000}, _shares("g1")), Reason.DEVICE_TAKEN),
+        (Allocation({"gpu": 1000}, _shares("none")), Reason.DEVICE_MISSING),
+        (Allocation({"npu": 1000}, (DeviceShare("g0", "npu", 1000),)), Reason.DEVICE_MISSING),
+        (Allocation({"replicas": 111}), Reason.NODE_FULL),
+        (Allocation({"gpu": 1000}), Reason.NODE_FULL),
     ],
 )
-def test_a_stated_charge_must_cover_its_devices(held: Held, reason: Reason) -> None:
+def test_a_stated_charge_must_cover_its_devices(held: Allocation, reason: Reason) -> None:
     """Who states a charge himself cannot have devices for less quota than they are. [C6.6]"""
     ledger = gpus(g0=gpu(), g1=gpu(x=1))
     refusal = judge_held(ledger, held)
     assert refusal is not None
     assert refusal.reason is reason
-    sound = Held({"gpu": 1, "replicas": 1, "cpu": 0}, _shares("g0", milli=1))
+    sound = Allocation({"gpu": 1, "replicas": 1, "cpu": 0}, _shares("g0", milli=1))
     assert judge_held(ledger, sound) is None

@@ -14,7 +14,7 @@ from holdfast.model.kinds.placement import (
 )
 from holdfast.model.kinds.region import Region, RegionSpec
 from holdfast.model.kinds.tenant import Tenant, TenantSpec
-from holdfast.model.ledger import Gate
+from holdfast.model.ledger import NodeGate
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import (
     gate_refusal,
@@ -27,7 +27,7 @@ from holdfast.model.placement.placement_rules import (
     untolerated,
 )
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selection.selectors import Expression, Operator
+from holdfast.model.selection.selectors import Expression, SelectorOperator
 
 EQUAL, EXISTS = TolerationOperator
 NO_SCHEDULE, PREFER, NO_EXECUTE = TaintEffect
@@ -79,26 +79,26 @@ def test_only_hard_taints_keep_work_away() -> None:
     assert untolerated(taints, (Toleration("b"),)) == taints[2]
     assert untolerated(taints, (Toleration("b"), Toleration("c"))) is None
     assert untolerated(taints, (), hard_only=False) == taints[0]
-    refusal = taint_refusal(Gate(uid="n", taints=taints), Placement())
+    refusal = taint_refusal(NodeGate(uid="n", taints=taints), Placement())
     assert refusal is not None
     assert (refusal.reason, refusal.details) == (Reason.TAINTED, {"taint": "b=:NoSchedule"})
-    assert taint_refusal(Gate(uid="n", taints=taints[:1]), Placement()) is None
+    assert taint_refusal(NodeGate(uid="n", taints=taints[:1]), Placement()) is None
 
 
 @pytest.mark.parametrize(
     "gate, expected",
     [
-        (Gate(uid="n"), None),
-        (Gate(uid="n", cordoned=True), Reason.NODE_CORDONED),
-        (Gate(uid="n", draining=True, cordoned=True), Reason.NODE_DRAINING),
+        (NodeGate(uid="n"), None),
+        (NodeGate(uid="n", cordoned=True), Reason.NODE_CORDONED),
+        (NodeGate(uid="n", draining=True, cordoned=True), Reason.NODE_DRAINING),
         *(
-            (Gate(uid="n", phase=phase), Reason.NODE_NOT_READY)
+            (NodeGate(uid="n", phase=phase), Reason.NODE_NOT_READY)
             for phase in NodePhase
             if phase is not NodePhase.READY
         ),
     ],
 )
-def test_only_a_ready_open_node_takes_work(gate: Gate, expected: Reason | None) -> None:
+def test_only_a_ready_open_node_takes_work(gate: NodeGate, expected: Reason | None) -> None:
     """Suspect already takes none; draining is named before cordoned. [C4, H4]"""
     assert reason(gate_refusal(gate)) is expected
 
@@ -146,12 +146,12 @@ def test_work_without_a_priority_class_is_not_in_a_list_of_them() -> None:
 )
 def test_work_goes_to_the_sites_it_names(placement: Placement, expected: Reason | None) -> None:
     """A site that is not named is any; the refusal says where the node is. [C6.2, F2]"""
-    gate = Gate(uid="n", region="eu-west", zone="b", pool="gpu")
+    gate = NodeGate(uid="n", region="eu-west", zone="b", pool="gpu")
     assert reason(site_refusal(gate, placement)) is expected
 
 
 def test_a_node_without_a_site_is_in_none() -> None:
-    refusal = site_refusal(Gate(uid="n"), Placement(regions=("eu-west",)))
+    refusal = site_refusal(NodeGate(uid="n"), Placement(regions=("eu-west",)))
     assert refusal is not None
     assert "(none)" in refusal.message
 
@@ -213,12 +213,12 @@ def test_a_node_of_no_region_holds_no_data_that_must_stay_somewhere() -> None:
         (Placement(node_selector={"disk": "ssd"}), True),
         (Placement(node_selector={"disk": "hdd"}), False),
         (Placement(node_selector={"disk": "ssd", "arch": "arm"}), False),
-        (Placement(node_expressions=(Expression("disk", Operator.EXISTS),)), True),
-        (Placement(node_expressions=(Expression("disk", Operator.IN, ("hdd",)),)), False),
+        (Placement(node_expressions=(Expression("disk", SelectorOperator.EXISTS),)), True),
+        (Placement(node_expressions=(Expression("disk", SelectorOperator.IN, ("hdd",)),)), False),
         (
             Placement(
                 node_selector={"disk": "ssd"},
-                node_expressions=(Expression("disk", Operator.DOES_NOT_EXIST),),
+                node_expressions=(Expression("disk", SelectorOperator.DOES_NOT_EXIST),),
             ),
             False,
         ),

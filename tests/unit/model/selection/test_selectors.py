@@ -15,7 +15,13 @@ from holdfast.model.selection.selector_text import (
     label_selector_text,
     parse_label_selector,
 )
-from holdfast.model.selection.selectors import Expression, LabelSelector, Operator, holds, selects
+from holdfast.model.selection.selectors import (
+    Expression,
+    LabelSelector,
+    SelectorOperator,
+    holds,
+    selects,
+)
 from tests.yardstick import assert_cheap
 
 KEYS = st.sampled_from(["app", "zone", "in", "example.com/tier", "n"])
@@ -24,16 +30,16 @@ LABELS = st.dictionaries(KEYS, VALUES)
 NUMBERS = st.integers(-99, 99).map(str)
 
 
-def expression(operator: Operator) -> st.SearchStrategy[Expression]:
-    if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST):
+def expression(operator: SelectorOperator) -> st.SearchStrategy[Expression]:
+    if operator in (SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST):
         return st.builds(Expression, KEYS, st.just(operator))
-    if operator in (Operator.GT, Operator.LT):
+    if operator in (SelectorOperator.GT, SelectorOperator.LT):
         return st.builds(Expression, KEYS, st.just(operator), st.tuples(NUMBERS))
     values = st.lists(VALUES, min_size=1, max_size=3, unique=True).map(tuple)
     return st.builds(Expression, KEYS, st.just(operator), values)
 
 
-EXPRESSIONS = st.sampled_from(list(Operator)).flatmap(expression)
+EXPRESSIONS = st.sampled_from(list(SelectorOperator)).flatmap(expression)
 SELECTORS = st.builds(LabelSelector, LABELS, st.lists(EXPRESSIONS, max_size=4).map(tuple))
 
 
@@ -51,7 +57,10 @@ def test_a_selector_holds_when_each_part_does(
 @given(KEYS, st.lists(VALUES, max_size=3), LABELS)
 def test_opposites_never_both_hold(key: str, values: list[str], labels: dict[str, str]) -> None:
     """In and NotIn, Exists and DoesNotExist divide all objects between them."""
-    for yes, no in ((Operator.IN, Operator.NOT_IN), (Operator.EXISTS, Operator.DOES_NOT_EXIST)):
+    for yes, no in (
+        (SelectorOperator.IN, SelectorOperator.NOT_IN),
+        (SelectorOperator.EXISTS, SelectorOperator.DOES_NOT_EXIST),
+    ):
         one = holds(Expression(key, yes, tuple(values)), labels)
         assert one != holds(Expression(key, no, tuple(values)), labels)
 
@@ -59,8 +68,8 @@ def test_opposites_never_both_hold(key: str, values: list[str], labels: dict[str
 @given(KEYS, st.text(max_size=4), st.dictionaries(KEYS, st.text(max_size=4)))
 def test_comparisons_are_total(key: str, bound: str, labels: dict[str, str]) -> None:
     """Whatever the texts are, at most one of "more" and "less" holds and nothing is raised."""
-    more = holds(Expression(key, Operator.GT, (bound,)), labels)
-    less = holds(Expression(key, Operator.LT, (bound,)), labels)
+    more = holds(Expression(key, SelectorOperator.GT, (bound,)), labels)
+    less = holds(Expression(key, SelectorOperator.LT, (bound,)), labels)
     assert not (more and less)
 
 
@@ -70,14 +79,14 @@ def test_comparisons_are_total(key: str, bound: str, labels: dict[str, str]) -> 
 )
 def test_labels_are_compared_as_integers(have: str, bound: str, more: bool) -> None:
     """10 is more than 9, though its text sorts before."""
-    assert holds(Expression("n", Operator.GT, (bound,)), {"n": have}) is more
+    assert holds(Expression("n", SelectorOperator.GT, (bound,)), {"n": have}) is more
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1_0", "１", "+1", "1.0", "-", "9" * 19])
 def test_what_is_no_plain_integer_compares_to_nothing(text: str) -> None:
     """Python's int() would take some of these."""
-    assert not holds(Expression("n", Operator.GT, ("0",)), {"n": text})
-    assert not holds(Expression("n", Operator.LT, (text,)), {"n": "0"})
+    assert not holds(Expression("n", SelectorOperator.GT, ("0",)), {"n": text})
+    assert not holds(Expression("n", SelectorOperator.LT, (text,)), {"n": "0"})
 
 
 @given(SELECTORS, LABELS)

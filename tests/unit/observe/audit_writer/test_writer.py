@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.model import keys
-from holdfast.model.audit.chain import Judge, Judgement
+from holdfast.model.audit.chain import ChainVerification, ChainVerifier
 from holdfast.model.audit.records import (
     Head,
     Mutation,
@@ -42,7 +42,7 @@ from holdfast.observe.audit_writer.writer import (
     LOOK_MS,
     PENDING_MAX,
     STANDSTILL_MS,
-    Scribe,
+    AuditWriter,
 )
 from holdfast.store.memory import Keyspace
 
@@ -60,7 +60,7 @@ class Desk:
 
     def begin(self) -> None:
         """Its first life, or the next one."""
-        self.scribe = Scribe(self.name)
+        self.writer = AuditWriter(self.name)
         self.wakes: dict[str, int] = {}
         self.watch: tuple[int, int] | None = None
         self.line: list[Any] = [Started({})]
@@ -75,7 +75,7 @@ class Desk:
         if not self.line:
             return False
         now = self.office.now
-        for effect in self.scribe.step(self.line.pop(0), now):
+        for effect in self.writer.step(self.line.pop(0), now):
             answer = self._perform(effect)
             if answer is not None:
                 self.line.append(Answered(effect.call, answer))
@@ -177,8 +177,8 @@ class Office:
         record = self.store.get(keys.audit_head())
         return head_of(record.value) if record is not None else Head()
 
-    def judged(self) -> Judgement:
-        judge = Judge()
+    def judged(self) -> ChainVerification:
+        judge = ChainVerifier()
         parts = [desk.lines for desk in self.desks.values() if desk.lines]
         for part in sorted(parts, key=lambda lines: record_of(lines[0]).number):
             judge.part("part", part)
@@ -200,7 +200,7 @@ class Office:
 
 
 def test_every_mutation_becomes_a_record_and_the_head_says_how_far() -> None:
-    """[L1, A8]"""
+    """[A8]"""
     office = Office("one")
     office.say(3, mutations=2)
     office.run(FLUSH_MS * 2)
@@ -209,18 +209,18 @@ def test_every_mutation_becomes_a_record_and_the_head_says_how_far() -> None:
     office.say(5)
     office.run(FLUSH_MS * 2)
     office.check()
-    assert office.desks["one"].scribe.lag == 0
-    assert office.desks["one"].scribe.wrote == 11
+    assert office.desks["one"].writer.lag == 0
+    assert office.desks["one"].writer.wrote == 11
 
 
 def test_a_steady_trickle_is_written_as_soon_as_anything_else() -> None:
-    """What comes every moment does not put off what came before it. [C7.6]"""
+    """What comes every moment does not put off what came before it."""
     office = Office("one")
     for _ in range(40):
         office.say(1)
         office.run(FLUSH_MS // 4)
     assert office.head.number > 25
-    assert office.desks["one"].scribe.standstill_ms(office.elapsed_ms) < 2 * FLUSH_MS
+    assert office.desks["one"].writer.standstill_ms(office.elapsed_ms) < 2 * FLUSH_MS
 
 
 def test_only_one_of_several_writes() -> None:
@@ -231,7 +231,7 @@ def test_only_one_of_several_writes() -> None:
         office.run(FLUSH_MS * 3)
     office.check()
     assert [bool(desk.lines) for desk in office.desks.values()] == [True, False, False]
-    assert [desk.scribe.is_writing for desk in office.desks.values()] == [True, False, False]
+    assert [desk.writer.is_writing for desk in office.desks.values()] == [True, False, False]
 
 
 def test_another_takes_over_from_one_who_is_silent_and_the_chain_goes_on() -> None:
@@ -246,12 +246,11 @@ def test_another_takes_over_from_one_who_is_silent_and_the_chain_goes_on() -> No
     office.say(1)
     office.run(FLUSH_MS * 5)
     office.check()
-    assert [desk.scribe.is_writing for desk in office.desks.values()] == [False, True]
+    assert [desk.writer.is_writing for desk in office.desks.values()] == [False, True]
     assert record_of(office.desks["two"].lines[0]).number == 5
 
 
 def test_who_has_nothing_to_write_is_not_replaced() -> None:
-    """[K2]"""
     office = Office("one", "two")
     office.say(1)
     office.run(FLUSH_MS * 2)
@@ -296,37 +295,37 @@ def test_two_who_both_believe_to_be_the_one_make_no_fork() -> None:
 
 
 def test_a_full_disk_loses_nothing_and_another_writes() -> None:
-    """[B5, C7.5]"""
+    """[C7.5]"""
     office = Office("one", "two")
     office.say(1)
     office.run(FLUSH_MS * 2)
     office.desks["one"].full = True
     office.say(7)
     office.run(FLUSH_MS * 2)
-    scribe = office.desks["one"].scribe
-    assert scribe.lag >= 7
-    assert scribe.last_error == "no space left on device"
+    writer = office.desks["one"].writer
+    assert writer.lag >= 7
+    assert writer.last_error == "no space left on device"
     office.run(STANDSTILL_MS + 2 * LOOK_MS + FLUSH_MS)
     assert office.head.by == "two"
     office.check()
 
 
 def test_alone_it_goes_on_when_there_is_room_again() -> None:
-    """[B5, C7.5]"""
+    """[C7.5]"""
     office = Office("one")
     office.desks["one"].full = True
     office.say(5)
     office.run(60_000)
-    assert office.desks["one"].scribe.standstill_ms(office.elapsed_ms) > 50_000
-    assert office.desks["one"].scribe.failures > 3
+    assert office.desks["one"].writer.standstill_ms(office.elapsed_ms) > 50_000
+    assert office.desks["one"].writer.failures > 3
     office.desks["one"].full = False
     office.run(10_000)
     office.check()
-    assert office.desks["one"].scribe.standstill_ms(office.elapsed_ms) == 0
+    assert office.desks["one"].writer.standstill_ms(office.elapsed_ms) == 0
 
 
 def test_a_lost_answer_of_the_head_writes_nothing_twice() -> None:
-    """[F6, C7.5]"""
+    """[C7.5, N1.1]"""
     office = Office("one")
     office.lost.append("one")
     office.say(3)
@@ -338,7 +337,7 @@ def test_a_lost_answer_of_the_head_writes_nothing_twice() -> None:
 
 
 def test_what_the_store_forgot_too_early_is_said_in_the_chain() -> None:
-    """By one record, agreed on before it is written, from where on nothing is missing. [L1]"""
+    """By one record, agreed on before it is written, from where on nothing is missing."""
     office = Office("one", "two")
     office.say(3)
     office.run(FLUSH_MS * 2)
@@ -361,7 +360,6 @@ def test_what_the_store_forgot_too_early_is_said_in_the_chain() -> None:
 
 
 def test_history_in_which_nobody_did_anything_may_be_forgotten_without_a_gap() -> None:
-    """[C8]"""
     office = Office("one")
     office.say(2)
     office.run(FLUSH_MS * 2)
@@ -375,7 +373,7 @@ def test_history_in_which_nobody_did_anything_may_be_forgotten_without_a_gap() -
 
 
 def test_the_head_follows_where_there_is_nothing_to_write() -> None:
-    """So that history can be forgotten; and not with each revision. [C8]"""
+    """So that history can be forgotten; and not with each revision."""
     office = Office("one")
     office.say(1)
     office.run(FLUSH_MS * 2)
@@ -391,7 +389,6 @@ def test_the_head_follows_where_there_is_nothing_to_write() -> None:
 
 @pytest.mark.parametrize("mutations", [FLUSH_LINES // 2, PENDING_MAX // 3])
 def test_a_long_history_is_read_in_pieces(mutations: int) -> None:
-    """[C7.4]"""
     office = Office("one")
     office.say(4, mutations=mutations)
     office.run(20_000)
@@ -399,7 +396,7 @@ def test_a_long_history_is_read_in_pieces(mutations: int) -> None:
 
 
 def test_what_waits_in_memory_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is left in the store's history until there is room. [C7.4]"""
+    """The rest is left in the store's history until there is room."""
     monkeypatch.setattr(scribe_module, "PENDING_BYTES_MAX", 5_000)
     most, take = 0, Chain.take
 
@@ -423,7 +420,7 @@ def test_what_waits_in_memory_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_floor_rises_in_the_store_before_anything_is_removed() -> None:
-    """On every server, as each learns of it. [L1]"""
+    """On every server, as each learns of it."""
     office = Office("one", "two")
     office.say(10)
     office.run(FLUSH_MS * 2)
@@ -456,7 +453,7 @@ def test_a_format_that_this_version_knows_is_learned_from_the_first_transaction(
     office.say(3)
     office.run(FLUSH_MS * 2)
     office.check()
-    assert office.desks["one"].scribe.failures == 0
+    assert office.desks["one"].writer.failures == 0
 
 
 @pytest.mark.parametrize("value", [b'{"format":%d}' % (FORMAT + 1), b'{"format":"?"}'])
@@ -472,5 +469,5 @@ def test_the_head_of_a_plane_of_a_newer_format_is_not_moved(value: bytes) -> Non
     office.desks["one"].begin()
     office.run(STANDSTILL_MS * 4)
     assert office.store.get(keys.audit_head()) == before
-    assert "format" in office.desks["one"].scribe.last_error
-    assert office.desks["one"].scribe.wrote == 0
+    assert "format" in office.desks["one"].writer.last_error
+    assert office.desks["one"].writer.wrote == 0

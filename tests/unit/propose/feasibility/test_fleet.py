@@ -21,9 +21,9 @@ from holdfast.model.kinds.reservation import (
 from holdfast.model.kinds.template import DeviceRequest
 from holdfast.model.lifecycle import CHARGED, Cause, State
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.placement.fit import Held, claim, demand_of
+from holdfast.model.placement.fit import Allocation, claim, demand_of
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.propose.feasibility.fleet import ASSUMED_MS, Fleet
 from tests.plane import template
 
@@ -78,7 +78,7 @@ def fleet(*objects: Any) -> Fleet:
 
 def tell(made: Fleet, before: Any, after: Any) -> list[str]:
     plural = {Node: "nodes", Replica: "replicas"}.get(type(after or before), "reservations")
-    freed = made.notice(Change(plural, before, after))
+    freed = made.notice(ObjectChange(plural, before, after))
     agrees(made)
     return freed
 
@@ -103,7 +103,6 @@ def used(made: Fleet, name: str = "n") -> dict[str, int]:
 
 
 def test_charged_replicas_hold_their_share_and_others_do_not() -> None:
-    """[F2]"""
     for state in State:
         made = fleet(node(), replica(state))
         holds = state in CHARGED and state is not State.PENDING
@@ -111,7 +110,6 @@ def test_charged_replicas_hold_their_share_and_others_do_not() -> None:
 
 
 def test_a_replica_may_be_told_of_before_its_node() -> None:
-    """[E1]"""
     made = fleet(replica(), node())
     assert used(made) == {"cpu": 1000, "replicas": 1}
     tell(made, node(), None)
@@ -130,7 +128,6 @@ def test_what_is_given_back_is_free_and_its_node_is_named() -> None:
 
 
 def test_reservations_hold_what_they_claim_until_it_is_consumed_or_released() -> None:
-    """[F7]"""
     held = reservation(Intent.RECOVERY)
     made = fleet(node(), held)
     site = made.get("n")
@@ -146,7 +143,7 @@ def test_reservations_hold_what_they_claim_until_it_is_consumed_or_released() ->
 
 
 def test_a_binding_told_before_its_claim_is_gone_counts_twice_for_a_moment() -> None:
-    """Erring towards taken: nothing breaks, and the next news mend it. [E1]"""
+    """Erring towards taken: nothing breaks, and the next news mend it."""
     bound = replica(devices=(GPU,), ports=("TCP/80",))
     made = fleet(node(), reservation(Intent.BIND), bound)
     site = made.get("n")
@@ -158,14 +155,13 @@ def test_a_binding_told_before_its_claim_is_gone_counts_twice_for_a_moment() -> 
 
 
 def test_a_device_that_the_node_does_not_list_breaks_nothing() -> None:
-    """[E1]"""
     gone = DeviceShare(device="gpu-9", device_class="gpu", milli=1000)
     made = fleet(node(), replica(devices=(gone,)))
     assert used(made) == {"cpu": 1000, "replicas": 1}
 
 
 def test_a_promised_place_is_for_nobody_else() -> None:
-    """The victims still hold it, and what they give back is promised. [F2]"""
+    """The victims still hold it, and what they give back is promised."""
     victim = replica(State.STOPPING, cause=Cause.PREEMPTION, devices=(GPU,))
     made = fleet(node(), reservation(Intent.PREEMPTION), victim)
     site = made.get("n")
@@ -179,7 +175,7 @@ def test_a_promised_place_is_for_nobody_else() -> None:
     tell(made, victim, replica(State.RELEASED))
     assert isinstance(claim(site.ledger, wanted), Refusal), "promised to the one it was freed for"
     assert site.ledger.free("cpu") == 2000
-    assert isinstance(claim(site.ledger, wanted, None, "held"), Held)
+    assert isinstance(claim(site.ledger, wanted, None, "held"), Allocation)
     promise = reservation(Intent.PREEMPTION)
     tell(made, promise, reservation(Intent.PREEMPTION, phase=ReservationPhase.RELEASED))
     assert site.ledger.free("cpu") == 4000
@@ -187,7 +183,7 @@ def test_a_promised_place_is_for_nobody_else() -> None:
 
 # Assumptions -------------------------------------------------------------------------------------
 
-HELD = Held(charge={"cpu": 1000, "replicas": 1})
+HELD = Allocation(charge={"cpu": 1000, "replicas": 1})
 KEY = ("acme", "r")
 
 

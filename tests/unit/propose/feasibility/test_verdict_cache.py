@@ -14,15 +14,15 @@ from holdfast.model.kinds.placement import Preference, Taint, TaintEffect
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, SchedulerPolicySpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.model.selection.selectors import Expression, Operator
-from holdfast.observe.cache import Change
+from holdfast.model.selection.selectors import Expression, SelectorOperator
+from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Codes, Floats, Ints, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
-from holdfast.propose.feasibility import verdict_cache as boards
-from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, Proposal, Report, Verdict
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.decision_view import Candidate, PendingWork, View
+from holdfast.propose.feasibility import verdict_cache as verdict_caches
+from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, PlacementReport, Proposal, Verdict
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
-from holdfast.propose.placement import propose, propose_run
+from holdfast.propose.placement import propose, propose_batch
 from holdfast.propose.scores import Scorer
 from tests.plane import template
 from tests.unit.propose.test_placement import NOW, node, replica, view
@@ -32,21 +32,23 @@ def policy(**spec: Any) -> SchedulerPolicy:
     return SchedulerPolicy(ObjectMeta(name="p"), spec=SchedulerPolicySpec(**spec))
 
 
-def decided(seen: View, board: Board | None = None, work: Any = None) -> Proposal | Report:
-    return propose(seen, work or replica(), NOW, random.Random(1), board)
+def decided(
+    seen: View, verdict_cache: VerdictCache | None = None, work: Any = None
+) -> Proposal | PlacementReport:
+    return propose(seen, work or replica(), NOW, random.Random(1), verdict_cache)
 
 
 # A plugin as a user would write it: nodes of a rack without power are left alone. ----------------
 
 
-def _rack_power(work: Work, candidate: Candidate) -> Refusal | None:
+def _rack_power(work: PendingWork, candidate: Candidate) -> Refusal | None:
     node = candidate.site.node
     if node is None or node.metadata.labels.get("power") != "off":
         return None
     return Refusal(Reason.NOT_ALLOWED, "the rack of this node has no power")
 
 
-def _racks_power(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def _racks_power(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     power = view.columns.facts.label("power")
     off = power.numbers.get("off")
     return None if off is None else (power.column[rows] == off).astype(np.uint8)
@@ -55,7 +57,7 @@ def _racks_power(work: Work, view: View, rows: Rows, level: Level) -> Codes | No
 RACK_POWER = Filter("rack-power", _rack_power, _racks_power, ("RackWithoutPower",), passes=True)
 
 
-def _by_name(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def _by_name(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     label = view.columns.facts.label("nice")
     return np.where(label.column[rows] >= 0, 100.0, 0.0)
 
@@ -66,16 +68,16 @@ NICE = Scorer("nice", _by_name, weight=50)
 def test_a_filter_that_a_user_added_works_where_the_policy_names_it() -> None:
     """[F2]"""
     nodes = node("a", labels={"power": "off"}), node("b", labels={"power": "on"})
-    board = Board(filters=[RACK_POWER])
+    verdict_cache = VerdictCache(filters=[RACK_POWER])
     named = view(*nodes, policy=policy(filters=("rack-power",)))
-    found = decided(named, board)
+    found = decided(named, verdict_cache)
     assert isinstance(found, Proposal)
     assert (found.node, found.reasons) == ("b", {"RackWithoutPower": 1})
-    unnamed = decided(view(*nodes), board)
+    unnamed = decided(view(*nodes), verdict_cache)
     assert isinstance(unnamed, Proposal)
     assert unnamed.candidates == 2
-    report = decided(view(nodes[0], policy=policy(filters=("rack-power",))), board)
-    assert isinstance(report, Report)
+    report = decided(view(nodes[0], policy=policy(filters=("rack-power",))), verdict_cache)
+    assert isinstance(report, PlacementReport)
     assert report.reasons == {"RackWithoutPower": 1}
     assert report.nearest_miss is not None
     assert report.nearest_miss.reason == "RackWithoutPower"
@@ -85,7 +87,7 @@ def test_a_filter_that_a_user_added_works_where_the_policy_names_it() -> None:
 def test_a_policy_that_names_a_filter_nobody_has_holds_everything_back() -> None:
     """What cannot be checked is not done. [E4, F2]"""
     report = decided(view(node(), policy=policy(filters=("rack-power",))))
-    assert isinstance(report, Report)
+    assert isinstance(report, PlacementReport)
     assert report.reasons == {FILTER_UNKNOWN: 1}
     assert report.verdict is Verdict.BLOCKED_BY
     assert "rack-power" in report.message
@@ -94,12 +96,12 @@ def test_a_policy_that_names_a_filter_nobody_has_holds_everything_back() -> None
 def test_a_scorer_that_a_user_added_counts_by_its_weight() -> None:
     """[F3]"""
     nodes = node("a"), node("b", labels={"nice": "yes"}), node("c")
-    found = decided(view(*nodes), Board(scorers=[NICE]))
+    found = decided(view(*nodes), VerdictCache(scorers=[NICE]))
     assert isinstance(found, Proposal)
     assert found.node == "b"
     assert found.scores["nice"] == 100.0
     assert [ranked.scores["nice"] for ranked in found.best] == [100.0, 0.0, 0.0]
-    only = decided(view(*nodes, policy=policy(weights={"nice": 1})), Board(scorers=[NICE]))
+    only = decided(view(*nodes, policy=policy(weights={"nice": 1})), VerdictCache(scorers=[NICE]))
     assert isinstance(only, Proposal)
     assert list(only.scores) == ["nice"]
 
@@ -130,7 +132,7 @@ def test_nodes_with_devices_are_spared_for_those_who_need_them() -> None:
 
 def test_preferences_soft_taints_images_and_cost_rank() -> None:
     """[F3]"""
-    likes = Preference(expressions=(Expression("disk", Operator.IN, ("ssd",)),))
+    likes = Preference(expressions=(Expression("disk", SelectorOperator.IN, ("ssd",)),))
     ssd = node("ssd", labels={"disk": "ssd"})
     assert best_of(ssd, node("hdd"), work=replica(prefer=(likes,))).node == "ssd"
     hates = Preference(expressions=likes.expressions, avoid=True)
@@ -143,30 +145,30 @@ def test_preferences_soft_taints_images_and_cost_rank() -> None:
 
 def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
     """Only its status was written, and that makes no room for anybody. [F3]"""
-    board = Board()
+    verdict_cache = VerdictCache()
     seen = view(node("cold"), node("warm"), policy=policy(weights={"image": 1}))
     work = replica(template(image="img:1"))
-    before = decided(seen, board, work)
+    before = decided(seen, verdict_cache, work)
     assert isinstance(before, Proposal)
     assert before.score == 0.0
     old = node("warm")
     new = msgspec.structs.replace(
         old, status=msgspec.structs.replace(old.status, images=("img:1",))
     )
-    assert seen.fleet.notice(Change("nodes", old, new)) == []
-    after = decided(seen, board, work)
+    assert seen.fleet.notice(ObjectChange("nodes", old, new)) == []
+    after = decided(seen, verdict_cache, work)
     assert isinstance(after, Proposal)
     assert (after.node, after.score) == ("warm", 100.0)
 
 
 def test_many_nodes_that_come_at_once_make_devices_worth_sparing() -> None:
     """Whoever decided while there were none looks at the whole fleet anew. [F3, D4]"""
-    board, seen = Board(), view(node())
-    assert isinstance(decided(seen, board), Proposal)
+    verdict_cache, seen = VerdictCache(), view(node())
+    assert isinstance(decided(seen, verdict_cache), Proposal)
     devices = (Device(id="g", device_class="gpu"),)
     for index in range(200):
-        seen.fleet.notice(Change("nodes", None, node(f"rich-{index}", devices=devices)))
-    found = decided(seen, board)
+        seen.fleet.notice(ObjectChange("nodes", None, node(f"rich-{index}", devices=devices)))
+    found = decided(seen, verdict_cache)
     assert isinstance(found, Proposal)
     assert (found.node, found.scores["scarce"]) == ("n", 100.0)
 
@@ -174,24 +176,24 @@ def test_many_nodes_that_come_at_once_make_devices_worth_sparing() -> None:
 def test_a_filter_that_asks_for_the_load_is_asked_before_each_placement() -> None:
     """Also when many that are alike are placed at once: one on each node is enough for it. [F2]"""
 
-    def alone(work: Work, candidate: Candidate) -> Refusal | None:
+    def alone(work: PendingWork, candidate: Candidate) -> Refusal | None:
         taken = candidate.site.ledger.used
         return Refusal(Reason.NOT_ALLOWED, "somebody is there") if taken else None
 
-    def all_alone(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+    def all_alone(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
         columns = view.columns
         taken = (columns.free[:, rows] != columns.total[:, rows]).any(axis=0)
         return taken.astype(np.uint8)
 
     lonely = Filter("alone", alone, all_alone, ("NotAlone",), passes=True, by_load=True)
     seen = view(node("a"), node("b"), policy=policy(filters=("alone",)))
-    board = Board(filters=[lonely])
-    first = propose_run(seen, [replica(), replica()], NOW, 1, board)
+    verdict_cache = VerdictCache(filters=[lonely])
+    first = propose_batch(seen, [replica(), replica()], NOW, 1, verdict_cache)
     assert len(first) == 1, "the next one depends on it"
     (only,) = first
     assert isinstance(only, Proposal)
     seen.fleet.assume("x", ("acme", "x"), only.node, only.held, 0)
-    found = decided(seen, board)
+    found = decided(seen, verdict_cache)
     assert isinstance(found, Proposal)
     assert found.node != only.node
     assert found.reasons == {"NotAlone": 1}
@@ -201,34 +203,32 @@ def test_a_filter_that_asks_for_the_load_is_asked_before_each_placement() -> Non
 
 
 def test_replicas_of_one_template_are_alike_and_others_are_not() -> None:
-    """[E6]"""
-    board = Board()
-    assert board.key(replica()) == board.key(replica())
-    assert board.key(replica()) != board.key(replica(template("2")))
-    assert board.key(replica()) != board.key(replica(zones=("a",)))
+    verdict_cache = VerdictCache()
+    assert verdict_cache.key(replica()) == verdict_cache.key(replica())
+    assert verdict_cache.key(replica()) != verdict_cache.key(replica(template("2")))
+    assert verdict_cache.key(replica()) != verdict_cache.key(replica(zones=("a",)))
     alone = replica()
     spec = msgspec.structs.replace(alone.spec, gang="together")
-    assert board.key(alone) != board.key(msgspec.structs.replace(alone, spec=spec))
+    assert verdict_cache.key(alone) != verdict_cache.key(msgspec.structs.replace(alone, spec=spec))
 
 
 def test_what_was_not_asked_for_the_longest_is_forgotten_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """[E6]"""
-    board, seen = Board(), view(node())
-    monkeypatch.setattr(boards, "CELLS_MAX", 1)
-    sorts = [replica(template(f"{number + 1}m")) for number in range(boards.SORTS_MIN + 1)]
+    verdict_cache, seen = VerdictCache(), view(node())
+    monkeypatch.setattr(verdict_caches, "CELLS_MAX", 1)
+    sorts = [replica(template(f"{number + 1}m")) for number in range(verdict_caches.SORTS_MIN + 1)]
     for each in sorts[:-1]:
-        decided(seen, board, each)
-    decided(seen, board, sorts[0])
-    decided(seen, board, sorts[-1])
-    kept = [board.known(board.key(each)) is not None for each in sorts]
-    assert kept == [True, False, *[True] * (boards.SORTS_MIN - 1)]
+        decided(seen, verdict_cache, each)
+    decided(seen, verdict_cache, sorts[0])
+    decided(seen, verdict_cache, sorts[-1])
+    kept = [verdict_cache.known(verdict_cache.key(each)) is not None for each in sorts]
+    assert kept == [True, False, *[True] * (verdict_caches.SORTS_MIN - 1)]
 
 
 def test_what_is_asked_of_nodes_is_looked_at_once_for_all_who_ask_it() -> None:
-    """Sorts that differ by labels only share it, until the last of them is forgotten. [E6]"""
-    board, seen = Board(), view(node())
+    """Sorts that differ by labels only share it, until the last of them is forgotten."""
+    verdict_cache, seen = VerdictCache(), view(node())
     one = replica()
     sorts = [
         msgspec.structs.replace(
@@ -238,18 +238,18 @@ def test_what_is_asked_of_nodes_is_looked_at_once_for_all_who_ask_it() -> None:
         )
         for app in ("web", "db")
     ]
-    alikes = [board.alike(each, seen) for each in sorts]
-    assert not any(isinstance(each, Report) for each in alikes)
-    first, second = alikes
-    assert isinstance(first, boards.Alike)
-    assert isinstance(second, boards.Alike)
+    equivalences = [verdict_cache.class_of(each, seen) for each in sorts]
+    assert not any(isinstance(each, PlacementReport) for each in equivalences)
+    first, second = equivalences
+    assert isinstance(first, verdict_caches.Alike)
+    assert isinstance(second, verdict_caches.Alike)
     assert first is not second
-    assert first.standing is second.standing
+    assert first.verdicts is second.verdicts
     changed = msgspec.structs.replace(seen, rules=1)
-    third = board.alike(sorts[0], changed)
-    assert isinstance(third, boards.Alike)
-    assert third.standing is not first.standing
-    fourth = board.alike(sorts[1], changed)
-    assert isinstance(fourth, boards.Alike)
-    assert fourth.standing is third.standing
-    assert len(board._standings) == 1
+    third = verdict_cache.class_of(sorts[0], changed)
+    assert isinstance(third, verdict_caches.Alike)
+    assert third.verdicts is not first.verdicts
+    fourth = verdict_cache.class_of(sorts[1], changed)
+    assert isinstance(fourth, verdict_caches.Alike)
+    assert fourth.verdicts is third.verdicts
+    assert len(verdict_cache._standings) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.model.kinds.tenant import PriorityClass
 from holdfast.model.meta import ObjectMeta
-from holdfast.model.pulse import OTHERS, Backlog, Beat, Pulse, Room, Waits
+from holdfast.model.pulse import OTHERS, Backlog, Beat, FreeCapacity, PendingCount, Pulse
 from holdfast.model.time import timestamp
 from holdfast.propose.queue import scheduling_queue
 from tests.plane import template
@@ -45,8 +45,8 @@ def test_each_tenants_waiting_replicas_are_counted_by_reason() -> None:
     for number in range(3):
         rig.replica(f"web-{number}-0")
     assert told(rig).waits == (
-        Waits("acme", "NodeCordoned", 2),
-        Waits("acme", "NodeFull", 2),
+        PendingCount("acme", "NodeCordoned", 2),
+        PendingCount("acme", "NodeFull", 2),
     )
 
 
@@ -55,7 +55,7 @@ def test_work_that_nobody_has_looked_at_is_counted_too() -> None:
     rig = started(a="1")
     rig.verdicts = [Silence()]
     rig.replica("web-0-0")
-    assert told(rig).waits == (Waits("acme", scheduling_queue.UNTRIED, 1),)
+    assert told(rig).waits == (PendingCount("acme", scheduling_queue.UNTRIED, 1),)
 
 
 def test_the_oldest_of_each_priority_class_tells_its_age() -> None:
@@ -91,7 +91,7 @@ def test_what_is_free_in_pieces_too_small_for_the_work_is_a_fragment() -> None:
     cordon(rig, "b")
     rooms = {room.resource: room for room in told(rig).rooms}
     assert (rooms["cpu"].free, rooms["cpu"].fragments) == (0, 0)
-    assert all(isinstance(room, Room) for room in rooms.values())
+    assert all(isinstance(room, FreeCapacity) for room in rooms.values())
 
 
 def test_all_of_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_all_of_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         rig.replica(f"web-{number}-0", cpu="2")
     made = rig.scheduler.backlog(rig.now)
     assert made.waits == (
-        Waits("acme", "NodeFull", 3),
-        Waits(OTHERS, scheduling_queue.UNCOUNTED, 2),
+        PendingCount("acme", "NodeFull", 3),
+        PendingCount(OTHERS, scheduling_queue.UNCOUNTED, 2),
     )
     assert (len(made.rooms), made.oldest_ms) == (1, {})

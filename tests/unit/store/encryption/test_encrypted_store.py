@@ -12,7 +12,15 @@ from holdfast.host.process.files import write_private
 from holdfast.model import keys
 from holdfast.model.encoding import encrypted_records
 from holdfast.model.errors import Expired, Forbidden, Unavailable
-from holdfast.model.transaction import ABSENT, NEVER, Compare, Delete, Put, Refused, Transaction
+from holdfast.model.transaction import (
+    ABSENT,
+    NEVER,
+    Compare,
+    CompareFailed,
+    Delete,
+    Put,
+    Transaction,
+)
 from holdfast.store.contract import Batch
 from holdfast.store.encryption import EncryptedStore
 from holdfast.store.encryption import keyring as keyrings
@@ -55,7 +63,7 @@ def test_only_secrets_are_encrypted_and_all_ways_out_are_plain() -> None:
         assert await value_at(inner, OTHER) == PLAIN
         assert await value_at(store, HERE) == PLAIN
         refused = await store.txn(Transaction((Compare(HERE, NEVER), Compare("x", 7)), ()))
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, CompareFailed)
         assert refused.current[0] is not None
         assert refused.current[0].value == PLAIN
         batch = await anext(watch)
@@ -149,7 +157,7 @@ def test_a_plain_secret_is_unreadable_once_all_are_encrypted() -> None:
         watch = store.watch("objects/", after=await inner.revision())
         await inner.txn(put(THERE))
         refused = await store.txn(Transaction((Compare(THERE, ABSENT),), ()))
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, CompareFailed)
         assert refused.current[0] is not None
         batch = await anext(watch)
         while not batch.changes:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import Invalid
-from holdfast.model.transaction import Committed, Compare, Delete, Put, Record, Refused, Transaction
+from holdfast.model.transaction import (
+    Committed,
+    Compare,
+    CompareFailed,
+    Delete,
+    Put,
+    Record,
+    Transaction,
+)
 from holdfast.store.etcd import codec
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.layout import Layout, after_prefix, is_bookmark
@@ -30,7 +38,7 @@ def test_a_refusal_brings_the_compared_records_in_order() -> None:
             pb.ResponseOp(response_range=pb.RangeResponse()),
         ],
     )
-    expected = Refused(9, (Record("a", b"v", 2, 4), None))
+    expected = CompareFailed(9, (Record("a", b"v", 2, 4), None))
     assert codec.outcome_of(transaction, LAYOUT, answer) == expected
     done = pb.TxnResponse(header=pb.ResponseHeader(revision=9), succeeded=True)
     assert codec.outcome_of(transaction, LAYOUT, done) == Committed(9)

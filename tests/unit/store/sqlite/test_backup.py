@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import Expired, Invalid, Unavailable
-from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
+from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete, Put, Transaction
 from holdfast.store.contract import KEY_END, Forgotten
 from holdfast.store.sqlite import SqliteStore, backup, restore, schema, verify
 from holdfast.store.sqlite.backup import REVISION_LEAP
@@ -104,7 +104,7 @@ def test_a_restored_store_is_beyond_everything_ever_told(tmp_path: Path) -> None
         # A compare from the lost future, or from before it, holds no more.
         for modified in (1, told - 2):
             transaction = Transaction((Compare("k000", modified),), (Put("k000", b""),))
-            assert isinstance(await store.txn(transaction), Refused)
+            assert isinstance(await store.txn(transaction), CompareFailed)
         watch = store.watch("", after=report.revision)
         await anext(watch)
         outcome = await store.txn(Transaction((), (Put("k000", b"after"),)))

@@ -9,13 +9,13 @@ import apsw
 import pytest
 
 from holdfast.model.errors import Expired, OutcomeUnknown, Unavailable
-from holdfast.model.transaction import Committed, Compare, Delete, Put, Refused, Transaction
+from holdfast.model.transaction import Committed, Compare, CompareFailed, Delete, Put, Transaction
 from holdfast.store.contract import KEY_END, Forgotten, NotApplied, TokenApplied
 from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.operation_tokens import USABLE_S
 from holdfast.store.sqlite.writes import AskFate, CommitWrite, Compact
-from tests.crash_vfs import Write as DiskWrite
 from tests.crash_vfs import Sync
+from tests.crash_vfs import Write as DiskWrite
 from tests.faulty_disk import FaultyDisk
 
 
@@ -60,7 +60,7 @@ def test_a_group_is_decided_one_after_another(engine: SqliteEngine) -> None:
     """Each member sees what those before it are about to write [C2]."""
     answers = engine.run([put("a", b"1", a=0), put("a", b"2", a=0), put("a", b"3", a=1)]).answers
     assert answers[0] == Committed(1)
-    assert isinstance(answers[1], Refused)
+    assert isinstance(answers[1], CompareFailed)
     assert [r and (r.value, r.modified) for r in answers[1].current] == [(b"1", 1)]
     assert answers[2] == Committed(2)
 
@@ -81,7 +81,7 @@ def test_reading_and_refusing_write_nothing(engine: SqliteEngine, disk: FaultyDi
     engine.run([put("a")])
     before = len(disk.vfs.trace)
     answer = engine.run([put("a", a=7)]).answers[0]
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, CompareFailed)
     assert len(disk.vfs.trace) == before
 
 

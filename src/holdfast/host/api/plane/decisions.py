@@ -70,7 +70,7 @@ def _kept(call: Call) -> Decisions:
 
 async def keep(call: Call) -> web.StreamResponse:
     """A scheduler hands in what it decided."""
-    call.demand_somebody()
+    call.demand_authenticated()
     demand_json(call)
     if Actor.SCHEDULER not in acts_as(call.identity):
         raise Forbidden("only a scheduler hands in decisions", code=Reason.NOT_ALLOWED)
@@ -96,7 +96,7 @@ def _demand_sense(at: str, case: Case) -> None:
     """Columns are as long as there are members, or nobody could read them."""
     count = len(case.replicas)
     needed = (case.uids, case.numbers, case.attempts, case.revisions, case.queued, case.results)
-    optional = (case.nodes, case.devices)
+    optional = (case.nodes, case.devices, case.generations)
     if any(len(it) != count for it in needed) or any(it and len(it) != count for it in optional):
         bad(f"{at}: its columns are not equally long")
 
@@ -154,7 +154,7 @@ async def list_(call: Call) -> web.StreamResponse:
     chosen, kept = selection(call), _kept(call)
     limit = min(call.number("limit") or LIMIT_MAX, LIMIT_MAX)
     text = call.query.get("continue", "")
-    at: tuple[int, int] | None = parsed_token(text) if text else None
+    at: tuple[int, int] | None = parse_token(text) if text else None
     reader, entries = EntryReader(), list[ObjectEntry]()
     newest, looked_at, more = 0, 0, False
     for _ in range(READS_MAX):
@@ -191,7 +191,7 @@ def _token(at: tuple[int, int]) -> str:
     return urlsafe_b64encode(msgspec.json.encode(_Token(*at))).decode()
 
 
-def parsed_token(text: str) -> tuple[int, int]:
+def parse_token(text: str) -> tuple[int, int]:
     """The row and the member that a page begins with. Raises Rejected."""
     try:
         token = msgspec.json.decode(urlsafe_b64decode(text[:TOKEN_MAX]), type=_Token)

@@ -34,7 +34,7 @@ _RENEW = msgspec.json.Decoder(Renew)
 
 async def renew(call: Call) -> web.StreamResponse:
     """An agent asks to be let run on."""
-    call.demand_somebody()
+    call.demand_authenticated()
     demand_json(call)
     body = await call.body()
     json_guard.measure(body)
@@ -49,7 +49,7 @@ async def renew(call: Call) -> web.StreamResponse:
 
 async def heard(call: Call) -> web.StreamResponse:
     """Whom this server heard, and how long ago."""
-    call.demand_somebody()
+    call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission("get", "heartbeats")):
         raise Forbidden(f"{call.identity.name} may not get heartbeats", code=Reason.NOT_ALLOWED)
     return await _asked(call, HeartbeatQuery())
@@ -85,7 +85,7 @@ def _book(call: Call) -> ComponentPulses:
 
 async def take(call: Call) -> web.StreamResponse:
     """A scheduler or a team of controllers says how it is doing."""
-    call.demand_somebody()
+    call.demand_authenticated()
     demand_json(call)
     name = call.identity.name
     own = next((scope for prefix, scope in _SCOPES.items() if name.startswith(prefix)), "")
@@ -108,7 +108,7 @@ async def take(call: Call) -> web.StreamResponse:
 
 async def show(call: Call) -> web.StreamResponse:
     """How everybody is doing, as this server knows it."""
-    call.demand_somebody()
+    call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission("get", "pulses")):
         raise Forbidden(
             f"{call.identity.name} may not get pulses; who is in the group {MONITORS} may",

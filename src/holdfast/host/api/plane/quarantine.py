@@ -47,7 +47,7 @@ _REPAIR = msgspec.json.Decoder(Repair)
 
 
 def _demand(call: Call, verb: str) -> None:
-    call.demand_somebody()
+    call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission(verb, "quarantine")):
         raise Forbidden(
             f"{call.identity.name} may not {verb} quarantine; who is in the group {OPERATORS} may",
@@ -100,7 +100,7 @@ async def repair(call: Call) -> web.StreamResponse:
     )
     verdict = await call.ask(request)
     if isinstance(verdict, Refusal):
-        return call.refused(verdict)
+        return call.refusal_response(verdict)
     return reply(200, _ENCODER.encode(msgspec.structs.replace(found, done=not wanted.dry_run)))
 
 

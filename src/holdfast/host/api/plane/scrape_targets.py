@@ -33,7 +33,7 @@ _ENCODER = msgspec.json.Encoder()
 
 async def list_(call: Call) -> web.StreamResponse:
     """All targets of a namespace, or of all."""
-    call.demand_somebody()
+    call.demand_authenticated()
     # Those who watch over a plane see addresses, and no more of the lists that they come from.
     if not call.services.rights.may(
         call.identity, Permission("list", "targets", "", call.namespace)

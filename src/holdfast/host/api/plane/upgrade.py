@@ -21,10 +21,10 @@ from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.problems import malformed, told
 from holdfast.model.errors import Conflict, Forbidden, Unavailable
-from holdfast.model.heartbeat import HeartbeatReport, HeartbeatQuery, ServerRoster
+from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node, NodePhase
-from holdfast.model.plane_format import Installed, PlaneFormat, Raise, Upgrade
+from holdfast.model.plane_format import InstalledPart, PlaneFormat, RaiseRequest, Upgrade
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import RaiseFormat
@@ -37,11 +37,11 @@ GONE_AFTER_S = 60.0
 _GONE_PHASES = (NodePhase.FENCED, NodePhase.LOST)
 _PARTS = ("scheduler", "controller")
 _ENCODER = msgspec.json.Encoder()
-_RAISE = msgspec.json.Decoder(Raise)
+_RAISE = msgspec.json.Decoder(RaiseRequest)
 
 
 def _demand(call: Call, verb: str) -> None:
-    call.demand_somebody()
+    call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission(verb, "upgrade")):
         raise Forbidden(
             f"{call.identity.name} may not {verb} upgrade; who is in the group {OPERATORS} may",
@@ -69,7 +69,7 @@ async def raise_format(call: Call) -> web.StreamResponse:
         raise Conflict(refusal)
     verdict = await call.ask(RaiseFormat(wanted.to, wanted.word))
     if isinstance(verdict, Refusal):
-        return call.refused(verdict)
+        return call.refusal_response(verdict)
     return reply(200, _ENCODER.encode(msgspec.structs.replace(found, format=wanted.to)))
 
 
@@ -95,15 +95,15 @@ async def _roster(call: Call) -> ServerRoster:
     return heard.roster
 
 
-def _servers(roster: ServerRoster) -> Iterator[Installed]:
+def _servers(roster: ServerRoster) -> Iterator[InstalledPart]:
     expired = roster.expired()
     for it in roster.servers:
-        yield Installed("server", it.server, it.version, not it.life or it.server in expired)
+        yield InstalledPart("server", it.server, it.version, not it.life or it.server in expired)
 
 
-def _components(leases: list[Lease]) -> list[Installed]:
+def _components(leases: list[Lease]) -> list[InstalledPart]:
     """Each process once, however many leases it holds."""
-    found: dict[Installed, None] = {}
+    found: dict[InstalledPart, None] = {}
     now_s = time.time()
     for spec in (it.spec for it in leases if it.spec.holder):
         part, _, name = spec.scope.partition(":")
@@ -111,13 +111,13 @@ def _components(leases: list[Lease]) -> list[Installed]:
             renewed_s = spec.renewed.timestamp() if spec.renewed is not None else 0
             process = name if part == "scheduler" else spec.instance or name
             is_gone = now_s - renewed_s > GONE_AFTER_S
-            found[Installed(part, process, spec.version, is_gone)] = None
+            found[InstalledPart(part, process, spec.version, is_gone)] = None
     return list(found)
 
 
-def _agent(node: Node) -> Installed:
+def _agent(node: Node) -> InstalledPart:
     is_gone = node.status.phase in _GONE_PHASES
-    return Installed("agent", node.name, node.status.agent_version, is_gone)
+    return InstalledPart("agent", node.name, node.status.agent_version, is_gone)
 
 
 async def _of(store: Store, cls: type[Any]) -> AsyncIterator[Any]:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew, Renewed
-from holdfast.model.machine import Answered, Ask, Machine, Persist, Record
+from holdfast.model.machine import Answered, ArchiveRecord, Ask, Machine, Persist
 from holdfast.model.time import Instant
 from holdfast.observe.watch_events import Get
 from holdfast.sim.cell import Seat
@@ -19,7 +19,7 @@ from holdfast.sim.worlds.agents.process_table import FULL, STILL, Shown
 from holdfast.sim.worlds.agents.secrets import is_shown
 from holdfast.sim.worlds.authority.scripted_clients import Tell
 
-_LASTING = (Ask, Persist, Record)
+_LASTING = (Ask, Persist, ArchiveRecord)
 
 
 class Acknowledged(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.commit.records import decode
 from holdfast.model import keys
-from holdfast.model.audit.chain import Judge
+from holdfast.model.audit.chain import ChainVerifier
 from holdfast.model.audit.records import (
     Head,
     Mutation,
@@ -24,7 +24,7 @@ from holdfast.model.machine import Answered, Started, Txn, Wake, Woken
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
-from holdfast.observe.audit_writer.writer import Scribe
+from holdfast.observe.audit_writer.writer import AuditWriter
 from holdfast.sim.cell import Cell, Seat
 from holdfast.sim.check import Checker, Commit, Settles
 from holdfast.sim.plan import Hazard, calendar_steps
@@ -194,7 +194,7 @@ class OneChain(Checker):
     def at_end(self, world: World) -> None:
         record = world.stores["store"].keyspace.get(keys.audit_head())
         head = head_of(record.value) if record is not None else Head()
-        judge = Judge()
+        judge = ChainVerifier()
         for part in self._journals.parts:
             judge.part("part", part)
         found = judge.judgement(head)
@@ -241,7 +241,7 @@ def build(world: World) -> None:
     world.add_store()
     journals = Journals(world)
     for name in SCRIBES:
-        world.add(name, lambda seat: Scribe(seat.name), store="store")
+        world.add(name, lambda seat: AuditWriter(seat.name), store="store")
     for name in CLERKS:
         world.add(name, Clerk, store="store")
     world.check(OneChain(journals), Settles("V1", behind, within_ms=CAUGHT_UP_MS))

@@ -17,7 +17,7 @@ from holdfast.model.machine import Answer, Answered, Ask
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Forward
 from holdfast.model.time import Instant
-from holdfast.model.transaction import Refused
+from holdfast.model.transaction import CompareFailed
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
@@ -65,7 +65,7 @@ def _outcome(stimulus: Any) -> tuple[str, ...]:
     match stimulus:
         case Answered(body=TokenApplied() | NotApplied() | Forgotten() as fate):
             return (f"fate {type(fate).__name__}",)
-        case Answered(body=Refused()):
+        case Answered(body=CompareFailed()):
             return ("group refused",)
     return ()
 

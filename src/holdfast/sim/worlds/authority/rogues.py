@@ -30,7 +30,7 @@ from holdfast.model.requests import (
     HoldCapacity,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     Patch,
     PatchType,
     RegisterNode,
@@ -95,7 +95,7 @@ class Rogue(Hand):
         yield ReportStage(mine, Stage.READY, incarnation, version=version)
         yield Unreserve(mine, "mischief", term)
         since = node.metadata.resource_version
-        for word in (NodeWord.SUSPECT, NodeWord.MARK, NodeWord.FENCE):
+        for word in (NodeAction.SUSPECT, NodeAction.MARK, NodeAction.FENCE):
             yield JudgeNode(node.name, uid, word, Term("controller:nodes", 1), mark, version=since)
         yield RegisterNode(node)
         yield AcquireLease("scheduler:one", 1_000, term.epoch, 0)

@@ -27,7 +27,7 @@ from holdfast.model.requests import (
     ForgetOperations,
     JudgeNode,
     Move,
-    NodeWord,
+    NodeAction,
     Remove,
     ReportStage,
     Unreserve,
@@ -148,12 +148,12 @@ class NodesHand(Hand):
 
     def __init__(self, seat: Seat, identity: str) -> None:
         super().__init__(seat, identity)
-        self._silent: dict[str, NodeWord] = {}
+        self._silent: dict[str, NodeAction] = {}
         # When it saw a mark committed, by node and number; a new life starts the count again.
         self._marked: dict[tuple[str, int], int] = {}
 
     def prompted(self, body: dict[str, Any]) -> None:
-        self._silent[body["node"]] = NodeWord(body["word"])
+        self._silent[body["node"]] = NodeAction(body["word"])
 
     def think(self, look: Look, now: Instant) -> Iterator[Any]:
         for node in look.all(Node):
@@ -172,22 +172,22 @@ class NodesHand(Hand):
             if node.status.mark is not None and node.status.phase is NodePhase.UNKNOWN:
                 yield from self._unknown(look, node, node.status.mark.number)
 
-    def _word(self, node: Node, now: Instant) -> tuple[NodeWord | None, int]:
+    def _word(self, node: Node, now: Instant) -> tuple[NodeAction | None, int]:
         mark = node.status.mark.number if node.status.mark is not None else 0
         match node.status.phase:
             case NodePhase.READY if node.name in self._silent:
                 return self._silent.pop(node.name), 0
             case NodePhase.SUSPECT:
-                return (NodeWord.MARK if self.whim(3) else NodeWord.TRUST), 0
+                return (NodeAction.MARK if self.whim(3) else NodeAction.TRUST), 0
             case NodePhase.UNKNOWN:
                 uid = node.metadata.uid
                 since = self._marked.setdefault((uid, mark), now.monotonic_ms)
                 if now.monotonic_ms - since >= FENCE_MS:
                     # One in ten is about a mark that is not the present one.
-                    return NodeWord.FENCE, mark - 1 if self.whim(10) else mark
-                return (NodeWord.CLEAR if self.chance(4) else None), mark
+                    return NodeAction.FENCE, mark - 1 if self.whim(10) else mark
+                return (NodeAction.CLEAR if self.chance(4) else None), mark
             case NodePhase.FENCED if self.whim(8):
-                return NodeWord.LOSE, 0
+                return NodeAction.LOSE, 0
         return None, 0
 
     def _unknown(self, look: Look, node: Node, mark: int) -> Iterator[Any]:

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.correct.nodes.controller import SUSPECT_AFTER_PERIODS
 from holdfast.correct.nodes.silence import FRESH_MS
 from holdfast.model.fence import FenceTiming
-from holdfast.model.heartbeat import Heard
+from holdfast.model.heartbeat import HeartbeatReport
 from holdfast.model.machine import Answered, Ask
-from holdfast.model.requests import JudgeNode, NodeWord
+from holdfast.model.requests import JudgeNode, NodeAction
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 from holdfast.sim.cell import Seat
@@ -30,7 +30,7 @@ from holdfast.sim.plan import Fault
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.scripted_clients import Tell
 
-_GRAVE = (NodeWord.MARK, NodeWord.FENCE)
+_GRAVE = (NodeAction.MARK, NodeAction.FENCE)
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Decided(msgspec.Struct, frozen=True):
     `silent` are the nodes that nobody has told it of for so long that it must know.
     """
 
-    word: NodeWord
+    word: NodeAction
     node: str
     listening_ms: tuple[int, ...]
     silent: tuple[str, ...]
@@ -77,14 +77,14 @@ class Hearing:
 
         return heal
 
-    def heard(self, heard: Heard) -> Heard:
+    def heard(self, heard: HeartbeatReport) -> HeartbeatReport:
         """What arrives of a server's answer."""
         if not self._deaf:
             return heard
         ages_ms = {node: age for node, age in heard.ages_ms.items() if node not in self._deaf}
         return msgspec.structs.replace(heard, ages_ms=ages_ms)
 
-    def around(self, make: Callable[[Seat], Team]) -> Callable[[Seat], Listener]:
+    def around(self, make: Callable[[Seat], ControllerRunner]) -> Callable[[Seat], Listener]:
         """A factory of teams that hear through this."""
         return lambda seat: Listener(self, make(seat))
 
@@ -92,7 +92,7 @@ class Hearing:
 class Listener:
     """See the module's docstring. All it remembers is what its team was told."""
 
-    def __init__(self, hearing: Hearing, team: Team) -> None:
+    def __init__(self, hearing: Hearing, team: ControllerRunner) -> None:
         self._hearing, self._team = hearing, team
         self._heard_ms: dict[str, int] = {}
         # As of when each server was last heard of, and since when it listens.
@@ -105,7 +105,7 @@ class Listener:
         return self._team.cache
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
-        if isinstance(stimulus, Answered) and isinstance(stimulus.body, Heard):
+        if isinstance(stimulus, Answered) and isinstance(stimulus.body, HeartbeatReport):
             stimulus = Answered(stimulus.call, self._told(stimulus.body, now.monotonic_ms))
         effects = self._team.step(stimulus, now)
         told = [
@@ -117,7 +117,7 @@ class Listener:
         ]
         return [*told, *effects] if told else effects
 
-    def _told(self, heard: Heard, now_ms: int) -> Heard:
+    def _told(self, heard: HeartbeatReport, now_ms: int) -> HeartbeatReport:
         heard = self._hearing.heard(heard)
         if not self._listening or now_ms - self._told_ms > FRESH_MS:
             # It takes office, or comes back to it: whoever was silent before is none of its own.

@@ -9,7 +9,7 @@ from holdfast.correct.nodes.disruption_limits import SILENT_PERCENT_MAX, ZONE_NO
 from holdfast.model.fence import PPM, FenceTiming
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.template import OnDisconnect
-from holdfast.model.requests import NodeWord
+from holdfast.model.requests import NodeAction
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
 from holdfast.sim.worlds.authority.ledger_oracle import Books
@@ -55,8 +55,8 @@ class Judged(Checker):
     def on_fact(self, world: World, fact: Any) -> None:
         if not isinstance(fact, Decided):
             return
-        what = f"{fact.node} is to be {'marked' if fact.word is NodeWord.MARK else 'fenced'}"
-        if fact.word is NodeWord.MARK:
+        what = f"{fact.node} is to be {'marked' if fact.word is NodeAction.MARK else 'fenced'}"
+        if fact.word is NodeAction.MARK:
             for listening_ms in fact.listening_ms:
                 if listening_ms < self._listened_ms:
                     self.violated("SC6", f"{what}, and a server listens for {listening_ms} ms")

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from holdfast.model.kinds.node import NodePhase
-from holdfast.model.requests import NodeWord
+from holdfast.model.requests import NodeAction
 from holdfast.observe.watch_events import SERVERS
 from holdfast.sim.check import Checker
 from holdfast.sim.plan import Act, Hazard, calendar_steps, late_requests
@@ -88,7 +88,7 @@ class Found(Checker):
                 self.violated("SC6", f"{node.name} is dead for {down_s:g} s, and not marked")
 
     def on_fact(self, world: World, fact: Any) -> None:
-        if not isinstance(fact, Decided) or fact.word is not NodeWord.MARK:
+        if not isinstance(fact, Decided) or fact.word is not NodeAction.MARK:
             return
         now_ms = world.now_us // 1_000
         if self._is_well(fact.node, now_ms) and any(

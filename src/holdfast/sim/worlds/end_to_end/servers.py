@@ -19,14 +19,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.heartbeats import Renewals
-from holdfast.commit.records import decode, versioned
-from holdfast.commit.server import Server
+from holdfast.commit.records import decode, with_version
+from holdfast.commit.server import AuthorityServer
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import HoldfastError, RecordUnreadable, Unavailable, invariant
-from holdfast.model.heartbeat import HeardOf, Renew
+from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.machine import (
     Answer,
     Answered,
@@ -46,10 +46,17 @@ from holdfast.model.machine import (
 from holdfast.model.registry import Kind, kind_of_plural
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.time import Instant
-from holdfast.observe.entries import Entry, Reader
-from holdfast.observe.selection import Selection
-from holdfast.observe.watch_events import Follow, Found, Get, News, bookmark_annotations, read_line
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.entries import EntryReader, ObjectEntry
+from holdfast.observe.selection import ObjectSelection
+from holdfast.observe.watch_events import (
+    Follow,
+    Get,
+    GetResult,
+    WatchEvent,
+    bookmark_annotations,
+    read_line,
+)
+from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.observe.watchers import WatchRequest
 from holdfast.sim.cell import Seat
 
@@ -63,23 +70,23 @@ _CONFIRMS_FROM = 1 << 42
 BEHIND_MAX_MS = 3_000
 _BEHIND = "behind/"
 _CONFIRMER = "reader"
-_HEARTBEATS = (Renew, HeardOf)
+_HEARTBEATS = (Renew, HeartbeatQuery)
 # So many revisions a hub that starts reads again. A real one reads more: here a server starts every
 # few minutes, and a minute of a world has about so many.
 RECENT_REVISIONS = 128
 
 
-class SharedReader(Reader):
+class SharedReader(EntryReader):
     """All servers of a world are told of the same changes; each is read once."""
 
     def __init__(self) -> None:
         super().__init__()
         self._read = lru_cache(maxsize=1024)(self._read_once)
 
-    def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
+    def read(self, kind: Kind, value: bytes, revision: int) -> ObjectEntry:
         return self._read(kind.plural, value, revision)
 
-    def _read_once(self, plural: str, value: bytes, revision: int) -> Entry:
+    def _read_once(self, plural: str, value: bytes, revision: int) -> ObjectEntry:
         return super().read(kind_of_plural(plural), value, revision)
 
 
@@ -108,7 +115,7 @@ _READER = SharedReader()
 
 
 @lru_cache(maxsize=4096)
-def _news(plural: str, line: bytes) -> News:
+def _news(plural: str, line: bytes) -> WatchEvent:
     """A line is the same for all who watch, and so is what it tells."""
     news = read_line(kind_of_plural(plural).struct, line)
     invariant(not isinstance(news, bytes), "the hub ends a stream; it sends no errors in it")
@@ -116,16 +123,16 @@ def _news(plural: str, line: bytes) -> News:
 
 
 @lru_cache(maxsize=256)
-def _piece(plural: str, piece: bytes) -> tuple[News, ...]:
+def _piece(plural: str, piece: bytes) -> tuple[WatchEvent, ...]:
     """All lines of a piece; those who are told nothing but a revision are told the same."""
     return tuple([_news(plural, line) for line in piece.split(b"\n") if line])
 
 
 @lru_cache(maxsize=1024)
-def _selection(plural: str, namespace: str, fields: str) -> Selection:
+def _selection(plural: str, namespace: str, fields: str) -> ObjectSelection:
     kind = kind_of_plural(plural)
     chosen = parse_field_selector(fields, kind.struct) if fields else ()
-    return Selection(kind, namespace, None, chosen)
+    return ObjectSelection(kind, namespace, None, chosen)
 
 
 class SimServer:
@@ -135,10 +142,10 @@ class SimServer:
     question to the store is as dear as a transaction, which this one is not.
     """
 
-    def __init__(self, seat: Seat, settings: Settings, *, confirms: bool = True) -> None:
+    def __init__(self, seat: Seat, settings: PlaneSettings, *, confirms: bool = True) -> None:
         life = f"{seat.name}/{seat.life}"
-        self.authority = Server(seat.name, seat.rng, seat.tokens, settings, life=life)
-        self.hub = Hub(Plain(), _READER, recent=RECENT_REVISIONS)
+        self.authority = AuthorityServer(seat.name, seat.rng, seat.tokens, settings, life=life)
+        self.hub = WatchHub(Plain(), _READER, recent=RECENT_REVISIONS)
         self.renewals = Renewals(seat.name, settings.fence, life=life)
         self.renewals.unready = self.authority.unready
         self._plurals: dict[int, str] = {}
@@ -221,10 +228,10 @@ class SimServer:
         found = None
         for record in page.records:
             try:
-                found = versioned(decode(key, record.value), record.modified)
+                found = with_version(decode(key, record.value), record.modified)
             except RecordUnreadable as error:
                 return [Answer(call, Unavailable(error.message))]
-        return [Answer(call, Found(found, page.revision))]
+        return [Answer(call, GetResult(found, page.revision))]
 
     def _confirm(self, opened: Opened, now: Instant) -> list[Any]:
         self._next.append(opened)

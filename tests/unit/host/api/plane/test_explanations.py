@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from holdfast.commit.records import encode
-from holdfast.explain.answer import Explanation, Leg, Why
+from holdfast.explain.answer import Explanation, ProgressStep, StuckReason
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions
 from holdfast.model import keys
-from holdfast.model.heartbeat import WorkProgress, ProgressNote, Renew, ProgressNotes
+from holdfast.model.heartbeat import ProgressNote, ProgressNotes, Renew, WorkProgress
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
@@ -70,19 +70,22 @@ def test_what_an_agent_said_tells_a_binding_that_was_not_seen_from_status_that_i
     async def story(rig: ApiRig) -> None:
         await put(rig, bound, node())
         answer = read(await rig.send("GET", WHERE))
-        assert (answer.finding.why, answer.finding.leg) == (Why.UNTOLD, Leg.BINDING)
+        assert (answer.finding.why, answer.finding.leg) == (
+            StuckReason.UNTOLD,
+            ProgressStep.BINDING,
+        )
         renew = Renew("node-a", "uid-node-a", 1)
         renewals = f"{GROUP}/nodes/node-a/renewals"
         assert (await rig.send("POST", renewals, renew, user=AGENT)).code == 200
         answer = read(await rig.send("GET", WHERE))
-        assert (answer.finding.why, answer.finding.owner) == (Why.UNSEEN, AGENT)
+        assert (answer.finding.why, answer.finding.owner) == (StuckReason.UNSEEN, AGENT)
         assert answer.signs[0].revision == answer.revision == await rig.store.revision()
         said = ProgressNotes((ProgressNote(bound.metadata.uid, WorkProgress.RUNS),))
         renew = replaced(renew, said=said)
         assert (await rig.send("POST", renewals, renew, user=AGENT)).code == 200
         answer = read(await rig.send("GET", WHERE))
         assert (answer.finding.why, answer.finding.then) == (
-            Why.UNPROPAGATED,
+            StuckReason.UNPROPAGATED,
             "controller:repair",
         )
 
@@ -102,7 +105,7 @@ def test_what_was_decided_and_who_acts_is_part_of_the_evidence(run: Any) -> None
         pulse = Pulse("scheduler one", (beat,))
         await rig.send("POST", f"{GROUP}/pulses", pulse, user="system:scheduler:one")
         answer = read(await rig.send("GET", WHERE))
-        assert answer.finding.why is Why.NO_PLACE
+        assert answer.finding.why is StuckReason.NO_PLACE
         assert answer.finding.deadline is not None
         names = [it.what for it in answer.signs]
         assert any(it.startswith("decision d-") for it in names)
@@ -131,7 +134,7 @@ def test_work_that_serves_is_compared_with_what_is_counted_of_it(run: Any) -> No
     async def story(rig: ApiRig) -> None:
         await put(rig, replica(), replica(ordinal=1), node())
         answer = read(await rig.send("GET", WHERE))
-        assert answer.finding.why is Why.NOTHING
+        assert answer.finding.why is StuckReason.NOTHING
         other = f"{GROUP}/namespaces/acme/replicas/web-2-0/explanation"
         missing = await rig.send("GET", other)
         assert (missing.code, missing.body["reason"]) == (404, "NotFound")
