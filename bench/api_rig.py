@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bench.http_load import Connection, connect, request
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.errors import invariant
 from tests.live.plane_process import PlaneProcess
 
@@ -68,7 +68,7 @@ class Rig:
         """The TLS of somebody; the administrator's if nobody is named."""
         access = self.plane.access()
         if name != "admin":
-            issued = Authority.open(self.plane.data / "pki").issue(name, groups=groups)
+            issued = CertificateAuthority.open(self.plane.data / "pki").issue(name, groups=groups)
             access = msgspec.structs.replace(access, certificate=issued.certificate, key=issued.key)
         return access.context()
 

@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.agent.runtime_protocol import (
     DEADLINE_PASSED,
     STOPPED,
@@ -35,7 +35,7 @@ from holdfast.agent.runtime_protocol import (
     Launched,
     LookAround,
     NotLaunched,
-    Probe,
+    RunProbe,
     Probed,
 )
 from holdfast.host.client.access import Access
@@ -80,7 +80,7 @@ class HollowWork:
             Launch: self._launch,
             Extend: self._extend,
             Halt: self._halt,
-            Probe: lambda it: self._post(Probed(it.attempt, it.kind, it.attempt in self._running)),
+            RunProbe: lambda it: self._post(Probed(it.attempt, it.kind, it.attempt in self._running)),
             Clear: lambda it: None,
             LookAround: lambda it: self._post(Inventory(())),
         }
@@ -145,7 +145,7 @@ class HollowWork:
 class HollowNode:
     """One node: the agent that ships, over hollow work."""
 
-    def __init__(self, name: str, facts: Facts, access: Access) -> None:
+    def __init__(self, name: str, facts: NodeFacts, access: Access) -> None:
         identity = who.agent(name)
         self._remote = ApiClient({identity.name: access})
         self.agent = Agent(name, facts, random.SystemRandom())
@@ -192,7 +192,7 @@ class HollowNodes:
             certificate=issued.certificate,
             key=issued.key,
         )
-        facts = Facts(
+        facts = NodeFacts(
             region="eu",
             zone=f"eu-{number % given.zones}",
             capacity=dict(it.split("=") for it in given.capacity.split(",")),

@@ -10,17 +10,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.process import clock
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.observe.retry import (
     DEFAULT_POLICY,
-    Attempts,
+    RequestAttempts,
     Begun,
     Budget,
     Failed,
     Finish,
-    Look,
+    LookForOperation,
     Looked,
     LookFailed,
     Nature,
@@ -41,7 +41,7 @@ class Course:
     def __init__(self, owner: Intents, text: bytes, look: bytes, nature: Nature) -> None:
         self._owner, self._text, self._look = owner, text, look
         self._nature = nature
-        self._attempts = Attempts(DEFAULT_POLICY, nature, owner.rng, owner.budget)
+        self._attempts = RequestAttempts(DEFAULT_POLICY, nature, owner.rng, owner.budget)
         self._is_looking = False
         self._attempts.step(Begun(), clock.now())
 
@@ -62,8 +62,8 @@ class Course:
         effect = self._attempts.step(stimulus, clock.now())
         if isinstance(effect, Pause):
             return now + effect.duration_ms / 1_000, b""
-        if isinstance(effect, Send | Look):
-            self._is_looking = isinstance(effect, Look)
+        if isinstance(effect, Send | LookForOperation):
+            self._is_looking = isinstance(effect, LookForOperation)
             self._owner.count["requests"] += 1
             return now, self._look if self._is_looking else self._text
         self._owner.count["succeeded" if isinstance(effect, Finish) else "failed"] += 1
@@ -79,7 +79,7 @@ class Course:
             lost = "no answer in time"
             return Failed(Unavailable(lost) if is_read else OutcomeUnknown(lost))
         reason = _REASON if code == 503 else ""
-        error = Answer(code, body, reason).error(may_have_happened=self._nature is Nature.WRITE)
+        error = HttpAnswer(code, body, reason).error(may_have_happened=self._nature is Nature.WRITE)
         return Failed(error, after_ms)
 
     def _seen(self, code: int, after_ms: int, body: bytes) -> Stimulus:

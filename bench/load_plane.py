@@ -24,7 +24,7 @@ from bench.http_load import request, through
 from bench.load_generator import Load, Piece, Stream
 from bench.load_results import Results
 from bench.run import cpu_s
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.heartbeat import Renew
 from holdfast.model.requests import AcquireLease, RenewLease, Term
 from tests.live.plane_process import DIE_WITH_PARENT, ROOT
@@ -78,7 +78,7 @@ class Plane:
         return process.pid
 
     def _client(self, name: str, *groups: str) -> Client:
-        issued = Authority.open(self._rig.plane.data / "pki").issue(name, groups=groups)
+        issued = CertificateAuthority.open(self._rig.plane.data / "pki").issue(name, groups=groups)
         file = self._folder / f"{name.replace(':', '-')}.pem"
         file.write_bytes(issued.certificate + issued.key)
         return Client(name, str(file))

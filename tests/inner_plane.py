@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.host.client.paths import TERM_HEADER
-from holdfast.host.pki.certificates import Authority
-from holdfast.host.server.server_process import Plane
-from holdfast.host.server.settings import Listen, Settings
+from holdfast.host.pki.certificates import CertificateAuthority
+from holdfast.host.server.server_process import ServerProcess
+from holdfast.host.server.settings import ListenAddress, ServerSettings
 from holdfast.model.access.identity import ADMINS
 from tests.lines import Line
 
@@ -31,8 +31,8 @@ WORKLOADS = "system:controller:workload"
 class InnerPlane:
     """One server. `uids` has those of all that was made, by NAMESPACE/NAME."""
 
-    def __init__(self, plane: Plane, pki: Path) -> None:
-        self._plane, self._authority = plane, Authority.open(pki)
+    def __init__(self, plane: ServerProcess, pki: Path) -> None:
+        self._plane, self._authority = plane, CertificateAuthority.open(pki)
         self._lines: dict[tuple[str, int], Line] = {}
         self.uids: dict[str, str] = {}
 
@@ -122,7 +122,7 @@ def target(replica: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def inner_plane(folder: Path) -> AsyncIterator[InnerPlane]:
-    plane = Plane(Settings(data=folder, listen=Listen("127.0.0.1", 0), store="memory:", name="one"))
+    plane = ServerProcess(ServerSettings(data=folder, listen=ListenAddress("127.0.0.1", 0), store="memory:", name="one"))
     await plane.start()
     made = InnerPlane(plane, folder / "pki")
     try:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.host.pki.certificates import Issued
+from holdfast.host.pki.certificates import IssuedCertificate
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
@@ -56,7 +56,7 @@ class Answer(msgspec.Struct, frozen=True):
         return msgspec.json.decode(self.raw) if self.raw else None
 
 
-def context(ca: bytes, issued: Issued | None) -> ssl.SSLContext:
+def context(ca: bytes, issued: IssuedCertificate | None) -> ssl.SSLContext:
     """The TLS of a client with this certificate, or with none."""
     made = ssl.create_default_context(cadata=ca.decode())
     if issued is not None:
@@ -70,7 +70,7 @@ def context(ca: bytes, issued: Issued | None) -> ssl.SSLContext:
 class Line:
     """One connection as one identity. It is made anew when the server has ended it."""
 
-    def __init__(self, url: str, ca: bytes, issued: Issued | None = None, token: str = "") -> None:
+    def __init__(self, url: str, ca: bytes, issued: IssuedCertificate | None = None, token: str = "") -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._host, self._port = parts.hostname, parts.port or 443

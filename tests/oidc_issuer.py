@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from holdfast.host.oidc.envelope import text64
 from holdfast.host.oidc.fetching import DISCOVERY
-from holdfast.host.pki.certificates import Authority, Purpose
+from holdfast.host.pki.certificates import CertificateAuthority, Purpose
 
 KEYS = "/keys"
 
@@ -91,7 +91,7 @@ class HttpsIssuer:
         self.url = ""
         folder.mkdir(parents=True, exist_ok=True)
         self.ca_file = folder / "issuer-ca.crt"
-        self._authority = Authority.open(folder / "issuer-pki")
+        self._authority = CertificateAuthority.open(folder / "issuer-pki")
         self.ca_file.write_bytes(self._authority.pem)
         self._folder = folder
         self._runner: web.ServerRunner | None = None

@@ -19,9 +19,9 @@ from typing import Any
 from holdfast.correct.controller import Controller
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload.controller import WorkloadController
-from holdfast.host.client.api_client import Remote
+from holdfast.host.client.api_client import ApiClient
 from holdfast.host.component import build
-from holdfast.host.component.build import Origin
+from holdfast.host.component.build import ComponentSettings
 from holdfast.host.component.component_process import Component
 from holdfast.host.pki.component_credentials import access_of
 from holdfast.host.process.foreground import say, until_signal
@@ -33,8 +33,8 @@ from holdfast.model.machine import Answered, Rng, Wake
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, Target
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.inflight import Asks
-from holdfast.observe.leader_election import Tenure
+from holdfast.observe.inflight import Inflight
+from holdfast.observe.leader_election import LeaderElection
 from holdfast.observe.watch_events import Follow, Get
 
 CONTROLLERS: tuple[type[Controller], ...] = (WorkloadController, StatusController)
@@ -47,8 +47,8 @@ class Blind:
     def __init__(self, name: str, rng: Rng) -> None:
         identity = who.scheduler(name).name
         self._cache = Cache([Follow("nodes"), Follow("replicas")], rng, resync_ms=3_600_000)
-        self._tenure = Tenure(f"scheduler:{name}", identity, instance=name)
-        self._asks: Asks[None] = Asks(BINDS_MAX + 2)
+        self._election = LeaderElection(f"scheduler:{name}", identity, instance=name)
+        self._asks: Inflight[None] = Inflight(BINDS_MAX + 2)
         self._identity = identity
         self._line: deque[Replica] = deque()
         self._nodes: Any = None
@@ -62,17 +62,17 @@ class Blind:
         if isinstance(stimulus, Answered):
             sent = self._asks.answered(stimulus.call)
             if sent is not None and isinstance(sent.request, Get | AcquireLease | RenewLease):
-                more = self._tenure.answered(sent.request, stimulus.body, sent.sent_ms, now)
+                more = self._election.answered(sent.request, stimulus.body, sent.sent_ms, now)
                 if more is not None:
                     effects.append(self._asks.ask(more, None, now.monotonic_ms))
-        due = self._tenure.due(now)
+        due = self._election.due(now)
         if due is not None:
             effects.append(self._asks.ask(due, None, now.monotonic_ms))
-            effects.append(Wake("blind", max(now.monotonic_ms + 1, self._tenure.next_ms)))
+            effects.append(Wake("blind", max(now.monotonic_ms + 1, self._election.next_ms)))
         return [*effects, *self._binds(now)]
 
     def _binds(self, now: Instant) -> list[Any]:
-        term = self._tenure.term
+        term = self._election.term
         if term is None or not self._cache.is_ready:
             return []
         if self._nodes is None:
@@ -95,13 +95,13 @@ class Blind:
 
 
 async def _component(arguments: argparse.Namespace) -> Component:
-    origin = Origin(servers=(arguments.server,), pki=arguments.pki, name=arguments.name)
+    origin = ComponentSettings(servers=(arguments.server,), pki=arguments.pki, name=arguments.name)
     if arguments.kind == "controllers":
         return await build.controllers(origin, tuple(it() for it in CONTROLLERS))
     identity = who.scheduler(arguments.name)
     access = await asyncio.to_thread(access_of, origin.servers, origin.pki, identity.name)
     machine = Blind(arguments.name, random.SystemRandom())
-    return Component("blind scheduler", machine, identity, Remote({identity.name: access}))
+    return Component("blind scheduler", machine, identity, ApiClient({identity.name: access}))
 
 
 async def _run(arguments: argparse.Namespace) -> int:

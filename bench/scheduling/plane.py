@@ -24,7 +24,7 @@ import msgspec
 
 from bench.http_load import Connection, connect, request, through
 from bench.scheduling.shapes import DISKS, RACKS, Shape
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import CONTROLLERS, SCHEDULER, identities, provide
 from holdfast.host.server import forwarding
 from holdfast.model.access import identity as who
@@ -113,7 +113,7 @@ class Rig:
     def _tls(self, name: str) -> ssl.SSLContext:
         access = self.plane.access()
         if name != "admin":
-            issued = Authority.open(self.plane.data / "pki").issue(name)
+            issued = CertificateAuthority.open(self.plane.data / "pki").issue(name)
             access = msgspec.structs.replace(access, certificate=issued.certificate, key=issued.key)
         return access.context()
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
-from holdfast.host.pki.certificates import Authority, Issued, Purpose
+from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertificate, Purpose
 from holdfast.host.server.authentication import hashed
 from holdfast.model.access.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
 from tests.canaries import canary, plant
@@ -94,7 +94,7 @@ class MatrixPlane:
         }
         self._issuers.write_bytes(msgspec.json.encode({"issuers": [config]}))
         await self._server.start()
-        ours = Authority.open(self._server.data / "pki")
+        ours = CertificateAuthority.open(self._server.data / "pki")
         for identity, (name, groups) in CERTIFIED.items():
             self._connect(identity, ours, ours.issue(name, groups=groups))
         self._connect("anonymous", ours, None)
@@ -102,7 +102,7 @@ class MatrixPlane:
         past = datetime.now(UTC) - timedelta(days=2)
         late = ours.issue("ann", groups=(ADMINS,), life=timedelta(days=1), now=past)
         self._connect("expired-certificate", ours, late)
-        theirs = Authority.open(self._folder / "theirs")
+        theirs = CertificateAuthority.open(self._folder / "theirs")
         self._connect("other-authority", ours, theirs.issue("ann", groups=(ADMINS,)))
         server = ours.issue("ann", Purpose(server_names=("localhost",)), (ADMINS,))
         self._connect("wrong-usage", ours, server)
@@ -112,7 +112,7 @@ class MatrixPlane:
         await self._look_again()
 
     def _connect(
-        self, identity: str, ours: Authority, issued: Issued | None, token: str = ""
+        self, identity: str, ours: CertificateAuthority, issued: IssuedCertificate | None, token: str = ""
     ) -> None:
         self.lines[identity] = Line(self._server.url, ours.pem, issued, token)
 
@@ -259,7 +259,7 @@ class MatrixPlane:
             assert answer.code == 200, (key, answer.body)
             self.objects[key] = answer.body
 
-    async def _signed(self, ours: Authority) -> None:
+    async def _signed(self, ours: CertificateAuthority) -> None:
         """Those who show a signed token: of an issuer, and of the work itself."""
         now_s = time.time()
         claims = {"iss": self._issuer.url, "aud": "holdfast", "sub": "olga", "groups": ["team"]}
@@ -278,7 +278,7 @@ class MatrixPlane:
 
     # Those who are let in no more ----------------------------------------------------------------
 
-    async def _tokens(self, ours: Authority) -> None:
+    async def _tokens(self, ours: CertificateAuthority) -> None:
         ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
         for identity, more in (
             ("expired-token", {"expires": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}),

@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from holdfast.host.client import Access, Client, from_kubeconfig
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.workload import Workload
@@ -128,7 +128,7 @@ class PlaneProcess:
 
     def client_as(self, name: str, *groups: str) -> Client:
         """A client with a certificate of its own, issued by the plane's authority."""
-        issued = Authority.open(self.data / "pki").issue(name, groups=groups)
+        issued = CertificateAuthority.open(self.data / "pki").issue(name, groups=groups)
         access = msgspec.structs.replace(
             self.access(), certificate=issued.certificate, key=issued.key
         )

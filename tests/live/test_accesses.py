@@ -17,9 +17,9 @@ import pytest
 
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.audit.segments import records as read_records
-from holdfast.host.audit.serving import PATH, Records
+from holdfast.host.audit.serving import PATH, RecordPage
 from holdfast.host.component.options import duration
-from holdfast.host.pki.certificates import Authority, serial_of
+from holdfast.host.pki.certificates import CertificateAuthority, serial_of
 from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.pki.node_join import joined
 from holdfast.model.audit.records import Mutation, mutation_of
@@ -51,7 +51,7 @@ async def session_of(server: PlaneProcess, name: str, *groups: str) -> AsyncIter
     """A session with a certificate of somebody; without a name one with none."""
     access = server.access()
     if name:
-        issued = Authority.open(server.data / "pki").issue(name, groups=groups)
+        issued = CertificateAuthority.open(server.data / "pki").issue(name, groups=groups)
         access = msgspec.structs.replace(access, certificate=issued.certificate, key=issued.key)
     else:
         access = msgspec.structs.replace(access, certificate=b"", key=b"")
@@ -74,7 +74,7 @@ async def told(
     while True:
         code, text = await server.fetch(f"{PATH}?limit=500{query}")
         assert code == 200, text
-        page = msgspec.json.decode(text, type=Records)
+        page = msgspec.json.decode(text, type=RecordPage)
         found = [it.said for it in page.records if it.said is not None]
         if wanted(found):
             return found
@@ -129,7 +129,7 @@ def test_reads_of_secrets_are_told_and_a_tenants_auditor_sees_its_own(tmp_path: 
                 code, body = await got(eve, f"{PATH}?namespace=risk")
                 assert code == 200
                 assert b"rival" not in body
-                own = msgspec.json.decode(body, type=Records)
+                own = msgspec.json.decode(body, type=RecordPage)
                 assert any(it.said and it.said.verb == "Read" for it in own.records)
             await exported(export, "Read")
 
@@ -175,7 +175,7 @@ def test_a_certificate_of_another_authority_is_told(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with serving(tmp_path / "data") as server:
-            foreign = Authority.open(tmp_path / "foreign").issue(
+            foreign = CertificateAuthority.open(tmp_path / "foreign").issue(
                 "admin", groups=("system:masters",)
             )
             access = msgspec.structs.replace(

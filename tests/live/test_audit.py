@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import root
 from holdfast.host.audit.segments import FOLDER, records, segments
-from holdfast.host.audit.standing import PATH, Standing
+from holdfast.host.audit.standing import PATH, AuditStatus
 from holdfast.host.client import Client
 from holdfast.model.audit.records import Mutation, mutation_of
 from holdfast.model.errors import HoldfastError
@@ -48,9 +48,9 @@ def said(*servers: PlaneProcess) -> list[Mutation]:
     return [mutation_of(it) for it in records([it.data / FOLDER for it in servers])]
 
 
-async def standing(server: PlaneProcess) -> Standing:
+async def standing(server: PlaneProcess) -> AuditStatus:
     _, text = await server.fetch(PATH)
-    return msgspec.json.decode(text, type=Standing)
+    return msgspec.json.decode(text, type=AuditStatus)
 
 
 async def written(*servers: PlaneProcess) -> None:
@@ -145,7 +145,7 @@ async def check_tamperings(*servers: PlaneProcess) -> None:
 def test_a_killed_server_leaves_an_audit_that_is_whole_and_every_tampering_is_found(
     tmp_path: Path,
 ) -> None:
-    """[L1, A8, C7.4, INV11]"""
+    """[A8, C7.4, INV11]"""
 
     async def story() -> None:
         server = await PlaneProcess(tmp_path / "one").start()
@@ -183,7 +183,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 def test_two_servers_on_etcd_make_one_chain_through_the_death_of_the_one_who_writes(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
-    """The other goes on where it was; the dead one comes back and leaves it at that. [K2, L1]"""
+    """The other goes on where it was; the dead one comes back and leaves it at that. [K2]"""
     targets = ",".join(member.target for member in cluster.members)
     given = ("--store", f"etcd://{targets}", "--etcd-prefix", "/audit/", "--pki", f"{tmp_path}/pki")
 

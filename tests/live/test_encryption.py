@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import root
-from holdfast.host.audit.standing import PATH, Standing
+from holdfast.host.audit.standing import PATH, AuditStatus
 from holdfast.host.server.encryption import FILE, WHOLE_FILE
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.meta import ObjectMeta
@@ -87,7 +87,7 @@ async def says(server: PlaneProcess, words: str) -> None:
 async def written(server: PlaneProcess) -> None:
     """Until the audit has caught up."""
     while True:
-        found = msgspec.json.decode((await server.fetch(PATH))[1], type=Standing)
+        found = msgspec.json.decode((await server.fetch(PATH))[1], type=AuditStatus)
         if found.head.number and not found.lag:
             return
         await asyncio.sleep(0.2)

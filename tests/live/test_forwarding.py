@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from holdfast.host.client import Client
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.server.forwarding import PATH, encoded
 from holdfast.host.server.settings import peer_host
 from holdfast.model.access import identity as who
@@ -82,7 +82,7 @@ async def counts(server: PlaneProcess) -> dict[str, float]:
 def test_what_is_asked_of_the_other_server_is_decided_by_the_holder(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
-    """Both views would be stale for each other; so there are no conflicts at all. [C7.4, C4]"""
+    """Both views would be stale for each other; so there are no conflicts at all."""
     each = 60
 
     async def story(pair: Pair) -> None:
@@ -113,7 +113,7 @@ def test_what_is_asked_of_the_other_server_is_decided_by_the_holder(
 def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
     tmp_path: Path, cluster: EtcdCluster, how: signal.Signals
 ) -> None:
-    """[C7.4, C8, N1.1]"""
+    """[C7.4, N1.1]"""
     acknowledged: dict[str, str] = {}
     moments: list[float] = []
 
@@ -160,14 +160,13 @@ def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
 
 
 def test_nobody_but_a_server_may_forward(tmp_path: Path, cluster: EtcdCluster) -> None:
-    """[B3, E5]"""
     body = encoded(Forward(Identity("ann", (who.ADMINS,)), Remove("tenants", "", NS, force=True)))
 
     async def story(pair: Pair) -> None:
         codes = {}
         for name, groups in (("admin", (who.ADMINS,)), ("system:node:n", ()), ("", ())):
             access = pair.two.access()
-            issued = Authority.open(pair.pki).issue(name or "nobody", groups=groups)
+            issued = CertificateAuthority.open(pair.pki).issue(name or "nobody", groups=groups)
             certificate, key = (issued.certificate, issued.key) if name else (b"", b"")
             access = msgspec.structs.replace(access, certificate=certificate, key=key)
             async with (

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.registry import kind_named
 from tests import hostile_bodies, hostile_requests
 from tests.hostile import DOCUMENTS, Hostile
@@ -102,7 +102,7 @@ class Target:
 
 def _contexts(process: PlaneProcess) -> dict[str, ssl.SSLContext]:
     admin = process.access()
-    issued = Authority.open(process.data / "pki").issue(NODE)
+    issued = CertificateAuthority.open(process.data / "pki").issue(NODE)
     node = msgspec.structs.replace(admin, certificate=issued.certificate, key=issued.key)
     nobody = msgspec.structs.replace(admin, certificate=b"", key=b"")
     return {ADMIN: admin.context(), NODE: node.context(), NOBODY: nobody.context()}
@@ -146,13 +146,11 @@ def costs_little(target: Target, data: Any, who: str) -> Said:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_a_hostile_request_is_refused_at_little_cost(attack: Attack, target: Target) -> None:
-    """[B4, B6]"""
     judge(costs_little(target, attack.make, attack.who), attack.codes, attack.says)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_a_hostile_document_is_refused_at_little_cost(document: Hostile, target: Target) -> None:
-    """[B4, B6]"""
     kind = kind_named(document.kind)
     where = f"{GROUP}/namespaces/t/{kind.plural}" if kind.namespaced else f"{GROUP}/{kind.plural}"
     wish = "Strict" if document.strict else "Warn"
@@ -168,7 +166,7 @@ def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
 
 
 def test_nothing_was_written_and_the_server_is_as_it_was(target: Target) -> None:
-    """After all of the above: no object came, went or changed, and nothing was logged. [B5]"""
+    """After all of the above: no object came, went or changed, and nothing was logged."""
     assert target.objects() == target.before
     assert target.ask(raw("GET", "/readyz"), NOBODY).code == 200
     assert "Traceback" not in target.process.log

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.cli.local_plane import Household, Plan
+from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan
 from holdfast.host.client import Access, Client
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.transport import Transport
 from holdfast.host.pki import node_join
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_protocol import JOIN_PATH, JoinRequest
 from holdfast.host.pki.join_tokens import create_token, new_token, parse
 from holdfast.host.pki.node_join import NodeFiles, joined
@@ -72,7 +72,7 @@ def signing_request(key: Any) -> str:
     return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
 
-async def post(plane: PlaneProcess, wanted: JoinRequest | bytes, **shown: bytes) -> Answer:
+async def post(plane: PlaneProcess, wanted: JoinRequest | bytes, **shown: bytes) -> HttpAnswer:
     access = Access(servers=(plane.url,), ca=plane.access().ca, **shown)
     body = wanted if isinstance(wanted, bytes) else msgspec.json.encode(wanted)
     async with Transport(access) as transport:
@@ -80,7 +80,7 @@ async def post(plane: PlaneProcess, wanted: JoinRequest | bytes, **shown: bytes)
 
 
 def test_a_node_joins_once_and_later_starts_need_no_token(tmp_path: Path) -> None:
-    """Its key never leaves it, and nobody else may read it. [K1]"""
+    """Its key never leaves it, and nobody else may read it."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         token, files = await token_for(plane, "n1"), NodeFiles(folder / "agent")
@@ -100,7 +100,7 @@ def test_a_node_joins_once_and_later_starts_need_no_token(tmp_path: Path) -> Non
 
 
 def test_a_token_lets_in_one_key_however_many_hurry(tmp_path: Path) -> None:
-    """Also when all ask at once; the one who got in may ask again. [C6.1]"""
+    """Also when all ask at once; the one who got in may ask again."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         token = await token_for(plane, "")
@@ -122,7 +122,7 @@ def test_a_token_lets_in_one_key_however_many_hurry(tmp_path: Path) -> None:
 
 
 def test_two_tokens_for_any_node_do_not_make_one_node_of_two_machines(tmp_path: Path) -> None:
-    """Neither is registered yet, and both would be the same node to everybody. [C6.1]"""
+    """Neither is registered yet, and both would be the same node to everybody."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         tokens = [await token_for(plane, "") for _ in range(3)]
@@ -181,7 +181,7 @@ def test_a_token_that_is_wrong_old_revoked_or_for_another_node_lets_nobody_in(
 
 
 def test_a_token_for_any_node_takes_nobodys_place(tmp_path: Path) -> None:
-    """A node that is known joins again only with a token of its own name. [C6.8]"""
+    """A node that is known joins again only with a token of its own name."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         servers = (plane.url,)
@@ -201,10 +201,10 @@ def test_a_token_for_any_node_takes_nobodys_place(tmp_path: Path) -> None:
 
 
 def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Path) -> None:
-    """Somebody in between has another authority, whatever else it sends along. [K1]"""
+    """Somebody in between has another authority, whatever else it sends along."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
-        foreign = Authority.open(folder / "foreign")
+        foreign = CertificateAuthority.open(folder / "foreign")
         _, text = new_token(foreign.pem, "n1", HOUR)
         with pytest.raises(Invalid, match="is not of the plane that the join token is for"):
             await joined((plane.url,), "n1", folder / "agent", text.text)
@@ -222,8 +222,6 @@ def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Pat
 
 
 def test_what_is_no_request_to_join_is_refused_and_uses_nothing_up(tmp_path: Path) -> None:
-    """[B5]"""
-
     async def story(plane: PlaneProcess, folder: Path) -> None:
         token = await token_for(plane, "")
         good = signing_request(ec.generate_private_key(ec.SECP256R1()))
@@ -254,7 +252,7 @@ def test_what_is_no_request_to_join_is_refused_and_uses_nothing_up(tmp_path: Pat
 def test_a_node_gets_a_new_certificate_by_the_one_that_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For itself alone, and as long as its node is known. [H8]"""
+    """For itself alone, and as long as its node is known."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         agent, servers = folder / "agent", (plane.url,)
@@ -276,11 +274,11 @@ def test_a_node_gets_a_new_certificate_by_the_one_that_it_has(
 
 
 def test_a_deleted_node_of_up_comes_back_with_its_agents_next_start(tmp_path: Path) -> None:
-    """Whoever starts it there means to have it; a life that goes on does not bring it back. [H8]"""
+    """Whoever starts it there means to have it; a life that goes on does not bring it back."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
-        plan = Plan(data=folder / "up", listen="", pki=plane.data / "pki", server=(), agents=1)
-        household = Household(plan, print)
+        plan = LocalPlanePlan(data=folder / "up", listen="", pki=plane.data / "pki", server=(), agents=1)
+        household = LocalPlane(plan, print)
         household.url, (node,) = plane.url, plan.nodes
 
         async def started() -> Access:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.kinds.access import Role
 from tests.live.kubectls import Kubectl, binaries, ends, listed, params, role, workload
 from tests.live.plane_process import PlaneProcess, take_lease
@@ -46,7 +46,6 @@ def _names(printed: str) -> list[str]:
 
 
 def test_lists_are_selected_sorted_widened_and_cut_into_chunks(kubectl: Kubectl) -> None:
-    """[A1]"""
     many = [
         workload(f"w{n}", 9 - n, labels={"parity": "odd" if n % 2 else "even"}) for n in range(7)
     ]
@@ -70,7 +69,6 @@ def test_lists_are_selected_sorted_widened_and_cut_into_chunks(kubectl: Kubectl)
 
 
 def test_a_watch_shows_changes_as_they_happen(kubectl: Kubectl) -> None:
-    """[A1]"""
     kubectl("create", "-f", "-", given=workload("watched", 1))
     with kubectl.following("get", "wl", "-w", "--field-selector", "metadata.name=watched") as lines:
         lines.until("NAME")
@@ -85,7 +83,6 @@ def test_a_watch_shows_changes_as_they_happen(kubectl: Kubectl) -> None:
 
 
 def test_describe_and_explain_speak_of_the_object_and_its_kind(kubectl: Kubectl) -> None:
-    """[A1, A12]"""
     kubectl("create", "-f", "-", given=workload("told", 3, annotations={"note": "yes"}))
     said = kubectl("describe", "wl", "told")
     assert "note: yes" in said
@@ -97,7 +94,6 @@ def test_describe_and_explain_speak_of_the_object_and_its_kind(kubectl: Kubectl)
 
 
 def test_diff_tells_what_apply_would_do_and_dry_run_does_nothing(kubectl: Kubectl) -> None:
-    """[A2]"""
     kubectl("apply", "-f", "-", given=workload("same", 2))
     assert kubectl("diff", "-f", "-", given=workload("same", 2)) == ""
     found = kubectl.run("diff", "-f", "-", given=workload("same", 3))
@@ -124,7 +120,7 @@ def test_replace_and_patches_honour_the_version_that_was_seen(kubectl: Kubectl) 
 
 
 def test_a_finalizer_holds_an_object_until_it_is_taken_away(kubectl: Kubectl) -> None:
-    """[A1]"""
+    """[A2]"""
     kubectl("create", "-f", "-", given=role("held", finalizers=["example.com/hold"]))
     kubectl("delete", "role", "held", "--wait=false")
     assert kubectl.get("role", "held")["metadata"]["deletionTimestamp"]
@@ -141,7 +137,7 @@ def test_a_finalizer_holds_an_object_until_it_is_taken_away(kubectl: Kubectl) ->
 def test_foreground_deletion_waits_for_the_garbage_collector(
     kubectl: Kubectl, plane: PlaneProcess
 ) -> None:
-    """[A1]"""
+    """[A2]"""
     kubectl("create", "-f", "-", given=role("owner"))
     kubectl("delete", "role", "owner", "--cascade=foreground", "--wait=false")
     assert kubectl.get("role", "owner")["metadata"]["finalizers"] == ["foregroundDeletion"]
@@ -158,7 +154,6 @@ def test_foreground_deletion_waits_for_the_garbage_collector(
 
 
 def test_wait_sees_a_field_reach_its_value(kubectl: Kubectl) -> None:
-    """[A1]"""
     kubectl("create", "-f", "-", given=workload("slow", 1))
     refused = kubectl.refused("wait", "wl/slow", "--for=condition=Ready", "--timeout=1s")
     assert "timed out" in refused
@@ -172,8 +167,7 @@ def test_wait_sees_a_field_reach_its_value(kubectl: Kubectl) -> None:
 def test_somebody_without_rights_is_told_so(
     kubectl: Kubectl, plane: PlaneProcess, tmp_path: Path
 ) -> None:
-    """[C8]"""
-    issued = Authority.open(plane.data / "pki").issue("eve", groups=("tenant:elsewhere",))
+    issued = CertificateAuthority.open(plane.data / "pki").issue("eve", groups=("tenant:elsewhere",))
     (tmp_path / "eve.crt").write_bytes(issued.certificate)
     (tmp_path / "eve.key").write_bytes(issued.key)
     eve = (

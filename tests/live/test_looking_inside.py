@@ -23,7 +23,7 @@ import aiohttp
 import pytest
 
 from holdfast.host.client import from_kubeconfig
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import State
@@ -171,7 +171,7 @@ def following(kubectl: Kubectl, replica: str) -> Iterator[subprocess.Popen[bytes
 
 
 def test_kubectl_logs_reads_by_tail_and_time(kubectl: Kubectl, chatty: str) -> None:
-    """With every kubectl, through a server that has nothing to do with the node. [H1]"""
+    """With every kubectl, through a server that has nothing to do with the node."""
     whole = kubectl("logs", chatty).splitlines()
     assert whole[:2] == ["begin", "trouble"]
     numbers = [int(line.removeprefix("line ")) for line in whole[2:]]
@@ -215,7 +215,6 @@ def test_who_looks_inside_is_in_the_audit(house: House, chatty: str) -> None:
 def test_a_follower_hears_what_is_said_until_the_replica_ends(
     house: House, newest: Kubectl
 ) -> None:
-    """[H1]"""
     name = house.run(
         "ending", "trap 'echo goodbye; exit 0' TERM; echo here; while :; do sleep 0.1; done"
     )
@@ -228,7 +227,7 @@ def test_a_follower_hears_what_is_said_until_the_replica_ends(
 
 
 def test_the_log_of_the_run_before_is_kept(house: House, newest: Kubectl) -> None:
-    """`--previous` is the last run, and there is none before the first restart. [H1]"""
+    """`--previous` is the last run, and there is none before the first restart."""
     name = house.run("breaking", BREAKING)
     assert "no previous log" in newest.refused("logs", name, "-p")
     process = house.until("breaking", State.RUNNING).status.process
@@ -239,7 +238,7 @@ def test_the_log_of_the_run_before_is_kept(house: House, newest: Kubectl) -> Non
 
 
 def test_what_a_job_said_can_be_read_when_it_is_over(house: House, newest: Kubectl) -> None:
-    """Its directory is gone by then; its logs are kept for a while. [H1]"""
+    """Its directory is gone by then; its logs are kept for a while."""
     spec = {"command": ["/bin/sh", "-c", "echo result"], "restart": "Never"}
     house.do(house.plane.client.create(workload("once", type="Job", template=spec)))
     name = house.until("once", State.RELEASED).name
@@ -257,7 +256,7 @@ def test_what_a_job_said_can_be_read_when_it_is_over(house: House, newest: Kubec
 def test_an_agent_that_is_killed_ends_what_follows_it_with_a_sentence(
     house: House, newest: Kubectl, chatty: str
 ) -> None:
-    """And when it is back, so are its logs. [H1, H8]"""
+    """And when it is back, so are its logs."""
     replica = house.replica("chatty")
     assert replica is not None
     part = house.plane.parts["n1"]
@@ -278,7 +277,7 @@ def test_an_agent_that_is_killed_ends_what_follows_it_with_a_sentence(
 
 
 def test_kubectl_exec_runs_a_command_and_passes_its_code_on(recent: Kubectl, chatty: str) -> None:
-    """Output, errors and exit code arrive as they were. [H1]"""
+    """Output, errors and exit code arrive as they were."""
     done = recent.run("exec", chatty, "--", "sh", "-c", "echo out; echo err >&2; exit 5")
     assert (done.code, done.out) == (5, "out\n")
     assert "err" in done.err
@@ -356,7 +355,7 @@ def _use(terminal: Terminal) -> None:
 
 
 def test_kubectl_exec_with_a_terminal_is_one(recent: Kubectl, chatty: str) -> None:
-    """Keys interrupt what runs there, not kubectl. [H1]"""
+    """Keys interrupt what runs there, not kubectl."""
     _use(Terminal(recent.command("exec", "-it", chatty, "--", "/bin/sh")))
 
 
@@ -388,7 +387,7 @@ def test_holdfast_logs_reads_the_same(house: House, chatty: str) -> None:
 def test_a_command_ends_with_its_replica_and_with_its_client(
     house: House, newest: Kubectl, tmp_path: Path
 ) -> None:
-    """Whoever goes, nothing stays behind. [H1]"""
+    """Whoever goes, nothing stays behind."""
     name = house.run("brief", "exec sleep 1000")
     marks = [f"sleep {1_000_000 + os.getpid() + number}" for number in range(2)]
 
@@ -432,9 +431,9 @@ def _until(holds: Any) -> None:
 
 
 def test_only_people_of_the_tenant_look_inside(house: House, chatty: str) -> None:
-    """Neither another tenant nor a component nor another node's agent. [H1]"""
+    """Neither another tenant nor a component nor another node's agent."""
     access = from_kubeconfig(house.kubeconfig(1))
-    authority = Authority.open(house.folder / "pki")
+    authority = CertificateAuthority.open(house.folder / "pki")
     base = "/api/v1/namespaces/default/pods"
     upgrade = {
         "Connection": "Upgrade",
@@ -486,7 +485,6 @@ def test_can_i_knows_of_logs_and_commands(newest: Kubectl) -> None:
 
 
 def test_a_pod_shows_its_replica(newest: Kubectl, chatty: str) -> None:
-    """[A1]"""
     pod = newest.get("pod", chatty)
     assert (pod["kind"], pod["apiVersion"]) == ("Pod", "v1")
     assert pod["status"]["phase"] == "Running"

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from holdfast.host.oidc import fetching
 from holdfast.host.oidc.config import Issuer
-from holdfast.host.oidc.fetching import DISCOVERY, DOCUMENT_BYTES_MAX, Fetching
+from holdfast.host.oidc.fetching import DISCOVERY, DOCUMENT_BYTES_MAX, KeyFetcher
 from holdfast.host.oidc.issuers import Issuers, KnownIssuer
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.access.credential_life import revocation_name
 from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import ObjectMeta
@@ -48,7 +48,7 @@ class Rig:
 
     def __init__(self, plane: PlaneProcess, issuer: HttpsIssuer) -> None:
         self.plane, self.issuer = plane, issuer
-        self._ca = Authority.open(plane.data / "pki").pem
+        self._ca = CertificateAuthority.open(plane.data / "pki").pem
 
     def line(self, token: str) -> Line:
         return Line(self.plane.url, self._ca, None, token)
@@ -91,7 +91,7 @@ def test_a_person_of_an_issuer_may_what_the_mapping_gives_without_a_request_per_
     tmp_path: Path,
 ) -> None:
     """Who is let in, who is not, what ends an open watch, a key that is new, and an issuer that is
-    away. [B5]"""
+    away."""
 
     async def story() -> None:
         signer, rsa_signer, later = Signer("one"), Signer("two", is_rsa=True), Signer("three")
@@ -196,8 +196,8 @@ def known(issuer: HttpsIssuer) -> KnownIssuer:
 
 
 @asynccontextmanager
-async def fetching_from(of: KnownIssuer, asked_again_s: float) -> AsyncIterator[Fetching]:
-    made = Fetching(of, asked_again_s=asked_again_s)
+async def fetching_from(of: KnownIssuer, asked_again_s: float) -> AsyncIterator[KeyFetcher]:
+    made = KeyFetcher(of, asked_again_s=asked_again_s)
     task = asyncio.create_task(made.run())
     try:
         yield made
@@ -297,7 +297,7 @@ def test_an_issuer_with_another_authoritys_certificate_is_not_believed(tmp_path:
 
     async def story() -> None:
         async with HttpsIssuer(tmp_path, Signer("one")) as issuer:
-            issuer.ca_file.write_bytes(Authority.open(tmp_path / "theirs").pem)
+            issuer.ca_file.write_bytes(CertificateAuthority.open(tmp_path / "theirs").pem)
             of = known(issuer)
             async with fetching_from(of, asked_again_s=600.0) as made:
                 await until(lambda: made.failures > 0, PATIENCE_S)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from bench.http_load import Connection, connect, request
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ObjectMeta
@@ -50,7 +50,7 @@ async def running(data: Path, *options: str) -> AsyncIterator[PlaneProcess]:
 
 
 def tls(plane: PlaneProcess, name: str, *groups: str) -> ssl.SSLContext:
-    issued = Authority.open(plane.data / "pki").issue(name, groups=groups)
+    issued = CertificateAuthority.open(plane.data / "pki").issue(name, groups=groups)
     access = msgspec.structs.replace(plane.access(), certificate=issued.certificate, key=issued.key)
     return access.context()
 
@@ -104,7 +104,7 @@ async def names(plane: PlaneProcess, tenant: str) -> set[str]:
 
 
 def test_a_tenant_that_floods_a_server_is_refused_and_nobody_else_is(tmp_path: Path) -> None:
-    """Renewals and the other tenant are served throughout; a no is well-formed. [E6, G1, B6, N2]"""
+    """Renewals and the other tenant are served throughout; a no is well-formed. [E6, G1, B6]"""
 
     async def story() -> None:
         async with running(tmp_path / "data") as plane:
@@ -141,7 +141,7 @@ def test_a_tenant_that_floods_a_server_is_refused_and_nobody_else_is(tmp_path: P
 def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_did_not_happen(
     tmp_path: Path,
 ) -> None:
-    """And the server serves as before soon after the store is back. [E4, E6, C7.5, N2]"""
+    """And the server serves as before soon after the store is back. [E4, C7.5]"""
 
     async def story() -> None:
         with EtcdCluster(tmp_path / "etcd") as cluster:
@@ -196,7 +196,7 @@ def test_kubectl_comes_back_when_it_is_told_to(kubectl: Any, tmp_path: Path) -> 
     try:
         asyncio.run(plane.start())
         asyncio.run(limited())
-        issued = Authority.open(plane.data / "pki").issue("ann", groups=("tenant:calm",))
+        issued = CertificateAuthority.open(plane.data / "pki").issue("ann", groups=("tenant:calm",))
         (tmp_path / "ann.crt").write_bytes(issued.certificate)
         (tmp_path / "ann.key").write_bytes(issued.key)
         ann = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.host.client import Client, Departed, Gone, Listed, Present, follow
+from holdfast.host.client import Client, Departed, DeletedObject, Listed, Present, follow
 from holdfast.model.errors import Conflict, Forbidden, Missing
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Workload
@@ -69,7 +69,7 @@ def test_a_client_does_everything_to_objects(tmp_path: Path) -> None:
             assert names == ["api", "web"]
             assert [t.name for t in (await client.list(Tenant)).objects] == ["default"]
             left = await client.delete(Workload, "api", NS)
-            assert isinstance(left, Gone | Workload)
+            assert isinstance(left, DeletedObject | Workload)
             with pytest.raises(Missing):
                 await client.get(Workload, "nothing", NS)
 

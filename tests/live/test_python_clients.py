@@ -18,7 +18,7 @@ from kubernetes import config, dynamic
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError
 
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.kubeconfig import kubeconfig
 from tests.live.kubectls import role, workload
 from tests.live.plane_process import ROOT, PlaneProcess
@@ -51,7 +51,7 @@ def _commitment(name: str, serving: int) -> dict[str, Any]:
 
 
 def test_the_dynamic_client_creates_reads_changes_and_deletes(plane: PlaneProcess) -> None:
-    """[A1, A2]"""
+    """[A2]"""
     workloads = _resource(plane, "Workload")
     made = workloads.create(body=workload("web", 2), namespace="default")
     seen = workloads.get(name="web", namespace="default")
@@ -88,7 +88,7 @@ def test_the_dynamic_client_creates_reads_changes_and_deletes(plane: PlaneProces
 
 
 def test_a_watch_of_the_dynamic_client_goes_on_over_a_restart(plane: PlaneProcess) -> None:
-    """Nothing is missed and nothing is told twice when the client resumes or lists again. [A1]"""
+    """Nothing is missed and nothing is told twice when the client resumes or lists again."""
     roles = _resource(plane, "Role")
     told: list[str] = []
 
@@ -128,7 +128,7 @@ class Operator:
     def __init__(
         self, file: str, plane: PlaneProcess, folder: Path, name: str, *groups: str
     ) -> None:
-        authority = Authority.open(plane.data / "pki")
+        authority = CertificateAuthority.open(plane.data / "pki")
         own = kubeconfig(plane.url, authority.pem, authority.issue(name, groups=groups), user=name)
         path = folder / f"{file}.kubeconfig"
         path.write_bytes(own)

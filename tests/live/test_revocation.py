@@ -22,7 +22,7 @@ import pytest
 from holdfast.cli.revoke import revoked
 from holdfast.host.client import Access, Client
 from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.pki.node_join import NodeFiles, joined
 from holdfast.model.errors import Forbidden
@@ -110,7 +110,7 @@ class Somebody:
         return [what for what, task in self._ears.items() if not task.done()]
 
     async def all_ended(self) -> None:
-        """Every stream must end; tests/unit/host/api/objects/test_long_streams.py judges how soon."""
+        """Every stream must end. How soon is judged in tests/unit/host/api."""
         for task in self._ears.values():
             await asyncio.wait_for(asyncio.shield(task), PATIENCE_S)
 
@@ -170,7 +170,7 @@ async def people(plane: WholePlane, replica: Replica) -> None:
             await plane.client.delete(RoleBinding, "dan", "default")
             await dan.all_ended()
             assert await dan.code(f"{IN}/replicas") == 403
-        issued = Authority.open(plane.folder / "pki").issue("cat", groups=("tenant:default",))
+        issued = CertificateAuthority.open(plane.folder / "pki").issue("cat", groups=("tenant:default",))
         access = msgspec.structs.replace(
             plane.access, certificate=issued.certificate, key=issued.key
         )
@@ -255,13 +255,12 @@ def play(tmp_path: Path, servers: int, store: tuple[str, ...]) -> None:
 
 
 def test_whoever_is_revoked_is_out_within_seconds_wherever_he_is_connected(tmp_path: Path) -> None:
-    """People by token and by certificate, a node, a node that was deleted. [B5, B6, C6.8]"""
+    """People by token and by certificate, a node, a node that was deleted."""
     play(tmp_path, 1, ())
 
 
 @only_long
 def test_all_servers_feel_a_revocation(tmp_path: Path) -> None:
-    """[B5, B6, C6.8]"""
     with EtcdCluster(tmp_path / "etcd") as cluster:
         targets = ",".join(member.target for member in cluster.members)
         play(tmp_path, 2, ("--store", f"etcd://{targets}"))

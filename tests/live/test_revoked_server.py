@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.host.client.access import Access
-from holdfast.host.client.api_client import Remote
-from holdfast.host.client.server_discovery import Discovering
-from holdfast.host.pki.certificates import Authority
-from holdfast.host.tunnel.agent_end import Attending
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.server_discovery import ServerDiscovery
+from holdfast.host.pki.certificates import CertificateAuthority
+from holdfast.host.tunnel.agent_end import AgentTunnel
 from holdfast.model.access.credential_life import revocation_name
 from holdfast.model.access.identity import Identity
 from holdfast.model.kinds.access import Revocation, RevocationSpec
@@ -26,8 +26,8 @@ SERVER = "system:server:one"
 SCHEDULER, AGENT = Identity(name="system:scheduler:main"), Identity(name="system:node:n1")
 
 
-def remote_of(server: PlaneProcess, identity: Identity) -> Remote:
-    authority = Authority.open(server.data / "pki")
+def remote_of(server: PlaneProcess, identity: Identity) -> ApiClient:
+    authority = CertificateAuthority.open(server.data / "pki")
     issued = authority.issue(identity.name)
     access = Access(
         servers=(server.url,),
@@ -35,11 +35,11 @@ def remote_of(server: PlaneProcess, identity: Identity) -> Remote:
         certificate=issued.certificate,
         key=issued.key,
     )
-    return Remote({identity.name: access})
+    return ApiClient({identity.name: access})
 
 
 def test_components_leave_a_server_that_was_revoked(tmp_path: Path) -> None:
-    """A scheduler by the list of servers, an agent on the line on which it waits. [K1]"""
+    """A scheduler by the list of servers, an agent on the line on which it waits."""
 
     async def story() -> None:
         server = await PlaneProcess(tmp_path / "data", "--name", "one").start()
@@ -49,14 +49,14 @@ def test_components_leave_a_server_that_was_revoked(tmp_path: Path) -> None:
             remote.on_revoked = left[name].set
         agent = remotes[AGENT.name]
         nothing_to_show: Any = None
-        attending = Attending(
+        attending = AgentTunnel(
             "n1",
             lambda: agent.access(AGENT.name),
             nothing_to_show,
             agent.each_server,
             lambda text: agent.revoked.learn(text, agent.access(AGENT.name).ca),
         )
-        discovering = Discovering(remotes[SCHEDULER.name], SCHEDULER)
+        discovering = ServerDiscovery(remotes[SCHEDULER.name], SCHEDULER)
         try:
             attending.start()
             discovering.start()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.kubeconfig import kubeconfig
 from holdfast.model.access.roles import HELD_BY, ROLES
 from tests.live.kubectls import Binary, Kubectl, binaries, params, workload
@@ -39,7 +39,7 @@ class People:
         self.admin = Kubectl(binary, plane.data / "kubeconfig", "risk", folder / "admin")
 
     def known(self, name: str, *groups: str) -> Kubectl:
-        authority = Authority.open(self._plane.data / "pki")
+        authority = CertificateAuthority.open(self._plane.data / "pki")
         issued = authority.issue(name, groups=groups)
         path = self._folder / f"{name}.kubeconfig"
         path.write_bytes(kubeconfig(self._plane.url, authority.pem, issued, user=name))
@@ -69,7 +69,7 @@ RULES = [
 
 
 def test_a_role_gives_what_it_says_until_it_is_taken_away(people: People) -> None:
-    """And whoever watches notices within seconds. [B5]"""
+    """And whoever watches notices within seconds."""
     admin, bob = people.admin, people.known("bob")
     assert "forbidden" in bob.refused("get", "workloads")
     assert bob.run("auth", "can-i", "create", "workloads.holdfast.dev").out.strip() == "no"
@@ -106,7 +106,6 @@ def test_a_role_gives_what_it_says_until_it_is_taken_away(people: People) -> Non
 
 
 def test_what_is_built_in_is_shown_and_stays_as_it_is(people: People) -> None:
-    """[B5]"""
     admin = people.admin
     shown = admin("get", "roles", "-n", SYSTEM, "-o", "name").splitlines()
     assert {f"role.holdfast.dev/{name}" for name in ROLES} <= set(shown)
@@ -129,13 +128,12 @@ def test_what_is_built_in_is_shown_and_stays_as_it_is(people: People) -> None:
 
 
 def test_nobody_speaks_for_another(people: People) -> None:
-    """Neither an administrator. [B5]"""
+    """Neither an administrator."""
     said = people.admin.refused("get", "workloads", "--as", "bob")
     assert "nobody may speak for another" in said
 
 
 def test_auditors_and_operators_are_groups(people: People) -> None:
-    """[B5, B6]"""
     eve, oz = people.known("eve", "system:auditors"), people.known("oz", "system:operators")
     eve("get", "workloads,roles,rolebindings", "-A")
     assert "forbidden" in eve.refused("get", "secrets")

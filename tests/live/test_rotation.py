@@ -21,10 +21,10 @@ import pytest
 from cryptography import x509
 
 from holdfast.host.client import Access, Client
-from holdfast.host.client.api_client import Remote
+from holdfast.host.client.api_client import ApiClient
 from holdfast.host.pki.bearer_tokens import create_bearer
-from holdfast.host.pki.certificates import Authority
-from holdfast.host.pki.component_credentials import Rotation
+from holdfast.host.pki.certificates import CertificateAuthority
+from holdfast.host.pki.component_credentials import CertificateRenewal
 from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.pki.node_join import NodeFiles, joined, renewed
 from holdfast.model.access.identity import ADMINS, agent
@@ -101,7 +101,7 @@ async def outlive(plane: WholePlane) -> None:
 
 @pytest.mark.long
 def test_a_plane_outlives_the_certificates_of_its_nodes_and_servers(tmp_path: Path) -> None:
-    """An agent and a server are killed in between. [K1, H8, H1]"""
+    """An agent and a server are killed in between."""
 
     async def story() -> None:
         life = ("--certificate-life", f"{LIFE_S}s")
@@ -139,7 +139,7 @@ class Stream:
 
 
 def requests(
-    plane: PlaneProcess, remote: Remote, kept: Client, new: aiohttp.ClientSession
+    plane: PlaneProcess, remote: ApiClient, kept: Client, new: aiohttp.ClientSession
 ) -> dict[str, Callable[[], Awaitable[Any]]]:
     """What a node, and people on kept and on new connections, ask all the time."""
     node = agent("n1")
@@ -166,7 +166,7 @@ def requests(
     }
 
 
-async def replaced(plane: PlaneProcess, remote: Remote, rotation: Rotation, stream: Stream) -> None:
+async def replaced(plane: PlaneProcess, remote: ApiClient, rotation: CertificateRenewal, stream: Stream) -> None:
     """Until both the node and the server have had several certificates, and all asked often."""
     seen = {"node": {b""}, "server": {b""}}
     deadline = time.monotonic() + PATIENCE_S
@@ -185,14 +185,14 @@ async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
         bearer, _ = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))
     node = agent("n1")
     access = await joined((plane.url,), "n1", pki, token)
-    remote = Remote({node.name: access})
+    remote = ApiClient({node.name: access})
     spec = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
     await remote.ask(node, SERVERS, RegisterNode(spec), 5.0)
 
     async def renew(name: str, before: Access) -> Access:
         return await renewed(before, "n1", pki)
 
-    rotation = Rotation({node.name: access}, renew, remote.take)
+    rotation = CertificateRenewal({node.name: access}, renew, remote.take)
     people = msgspec.structs.replace(access, certificate=b"", key=b"", token=bearer)
     one_each = aiohttp.TCPConnector(ssl=people.context(), force_close=True)
     bears = {"Authorization": f"Bearer {bearer}"}
@@ -212,7 +212,7 @@ async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
 
 
 def test_no_request_fails_while_certificates_are_replaced(tmp_path: Path) -> None:
-    """Of a node whose own are, and of people on kept and on new connections. [K1, H8]"""
+    """Of a node whose own are, and of people on kept and on new connections."""
 
     async def played() -> None:
         plane = PlaneProcess(tmp_path / "plane", "--certificate-life", "4s")
@@ -238,7 +238,7 @@ def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
 def test_with_two_servers_either_renews_what_the_other_issued(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
-    """Servers forward to each other under certificates of seconds as well. [K1, H8]"""
+    """Servers forward to each other under certificates of seconds as well."""
 
     async def story() -> None:
         targets = ",".join(member.target for member in cluster.members)
@@ -260,12 +260,12 @@ def test_with_two_servers_either_renews_what_the_other_issued(
 
 
 def test_a_connection_that_outlives_its_certificate_is_nobodys(tmp_path: Path) -> None:
-    """The handshake was good; what is asked after the end is refused, and the line closed. [K1]"""
+    """The handshake was good; what is asked after the end is refused, and the line closed."""
 
     async def story() -> None:
         plane = await PlaneProcess(tmp_path / "plane").start()
         try:
-            authority = Authority.open(plane.data / "pki")
+            authority = CertificateAuthority.open(plane.data / "pki")
             life = timedelta(seconds=3)
             issued = authority.issue("ada", groups=("system:masters",), life=life)
             access = msgspec.structs.replace(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
@@ -88,7 +88,7 @@ class Rig:
         await self.plane.until(look)
 
     async def code(self, token: str, path: str = OWN) -> int:
-        ca = Authority.open(self.plane.folder / "pki").pem
+        ca = CertificateAuthority.open(self.plane.folder / "pki").pem
         async with Line(self.plane.access_urls[0], ca, None, token) as line:
             return (await line.send_patiently(Wish("GET", path))).code
 
@@ -101,7 +101,7 @@ class Rig:
 
 def test_work_asks_the_plane_by_its_own_token_for_as_long_as_it_lives(tmp_path: Path) -> None:
     """It may what a binding gives its workload, its token is replaced, and dies with its attempt
-    and its replica. [B5, C6.8]"""
+    and its replica."""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1",), fence=LONG_FENCE) as plane:

@@ -12,9 +12,9 @@ import re
 import msgspec
 
 from holdfast.cli.documents import Document, kind_named
-from holdfast.cli.exit_codes import Code, code_of, complain, sentence_of, warn
+from holdfast.cli.exit_codes import ExitCode, code_of, complain, sentence_of, warn
 from holdfast.host.client import Client, paths
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.paths import OPERATION_HEADER
 from holdfast.host.client.retrying import demand_good
 from holdfast.host.client.writing import new_operation, remembers
@@ -29,7 +29,7 @@ _WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ApplyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How documents are applied.
 
     namespace: of those that do not say.
@@ -43,7 +43,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     dry: bool = False
 
 
-class Target(msgspec.Struct, frozen=True):
+class ApplyTarget(msgspec.Struct, frozen=True):
     """The object that a document is about."""
 
     kind: Kind
@@ -59,21 +59,21 @@ class Target(msgspec.Struct, frozen=True):
         return f"{self.kind.singular}.holdfast.dev/{self.name}"
 
 
-async def apply_all(client: Client, documents: list[Document], wish: Wish) -> Code:
+async def apply_all(client: Client, documents: list[Document], wish: ApplyOptions) -> ExitCode:
     """Apply each; what failed is told, and the others are applied all the same."""
-    worst = Code.DONE
+    worst = ExitCode.DONE
     for document in documents:
         try:
             await _apply(client, document, wish)
         except HoldfastError as error:
             worst = max(worst, complain(f"{document.title}: {sentence_of(error)}", code_of(error)))
-            if worst is Code.UNREACHABLE:
+            if worst is ExitCode.UNREACHABLE:
                 # The others would only wait for the same server, one after another.
                 return worst
     return worst
 
 
-def target(document: Document, namespace: str) -> Target:
+def target(document: Document, namespace: str) -> ApplyTarget:
     """What a document is about. Raises Invalid with the field that does not say so."""
     tree = document.tree
     version = tree.get("apiVersion")
@@ -93,10 +93,10 @@ def target(document: Document, namespace: str) -> Target:
     own = metadata.get("namespace") if isinstance(metadata, dict) else None
     if own is not None and not isinstance(own, str):
         raise Invalid(f"metadata.namespace: {_shown(own)} must be a text")
-    return Target(found, (own or namespace) if found.namespaced else "", name)
+    return ApplyTarget(found, (own or namespace) if found.namespaced else "", name)
 
 
-async def _apply(client: Client, document: Document, wish: Wish) -> None:
+async def _apply(client: Client, document: Document, wish: ApplyOptions) -> None:
     about = target(document, wish.namespace)
     before = await client.find(about.kind.struct, about.name, about.namespace)
     operation = new_operation()
@@ -106,7 +106,7 @@ async def _apply(client: Client, document: Document, wish: Wish) -> None:
     query |= {"dryRun": "All"} if wish.dry else {}
     headers = {"Content-Type": PatchType.APPLY.value, OPERATION_HEADER: operation}
 
-    async def send(effect: Send) -> Answer:
+    async def send(effect: Send) -> HttpAnswer:
         answer = await client.transport.send(
             "PATCH",
             about.path,
@@ -117,11 +117,11 @@ async def _apply(client: Client, document: Document, wish: Wish) -> None:
         )
         return demand_good(answer, is_write=True)
 
-    async def look(timeout_s: float) -> Answer | None:
+    async def look(timeout_s: float) -> HttpAnswer | None:
         found = await remembers(client, about.kind.struct, about.path, operation, timeout_s)
-        return None if found is None else Answer(200, msgspec.json.encode(found))
+        return None if found is None else HttpAnswer(200, msgspec.json.encode(found))
 
-    answer: Answer = await client.performer.perform(Nature.WRITE, send, look)
+    answer: HttpAnswer = await client.performer.perform(Nature.WRITE, send, look)
     for text in _WARNING.findall(", ".join(answer.warnings)):
         warn(f"Warning: {document.title}: {_ESCAPED.sub(lambda it: it[1], text)}")
     outcome = "created" if before is None else "configured"

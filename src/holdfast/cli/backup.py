@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.exit_codes import Code, Misused, complain, judged_as_usage, run, warn
+from holdfast.cli.exit_codes import ExitCode, UsageError, complain, judged_as_usage, run, warn
 from holdfast.cli.plane_parts import ETCD_ACCESS, data_option
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.server import backups
-from holdfast.host.server.backups import Backup, Found, Manifest
-from holdfast.host.server.settings import ETCD, ETCD_PREFIX, MEMORY, SQLITE, EtcdAccess, Settings
+from holdfast.host.server.backups import Backup, VerifiedBackup, Manifest
+from holdfast.host.server.settings import ETCD, ETCD_PREFIX, MEMORY, SQLITE, EtcdAccess, ServerSettings
 from holdfast.host.server.store_opening import open_store
 
 # Tells how far something has come that takes longer than a second, on the error output.
@@ -29,7 +29,7 @@ LOOK_S = 0.2
 Result = TypeVar("Result")
 
 
-class Progress:
+class ProgressDisplay:
     """Is told what is being done, from any thread, and tells the person who waits for it."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def backup(
         with judged_as_usage():
             settings = _settings(data, given)
         audits = audit_directory or (data / FOLDER,)
-        progress = Progress()
+        progress = ProgressDisplay()
         made = datetime.now(UTC).isoformat(timespec="seconds")
         draft = Backup(target, plain=plain_secrets, tell=progress.tell)
         try:
@@ -136,20 +136,20 @@ def backup(
             draft.discard()
         print(f"{target} is a backup of {_described(manifest)}.")
         print(f"Keep elsewhere: {_keys(manifest)}")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
 
-def _settings(data: Path, given: dict[str, Any]) -> Settings:
+def _settings(data: Path, given: dict[str, Any]) -> ServerSettings:
     access = EtcdAccess(
         given["etcd_prefix"],
         *(given[f"etcd_{it.replace('-', '_')}"] for it in ETCD_ACCESS),
     )
-    settings = Settings(data=data, store=given["store"], etcd=access)
+    settings = ServerSettings(data=data, store=given["store"], etcd=access)
     settings.check()
     if settings.store.startswith(MEMORY):
-        raise Misused("--store: a store in memory has nothing to back up")
+        raise UsageError("--store: a store in memory has nothing to back up")
     return settings
 
 
@@ -162,7 +162,7 @@ def verify(backup: Path) -> int:
     """
 
     async def command() -> int:
-        progress = Progress()
+        progress = ProgressDisplay()
         found = await progress.in_thread(lambda: backups.check(backup, progress.tell))
         print(f"{backup} is a backup of {_described(found.manifest)}, {found.bytes / MIB:.1f} MiB.")
         print(f"To be restored it needs: {_keys(found.manifest)}")
@@ -181,7 +181,7 @@ def restore(backup: Path, data: Path) -> int:
     """
 
     async def command() -> int:
-        progress = Progress()
+        progress = ProgressDisplay()
         found = await progress.in_thread(lambda: backups.restore(backup, data, progress.tell))
         print(f"{data} is restored from a backup of {_described(found.manifest)}.")
         print(f"A server on it needs: {_keys(found.manifest)}")
@@ -210,7 +210,7 @@ def _keys(manifest: Manifest) -> str:
     return "; ".join(needed) + "."
 
 
-def _told_of_audit(found: Found) -> int:
+def _told_of_audit(found: VerifiedBackup) -> int:
     for finding in found.audit:
         print(finding)
     if found.audit:
@@ -219,7 +219,7 @@ def _told_of_audit(found: Found) -> int:
         print(f"The audit in it is whole: records {found.audit_from} to {found.audit_to}.")
     else:
         print("The audit in it has no record.")
-    return Code.DONE
+    return ExitCode.DONE
 
 
 def _etcd_steps(backup: Path) -> str:

@@ -13,11 +13,11 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.connection import DATA, Reaching, given_access, kubeconfig_option, located
-from holdfast.cli.exit_codes import Code, Misused, plain, run, warn
+from holdfast.cli.connection import DATA, FailoverTransport, given_access, kubeconfig_option, located
+from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run, warn
 from holdfast.host.client.access import with_authorities
 from holdfast.host.client.transport import Transport
-from holdfast.host.pki.ca_rotation import PATH, Standing, Step, Wish
+from holdfast.host.pki.ca_rotation import PATH, RotationStatus, RotationStep, RotationRequest
 from holdfast.host.pki.certificates import RENEW_FROM, moment
 from holdfast.host.pki.component_credentials import (
     AGENT,
@@ -29,7 +29,7 @@ from holdfast.host.pki.component_credentials import (
     provide,
     refuse_authority,
 )
-from holdfast.host.pki.trust_bundle import SHORT, Phase, fetched
+from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, fetched
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import HoldfastError
 
@@ -49,12 +49,12 @@ def status(kubeconfig: Path | None) -> int:
     """Show which authorities are trusted, which of them signs, and who still needs the old one."""
 
     async def command() -> int:
-        async with Reaching(kubeconfig) as to:
+        async with FailoverTransport(kubeconfig) as to:
             answer = await to.send("GET", PATH, timeout_s=TIMEOUT_S)
             if not answer.is_good:
                 raise answer.error(may_have_happened=False)
             _show(_decoded(answer.body))
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -68,14 +68,14 @@ def rotate() -> None:
 @kubeconfig_option
 def begin(kubeconfig: Path | None) -> int:
     """Make a new authority that all parts trust, and that signs nothing yet."""
-    return run(_step(Wish(Step.BEGIN), kubeconfig))
+    return run(_step(RotationRequest(RotationStep.BEGIN), kubeconfig))
 
 
 @rotate.command(epilog="Example: holdfast ca rotate switch")
 @kubeconfig_option
 def switch(kubeconfig: Path | None) -> int:
     """Let the new authority sign. Refused until all parts trust it."""
-    return run(_step(Wish(Step.SWITCH), kubeconfig))
+    return run(_step(RotationRequest(RotationStep.SWITCH), kubeconfig))
 
 
 @rotate.command(epilog="Example: holdfast ca rotate finish")
@@ -83,14 +83,14 @@ def switch(kubeconfig: Path | None) -> int:
 @kubeconfig_option
 def finish(force: bool, kubeconfig: Path | None) -> int:
     """Trust the old authority no more. Refused while a client is known to need it."""
-    return run(_step(Wish(Step.FINISH, force), kubeconfig))
+    return run(_step(RotationRequest(RotationStep.FINISH, force), kubeconfig))
 
 
 @rotate.command(epilog="Example: holdfast ca rotate abort")
 @kubeconfig_option
 def abort(kubeconfig: Path | None) -> int:
     """Remove the new authority again, before it signs."""
-    return run(_step(Wish(Step.ABORT), kubeconfig))
+    return run(_step(RotationRequest(RotationStep.ABORT), kubeconfig))
 
 
 @ca.command(name="kubeconfig", epilog="Example: holdfast ca kubeconfig --kubeconfig ann.kubeconfig")
@@ -109,13 +109,13 @@ def renew_kubeconfig(kubeconfig: Path | None) -> int:
         write_private(path, with_authorities(path, found.pem))
         known = ", ".join(it[:SHORT] for it in found.fingerprints)
         print(f"{path} trusts {known}")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
 
-async def _step(wish: Wish, kubeconfig: Path | None) -> int:
-    async with Reaching(kubeconfig) as to:
+async def _step(wish: RotationRequest, kubeconfig: Path | None) -> int:
+    async with FailoverTransport(kubeconfig) as to:
         answer = await to.send(
             "POST",
             PATH,
@@ -130,29 +130,29 @@ async def _step(wish: Wish, kubeconfig: Path | None) -> int:
         warn(f"cut off: {sentence}")
     _show(found)
     print(_advice(found, wish.step))
-    return Code.DONE
+    return ExitCode.DONE
 
 
-def _advice(found: Standing, step: Step) -> str:
+def _advice(found: RotationStatus, step: RotationStep) -> str:
     match step:
-        case Step.BEGIN:
+        case RotationStep.BEGIN:
             return (
                 "\nAll parts take the new authority within seconds. Where servers do not share a "
                 "pki directory, copy its key to each of them. Then: holdfast ca rotate switch"
             )
-        case Step.SWITCH:
+        case RotationStep.SWITCH:
             return (
                 "\nThe new authority signs, and the parts renew their certificates now. Renew the "
                 "kubeconfigs that were handed out (holdfast ca kubeconfig). Then: holdfast ca "
                 "rotate finish"
             )
-        case Step.FINISH:
+        case RotationStep.FINISH:
             return "\nThe old authority is no longer trusted, and the servers have removed its key."
-        case Step.ABORT:
+        case RotationStep.ABORT:
             return "\nThe rotation is aborted."
 
 
-def _show(found: Standing) -> None:
+def _show(found: RotationStatus) -> None:
     lines = [f"Generation {found.generation}, {found.phase.value}"]
     lines += tables.rows(
         ("AUTHORITY", "EXPIRES", "USED FOR", "KEY AT"),
@@ -166,7 +166,7 @@ def _show(found: Standing) -> None:
             for it in found.authorities
         ],
     )
-    if found.phase is not Phase.STABLE:
+    if found.phase is not RotationPhase.STABLE:
         lines += ["", *_parts(found)]
     for title, sentences in (
         ("Switch would be refused:", found.against_switch),
@@ -182,7 +182,7 @@ def _used_for(*, signs: bool, serves: bool) -> str:
     return ", ".join(uses) or "trusted"
 
 
-def _parts(found: Standing) -> list[str]:
+def _parts(found: RotationStatus) -> list[str]:
     names = {it.fingerprint: it.fingerprint[:SHORT] for it in found.authorities}
     body = [
         (it.server, "server", "-", f"generation {it.generation}", it.trouble or "-")
@@ -203,9 +203,9 @@ def _parts(found: Standing) -> list[str]:
     return [*lines, *([f"and {left} more"] if left > 0 else [])]
 
 
-def _decoded(body: bytes) -> Standing:
+def _decoded(body: bytes) -> RotationStatus:
     try:
-        return msgspec.json.decode(body, type=Standing)
+        return msgspec.json.decode(body, type=RotationStatus)
     except msgspec.DecodeError as error:
         raise HoldfastError(f"an answer that cannot be read: {error}") from None
 
@@ -243,7 +243,7 @@ def certificate(part: str, name: str, pki: Path, out: Path) -> int:
 
     async def command() -> int:
         if not await asyncio.to_thread(has_authority, pki):
-            raise Misused(f"--pki: {pki} has no ca.key; run this where the plane's authority is")
+            raise UsageError(f"--pki: {pki} has no ca.key; run this where the plane's authority is")
         refuse_authority(out, part, "give --out another directory")
         names = identities(part, name)
         provide(pki, out, names)
@@ -253,6 +253,6 @@ def certificate(part: str, name: str, pki: Path, out: Path) -> int:
             f"again from {moment(shown, RENEW_FROM):%Y-%m-%d} on, and before "
             f"{moment(shown, 1):%Y-%m-%d}."
         )
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())

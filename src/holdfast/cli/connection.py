@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from holdfast.host.client import Access, Client, from_kubeconfig, server_discovery
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.transport import OPENING_S, Transport
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
@@ -73,7 +73,7 @@ def is_fresh(kubeconfig: Path, given: str) -> bool:
     return 0 <= age_s <= FRESH_S and bool(_read(kubeconfig, given).servers)
 
 
-def remember(kubeconfig: Path, given: str, answer: Answer) -> None:
+def remember(kubeconfig: Path, given: str, answer: HttpAnswer) -> None:
     """Keep what a server has said. Where nothing can be written, nothing is remembered."""
     try:
         servers = tuple(server_discovery.addresses(answer))
@@ -138,7 +138,7 @@ def access(kubeconfig: Path | None) -> Access:
     return msgspec.structs.replace(found, servers=(given, *remembered(path, given)))
 
 
-class Reaching(Transport):
+class FailoverTransport(Transport):
     """To the first server that takes a request in; remembers which servers there are."""
 
     def __init__(self, kubeconfig: Path | None) -> None:
@@ -156,7 +156,7 @@ class Reaching(Transport):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer of any server. One that took nothing in is passed over for the next."""
         for left in reversed(range(self.servers)):
             try:
@@ -198,5 +198,5 @@ class Reaching(Transport):
 
 def client(kubeconfig: Path | None) -> Client:
     """A client, to be used as an async context manager. Raises Invalid."""
-    to = Reaching(kubeconfig)
+    to = FailoverTransport(kubeconfig)
     return Client(access(kubeconfig), policy=PATIENCE, transport=to)

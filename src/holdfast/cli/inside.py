@@ -15,10 +15,10 @@ import click
 
 from holdfast.cli import terminal_session
 from holdfast.cli.connection import access, client, kubeconfig_option
-from holdfast.cli.exit_codes import Code, Misused, run
+from holdfast.cli.exit_codes import ExitCode, UsageError, run
 from holdfast.cli.objects import namespace_option
 from holdfast.host.client import paths
-from holdfast.host.client.answers import REASON_HEADER, Answer
+from holdfast.host.client.answers import REASON_HEADER, HttpAnswer
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.registry import kind_of_struct
 
@@ -67,12 +67,12 @@ def logs(
             async with response:
                 if response.status != 200:
                     reason = response.headers.get(REASON_HEADER, "")
-                    answer = Answer(response.status, await response.read(), reason, 0, server)
+                    answer = HttpAnswer(response.status, await response.read(), reason, 0, server)
                     raise answer.error(may_have_happened=False)
                 async for piece in response.content.iter_chunked(PIECE_BYTES):
                     sys.stdout.buffer.write(piece)
                     sys.stdout.buffer.flush()
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -81,7 +81,7 @@ def _seconds(text: str) -> int:
     """A duration in seconds. Raises Misused."""
     found = _SINCE.fullmatch(text)
     if found is None or not int(found[1]):
-        raise Misused(f"--since: {text[:40]!r} must read like 30s, 10m or 2h")
+        raise UsageError(f"--since: {text[:40]!r} must read like 30s, 10m or 2h")
     return int(found[1]) * _UNITS[found[2] or "s"]
 
 
@@ -108,10 +108,10 @@ def exec_(
 
     async def enter() -> int:
         if has_terminal and not (has_input and os.isatty(0)):
-            raise Misused("--tty: needs --stdin, and a terminal to type on")
+            raise UsageError("--tty: needs --stdin, and a terminal to type on")
         given = access(kubeconfig)
         where = paths.one(_REPLICA, namespace or given.namespace, replica, "exec")
-        wish = terminal_session.Wish(where, command, has_input=has_input, has_terminal=has_terminal)
+        wish = terminal_session.SessionOptions(where, command, has_input=has_input, has_terminal=has_terminal)
         return await terminal_session.enter(given, wish)
 
     return run(enter())

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.cli.plane_parts import AGENTS, REGION
-from holdfast.cli.supervised_process import Tell, Ward
+from holdfast.cli.supervised_process import Tell, SupervisedProcess
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.client.access import Access
 from holdfast.host.component import machine_facts
@@ -26,7 +26,7 @@ from holdfast.host.pki.ca_keys import BUNDLE
 from holdfast.host.pki.component_credentials import AGENT, identities, provide
 from holdfast.host.pki.node_join import NodeFiles, is_refused
 from holdfast.host.process.files import PRIVATE_FILE, private_directory
-from holdfast.host.server.settings import Listen
+from holdfast.host.server.settings import ListenAddress
 from holdfast.model import quantity
 from holdfast.model.errors import Conflict, HoldfastError
 from holdfast.model.kinds.node import Node, NodePhase
@@ -44,7 +44,7 @@ COMPONENTS, NAME = "components", "main"
 SERVER_READY = "Holdfast is ready at "
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class LocalPlanePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to run.
 
     server: arguments of the server, beside where it listens.
@@ -100,25 +100,25 @@ def alone(data: Path) -> Iterator[None]:
 
 def share(agents: int, data: Path) -> tuple[str, ...]:
     """The options that give one of so many agents its part of this machine and of this disk."""
-    whole = machine_facts.found(Facts(), data).capacity
+    whole = machine_facts.found(NodeFacts(), data).capacity
     parts = {name: quantity.capacity(name, amount) // agents for name, amount in whole.items()}
     pairs = (f"{name}={quantity.render(name, units)}" for name, units in parts.items())
     return tuple(word for pair in pairs for word in ("--capacity", pair))
 
 
-class Household:
+class LocalPlane:
     """The parts. `start_server`, `start_others`, then `stop`."""
 
-    def __init__(self, plan: Plan, tell: Tell) -> None:
+    def __init__(self, plan: LocalPlanePlan, tell: Tell) -> None:
         self.plan, self.url, self._tell = plan, "", tell
         logs = private_directory(plan.logs)
-        self.server = Ward("server", SERVER_READY, logs, tell)
+        self.server = SupervisedProcess("server", SERVER_READY, logs, tell)
         self.others = [
-            Ward(name, "The ", logs, tell) for name in ("scheduler", "controllers", *plan.nodes)
+            SupervisedProcess(name, "The ", logs, tell) for name in ("scheduler", "controllers", *plan.nodes)
         ]
 
     @property
-    def all(self) -> list[Ward]:
+    def all(self) -> list[SupervisedProcess]:
         return [self.server, *self.others]
 
     async def start_server(self) -> None:
@@ -129,7 +129,7 @@ class Household:
         line = await server.greeted(SERVER_START_S)
         self.url = line.removeprefix(SERVER_READY).strip()
         # Its port must stay what it is when it is started again, also if it was any free one.
-        host = Listen.parse(self.plan.listen).host
+        host = ListenAddress.parse(self.plan.listen).host
         port = self.url.rpartition(":")[2]
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         server.arguments = ("serve", "--listen", where, *self.plan.server)

@@ -13,8 +13,8 @@ from holdfast.cli import get as getting
 from holdfast.cli import get as watching
 from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.documents import documents, kind_and_name
-from holdfast.cli.exit_codes import Code, Misused, code_of, complain, run
-from holdfast.host.client import Client, Gone
+from holdfast.cli.exit_codes import ExitCode, UsageError, code_of, complain, run
+from holdfast.host.client import Client, DeletedObject
 from holdfast.model.errors import HoldfastError
 from holdfast.model.registry import Kind
 
@@ -69,7 +69,7 @@ def get(
                 for named in kinds
             ]
             await _show(to, questions, watch)
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -84,22 +84,22 @@ def _question(
     labels: str,
     fields: str,
     form: str,
-) -> getting.Question:
+) -> getting.GetOptions:
     if everywhere and (name or namespace):
         given = f"NAME: {name!r}" if name else f"--namespace: {namespace!r}"
-        raise Misused(f"{given} must not be given together with --all-namespaces")
+        raise UsageError(f"{given} must not be given together with --all-namespaces")
     if name and (labels or fields):
-        raise Misused(f"NAME: {name!r} must not be given together with a selector")
+        raise UsageError(f"NAME: {name!r} must not be given together with a selector")
     where = "" if everywhere or not kind.namespaced else namespace or to.access.namespace
-    return getting.Question(
+    return getting.GetOptions(
         kind=kind, name=name, namespace=where, labels=labels, fields=fields, form=form
     )
 
 
-async def _show(to: Client, questions: list[getting.Question], watches: bool) -> None:
+async def _show(to: Client, questions: list[getting.GetOptions], watches: bool) -> None:
     if watches:
         if len(questions) > 1:
-            raise Misused("KIND: must be one kind with --watch")
+            raise UsageError("KIND: must be one kind with --watch")
         await watching.watch(to, questions[0])
     for number, question in enumerate(questions):
         if number and question.form in (getting.TABLE, getting.WIDE):
@@ -134,7 +134,7 @@ def apply(
     async def command() -> int:
         found = [document for file in files for document in documents(file)]
         async with client(kubeconfig) as to:
-            wish = applying.Wish(
+            wish = applying.ApplyOptions(
                 namespace=namespace or to.access.namespace,
                 manager=manager,
                 force=force,
@@ -157,11 +157,11 @@ def scale(kind: str, name: str, replicas: int, namespace: str, kubeconfig: Path 
     async def command() -> int:
         found, called = _one(kind, name)
         if not found.scale:
-            raise Misused(f"KIND: {found.plural} cannot be scaled; workloads can")
+            raise UsageError(f"KIND: {found.plural} cannot be scaled; workloads can")
         async with client(kubeconfig) as to:
             await to.scale(found.struct, called, namespace or to.access.namespace, replicas)
         print(f"{found.singular}.holdfast.dev/{called} scaled to {replicas}")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -179,9 +179,9 @@ def delete(kind: str, name: str, namespace: str, kubeconfig: Path | None) -> int
         async with client(kubeconfig) as to:
             where = (namespace or to.access.namespace) if found.namespaced else ""
             left = await to.delete(found.struct, called, where)
-        goes = "deleted" if isinstance(left, Gone) else "is being deleted"
+        goes = "deleted" if isinstance(left, DeletedObject) else "is being deleted"
         print(f"{found.singular}.holdfast.dev/{called} {goes}")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -189,7 +189,7 @@ def delete(kind: str, name: str, namespace: str, kubeconfig: Path | None) -> int
 def _one(kind: str, name: str) -> tuple[Kind, str]:
     found, called = kind_and_name(kind, name)
     if not called:
-        raise Misused(f"NAME: must be given: which of the {found.plural}?")
+        raise UsageError(f"NAME: must be given: which of the {found.plural}?")
     return found, called
 
 
@@ -208,7 +208,7 @@ def version(kubeconfig: Path | None) -> int:
         said = msgspec.json.decode(body, type=_Version).git_version
         kubernetes, _, own = said.partition("+holdfast-")
         print(f"server {own or 'unknown'} (speaks the dialect of Kubernetes {kubernetes})")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 

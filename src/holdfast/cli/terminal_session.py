@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 import aiohttp
 import msgspec
 
-from holdfast.cli.exit_codes import Code, warn
+from holdfast.cli.exit_codes import ExitCode, warn
 from holdfast.host.client import Access
-from holdfast.host.client.answers import REASON_HEADER, Answer
+from holdfast.host.client.answers import REASON_HEADER, HttpAnswer
 from holdfast.host.client.transport import CONNECT_S
 from holdfast.model.errors import HoldfastError, Unavailable
 
@@ -31,7 +31,7 @@ PIECE_BYTES = 32 << 10
 FRAME_BYTES_MAX = 1 << 20
 
 
-class Wish(msgspec.Struct, frozen=True):
+class SessionOptions(msgspec.Struct, frozen=True):
     """What to run where."""
 
     path: str
@@ -64,7 +64,7 @@ class _Status(msgspec.Struct, frozen=True):
     details: _Details = _Details()
 
 
-async def enter(access: Access, wish: Wish) -> int:
+async def enter(access: Access, wish: SessionOptions) -> int:
     """Run it to its end; its exit code. Raises what was refused."""
     connector = aiohttp.TCPConnector(ssl=access.context())
     headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
@@ -77,7 +77,7 @@ async def enter(access: Access, wish: Wish) -> int:
 
 
 async def _connected(
-    session: aiohttp.ClientSession, servers: tuple[str, ...], wish: Wish
+    session: aiohttp.ClientSession, servers: tuple[str, ...], wish: SessionOptions
 ) -> aiohttp.ClientWebSocketResponse:
     failure: HoldfastError = Unavailable("no server is named")
     for server in servers:
@@ -94,7 +94,7 @@ async def _connected(
     raise failure
 
 
-async def _refusal(session: aiohttp.ClientSession, url: str, wish: Wish) -> HoldfastError:
+async def _refusal(session: aiohttp.ClientSession, url: str, wish: SessionOptions) -> HoldfastError:
     """Why it was refused: the WebSocket client does not keep the sentence, so it is asked again."""
     headers = {
         "Connection": "Upgrade",
@@ -103,11 +103,11 @@ async def _refusal(session: aiohttp.ClientSession, url: str, wish: Wish) -> Hold
     }
     async with session.get(url, params=wish.query, headers=headers) as response:
         reason = response.headers.get(REASON_HEADER, "")
-        answer = Answer(response.status, await response.read(), reason, 0, url)
+        answer = HttpAnswer(response.status, await response.read(), reason, 0, url)
         return answer.error(may_have_happened=False)
 
 
-async def _speak(socket: aiohttp.ClientWebSocketResponse, wish: Wish) -> int:
+async def _speak(socket: aiohttp.ClientWebSocketResponse, wish: SessionOptions) -> int:
     if wish.has_terminal:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, lambda: loop.create_task(_resize(socket)))
@@ -149,12 +149,12 @@ def _ending(data: bytes) -> int:
     """The exit code. What the server says of a command that was never run is an error."""
     status = msgspec.json.decode(data, type=_Status)
     if status.status == "Success":
-        return Code.DONE
+        return ExitCode.DONE
     for cause in status.details.causes:
         if cause.reason == "ExitCode" and cause.message.isdigit():
             return int(cause.message)
     warn(f"holdfast: {status.message}")
-    return Code.FAILED
+    return ExitCode.FAILED
 
 
 @contextmanager

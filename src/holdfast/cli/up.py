@@ -19,13 +19,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from holdfast.cli.exit_codes import Code, complain, judged_as_usage, plain, run
-from holdfast.cli.local_plane import Household, Plan, alone
+from holdfast.cli.exit_codes import ExitCode, complain, judged_as_usage, plain, run
+from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, alone
 from holdfast.cli.plane_parts import ETCD_ACCESS, server_options
 from holdfast.host.__main__ import settings_of
 from holdfast.host.process.foreground import forget_inherited, is_ignored
 from holdfast.host.server import fence_options, patience_options
-from holdfast.host.server.settings import MEMORY, Settings
+from holdfast.host.server.settings import MEMORY, ServerSettings
 from holdfast.model.errors import HoldfastError
 
 AGENTS = 3
@@ -68,7 +68,7 @@ def up(agents: int, **given: Any) -> int:
         with judged_as_usage():
             settings = settings_of(argparse.Namespace(**given))
             settings.check()
-        plan = Plan(
+        plan = LocalPlanePlan(
             data=settings.data,
             listen=given["listen"],
             pki=settings.pki_directory,
@@ -103,10 +103,10 @@ def _named(agents: int) -> str:
 class _Up:
     """One run of the command."""
 
-    def __init__(self, plan: Plan, settings: Settings) -> None:
+    def __init__(self, plan: LocalPlanePlan, settings: ServerSettings) -> None:
         self._plan, self._settings = plan, settings
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
-        self._household = Household(plan, self._tell)
+        self._household = LocalPlane(plan, self._tell)
         self._signalled = asyncio.Event()
 
     async def run(self) -> int:
@@ -119,7 +119,7 @@ class _Up:
         try:
             if not await self._until_signal(self._start()):
                 await self._signalled.wait()
-            code = Code.DONE
+            code = ExitCode.DONE
         except HoldfastError as error:
             code = complain(error.message)
         finally:
@@ -127,7 +127,7 @@ class _Up:
                 task.cancel()
             with self._doing("Stopping"):
                 await household.stop()
-        if code is Code.DONE:
+        if code is ExitCode.DONE:
             self._farewell()
         return code
 
@@ -136,7 +136,7 @@ class _Up:
             if self._signalled.is_set():
                 # A second one ends everything at once, which loses nothing that was acknowledged.
                 self._console.show_cursor()
-                os._exit(Code.INTERRUPTED)
+                os._exit(ExitCode.INTERRUPTED)
             self._signalled.set()
 
         forget_inherited(keep=(signal.SIGHUP,))

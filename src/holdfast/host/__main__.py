@@ -19,22 +19,22 @@ from holdfast.host.server import fence_options, patience_options, work_options
 from holdfast.host.server.settings import (
     QUIET,
     REFUSE,
-    AuditKept,
+    AuditRetention,
     Encryption,
     EtcdAccess,
-    Listen,
-    Settings,
+    ListenAddress,
+    ServerSettings,
 )
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.host.server.server_process import Plane
+    from holdfast.host.server.server_process import ServerProcess
 
 # As `certificates.LEAF_LIFE` has it.
 LIFE = "365d"
 # As `model.access.credential_life` has it.
 TOKEN_LIFE = "366d"
-# As `settings.AuditKept` has it.
+# As `settings.AuditRetention` has it.
 AUDIT_KEEP, AUDIT_KEEP_MIB = "90d", 1_024
 
 
@@ -102,11 +102,11 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def settings_of(arguments: argparse.Namespace) -> Settings:
+def settings_of(arguments: argparse.Namespace) -> ServerSettings:
     """What the command line says. Raises Invalid."""
-    return Settings(
+    return ServerSettings(
         data=arguments.data,
-        listen=Listen.parse(arguments.listen),
+        listen=ListenAddress.parse(arguments.listen),
         store=arguments.store,
         name=arguments.name,
         pki=arguments.pki,
@@ -127,7 +127,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         token_life_max=duration("--token-life-max", arguments.token_life_max),
         audit_behind=arguments.audit_behind,
         refusals=arguments.refusals,
-        audit=AuditKept(
+        audit=AuditRetention(
             life=duration("--audit-keep", arguments.audit_keep),
             bytes=arguments.audit_keep_mib << 20,
             export=arguments.audit_export,
@@ -141,16 +141,16 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-async def run_server(settings: Settings) -> int:
+async def run_server(settings: ServerSettings) -> int:
     """Run a server until a signal or a failure; the exit code."""
     # Loaded when it is used: a third of an agent's memory would be a server that it is not.
-    from holdfast.host.server.server_process import Plane
+    from holdfast.host.server.server_process import ServerProcess
 
-    plane = Plane(settings, say)
+    plane = ServerProcess(settings, say)
     return await until_signal(plane, lambda: _greet(plane))
 
 
-def _greet(plane: Plane) -> None:
+def _greet(plane: ServerProcess) -> None:
     say(f"Holdfast is ready at {plane.url}")
     say(f"The administrator's kubeconfig is {plane.kubeconfig}")
     say(f"Try: kubectl --kubeconfig {plane.kubeconfig} api-resources --api-group holdfast.dev")

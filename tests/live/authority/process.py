@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.commit.authority import Limits
-from holdfast.commit.draft import Group
-from holdfast.commit.server import Server
-from holdfast.host.process.peers import Nobody
+from holdfast.commit.authority import GroupLimits
+from holdfast.commit.draft import CommitGroup
+from holdfast.commit.server import AuthorityServer
+from holdfast.host.process.peers import NoPeers
 from holdfast.host.process.shell import Shell
 from holdfast.model.access.identity import server
 from holdfast.model.transaction import Transaction
@@ -27,7 +27,7 @@ from tests.live.authority.lossy import LossyStore
 from tests.live.authority.wire import Neighbours, serve
 
 # etcd takes 128 operations by default, of which the store keeps two for itself.
-ETCD_LIMITS = Limits(requests_max=64, compares_max=120)
+ETCD_LIMITS = GroupLimits(requests_max=64, compares_max=120)
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -58,23 +58,23 @@ async def open_store(config: Config) -> Store:
 
 def forget_compares() -> None:
     """Plant the bug that the races must find."""
-    whole = Group.transaction
+    whole = CommitGroup.transaction
 
-    def bare(self: Group, wall_ms: int = 0) -> Transaction:
+    def bare(self: CommitGroup, wall_ms: int = 0) -> Transaction:
         return Transaction((), whole(self, wall_ms).writes)
 
-    Group.transaction = bare  # type: ignore[method-assign]
+    CommitGroup.transaction = bare  # type: ignore[method-assign]
 
 
 async def main(config: Config) -> None:
     if config.careless:
         forget_compares()
     store = await open_store(config)
-    limits = ETCD_LIMITS if config.etcd else Limits()
-    machine = Server(config.name, random.SystemRandom(), store, limits=limits)
+    limits = ETCD_LIMITS if config.etcd else GroupLimits()
+    machine = AuthorityServer(config.name, random.SystemRandom(), store, limits=limits)
     folder = Path(config.folder)
     neighbours = Neighbours(folder)
-    peers = neighbours if config.forwards else Nobody()
+    peers = neighbours if config.forwards else NoPeers()
     shell = Shell(machine, server(config.name), store=store, peers=peers)
     async with shell:
         sockets = await serve(shell, folder / f"{config.name}.sock")

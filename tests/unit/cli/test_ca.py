@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from holdfast.cli.main import root
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import access_of
 
 
@@ -17,14 +17,13 @@ def ran(*words: str) -> tuple[int, str]:
 
 
 def test_a_component_gets_its_certificates_into_a_directory_of_its_own(tmp_path: Path) -> None:
-    """[K1]"""
     pki, out = tmp_path / "pki", tmp_path / "out"
     given = ("scheduler", "--name", "a", "--pki", str(pki), "--out", str(out))
     code, said = ran(*given)
     assert code != 0
     assert "has no ca.key; run this where the plane's authority is" in said
     assert not pki.exists()
-    Authority.open(pki)
+    CertificateAuthority.open(pki)
     code, said = ran(*given)
     assert (code, f"Start it with --pki {out}" in said) == (0, True)
     first = access_of(("https://a:1",), out, "system:scheduler:a")

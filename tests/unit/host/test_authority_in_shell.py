@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 from holdfast.commit.ledgers.recount import excesses, recount
-from holdfast.commit.server import Server
-from holdfast.host.process.peers import Table
+from holdfast.commit.server import AuthorityServer
+from holdfast.host.process.peers import PeerTable
 from holdfast.host.process.shell import Shell
 from holdfast.model.access.identity import Identity, server
 from holdfast.model.refusal import Reason, Refusal
@@ -27,12 +27,12 @@ class Pair:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.table = Table()
-        self.machines: dict[str, Server] = {}
+        self.table = PeerTable()
+        self.machines: dict[str, AuthorityServer] = {}
         self.shells: dict[str, Shell] = {}
 
     async def start(self, name: str) -> None:
-        machine = Server(name, random.Random(name), self.store)
+        machine = AuthorityServer(name, random.Random(name), self.store)
         shell = Shell(machine, server(name), store=self.store, peers=self.table)
         self.machines[name], self.shells[name] = machine, shell
         self.table.add(name, shell)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from holdfast.host.pki.ca_keys import BUNDLE, KEY
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import provide
 from holdfast.host.pki.join_protocol import (
     AUTHORITY_PATH,
@@ -19,11 +19,19 @@ from holdfast.host.pki.join_protocol import (
     JOIN_PATH,
     Joined,
     JoinRequest,
-    signed_key,
 )
+from holdfast.host.pki.join_requests import signed_key
 from holdfast.host.pki.join_tokens import new_token, parse
 from holdfast.host.pki.node_join import NodeFiles, joined, renewed
-from holdfast.host.pki.trust_bundle import Bundle, begun, finished, first, serving, signed, switched
+from holdfast.host.pki.trust_bundle import (
+    TrustBundle,
+    begun,
+    finished,
+    first,
+    serving,
+    signed,
+    switched,
+)
 from holdfast.host.pki.trust_seen import keep, kept
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Unavailable
@@ -41,12 +49,14 @@ class Plane:
         self.folder = folder
         for name in ("old", "new"):
             (folder / name).mkdir(mode=0o700)
-        self.old, self.new = (Authority.open(folder / it / "pki") for it in ("old", "new"))
+        self.old, self.new = (
+            CertificateAuthority.open(folder / it / "pki") for it in ("old", "new")
+        )
         self.both = begun(first(self.old.pem), self.new.pem)
         self.rotated = finished(serving(switched(self.both)))
         self.joins: list[JoinRequest] = []
 
-    def server(self, by: Authority, told: Bundle) -> Scripted:
+    def server(self, by: CertificateAuthority, told: TrustBundle) -> Scripted:
         """A server with a certificate of this authority, which tells this bundle."""
         signers = [it for it in (self.old, self.new) if it.fingerprint in told.fingerprints]
         text = signed(told, signers)
@@ -68,12 +78,12 @@ class Plane:
         made = Scripted(self.folder / ("old" if by is self.old else "new"), answer)
         return made
 
-    def token(self, bundle: Bundle) -> str:
+    def token(self, bundle: TrustBundle) -> str:
         return new_token(bundle.pem, NODE, HOUR, generation=bundle.generation)[1].text
 
 
 def test_a_token_says_from_which_generation_on_a_bundle_counts(tmp_path: Path) -> None:
-    """A plane that never rotated has tokens as before. [B5]"""
+    """A plane that never rotated has tokens as before."""
     plane = Plane(tmp_path)
     assert parse(plane.token(plane.rotated)).generation == plane.rotated.generation
     assert plane.token(first(plane.old.pem)).count(".") == 2
@@ -98,7 +108,7 @@ def test_an_authority_that_was_removed_gets_no_join_token_to_see(tmp_path: Path)
 def test_a_node_that_joins_during_a_rotation_keeps_the_bundle_that_it_was_proven(
     tmp_path: Path,
 ) -> None:
-    """The next one that it takes must be newer. [B5, K1]"""
+    """The next one that it takes must be newer."""
 
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
@@ -114,7 +124,7 @@ def test_a_node_that_joins_during_a_rotation_keeps_the_bundle_that_it_was_proven
 def test_a_node_that_was_away_for_a_rotation_joins_again_with_a_token(
     tmp_path: Path, missed: str
 ) -> None:
-    """It trusts no server that there is, or no server its certificate. Its key stays. [K1, C8]"""
+    """It trusts no server that there is, or no server its certificate. Its key stays."""
 
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
@@ -146,7 +156,7 @@ def test_a_node_that_was_away_for_a_rotation_joins_again_with_a_token(
 
 
 def test_a_renewal_leaves_the_authorities_on_disk_alone(tmp_path: Path) -> None:
-    """The next bundle may have been kept while it was under way. [B5]"""
+    """The next bundle may have been kept while it was under way."""
 
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
@@ -162,7 +172,7 @@ def test_a_renewal_leaves_the_authorities_on_disk_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_component_is_provided_with_has_the_generation_of_its_plane(tmp_path: Path) -> None:
-    """A bundle from before, which its authority has signed too, is not newer. [B5]"""
+    """A bundle from before, which its authority has signed too, is not newer."""
     plane, pki, into = Plane(tmp_path), tmp_path / "pki", tmp_path / "component"
     shutil.copytree(tmp_path / "new" / "pki", pki)
     write_private(pki / BUNDLE, signed(plane.rotated, [plane.new]))

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.host.api import status
-from holdfast.host.api.call import ApiServices, Call, Route, parsed_query, reply
+from holdfast.host.api.call import ApiServices, Call, Route, parse_query, reply
 from holdfast.host.api.flow.admission import RequestAdmission
 from holdfast.host.api.flow.anonymous_limits import HEALTH_PATHS, OPEN_PATHS, AnonymousLimits
 from holdfast.host.api.flow.connections import HttpServer, HttpSite, let_last
@@ -316,4 +316,4 @@ class Api:
 
 
 def _wants_watch(query: str) -> bool:
-    return parsed_query(query).get("watch", "") in ("1", "true", "True")
+    return parse_query(query).get("watch", "") in ("1", "true", "True")

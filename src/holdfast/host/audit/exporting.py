@@ -42,23 +42,23 @@ _log = logging.getLogger(__name__)
 Line = tuple[AuditRecord, bytes]
 
 
-class Target(Protocol):
+class ExportTarget(Protocol):
     """Where records go. Raises Unavailable or OSError when it does not take them."""
 
     async def take(self, lines: Sequence[Line]) -> None: ...
 
 
-def target_of(text: str, server: str, token_file: Path | None = None) -> Target:
+def target_of(text: str, server: str, token_file: Path | None = None) -> ExportTarget:
     """The target that an option names. Raises Invalid."""
     parts = urlsplit(text)
     if parts.scheme == FILE and parts.path:
-        return ToFiles(Path(text.removeprefix(f"{FILE}:")), server)
+        return FileTarget(Path(text.removeprefix(f"{FILE}:")), server)
     if parts.scheme in (SYSLOG, SYSLOG_TLS) and parts.hostname:
         is_tls = parts.scheme == SYSLOG_TLS
         port = parts.port or (_SYSLOG_TLS_PORT if is_tls else _SYSLOG_PORT)
-        return ToSyslog(parts.hostname, port, server, is_tls=is_tls)
+        return SyslogTarget(parts.hostname, port, server, is_tls=is_tls)
     if parts.scheme == HTTPS and parts.hostname:
-        return ToHttps(text, server, token_file)
+        return HttpsTarget(text, server, token_file)
     error = FieldError(OPTION, text[:80], f"must be {_FORMS}")
     raise Invalid(str(error), (error,))
 
@@ -66,7 +66,7 @@ def target_of(text: str, server: str, token_file: Path | None = None) -> Target:
 _FORMS = "file:DIRECTORY, syslog://HOST:PORT, syslog+tls://HOST:PORT or https://HOST/PATH"
 
 
-class ToFiles:
+class FileTarget:
     """Into a directory, such as a mounted share: a file for each day and server."""
 
     def __init__(self, folder: Path, server: str) -> None:
@@ -86,7 +86,7 @@ class ToFiles:
             os.fsync(file.fileno())
 
 
-class ToSyslog:
+class SyslogTarget:
     """To a syslog server, over TCP with counted frames (RFC 5424, RFC 6587).
 
     Nothing answers there: what was handed to a connection that breaks counts as sent.
@@ -115,7 +115,7 @@ class ToSyslog:
         return b"%d %b" % (len(message), message)
 
 
-class ToHttps:
+class HttpsTarget:
     """To whoever takes lines of JSON by POST; an answer of 2xx means that it has them."""
 
     def __init__(self, url: str, server: str, token_file: Path | None) -> None:
@@ -143,10 +143,10 @@ class ToHttps:
             raise Unavailable(f"{self._url}: {error}") from error
 
 
-class Exporting:
+class AuditExporter:
     """See the module's docstring."""
 
-    def __init__(self, folder: Path, target: Target, head: Callable[[], Head]) -> None:
+    def __init__(self, folder: Path, target: ExportTarget, head: Callable[[], Head]) -> None:
         """`head` is how far the chain has come: what is beyond it may yet be set aside."""
         self._folder, self._target, self._head = folder, target, head
         self._path = folder / CURSOR

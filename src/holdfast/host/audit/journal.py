@@ -28,7 +28,7 @@ _DAY_MS = 86_400_000
 _log = logging.getLogger(__name__)
 
 
-class Limits(msgspec.Struct, frozen=True):
+class JournalLimits(msgspec.Struct, frozen=True):
     """How long a file grows, and for how long files are kept: whichever bound is met first."""
 
     segment_bytes: int = 64 << 20
@@ -39,10 +39,10 @@ class Limits(msgspec.Struct, frozen=True):
     unsent_bytes: int = 1 << 30
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = JournalLimits()
 
 
-class Kept(msgspec.Struct, frozen=True):
+class JournalRetention(msgspec.Struct, frozen=True):
     """What a journal means to keep: all from `floor` on, and up to `thinned` not all of it."""
 
     floor: int = 1
@@ -55,7 +55,7 @@ class Journal:
     def __init__(
         self,
         folder: Path,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: JournalLimits = DEFAULT_LIMITS,
         exported: Callable[[], int] | None = None,
         *,
         drops_unsent: bool = False,
@@ -97,7 +97,7 @@ class Journal:
             self._open(last)
             self._size, self._tail = place[0], deque(place[1])
 
-    def append(self, lines: Sequence[bytes]) -> Kept:
+    def append(self, lines: Sequence[bytes]) -> JournalRetention:
         """Have these on disk; what is to be kept from now on."""
         rest = self._without_known(lines)
         if rest:
@@ -225,7 +225,7 @@ class Journal:
 
     # Letting go ----------------------------------------------------------------------------------
 
-    def _kept(self) -> Kept:
+    def _kept(self) -> JournalRetention:
         """What is neither too old nor too much.
 
         Where it is too much, those make room who wrote more than their share; files are removed
@@ -247,13 +247,13 @@ class Journal:
             total -= size
             floor = following.first
         if self._exported is None:
-            return Kept(floor, thinned)
+            return JournalRetention(floor, thinned)
         sent = self._exported()
         if self._drops_unsent and self._unsent(sent) > self._limits.unsent_bytes:
             if floor > sent + 1:
                 _log.warning("audit records %d to %d go unexported", sent + 1, floor - 1)
-            return Kept(floor, thinned)
-        return Kept(min(floor, sent + 1), min(thinned, sent))
+            return JournalRetention(floor, thinned)
+        return JournalRetention(min(floor, sent + 1), min(thinned, sent))
 
     def _demand_room(self) -> None:
         """Raise OSError where too much waits for the export already."""

@@ -19,9 +19,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from holdfast.host.audit.exporting import Exporting, Target
-from holdfast.host.audit.journal import DEFAULT_LIMITS, Journal, Limits
-from holdfast.host.audit.standing import Standing
+from holdfast.host.audit.exporting import AuditExporter, ExportTarget
+from holdfast.host.audit.journal import DEFAULT_LIMITS, Journal, JournalLimits
+from holdfast.host.audit.standing import AuditStatus
 from holdfast.host.process import clock
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Performer, Shell
@@ -31,7 +31,7 @@ from holdfast.model.audit.records import head_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import Answered
 from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
-from holdfast.observe.audit_writer.writer import Scribe
+from holdfast.observe.audit_writer.writer import AuditWriter
 from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.store.contract import Store
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 WAITING_BYTES_MAX = 1 << 30
 
 
-class Keeping:
+class AuditKeeper:
     """See the module's docstring. `attach` its shell before that is started."""
 
     def __init__(
@@ -51,13 +51,13 @@ class Keeping:
         history: HistoryBytes,
         *,
         when_behind: str = REFUSE,
-        limits: Limits = DEFAULT_LIMITS,
-        export: Target | None = None,
+        limits: JournalLimits = DEFAULT_LIMITS,
+        export: ExportTarget | None = None,
     ) -> None:
         """`history` is what a follower of the whole store has counted."""
-        self.scribe = Scribe(name)
+        self.scribe = AuditWriter(name)
         self.exporting = (
-            Exporting(folder, export, lambda: self.scribe.head) if export is not None else None
+            AuditExporter(folder, export, lambda: self.scribe.head) if export is not None else None
         )
         self._history = history
         self._journal = Journal(
@@ -98,11 +98,11 @@ class Keeping:
 
     # What others learn ---------------------------------------------------------------------------
 
-    def standing(self) -> Standing:
+    def standing(self) -> AuditStatus:
         """How it goes, for whoever asks."""
         scribe = self.scribe
         standstill_ms = scribe.standstill_ms(clock.monotonic_ms())
-        return Standing(
+        return AuditStatus(
             server=scribe.name,
             head=scribe.head,
             writing=scribe.is_writing,

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from holdfast.host.api.app import Observer
 from holdfast.host.api.call import source_of
-from holdfast.host.audit.accesses import ISSUE, Accesses, certified
+from holdfast.host.audit.accesses import ISSUE, AccessRecorder, certified
 from holdfast.host.pki.certificates import issued_ms, serial_of
 from holdfast.host.pki.first_trust import ADMIN, SERVER, Trust
 from holdfast.host.process import clock
@@ -30,7 +30,7 @@ _READS = ("GET", "HEAD", "OPTIONS")
 _log = logging.getLogger(__name__)
 
 
-class Refusals:
+class RefusalLog:
     """An observer of the HTTP server. It asks who it was again, as this is rare."""
 
     def __init__(
@@ -93,7 +93,9 @@ UNAUTHENTICATED = 401
 LATELY_MS = 60_000
 
 
-def failures_told(accesses: Accesses, credential: Callable[[web.BaseRequest], str]) -> Observer:
+def failures_told(
+    accesses: AccessRecorder, credential: Callable[[web.BaseRequest], str]
+) -> Observer:
     """An observer of the HTTP server: each 401 is a failed authentication, on whatever path."""
 
     def observe(request: web.BaseRequest, code: int, _seconds: float) -> None:
@@ -103,7 +105,7 @@ def failures_told(accesses: Accesses, credential: Callable[[web.BaseRequest], st
     return observe
 
 
-def tell_of_own(accesses: Accesses, trust: Trust) -> None:
+def tell_of_own(accesses: AccessRecorder, trust: Trust) -> None:
     """The server's own certificates, and the administrator's, if they are new."""
     since_ms = clock.now().wall_ms - LATELY_MS
     files = {SERVER: trust.server[0].read_bytes(), "peer": trust.peer[0].read_bytes()}

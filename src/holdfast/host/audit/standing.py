@@ -23,7 +23,7 @@ PATH = "/audit"
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Standing(msgspec.Struct, frozen=True, rename="camel"):
+class AuditStatus(msgspec.Struct, frozen=True, rename="camel"):
     """How the audit goes, as one server sees it.
 
     head: how far it has come, as the store said last.
@@ -43,7 +43,7 @@ class Standing(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def handlers(
-    standing: Callable[[], Standing],
+    standing: Callable[[], AuditStatus],
     authenticate: Callable[[web.BaseRequest], Identity],
     may_path: Callable[[Identity, str, str], bool],
 ) -> dict[str, Handler]:

@@ -47,7 +47,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """A Status object, as far as clients act upon it."""
 
     message: str = ""
@@ -56,10 +56,10 @@ class Status(msgspec.Struct, frozen=True):
     details: _Details = _Details()
 
 
-_DECODER = msgspec.json.Decoder(Status)
+_DECODER = msgspec.json.Decoder(ApiStatus)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """One HTTP answer: its code, its body, what it says of its reason and of patience."""
 
     code: int
@@ -80,7 +80,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def error_of(
-    code: int, status: Status, reason: str = "", may_have_happened: bool = False
+    code: int, status: ApiStatus, reason: str = "", may_have_happened: bool = False
 ) -> HoldfastError:
     """The error behind a Status."""
     message = status.message or f"the server answered {code}"
@@ -98,27 +98,27 @@ def error_of(
     return Rejected(message, code=precise or status.reason or None)
 
 
-def status_of(body: Any) -> Status:
+def status_of(body: Any) -> ApiStatus:
     """A Status inside another document, such as the last event of a watch."""
     try:
-        return msgspec.convert(body, Status)
+        return msgspec.convert(body, ApiStatus)
     except msgspec.ValidationError:
-        return Status(message="the server sent a Status that cannot be read")
+        return ApiStatus(message="the server sent a Status that cannot be read")
 
 
-def _status(body: bytes) -> Status:
+def _status(body: bytes) -> ApiStatus:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # A proxy speaks HTML; its first line is better than nothing.
-        return Status(message=body[:_SENTENCE_MAX].decode(errors="replace").strip())
+        return ApiStatus(message=body[:_SENTENCE_MAX].decode(errors="replace").strip())
 
 
-def _own_reason(status: Status) -> str:
+def _own_reason(status: ApiStatus) -> str:
     if status.reason == "AlreadyExists":
         return "AlreadyExists"
     return ""
 
 
-def _fields(status: Status) -> tuple[FieldError, ...]:
+def _fields(status: ApiStatus) -> tuple[FieldError, ...]:
     return tuple(FieldError(c.field, "", c.message) for c in status.details.causes)

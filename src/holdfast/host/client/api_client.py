@@ -23,13 +23,19 @@ import msgspec
 
 from holdfast.host.client import paths
 from holdfast.host.client.access import Access
-from holdfast.host.client.answers import Answer, error_of, status_of
-from holdfast.host.client.list_watch import WATCH_S, Lines
-from holdfast.host.client.questions import LIFELINES, RECORDS_PATH, Errand, errand, travels_together
-from holdfast.host.client.request_batches import Bundles
+from holdfast.host.client.answers import HttpAnswer, error_of, status_of
+from holdfast.host.client.list_watch import WATCH_S, WatchLines
+from holdfast.host.client.questions import (
+    LIFELINES,
+    RECORDS_PATH,
+    ApiCall,
+    errand,
+    travels_together,
+)
+from holdfast.host.client.request_batches import RequestBatches
 from holdfast.host.client.transport import Reachable, Transport, patience_ms
 from holdfast.host.client.typed_requests import REQUESTS_PATH
-from holdfast.host.pki.revocation_checks import RevokedServers
+from holdfast.host.pki.revoked_servers import RevokedServers
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import (
@@ -44,7 +50,7 @@ from holdfast.model.errors import (
 from holdfast.model.machine import Rng
 from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_plural
-from holdfast.observe.watch_events import SERVERS, Follow, News, Reached, read_line
+from holdfast.observe.watch_events import SERVERS, Follow, Reached, WatchEvent, read_line
 
 # What the servers tell of a kind over one watch, in pieces as they arrive.
 #
@@ -54,7 +60,9 @@ from holdfast.observe.watch_events import SERVERS, Follow, News, Reached, read_l
 # others: agents list all the time, and a handshake is dearer than what they are told.
 
 
-async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[News, ...], None]:
+async def told(
+    transport: Transport, wanted: Follow
+) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
     """The news of one watch until it ends. Raises Expired or Unavailable."""
     transport.demand_welcome()
     kind = kind_of_plural(wanted.plural)
@@ -62,15 +70,15 @@ async def told(transport: Transport, wanted: Follow) -> AsyncGenerator[tuple[New
     response, server = await transport.stream(path, _query(wanted))
     try:
         if response.status != 200:
-            answer = Answer(response.status, await response.read())
+            answer = HttpAnswer(response.status, await response.read())
             if answer.code == 503:
                 # It stops, or is behind; another one may serve us meanwhile.
                 transport.fault(server)
             elif answer.code == 429:
                 transport.stay_away(patience_ms(response.headers))
             raise answer.error(may_have_happened=False)
-        held: tuple[News, ...] = ()
-        lines = Lines(response)
+        held: tuple[WatchEvent, ...] = ()
+        lines = WatchLines(response)
         async with contextlib.aclosing(lines.pieces()) as pieces:
             async for piece in pieces:
                 news = tuple(_news(kind.struct, line) for line in piece)
@@ -103,7 +111,7 @@ def _query(wanted: Follow) -> dict[str, str]:
     return query | {"resourceVersion": complete_version(wanted.since)}
 
 
-def _news(cls: type[Object], line: bytes) -> News:
+def _news(cls: type[Object], line: bytes) -> WatchEvent:
     found = read_line(cls, line)
     if isinstance(found, bytes):
         raise _error(found)
@@ -128,7 +136,7 @@ _JSON_BODY = {"Content-Type": "application/json"}
 _TERSE = {"results": "terse"}
 
 
-class Remote:
+class ApiClient:
     """Peers and sources of a component. `accesses` are by the name of the identity that asks."""
 
     def __init__(self, accesses: Mapping[str, Access], rng: Rng | None = None) -> None:
@@ -193,7 +201,7 @@ class Remote:
             raise verdict
         return verdict
 
-    async def run(self, sender: Identity, to: str, wanted: Errand, timeout_s: float) -> Any:
+    async def run(self, sender: Identity, to: str, wanted: ApiCall, timeout_s: float) -> Any:
         """What an errand of the shell's own brings back."""
         return wanted.read(await self._way(sender, to).send(wanted, timeout_s))
 
@@ -217,7 +225,7 @@ class Remote:
         self, sender: Identity, to: str, body: bytes, timeout_s: float, path: str = RECORDS_PATH
     ) -> None:
         """Give one server something to keep. Raises Unavailable, or Rejected if it never will."""
-        wanted = Errand("POST", path, _unread, body, headers=_JSON_BODY)
+        wanted = ApiCall("POST", path, _unread, body, headers=_JSON_BODY)
         answer = await self._way(sender, to).send(wanted, timeout_s)
         if 400 <= answer.code < 500 and answer.code not in (408, 429):
             raise Rejected(f"{to} refuses it: {answer.code} {answer.reason}")
@@ -269,7 +277,7 @@ class Remote:
         return msgspec.structs.replace(access, servers=(to.rstrip("/"),))
 
 
-def _unread(answer: Answer) -> Answer:
+def _unread(answer: HttpAnswer) -> HttpAnswer:
     """The bundle reads it."""
     return answer
 
@@ -279,10 +287,10 @@ class _Way:
 
     def __init__(self, access: Access, reachable: Reachable) -> None:
         self.transport = Transport(access, reachable=reachable)
-        self.bundles = Bundles(self._bundle)
+        self.bundles = RequestBatches(self._bundle)
         self._turns = asyncio.Semaphore(ERRANDS_MAX)
 
-    async def send_in_turn(self, wanted: Errand, timeout_s: float) -> Answer:
+    async def send_in_turn(self, wanted: ApiCall, timeout_s: float) -> HttpAnswer:
         """Send when few others are on their way; what never had its turn was not sent."""
         self.transport.demand_welcome()
         deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -297,7 +305,7 @@ class _Way:
         finally:
             self._turns.release()
 
-    async def send(self, wanted: Errand, timeout_s: float) -> Answer:
+    async def send(self, wanted: ApiCall, timeout_s: float) -> HttpAnswer:
         """One try at one server; at the next one if that took nothing in."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
@@ -323,9 +331,9 @@ class _Way:
             return answer
         raise Unavailable("no server is named")
 
-    async def _bundle(self, body: bytes, timeout_s: float) -> Answer:
+    async def _bundle(self, body: bytes, timeout_s: float) -> HttpAnswer:
         self.transport.demand_welcome()
-        wanted = Errand("POST", REQUESTS_PATH, _unread, body, _TERSE, _JSON_BODY)
+        wanted = ApiCall("POST", REQUESTS_PATH, _unread, body, _TERSE, _JSON_BODY)
         return await self.send(wanted, timeout_s)
 
     async def close(self) -> None:

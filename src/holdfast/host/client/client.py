@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.host.client.typed_requests import Verdict, ask_each
-from holdfast.host.client.writing import Writing
+from holdfast.host.client.writing import WritingClient
 from holdfast.model.requests import Accepted, Bind
 
 
-class Client(Writing):
+class Client(WritingClient):
     """Objects by their kinds, and the typed requests of `model.requests`."""
 
     async def ask(self, request: Any) -> Accepted:

@@ -17,8 +17,8 @@ import aiohttp
 import msgspec
 
 from holdfast.host.client import paths
-from holdfast.host.client.answers import Answer, error_of, status_of
-from holdfast.host.client.reading import Reading
+from holdfast.host.client.answers import HttpAnswer, error_of, status_of
+from holdfast.host.client.reading import ReadingClient
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Expired, HoldfastError, Invalid, Unavailable
 from holdfast.model.meta import AnyObject
@@ -46,7 +46,7 @@ SILENCE_S = SILENCE_MS / 1_000
 LINE_BYTES_MAX = 8 << 20
 
 
-class Lines:
+class WatchLines:
     """See the module's docstring."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -89,7 +89,7 @@ class Listed(msgspec.Struct, Generic[AnyObject], frozen=True):
 News = Listed[AnyObject] | Present[AnyObject] | Departed[AnyObject] | Reached
 
 
-class Place:
+class WatchPosition:
     """How far a story was told.
 
     One revision may change many objects, and a stream may break between two of them. So a new
@@ -123,7 +123,7 @@ class Place:
 
 
 async def follow(
-    client: Reading,
+    client: ReadingClient,
     cls: type[AnyObject],
     namespace: str = "",
     *,
@@ -133,12 +133,12 @@ async def follow(
     """The story of a kind, for ever. See the module's docstring."""
     rng = client.performer.rng
     failures = 0
-    place: Place | None = None
+    place: WatchPosition | None = None
     while True:
         try:
             if place is None:
                 found = await client.list(cls, namespace, labels=labels, fields=fields, page=0)
-                place = Place(found.revision)
+                place = WatchPosition(found.revision)
                 yield Listed(found.objects, place.complete)
             watch = _watch(client, cls, namespace, labels, fields, place.complete)
             async with contextlib.aclosing(watch):
@@ -157,7 +157,7 @@ async def follow(
 
 
 async def _watch(
-    client: Reading,
+    client: ReadingClient,
     cls: type[AnyObject],
     namespace: str,
     labels: str,
@@ -185,14 +185,14 @@ async def _watch(
 
 
 async def watched(
-    client: Reading, path: str, query: dict[str, str], headers: dict[str, str] | None = None
+    client: ReadingClient, path: str, query: dict[str, str], headers: dict[str, str] | None = None
 ) -> AsyncGenerator[bytes, None]:
     """The lines of one watch until it ends, as they come. Raises Unavailable."""
     response, server = await client.transport.stream(path, query, headers=headers)
-    lines = Lines(response)
+    lines = WatchLines(response)
     try:
         if response.status != 200:
-            answer = Answer(response.status, await response.read())
+            answer = HttpAnswer(response.status, await response.read())
             raise answer.error(may_have_happened=False)
         async with contextlib.aclosing(lines.pieces()) as pieces:
             async for piece in pieces:

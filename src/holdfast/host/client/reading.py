@@ -28,7 +28,7 @@ PAGE = 500
 LIST_TRIES_MAX = 3
 
 
-class Listing(msgspec.Struct, Generic[AnyObject], frozen=True):
+class ObjectList(msgspec.Struct, Generic[AnyObject], frozen=True):
     """Objects, all as of one revision."""
 
     objects: tuple[AnyObject, ...]
@@ -65,7 +65,7 @@ def _list(body: bytes) -> tuple[_List, int]:
         raise Unavailable(f"an answer that cannot be read: {error}") from error
 
 
-class Reading:
+class ReadingClient:
     """The reading half of a client. Use as an async context manager."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Reading:
         labels: str = "",
         fields: str = "",
         page: int = PAGE,
-    ) -> Listing[AnyObject]:
+    ) -> ObjectList[AnyObject]:
         """All objects of a kind, of one moment, fetched in pages; at once with `page` 0."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         query = {key: value for key, value in query.items() if value}
@@ -132,7 +132,7 @@ class Reading:
 
     async def _pages(
         self, cls: type[AnyObject], path: str, query: dict[str, str]
-    ) -> Listing[AnyObject]:
+    ) -> ObjectList[AnyObject]:
         objects: list[AnyObject] = []
         token = ""
         while True:
@@ -141,7 +141,7 @@ class Reading:
             objects += [understood(cls, bytes(item)) for item in found.items]
             token = found.metadata.continue_
             if not token:
-                return Listing(tuple(objects), revision)
+                return ObjectList(tuple(objects), revision)
 
     async def read(self, path: str, query: dict[str, str] | None = None) -> bytes:
         """The body behind any path, read as often as it takes."""

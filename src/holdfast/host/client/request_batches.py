@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.create_form import packed
 from holdfast.host.client.typed_requests import Results
 from holdfast.host.client.verdicts import no, one_of_many, unread
@@ -29,7 +29,7 @@ UNDER_WAY_MAX = 8
 # A body that cannot be read may be the fault of one request in it; the others must not suffer.
 _UNREADABLE = (400, 413, 422)
 
-Send = Callable[[bytes, float], Awaitable[Answer]]
+Send = Callable[[bytes, float], Awaitable[HttpAnswer]]
 
 _ENCODER = msgspec.json.Encoder()
 _RESULTS = msgspec.json.Decoder(Results)
@@ -60,7 +60,7 @@ class _Wish:
             self.settle(Unavailable(f"{sentence}; it was not sent"))
 
 
-class Bundles:
+class RequestBatches:
     """See the module's docstring. `send` makes one try with a body within some seconds."""
 
     def __init__(self, send: Send) -> None:
@@ -167,7 +167,7 @@ class Bundles:
 
     async def _deliver(self, bundle: list[_Wish]) -> None:
         answer = await self._tried(bundle)
-        if isinstance(answer, Answer) and answer.code in _UNREADABLE and len(bundle) > 1:
+        if isinstance(answer, HttpAnswer) and answer.code in _UNREADABLE and len(bundle) > 1:
             # Nothing of it was taken in, so each may go alone.
             for wish in bundle:
                 wish.is_sent = False
@@ -178,7 +178,7 @@ class Bundles:
         for wish, verdict in zip(bundle, _verdicts(answer, len(bundle)), strict=True):
             wish.settle(verdict)
 
-    async def _tried(self, bundle: list[_Wish]) -> Answer | HoldfastError:
+    async def _tried(self, bundle: list[_Wish]) -> HttpAnswer | HoldfastError:
         now_s = asyncio.get_running_loop().time()
         timeout_s = max(wish.deadline_s for wish in bundle) - now_s
         for wish in bundle:
@@ -189,7 +189,7 @@ class Bundles:
             return error
 
 
-def _verdicts(answer: Answer | HoldfastError, count: int) -> list[Any]:
+def _verdicts(answer: HttpAnswer | HoldfastError, count: int) -> list[Any]:
     if isinstance(answer, HoldfastError):
         return [answer] * count
     if not answer.is_good:

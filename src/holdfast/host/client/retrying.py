@@ -12,25 +12,25 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.client.answers import Answer
+from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.transport import ATTEMPT
 from holdfast.host.process import clock
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.observe.retry import (
-    Attempts,
     Begun,
     Budget,
     Failed,
     Finish,
     GiveUp,
-    Look,
     Looked,
     LookFailed,
+    LookForOperation,
     Nature,
     Pause,
     Paused,
     Replied,
+    RequestAttempts,
     RetryPolicy,
     Send,
     Stimulus,
@@ -40,7 +40,7 @@ Sending = Callable[[Send], Awaitable[Any]]
 Looking = Callable[[float], Awaitable[Any]]
 
 
-class Refused(Exception):
+class RefusedAnswer(Exception):
     """A server's answer that is no yes, on its way to the machine."""
 
     def __init__(self, error: HoldfastError, retry_after_ms: int) -> None:
@@ -49,10 +49,10 @@ class Refused(Exception):
         self.retry_after_ms = retry_after_ms
 
 
-def demand_good(answer: Answer, *, is_write: bool) -> Answer:
+def demand_good(answer: HttpAnswer, *, is_write: bool) -> HttpAnswer:
     """Let only a yes through."""
     if not answer.is_good:
-        raise Refused(answer.error(may_have_happened=is_write), answer.retry_after_ms)
+        raise RefusedAnswer(answer.error(may_have_happened=is_write), answer.retry_after_ms)
     return answer
 
 
@@ -75,14 +75,14 @@ class Performer:
 
     async def perform(self, nature: Nature, send: Sending, look: Looking = nothing_to_see) -> Any:
         """The answer to a request, or the error that it ended with."""
-        attempts = Attempts(self.policy, nature, self.rng, self.budget)
+        attempts = RequestAttempts(self.policy, nature, self.rng, self.budget)
         try:
             return await self._carry(attempts, send, look)
         finally:
             # Also when its caller was cancelled.
             attempts.end()
 
-    async def _carry(self, attempts: Attempts, send: Sending, look: Looking) -> Any:
+    async def _carry(self, attempts: RequestAttempts, send: Sending, look: Looking) -> Any:
         stimulus: Stimulus = Begun()
         tries = 0
         while True:
@@ -101,14 +101,14 @@ class Performer:
                         stimulus = await self._send(send, effect)
                     finally:
                         ATTEMPT.reset(attempt)
-                case Look(timeout_ms=timeout_ms):
+                case LookForOperation(timeout_ms=timeout_ms):
                     stimulus = await self._look(look, timeout_ms / 1_000)
 
     async def _send(self, send: Sending, effect: Send) -> Stimulus:
         self.sent += 1
         try:
             return Replied(await send(effect))
-        except Refused as refused:
+        except RefusedAnswer as refused:
             return Failed(refused.error, refused.retry_after_ms)
         except HoldfastError as error:
             return Failed(error)
@@ -119,7 +119,7 @@ class Performer:
         self.lost += 1
         try:
             return Looked(await look(timeout_s))
-        except Refused as refused:
+        except RefusedAnswer as refused:
             return LookFailed(refused.error, refused.retry_after_ms)
         except HoldfastError as error:
             return LookFailed(error)

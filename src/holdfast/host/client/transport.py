@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 
 from holdfast.host.client.access import Access
-from holdfast.host.client.answers import REASON_HEADER, Answer
+from holdfast.host.client.answers import REASON_HEADER, HttpAnswer
 from holdfast.host.client.paths import TRUST_HEADER
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 
@@ -150,7 +150,7 @@ class Transport:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """The answer, whatever it says. Raises Unavailable, or OutcomeUnknown of a write."""
         server = self.server
         if ATTEMPT.get() > 1:
@@ -162,7 +162,7 @@ class Transport:
             ) as response:
                 body = await response.read()
                 self._reachable.answered(server)
-                return Answer(
+                return HttpAnswer(
                     response.status,
                     body,
                     response.headers.get(REASON_HEADER, ""),

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.host.client import paths
-from holdfast.host.client.answers import Status, error_of
-from holdfast.host.client.retrying import Performer, Refused
+from holdfast.host.client.answers import ApiStatus, error_of
+from holdfast.host.client.retrying import Performer, RefusedAnswer
 from holdfast.host.client.writing import fetched, is_remembered
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.encoding.wire import decode_trusted
@@ -45,7 +45,7 @@ class Result(msgspec.Struct, frozen=True):
     replayed: bool = False
     objects: list[msgspec.Raw] = []
     reason: str = ""
-    status: Status = Status()
+    status: ApiStatus = ApiStatus()
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ _MANY = msgspec.json.Decoder(Results)
 _encode = msgspec.json.Encoder().encode
 
 
-class Asking(Protocol):
+class RequestClient(Protocol):
     """As much of a client as is needed here."""
 
     @property
@@ -76,7 +76,7 @@ class Asking(Protocol):
     ) -> bytes: ...
 
 
-async def ask_each(client: Asking, requests: Sequence[Any]) -> list[Verdict]:
+async def ask_each(client: RequestClient, requests: Sequence[Any]) -> list[Verdict]:
     """The verdict on each, in their order, with refusals and errors as values."""
     wanted = [_named(request) for request in requests]
     if not wanted:
@@ -86,7 +86,7 @@ async def ask_each(client: Asking, requests: Sequence[Any]) -> list[Verdict]:
     first = await _together(client, wanted)
     turns = asyncio.Semaphore(RESOLVING_MAX)
 
-    async def settle(request: Any, verdict: Accepted | Refused) -> Verdict:
+    async def settle(request: Any, verdict: Accepted | RefusedAnswer) -> Verdict:
         if isinstance(verdict, Accepted):
             return verdict
         async with turns:
@@ -102,26 +102,28 @@ def _named(request: Any) -> Any:
     return msgspec.structs.replace(request, operation=uuid.uuid4().hex)
 
 
-async def _together(client: Asking, requests: Sequence[Any]) -> list[Accepted | Refused]:
+async def _together(
+    client: RequestClient, requests: Sequence[Any]
+) -> list[Accepted | RefusedAnswer]:
     """What became of one try for all of them."""
     effect = Send(client.performer.policy.try_ms)
     try:
         body = await client.put("POST", REQUESTS_PATH, _encode(requests), "", effect)
         results = [_verdict(item) for item in _MANY.decode(body).items]
-    except Refused as refused:
+    except RefusedAnswer as refused:
         return [refused] * len(requests)
     except HoldfastError as error:
-        return [Refused(error, 0)] * len(requests)
+        return [RefusedAnswer(error, 0)] * len(requests)
     except msgspec.DecodeError as error:
-        return [Refused(OutcomeUnknown(f"an answer that cannot be read: {error}"), 0)] * len(
+        return [RefusedAnswer(OutcomeUnknown(f"an answer that cannot be read: {error}"), 0)] * len(
             requests
         )
     if len(results) != len(requests):
-        return [Refused(OutcomeUnknown("an answer for other requests"), 0)] * len(requests)
+        return [RefusedAnswer(OutcomeUnknown("an answer for other requests"), 0)] * len(requests)
     return results
 
 
-async def _resolve(client: Asking, request: Any, first: Refused | None) -> Verdict:
+async def _resolve(client: RequestClient, request: Any, first: RefusedAnswer | None) -> Verdict:
     """Carry one request to its end. `first` is what its first try, with others, came to."""
     body, operation = _encode(request), getattr(request, "operation", "")
     waiting = first
@@ -133,7 +135,7 @@ async def _resolve(client: Asking, request: Any, first: Refused | None) -> Verdi
             raise refused
         answer = await client.put("POST", REQUESTS_PATH, body, operation, effect)
         verdict = _verdict(_ONE.decode(answer))
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, RefusedAnswer):
             raise verdict
         return verdict
 
@@ -164,10 +166,10 @@ def _found(obj: Object) -> Accepted:
     return Accepted(revision, (obj,), replayed=True)
 
 
-def _verdict(result: Result) -> Accepted | Refused:
+def _verdict(result: Result) -> Accepted | RefusedAnswer:
     if not 200 <= result.code < 300:
         error = error_of(result.code, result.status, result.reason, may_have_happened=True)
-        return Refused(error, result.status.details.retry_after_seconds * 1_000)
+        return RefusedAnswer(error, result.status.details.retry_after_seconds * 1_000)
     objects = tuple(read_object(bytes(raw)) for raw in result.objects)
     return Accepted(result.revision, objects, result.replayed)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.host.client.answers import Answer, Status, error_of
+from holdfast.host.client.answers import ApiStatus, HttpAnswer, error_of
 from holdfast.host.client.typed_requests import Result, read_object
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.errors import FieldError, HoldfastError, Invalid, Missing, OutcomeUnknown
@@ -29,10 +29,12 @@ _FIELD = "FieldValueInvalid"
 _FIELD_MANAGER = "FieldManagerConflict"
 _REASONS = {reason.value: reason for reason in Reason}
 
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(ApiStatus)
 
 
-def refused(code: int, status: Status, reason: str, *, is_write: bool) -> Refusal | HoldfastError:
+def refused(
+    code: int, status: ApiStatus, reason: str, *, is_write: bool
+) -> Refusal | HoldfastError:
     """An answer that is no yes. A fault of the server leaves open what became of a write."""
     if code in _FAULTS or not 400 <= code < 500:
         return error_of(code, status, reason, may_have_happened=is_write)
@@ -52,7 +54,7 @@ def refused(code: int, status: Status, reason: str, *, is_write: bool) -> Refusa
     )
 
 
-def no(answer: Answer, *, is_write: bool) -> Refusal | HoldfastError:
+def no(answer: HttpAnswer, *, is_write: bool) -> Refusal | HoldfastError:
     """The same of a whole HTTP answer."""
     try:
         status = _STATUS.decode(answer.body)
@@ -77,7 +79,7 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-def written(answer: Answer) -> Accepted | Refusal | HoldfastError:
+def written(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
     """The verdict on a write of one object.
 
     A bare Status is a yes as well: the object is gone, by this request or by an earlier one. It

@@ -15,8 +15,8 @@ import msgspec
 
 from holdfast.host.client import paths
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
-from holdfast.host.client.reading import Reading
-from holdfast.host.client.retrying import Refused, demand_good
+from holdfast.host.client.reading import ReadingClient
+from holdfast.host.client.retrying import RefusedAnswer, demand_good
 from holdfast.model.encoding.wire import decode_trusted, encode, readable
 from holdfast.model.errors import Missing, OutcomeUnknown
 from holdfast.model.meta import AnyObject, Object
@@ -31,7 +31,7 @@ from holdfast.observe.retry import Nature, Send
 # nothing never proves that nothing will happen: the next try goes under the same id.
 
 
-class Fetching(Protocol):
+class BodyReader(Protocol):
     """Whoever can read the body behind a path once."""
 
     async def fetch(self, path: str, query: dict[str, str] | None, timeout_s: float) -> bytes: ...
@@ -47,19 +47,19 @@ def is_remembered(obj: Object, operation: str) -> bool:
 
 
 async def fetched(
-    client: Fetching, cls: type[AnyObject], path: str, timeout_s: float
+    client: BodyReader, cls: type[AnyObject], path: str, timeout_s: float
 ) -> AnyObject | None:
     """The object as it is now, or None. Anything but a clear answer is an error."""
     try:
         return decode_trusted(cls, await client.fetch(path, None, timeout_s))
-    except Refused as refused:
+    except RefusedAnswer as refused:
         if isinstance(refused.error, Missing):
             return None
         raise
 
 
 async def remembers(
-    client: Fetching, cls: type[AnyObject], path: str, operation: str, timeout_s: float
+    client: BodyReader, cls: type[AnyObject], path: str, operation: str, timeout_s: float
 ) -> AnyObject | None:
     """The object, if it remembers the operation."""
     obj = await fetched(client, cls, path, timeout_s)
@@ -67,7 +67,7 @@ async def remembers(
 
 
 async def trace_of_generated(
-    client: Fetching, cls: type[AnyObject], collection: str, operation: str, timeout_s: float
+    client: BodyReader, cls: type[AnyObject], collection: str, operation: str, timeout_s: float
 ) -> AnyObject | None:
     """The object that was created under a name of the server's choice, if one was."""
     body = await client.fetch(collection, None, timeout_s)
@@ -83,7 +83,7 @@ class Vanished(msgspec.Struct, frozen=True, gc=False):
 
 
 async def trace_of_delete(
-    client: Fetching,
+    client: BodyReader,
     cls: type[AnyObject],
     path: str,
     operation: str,
@@ -105,11 +105,11 @@ JSON = "application/json"
 _JSON = msgspec.json.Encoder()
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False):
+class DeletedObject(msgspec.Struct, frozen=True, gc=False):
     """What is returned of an object that is not there any more."""
 
 
-class Writing(Reading):
+class WritingClient(ReadingClient):
     """The writing half of a client.
 
     `term` is the lease under which it writes: a component's client sets it to what AcquireLease
@@ -248,22 +248,22 @@ class Writing(Reading):
         propagation: Propagation = Propagation.BACKGROUND,
         grace_seconds: int | None = None,
         operation: str = "",
-    ) -> AnyObject | Gone:
+    ) -> AnyObject | DeletedObject:
         """Ask for an object's deletion. Returns it as long as somebody has to agree first."""
         kind = kind_of_struct(cls)
         operation = operation or new_operation()
         path = paths.one(kind, namespace, name)
         data = _JSON.encode(_delete_options(uid, propagation, grace_seconds))
 
-        async def send(effect: Send) -> AnyObject | Gone:
+        async def send(effect: Send) -> AnyObject | DeletedObject:
             body = await self.put("DELETE", path, data, operation, effect)
             return _left_over(cls, kind, body)
 
-        async def look(timeout_s: float) -> AnyObject | Gone | None:
+        async def look(timeout_s: float) -> AnyObject | DeletedObject | None:
             found = await trace_of_delete(self, cls, path, operation, uid, timeout_s)
-            return Gone() if isinstance(found, Vanished) else found
+            return DeletedObject() if isinstance(found, Vanished) else found
 
-        left: AnyObject | Gone = await self.performer.perform(Nature.WRITE, send, look)
+        left: AnyObject | DeletedObject = await self.performer.perform(Nature.WRITE, send, look)
         return left
 
     async def _write(
@@ -345,11 +345,11 @@ def _written(cls: type[AnyObject], body: bytes) -> AnyObject:
     return decode_trusted(cls, body)
 
 
-def _left_over(cls: type[AnyObject], kind: Kind, body: bytes) -> AnyObject | Gone:
+def _left_over(cls: type[AnyObject], kind: Kind, body: bytes) -> AnyObject | DeletedObject:
     """A Status says that it is gone; an object that it is going."""
     if msgspec.json.decode(body, type=_OnlyKind).kind == kind.name:
         return decode_trusted(cls, body)
-    return Gone()
+    return DeletedObject()
 
 
 class _OnlyKind(msgspec.Struct, frozen=True):

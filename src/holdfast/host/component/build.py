@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.host.client.access import Access
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.questions import PULSES_PATH
@@ -81,7 +81,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
     node: str
     data: Path
-    facts: Facts
+    facts: NodeFacts
     pki: Path | None = None
     token: str = ""
     isolation: str = ""
@@ -106,14 +106,14 @@ async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> 
     )
 
     def terms() -> dict[str, Term]:
-        term = machine.tenure.term
+        term = machine.election.term
         return {identity.name: term} if term is not None else {}
 
     async def send(server: str, body: bytes) -> None:
         await remote.hand_in(identity, server, body, TIMEOUT_S)
 
     def beats(now: Instant) -> tuple[Beat, ...]:
-        scope, term, waiting = machine.tenure.scope, machine.tenure.term, len(machine.queue)
+        scope, term, waiting = machine.election.scope, machine.election.term, len(machine.queue)
         if term is None:
             return (Beat(scope, waiting=waiting),)
         return (Beat(scope, term.epoch, waiting=waiting, backlog=machine.backlog(now)),)
@@ -138,7 +138,7 @@ async def controllers(
 ) -> Component:
     """All controllers, or just some; of several such processes one acts for each controller."""
     from holdfast.correct.all_controllers import all_controllers
-    from holdfast.correct.controller_runner import Team
+    from holdfast.correct.controller_runner import ControllerRunner
 
     rng = random.SystemRandom()
     team = some or all_controllers(zones)
@@ -149,7 +149,7 @@ async def controllers(
     remote, rotation, trust = await _remote(origin, CONTROLLERS, tuple(acting.values()), reader)
     # Any server answers for all whom it hears of; where several are given each is asked as well.
     asked = (*origin.servers, SERVERS) if len(origin.servers) > 1 else (SERVERS,)
-    machine = Team(team, rng, name=name, servers=asked)
+    machine = ControllerRunner(team, rng, name=name, servers=asked)
 
     def terms() -> dict[str, Term]:
         return {acting[name]: term for name, term in machine.terms().items()}

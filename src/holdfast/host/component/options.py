@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.component import build, machine_facts
 from holdfast.host.component.build import AgentSettings, ComponentSettings
@@ -193,7 +193,7 @@ def _origin(arguments: argparse.Namespace) -> ComponentSettings:
 
 def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
     """What the command line says of an agent. Raises Invalid."""
-    given = machine_facts.from_file(arguments.facts) if arguments.facts is not None else Facts()
+    given = machine_facts.from_file(arguments.facts) if arguments.facts is not None else NodeFacts()
     said = {it: getattr(arguments, it) for it in ("region", "zone", "pool", "address")}
     given = msgspec.structs.replace(
         given,

@@ -42,7 +42,7 @@ def pulse_of(process: str, cache: Cache, beats: Beats) -> Feel:
     return feel
 
 
-class Pulsing:
+class PulseSender:
     """See the module's docstring. `start` and `stop` on the event loop."""
 
     def __init__(self, servers: Callable[[], Sequence[str]], feel: Feel, send: Send) -> None:

@@ -8,13 +8,13 @@ import msgspec
 
 from holdfast.agent.runtime_protocol import Attempt
 from holdfast.host.client import paths
-from holdfast.host.client.answers import Answer
-from holdfast.host.client.api_client import Remote
-from holdfast.host.client.questions import Errand
+from holdfast.host.client.answers import HttpAnswer
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.questions import ApiCall
 from holdfast.host.client.verdicts import no, unread
 from holdfast.host.client.writing import JSON
 from holdfast.host.pki.kubeconfig import kubeconfig
-from holdfast.host.pki.service_tokens import ServiceToken
+from holdfast.host.pki.service_tokens import SignedServiceToken
 from holdfast.host.runtime.service_tokens import Fetched, FetchToken
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
@@ -27,13 +27,13 @@ USER = "workload"
 _REPLICA = kind_of_struct(Replica)
 
 
-def token_fetcher(remote: Remote, identity: Identity) -> FetchToken:
+def token_fetcher(remote: ApiClient, identity: Identity) -> FetchToken:
     """What asks the servers as this agent. It raises a HoldfastError for a no."""
 
     async def fetch(namespace: str, name: str, attempt: Attempt, file: str) -> Fetched:
         path = paths.one(_REPLICA, namespace, name, "token")
         body = msgspec.json.encode({"uid": attempt.uid, "attempt": attempt.number})
-        wanted = Errand("POST", path, _read, body, headers={"Content-Type": JSON})
+        wanted = ApiCall("POST", path, _read, body, headers={"Content-Type": JSON})
         answer = await remote.run(identity, SERVERS, wanted, TIMEOUT_S)
         if isinstance(answer, HoldfastError):
             raise answer
@@ -46,11 +46,11 @@ def token_fetcher(remote: Remote, identity: Identity) -> FetchToken:
     return fetch
 
 
-def _read(answer: Answer) -> ServiceToken | HoldfastError:
+def _read(answer: HttpAnswer) -> SignedServiceToken | HoldfastError:
     if not answer.is_good:
         found = no(answer, is_write=False)
         return found if isinstance(found, HoldfastError) else found.error()
     try:
-        return msgspec.json.decode(answer.body, type=ServiceToken)
+        return msgspec.json.decode(answer.body, type=SignedServiceToken)
     except msgspec.DecodeError as error:
         return unread(error)

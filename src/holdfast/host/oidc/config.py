@@ -63,19 +63,19 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     keys_max_age_seconds: int = 6 * 3_600
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OidcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All issuers of a server."""
 
     issuers: tuple[Issuer, ...] = ()
 
 
-def read(path: Path) -> Config:
+def read(path: Path) -> OidcConfig:
     """The issuers that a file names. Raises Invalid with the field that is wrong."""
     try:
         text = path.read_bytes()
         if len(text) > FILE_BYTES_MAX:
             raise _wrong("", str(path), f"must have at most {FILE_BYTES_MAX} bytes")
-        config = msgspec.convert(yaml.safe_load(text), Config)
+        config = msgspec.convert(yaml.safe_load(text), OidcConfig)
     except OSError as error:
         raise _wrong("", str(path), f"cannot be read: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -86,7 +86,7 @@ def read(path: Path) -> Config:
     return config
 
 
-def check(config: Config) -> None:
+def check(config: OidcConfig) -> None:
     """Refuse what could let one issuer speak for identities that are not its own."""
     if not 1 <= len(config.issuers) <= ISSUERS_MAX:
         raise _wrong("issuers", str(len(config.issuers)), f"must be from 1 to {ISSUERS_MAX}")

@@ -30,7 +30,7 @@ BEGINS = "ey"
 _SIGNATURES = jwt.PyJWS(algorithms=ALGORITHMS, options={"enforce_minimum_key_length": True})
 
 
-class Refused(Exception):
+class TokenRefused(Exception):
     """A token that does not count; `reason` is for the operator's metrics, never for its sender."""
 
     def __init__(self, reason: str) -> None:
@@ -38,7 +38,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class TokenEnvelope(msgspec.Struct, frozen=True):
     """What a token says, before anybody has checked that it is true."""
 
     text: str
@@ -57,21 +57,21 @@ def is_signed_token(text: str) -> bool:
     return text.startswith(BEGINS) and text[2:3].isupper()
 
 
-def opened(text: str) -> Envelope:
+def opened(text: str) -> TokenEnvelope:
     """The parts of a token. Nothing of it may be believed yet. Raises Refused."""
     parts = text.split(".")
     if len(text) > TOKEN_MAX or not text.isascii() or len(parts) != 3:
-        raise Refused("Malformed")
+        raise TokenRefused("Malformed")
     header, claims = _document(parts[0]), _document(parts[1])
     algorithm, key_id = header.get("alg"), header.get("kid", "")
     if algorithm not in ALGORITHMS:
-        raise Refused("Algorithm")
+        raise TokenRefused("Algorithm")
     if not isinstance(key_id, str) or len(key_id) > KEY_ID_MAX:
-        raise Refused("Malformed")
+        raise TokenRefused("Malformed")
     # What must be understood and is not; and a payload that is not where it should be.
     if "crit" in header or "b64" in header:
-        raise Refused("Malformed")
-    return Envelope(text, algorithm, key_id, claims)
+        raise TokenRefused("Malformed")
+    return TokenEnvelope(text, algorithm, key_id, claims)
 
 
 def _document(part: str) -> dict[str, Any]:
@@ -79,15 +79,15 @@ def _document(part: str) -> dict[str, Any]:
         data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
         found = json_guard.parse(data)
     except (binascii.Error, ValueError, Invalid) as error:
-        raise Refused("Malformed") from error
+        raise TokenRefused("Malformed") from error
     if not isinstance(found, dict):
-        raise Refused("Malformed")
+        raise TokenRefused("Malformed")
     return found
 
 
-def demand_signed(envelope: Envelope, key: jwt.PyJWK) -> None:
+def demand_signed(envelope: TokenEnvelope, key: jwt.PyJWK) -> None:
     """Raises Refused unless this key has signed it, by the algorithm of the key."""
     try:
         _SIGNATURES.decode_complete(envelope.text, key, algorithms=[key.algorithm_name])
     except jwt.PyJWTError as error:
-        raise Refused("Signature") from error
+        raise TokenRefused("Signature") from error

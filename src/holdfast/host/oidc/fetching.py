@@ -35,7 +35,7 @@ PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 _log = logging.getLogger(__name__)
 
 
-class Fetching:
+class KeyFetcher:
     """One for each issuer. `run` goes on until it is cancelled."""
 
     def __init__(
@@ -110,12 +110,12 @@ async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
         return data
 
 
-def fetching(issuers: Issuers) -> list[Fetching]:
+def fetching(issuers: Issuers) -> list[KeyFetcher]:
     """What keeps each of these issuers' keys current. Raises Invalid for a file of authorities."""
     found = []
     for known in issuers.known.values():
         try:
-            found.append(Fetching(known))
+            found.append(KeyFetcher(known))
         except (OSError, ssl.SSLError) as error:
             raise Invalid(
                 f"--oidc: caFile {known.config.ca_file} of {known.config.issuer} cannot be used: "
@@ -127,7 +127,7 @@ def fetching(issuers: Issuers) -> list[Fetching]:
 # What becomes of the tokens of issuers, and how old their keys are, for Prometheus.
 
 
-def count(metrics: Metrics, issuers: Issuers, tasks: Sequence[Fetching]) -> None:
+def count(metrics: Metrics, issuers: Issuers, tasks: Sequence[KeyFetcher]) -> None:
     """Add all of it to what the server counts. No label is chosen by who sends a token."""
     metrics.gauges(
         "oidc_tokens_total",

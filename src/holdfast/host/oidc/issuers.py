@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.host.oidc import envelope
 from holdfast.host.oidc.config import RESERVED, Issuer
-from holdfast.host.oidc.envelope import Envelope, Refused
+from holdfast.host.oidc.envelope import TokenEnvelope, TokenRefused
 from holdfast.host.oidc.keys import KeySet
 from holdfast.host.server.authentication import (
     TENANT_GROUP,
@@ -35,7 +35,7 @@ REMEMBERED_MAX = 4_096
 AUDIENCES_MAX = 64
 
 
-class Verified(msgspec.Struct, frozen=True):
+class VerifiedToken(msgspec.Struct, frozen=True):
     """A token that was found good: whose, from when until when, and by which keys."""
 
     identity: Identity
@@ -65,7 +65,7 @@ class Issuers:
     ) -> None:
         self.known = {it.issuer: KnownIssuer(it) for it in configs}
         self._now_s, self._monotonic_s = now_s, monotonic_s
-        self._remembered: dict[bytes, Verified] = {}
+        self._remembered: dict[bytes, VerifiedToken] = {}
         # How many tokens were accepted and refused, by issuer and reason.
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
@@ -76,12 +76,12 @@ class Issuers:
             if is_revoked(found.identity.name, found.issued_ms):
                 self._count(found.issuer, "Revoked")
                 raise refused_token()
-        except Refused:
+        except TokenRefused:
             raise refused_token() from None
         self._count(found.issuer, "Accepted")
         return found.identity
 
-    def _verified(self, text: str) -> Verified:
+    def _verified(self, text: str) -> VerifiedToken:
         digest = hashlib.sha256(text.encode(errors="replace")).digest()
         remembered = self._remembered.get(digest)
         if remembered is not None:
@@ -94,7 +94,7 @@ class Issuers:
             known = self._issuer_of(opened)
             issuer = known.config.issuer
             found = self._check(opened, known)
-        except Refused as refused:
+        except TokenRefused as refused:
             self._count(issuer, refused.reason)
             raise
         if len(self._remembered) >= REMEMBERED_MAX:
@@ -102,7 +102,7 @@ class Issuers:
         self._remembered[digest] = found
         return found
 
-    def _still_counts(self, verified: Verified) -> bool:
+    def _still_counts(self, verified: VerifiedToken) -> bool:
         """Whether a second look would find the same. Keys that are too old end it as well."""
         known = self.known[verified.issuer]
         age_s = known.keys.age_s(self._monotonic_s())
@@ -113,18 +113,18 @@ class Issuers:
             and age_s <= known.config.keys_max_age_seconds
         )
 
-    def _issuer_of(self, opened: Envelope) -> KnownIssuer:
+    def _issuer_of(self, opened: TokenEnvelope) -> KnownIssuer:
         issuer = opened.claims.get("iss")
         known = self.known.get(issuer) if isinstance(issuer, str) else None
         if known is None:
-            raise Refused("UnknownIssuer")
+            raise TokenRefused("UnknownIssuer")
         return known
 
-    def _check(self, opened: Envelope, known: KnownIssuer) -> Verified:
+    def _check(self, opened: TokenEnvelope, known: KnownIssuer) -> VerifiedToken:
         config = known.config
         try:
             key = known.keys.key_for(opened, self._monotonic_s(), config.keys_max_age_seconds)
-        except Refused:
+        except TokenRefused:
             known.wants_keys()
             raise
         envelope.demand_signed(opened, key)
@@ -134,9 +134,9 @@ class Issuers:
         _demand_audience(opened.claims, config)
         for claim, wanted in config.required_claims.items():
             if opened.claims.get(claim) != wanted:
-                raise Refused("RequiredClaim")
+                raise TokenRefused("RequiredClaim")
         identity = identity_of(_user(opened.claims, config), _groups(opened.claims, config))
-        return Verified(identity, config.issuer, issued_ms, until_s, known.keys.version)
+        return VerifiedToken(identity, config.issuer, issued_ms, until_s, known.keys.version)
 
     def _count(self, issuer: str, outcome: str) -> None:
         self.outcomes[issuer, outcome] += 1
@@ -150,17 +150,17 @@ def _times(claims: dict[str, Any], config: Issuer, now_s: float) -> tuple[float,
     issued_s, ends_s = _moment(claims, "iat"), _moment(claims, "exp")
     starts_s = _moment(claims, "nbf") if "nbf" in claims else issued_s
     if max(issued_s, starts_s) > now_s + config.skew_seconds:
-        raise Refused("NotYetValid")
+        raise TokenRefused("NotYetValid")
     until_s = min(ends_s, issued_s + config.max_life_seconds) + config.skew_seconds
     if now_s >= until_s:
-        raise Refused("Expired")
+        raise TokenRefused("Expired")
     return issued_s, until_s
 
 
 def _moment(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise Refused("Times")
+        raise TokenRefused("Times")
     return float(value)
 
 
@@ -168,21 +168,21 @@ def _demand_audience(claims: dict[str, Any], config: Issuer) -> None:
     given = claims.get("aud")
     audiences = [given] if isinstance(given, str) else given
     if not isinstance(audiences, list) or len(audiences) > AUDIENCES_MAX:
-        raise Refused("Audience")
+        raise TokenRefused("Audience")
     if not any(isinstance(it, str) and it in config.audiences for it in audiences):
-        raise Refused("Audience")
+        raise TokenRefused("Audience")
 
 
 def _user(claims: dict[str, Any], config: Issuer) -> str:
     given = claims.get(config.user_claim)
     if not isinstance(given, str) or not given:
-        raise Refused("User")
+        raise TokenRefused("User")
     if config.user_claim == "email" and claims.get("email_verified") is not True:
         # Anybody can write any address into a form.
-        raise Refused("EmailNotVerified")
+        raise TokenRefused("EmailNotVerified")
     name = config.user_prefix + given
     if not is_token(name) or name.startswith(RESERVED):
-        raise Refused("User")
+        raise TokenRefused("User")
     return name
 
 
@@ -195,13 +195,13 @@ def _groups(claims: dict[str, Any], config: Issuer) -> tuple[str, ...]:
     given = claims.get(config.groups_claim, []) if config.groups_claim else []
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list) or len(listed) > GROUPS_MAX:
-        raise Refused("Groups")
+        raise TokenRefused("Groups")
     if not all(isinstance(it, str) for it in listed):
-        raise Refused("Groups")
+        raise TokenRefused("Groups")
     named = ((config.groups_prefix or "") + it for it in listed)
     own = [it for it in named if is_token(it) and not it.startswith(RESERVED)]
     mapped = [TENANT_GROUP + tenant for it in listed for tenant in config.tenants.get(it, ())]
     groups = tuple(dict.fromkeys((*own, *mapped)))
     if len(groups) > GROUPS_MAX:
-        raise Refused("Groups")
+        raise TokenRefused("Groups")
     return groups

@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 
-from holdfast.host.oidc.envelope import ES256, RS256, Envelope, Refused
+from holdfast.host.oidc.envelope import ES256, RS256, TokenEnvelope, TokenRefused
 from holdfast.model.encoding import json_guard
 from holdfast.model.errors import Invalid
 
@@ -47,18 +47,18 @@ class KeySet:
         """How long ago the issuer told its keys; None if it never did."""
         return None if self._heard_s is None else now_s - self._heard_s
 
-    def key_for(self, envelope: Envelope, now_s: float, age_max_s: float) -> jwt.PyJWK:
+    def key_for(self, envelope: TokenEnvelope, now_s: float, age_max_s: float) -> jwt.PyJWK:
         """The key that a token names, or the only one. Raises Refused."""
         age_s = self.age_s(now_s)
         if age_s is None or age_s > age_max_s:
-            raise Refused("KeysTooOld")
+            raise TokenRefused("KeysTooOld")
         if envelope.key_id:
             found = self._keys.get((envelope.key_id, envelope.algorithm))
         else:
             fitting = [key for (_, alg), key in self._keys.items() if alg == envelope.algorithm]
             found = fitting[0] if len(fitting) == 1 else None
         if found is None:
-            raise Refused("UnknownKey")
+            raise TokenRefused("UnknownKey")
         return found
 
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.host.pki import trust_bundle
-from holdfast.host.pki.certificates import Authority
-from holdfast.host.pki.trust_bundle import SHORT, Bundle, certificates, fingerprint
+from holdfast.host.pki.certificates import CertificateAuthority
+from holdfast.host.pki.trust_bundle import SHORT, TrustBundle, certificates, fingerprint
 from holdfast.host.process.files import remove, write_private
 from holdfast.model.errors import Invalid, Unavailable
 
@@ -32,19 +32,21 @@ def key_file(of: str) -> str:
     return f"ca-{of[:SHORT]}.key"
 
 
-class Authorities:
+class CertificateAuthorities:
     """See the module's docstring. One that is shared is brought up to date by `take`."""
 
-    def __init__(self, bundle: Bundle, held: Mapping[str, Authority], text: bytes = b"") -> None:
+    def __init__(
+        self, bundle: TrustBundle, held: Mapping[str, CertificateAuthority], text: bytes = b""
+    ) -> None:
         self.bundle, self.held = bundle, dict(held)
         self._text = text
         self.names = trust_bundle.names(bundle)
 
     @classmethod
-    def open(cls, directory: Path) -> Authorities:
+    def open(cls, directory: Path) -> CertificateAuthorities:
         """What is in this directory; a first authority is made if there is none. Raises Invalid."""
         if not any((directory / it).exists() for it in (CERTIFICATES, KEY, BUNDLE)):
-            Authority.open(directory)
+            CertificateAuthority.open(directory)
         found = cls.load(directory)
         if (directory / BUNDLE).exists():
             # A crash may have left some of it undone.
@@ -52,18 +54,18 @@ class Authorities:
         return found
 
     @classmethod
-    def load(cls, directory: Path) -> Authorities:
+    def load(cls, directory: Path) -> CertificateAuthorities:
         """What is in this directory. Raises Invalid."""
         kept = directory / BUNDLE
         if not kept.exists():
-            one = Authority.load(directory / CERTIFICATES, directory / KEY)
+            one = CertificateAuthority.load(directory / CERTIFICATES, directory / KEY)
             bundle = trust_bundle.first((directory / CERTIFICATES).read_bytes())
             return cls(bundle, {one.fingerprint: one})
         text = kept.read_bytes()
         bundle = trust_bundle.unproven(text)
         return cls(bundle, held_keys(directory, bundle), text)
 
-    def take(self, other: Authorities) -> None:
+    def take(self, other: CertificateAuthorities) -> None:
         """Be these from now on."""
         self.bundle, self.held, self.names = other.bundle, other.held, other.names
         self._text = other._text
@@ -81,16 +83,16 @@ class Authorities:
         return self._text
 
     @property
-    def signer(self) -> Authority:
+    def signer(self) -> CertificateAuthority:
         """The one that issues to nodes, components and people. Raises Unavailable."""
         return self._with_key(self.bundle.signs)
 
     @property
-    def server_signer(self) -> Authority:
+    def server_signer(self) -> CertificateAuthority:
         """The one that issues what servers show. Raises Unavailable."""
         return self._with_key(self.bundle.serves)
 
-    def _with_key(self, wanted: str) -> Authority:
+    def _with_key(self, wanted: str) -> CertificateAuthority:
         found = self.held.get(wanted)
         if found is None:
             raise Unavailable(
@@ -101,9 +103,9 @@ class Authorities:
         return found
 
 
-def held_keys(directory: Path, bundle: Bundle) -> dict[str, Authority]:
+def held_keys(directory: Path, bundle: TrustBundle) -> dict[str, CertificateAuthority]:
     """The authorities of a bundle whose keys are in this directory, by fingerprint."""
-    found: dict[str, Authority] = {}
+    found: dict[str, CertificateAuthority] = {}
     trusted = certificates(bundle.pem)
     for path in sorted(directory.glob(KEYS)):
         try:
@@ -112,11 +114,11 @@ def held_keys(directory: Path, bundle: Bundle) -> dict[str, Authority]:
             raise Invalid(f"{path} is no private key: {error}; restore it from a backup") from error
         for it in trusted:
             if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == it.public_key():
-                found[fingerprint(it)] = Authority(it, key)
+                found[fingerprint(it)] = CertificateAuthority(it, key)
     return found
 
 
-def keep_bundle(directory: Path, before: Bundle, text: bytes) -> None:
+def keep_bundle(directory: Path, before: TrustBundle, text: bytes) -> None:
     """Keep the next bundle, which is proven, with the keys where they belong after it.
 
     The bundle is written first: it decides what the other files mean.
@@ -129,7 +131,7 @@ def keep_bundle(directory: Path, before: Bundle, text: bytes) -> None:
             remove(directory / key_file(it))
 
 
-def _settle(directory: Path, bundle: Bundle) -> None:
+def _settle(directory: Path, bundle: TrustBundle) -> None:
     """Let the usual files say what the bundle does. After a rotation the key that signs is in the
     usual one, and the key before it is gone.
     """

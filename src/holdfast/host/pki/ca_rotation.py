@@ -26,20 +26,20 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.flow.connections import received
-from holdfast.host.audit.accesses import Accesses
-from holdfast.host.client.server_discovery import Known
+from holdfast.host.audit.accesses import AccessRecorder
+from holdfast.host.client.server_discovery import KnownServer
 from holdfast.host.pki import rotation_readiness as readiness
 from holdfast.host.pki import trust_bundle
 from holdfast.host.pki.ca_keys import key_file
-from holdfast.host.pki.certificates import Authority
-from holdfast.host.pki.rotation_readiness import Facts, Report
-from holdfast.host.pki.trust_bundle import SHORT, Bundle, Phase
-from holdfast.host.pki.trust_seen import Seen, SeenParts, Sort
+from holdfast.host.pki.certificates import CertificateAuthority
+from holdfast.host.pki.rotation_readiness import RotationFacts, TrustReport
+from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, TrustBundle
+from holdfast.host.pki.trust_seen import ClientSort, SeenClient, SeenClients
 from holdfast.host.pki.trust_upkeep import TrustUpkeep, publish, stored
 from holdfast.host.process.files import remove, write_private
-from holdfast.host.server.authenticator import Door
+from holdfast.host.server.authenticator import Authenticator
 from holdfast.host.server.forwarding import no_to
-from holdfast.host.server.other_servers import Neighbours
+from holdfast.host.server.other_servers import OtherServers
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
 from holdfast.model.audit.records import Mutation
 from holdfast.model.encoding.wire import readable
@@ -49,8 +49,8 @@ from holdfast.model.kinds.node import Node
 from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of_struct
-from holdfast.observe.selection import Selection
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.selection import ObjectSelection
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
 PATH, PEERS_PATH = "/ca/rotation", "/peers/trust"
@@ -65,21 +65,21 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Kept = TypeVar("Kept", bound=Object)
 
 
-class Step(Enum):
+class RotationStep(Enum):
     BEGIN = "begin"
     SWITCH = "switch"
     FINISH = "finish"
     ABORT = "abort"
 
 
-class Wish(msgspec.Struct, frozen=True):
+class RotationRequest(msgspec.Struct, frozen=True):
     """What an administrator asks for. `force` finishes although clients are cut off."""
 
-    step: Step
+    step: RotationStep
     force: bool = False
 
 
-class Trusted(msgspec.Struct, frozen=True, rename="camel"):
+class TrustedAuthority(msgspec.Struct, frozen=True, rename="camel"):
     """One authority, and what it is for at the moment."""
 
     fingerprint: str
@@ -88,7 +88,7 @@ class Trusted(msgspec.Struct, frozen=True, rename="camel"):
     serves: bool
 
 
-class Standing(msgspec.Struct, frozen=True, rename="camel"):
+class RotationStatus(msgspec.Struct, frozen=True, rename="camel"):
     """How a rotation stands.
 
     against_switch, against_finish: why that step is refused now.
@@ -97,12 +97,12 @@ class Standing(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     generation: int
-    phase: Phase
-    authorities: tuple[Trusted, ...]
+    phase: RotationPhase
+    authorities: tuple[TrustedAuthority, ...]
     begun: datetime | None
     switched: datetime | None
-    servers: tuple[Report, ...]
-    parts: tuple[Seen, ...]
+    servers: tuple[TrustReport, ...]
+    parts: tuple[SeenClient, ...]
     against_switch: tuple[str, ...] = ()
     against_finish: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -117,11 +117,11 @@ class CaRotation:
         server: str,
         directory: Path,
         store: Store,
-        hub: Hub,
+        hub: WatchHub,
         upkeep: TrustUpkeep,
-        seen: SeenParts,
-        peers: Neighbours,
-        live: Callable[[], Iterable[Known]],
+        seen: SeenClients,
+        peers: OtherServers,
+        live: Callable[[], Iterable[KnownServer]],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`directory` is where keys are kept, `live` the servers that there are by their leases."""
@@ -130,10 +130,10 @@ class CaRotation:
         self._seen, self._peers, self._live = seen, peers, live
         self._turn, self._now = asyncio.Lock(), now
 
-    def report(self) -> Report:
+    def report(self) -> TrustReport:
         """What this server says to another one."""
         mine = self._upkeep.authorities
-        return Report(
+        return TrustReport(
             server=self._server,
             generation=mine.bundle.generation,
             held=tuple(mine.held),
@@ -141,17 +141,19 @@ class CaRotation:
             seen=self._seen.all(),
         )
 
-    async def standing(self, cut_off: Iterable[str] = ()) -> Standing:
+    async def standing(self, cut_off: Iterable[str] = ()) -> RotationStatus:
         """How it stands, as all servers know it. Raises HoldfastError."""
         facts = await self._facts()
         bundle = facts.bundle
         trusted = (
-            Trusted(known, it.not_valid_after_utc, known == bundle.signs, known == bundle.serves)
+            TrustedAuthority(
+                known, it.not_valid_after_utc, known == bundle.signs, known == bundle.serves
+            )
             for known, it in zip(
                 bundle.fingerprints, trust_bundle.certificates(bundle.pem), strict=True
             )
         )
-        return Standing(
+        return RotationStatus(
             bundle.generation,
             bundle.phase,
             tuple(trusted),
@@ -159,26 +161,26 @@ class CaRotation:
             bundle.switched,
             tuple(msgspec.structs.replace(it, seen=()) for it in facts.reports),
             tuple(sorted(readiness.latest(facts.reports).values(), key=_order)),
-            tuple(readiness.against_switch(facts)) if bundle.phase is Phase.BEGUN else (),
-            () if bundle.phase in (Phase.STABLE, Phase.BEGUN) else _finish(facts),
+            tuple(readiness.against_switch(facts)) if bundle.phase is RotationPhase.BEGUN else (),
+            () if bundle.phase in (RotationPhase.STABLE, RotationPhase.BEGUN) else _finish(facts),
             tuple(readiness.unknown(facts)),
             tuple(cut_off),
         )
 
-    async def make(self, wish: Wish) -> Standing:
+    async def make(self, wish: RotationRequest) -> RotationStatus:
         """Make a step. Raises Conflict with all that stands against it."""
-        if wish.force and wish.step is not Step.FINISH:
+        if wish.force and wish.step is not RotationStep.FINISH:
             raise Invalid("force: is for finish alone; the other steps cut no client off")
         async with self._turn:
             cut_off: list[str] = []
             match wish.step:
-                case Step.BEGIN:
+                case RotationStep.BEGIN:
                     await self._begin()
-                case Step.SWITCH:
+                case RotationStep.SWITCH:
                     await self._switch()
-                case Step.FINISH:
+                case RotationStep.FINISH:
                     cut_off = await self._finish(force=wish.force)
-                case Step.ABORT:
+                case RotationStep.ABORT:
                     await self._abort()
             return await self.standing(cut_off)
 
@@ -187,7 +189,7 @@ class CaRotation:
     async def _begin(self) -> None:
         facts = await self._facts()
         _demand("begin", readiness.against_begin(facts))
-        made, pem = Authority.new()
+        made, pem = CertificateAuthority.new()
         file = self._directory / key_file(made.fingerprint)
         # The key before the bundle that names it: after a crash it could be lost otherwise.
         await asyncio.to_thread(write_private, file, pem.key)
@@ -201,7 +203,7 @@ class CaRotation:
 
     async def _switch(self) -> None:
         facts = await self._facts()
-        if facts.bundle.phase is Phase.SWITCHED:
+        if facts.bundle.phase is RotationPhase.SWITCHED:
             return
         _demand("switch", readiness.against_switch(facts))
         await self._publish(trust_bundle.switched(facts.bundle))
@@ -209,12 +211,12 @@ class CaRotation:
 
     async def _finish(self, *, force: bool) -> list[str]:
         facts = await self._facts()
-        if facts.bundle.phase not in (Phase.SWITCHED, Phase.FINISHING):
+        if facts.bundle.phase not in (RotationPhase.SWITCHED, RotationPhase.FINISHING):
             _demand("finish", readiness.against_finish(facts))
         cut_off = list(_finish(facts))
         if not force:
             _demand("finish", cut_off)
-        if facts.bundle.phase is Phase.SWITCHED:
+        if facts.bundle.phase is RotationPhase.SWITCHED:
             await self._publish(trust_bundle.serving(facts.bundle))
         # A part that trusts the new authority alone must meet no server that shows the old one.
         try:
@@ -240,7 +242,7 @@ class CaRotation:
 
     async def _abort(self) -> None:
         bundle = self._upkeep.authorities.bundle
-        if bundle.phase is not Phase.BEGUN:
+        if bundle.phase is not RotationPhase.BEGUN:
             raise Conflict(
                 f"the rotation is in the phase {bundle.phase.value!r} and cannot be aborted: "
                 "certificates of the new authority are in use. Finish it, and rotate again"
@@ -248,7 +250,9 @@ class CaRotation:
         await self._publish(trust_bundle.aborted(bundle))
         await self._followed(wait=False)
 
-    async def _publish(self, bundle: Bundle, signers: Iterable[Authority] = ()) -> None:
+    async def _publish(
+        self, bundle: TrustBundle, signers: Iterable[CertificateAuthority] = ()
+    ) -> None:
         """Write the next bundle. Raises Conflict if another one was written meanwhile."""
         held = {it.fingerprint: it for it in signers} or self._upkeep.authorities.held
         missing = [it[:SHORT] for it in bundle.fingerprints if it not in held]
@@ -281,10 +285,10 @@ class CaRotation:
 
     # What it is judged by ------------------------------------------------------------------------
 
-    async def _facts(self) -> Facts:
+    async def _facts(self) -> RotationFacts:
         # What this server decides by must be what the store says.
         await self._upkeep.look()
-        return Facts(
+        return RotationFacts(
             self._upkeep.authorities.bundle,
             await self._reports(),
             _all(self._hub, Node),
@@ -292,28 +296,28 @@ class CaRotation:
             self._now(),
         )
 
-    async def _reports(self) -> tuple[Report, ...]:
+    async def _reports(self) -> tuple[TrustReport, ...]:
         others = sorted({it.server for it in self._live()} - {self._server})
         told = await asyncio.gather(*(self._asked(it) for it in others))
         return (self.report(), *told)
 
-    async def _asked(self, server: str) -> Report:
+    async def _asked(self, server: str) -> TrustReport:
         try:
             body = await self._peers.read(server, PEERS_PATH, ASK_S)
-            return msgspec.json.decode(body, type=Report)
+            return msgspec.json.decode(body, type=TrustReport)
         except HoldfastError as error:
-            return Report(server=server, trouble=error.message)
+            return TrustReport(server=server, trouble=error.message)
         except msgspec.DecodeError:
-            return Report(
+            return TrustReport(
                 server=server, trouble="its answer cannot be read: is it another version?"
             )
 
 
 def handlers(
     rotation: CaRotation,
-    door: Door,
+    door: Authenticator,
     may_path: Callable[[Identity, str, str], bool],
-    accesses: Accesses,
+    accesses: AccessRecorder,
     is_current: Callable[[], Awaitable[bool]],
 ) -> dict[str, Handler]:
     """The paths and what answers there. `is_current` says whether this server has heard of every
@@ -343,7 +347,7 @@ def handlers(
             identity = await demand_admin(request, "post")
             if request.method != "POST":
                 raise Invalid("a rotation is read by GET and goes on by POST")
-            wish = msgspec.json.decode(await received(request, BODY_MAX), type=Wish)
+            wish = msgspec.json.decode(await received(request, BODY_MAX), type=RotationRequest)
             await accesses.record(
                 Mutation(
                     who=identity.name,
@@ -388,14 +392,14 @@ def _demand(step: str, against: list[str]) -> None:
         raise Conflict(f"{step} is refused, nothing was changed:\n  {listed}")
 
 
-def _finish(facts: Facts) -> tuple[str, ...]:
+def _finish(facts: RotationFacts) -> tuple[str, ...]:
     return tuple(readiness.against_finish(facts))
 
 
-def _order(seen: Seen) -> tuple[int, str]:
-    return list(Sort).index(seen.sort), seen.name
+def _order(seen: SeenClient) -> tuple[int, str]:
+    return list(ClientSort).index(seen.sort), seen.name
 
 
-def _all(hub: Hub, cls: type[Kept]) -> list[Kept]:
-    found = (readable(cls, it.data) for it in hub.select(Selection(kind_of_struct(cls))))
+def _all(hub: WatchHub, cls: type[Kept]) -> list[Kept]:
+    found = (readable(cls, it.data) for it in hub.select(ObjectSelection(kind_of_struct(cls))))
     return [it for it in found if it is not None]

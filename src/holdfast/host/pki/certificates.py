@@ -41,7 +41,7 @@ _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _SERIAL_MARK, _MOMENT_BITS, _LUCK_BITS = 0x484644, 48, 80
 
 
-class Issued(msgspec.Struct, frozen=True):
+class IssuedCertificate(msgspec.Struct, frozen=True):
     """A certificate and its key, as PEM. It is never printed: the key is in it."""
 
     certificate: bytes
@@ -68,7 +68,7 @@ class Purpose(msgspec.Struct, frozen=True):
 CLIENT = Purpose()
 
 
-class Authority:
+class CertificateAuthority:
     """Our own certificate authority, kept in a directory of its own."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
@@ -76,7 +76,7 @@ class Authority:
         self._key = key
 
     @classmethod
-    def open(cls, directory: Path) -> Authority:
+    def open(cls, directory: Path) -> CertificateAuthority:
         """The authority kept here; made now if there is none yet."""
         certificate, key = directory / "ca.crt", directory / "ca.key"
         if not certificate.exists() and not key.exists():
@@ -88,7 +88,7 @@ class Authority:
         return cls.load(certificate, key)
 
     @classmethod
-    def load(cls, certificate: Path, key: Path) -> Authority:
+    def load(cls, certificate: Path, key: Path) -> CertificateAuthority:
         """The authority in these files, or a clear word on what is wrong with them."""
         try:
             found = x509.load_pem_x509_certificate(certificate.read_bytes())
@@ -121,7 +121,7 @@ class Authority:
         return ec.derive_private_key(number, ec.SECP256R1())
 
     @classmethod
-    def new(cls) -> tuple[Authority, Issued]:
+    def new(cls) -> tuple[CertificateAuthority, IssuedCertificate]:
         """A new authority, and the same as PEM."""
         made = _new_authority()
         key = serialization.load_pem_private_key(made.key, password=None)
@@ -151,11 +151,11 @@ class Authority:
         *,
         life: timedelta = LEAF_LIFE,
         now: datetime | None = None,
-    ) -> Issued:
+    ) -> IssuedCertificate:
         """A certificate for an identity and its groups, or for a server under its names."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self.certify(key.public_key(), name, purpose, groups, life=life, now=now)
-        return Issued(made, _pem(key))
+        return IssuedCertificate(made, _pem(key))
 
     def certify(
         self,
@@ -252,7 +252,7 @@ def _moment(of: x509.Certificate, share: float) -> datetime:
     return of.not_valid_before_utc + share * (of.not_valid_after_utc - of.not_valid_before_utc)
 
 
-def _new_authority() -> Issued:
+def _new_authority() -> IssuedCertificate:
     key = ec.generate_private_key(ec.SECP256R1())
     # The serial in the name keeps two authorities of the same plane apart in trust stores.
     serial = x509.random_serial_number()
@@ -282,7 +282,7 @@ def _new_authority() -> Issued:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Issued(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+    return IssuedCertificate(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
 def _subject(name: str, groups: Iterable[str]) -> x509.Name:

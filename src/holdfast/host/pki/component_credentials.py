@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.host.client.access import Access
-from holdfast.host.pki.ca_keys import BUNDLE, Authorities
+from holdfast.host.pki.ca_keys import BUNDLE, CertificateAuthorities
 from holdfast.host.pki.certificates import CLIENT, RENEW_BY, RENEW_FROM, moment
 from holdfast.host.pki.first_trust import alone
 from holdfast.host.pki.node_join import MOMENT
@@ -64,7 +64,7 @@ def issue(pki: Path, identity: str, into: Path | None = None, file: str = "") ->
     """
     directory = private_directory(pki)
     with alone(directory):
-        signer = Authorities.open(directory).signer
+        signer = CertificateAuthorities.open(directory).signer
         return signer.keep(into or directory, file or file_name(identity), identity, CLIENT)
 
 
@@ -135,7 +135,7 @@ Renew = Callable[[str, Access], Awaitable[Access]]
 Take = Callable[[str, Access], Awaitable[None]]
 
 
-class Rotation:
+class CertificateRenewal:
     """See the module's docstring. `renew` makes the next access, or gives back the same one."""
 
     def __init__(

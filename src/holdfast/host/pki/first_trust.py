@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.host.pki.ca_keys import Authorities
-from holdfast.host.pki.certificates import CLIENT, Issued, Purpose
+from holdfast.host.pki.ca_keys import CertificateAuthorities
+from holdfast.host.pki.certificates import CLIENT, IssuedCertificate, Purpose
 from holdfast.host.pki.kubeconfig import kubeconfig
 from holdfast.host.process.files import private_directory, write_private
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.settings import ServerSettings
 from holdfast.model.access import identity as who
 
 ADMIN = "admin"
@@ -29,11 +29,11 @@ SERVER = "server"
 class Trust(msgspec.Struct, frozen=True):
     """The authorities, and what they have issued to this server and to its administrator."""
 
-    authorities: Authorities
+    authorities: CertificateAuthorities
     server: tuple[Path, Path]
     # Who this server is when it asks another one.
     peer: tuple[Path, Path]
-    admin: Issued
+    admin: IssuedCertificate
 
     def context(self) -> ssl.SSLContext:
         """The TLS of the server's socket. Whoever has a certificate of ours may show it."""
@@ -72,7 +72,7 @@ class ServerTls:
         tls.context = self._current
 
 
-def establish(settings: Settings) -> Trust:
+def establish(settings: ServerSettings) -> Trust:
     """Find or make everything. Raises Invalid when what is there cannot be used."""
     private_directory(settings.data)
     directory = private_directory(settings.pki_directory)
@@ -91,11 +91,11 @@ def alone(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _establish(settings: Settings, directory: Path) -> Trust:
+def _establish(settings: ServerSettings, directory: Path) -> Trust:
     name = who.server(settings.server_name).name
     # Servers that share a directory of certificates have files of their own in it.
     suffix = f"-{settings.server_name}" if settings.pki is not None else ""
-    authorities = Authorities.open(directory)
+    authorities = CertificateAuthorities.open(directory)
     signer = authorities.signer
     purpose = Purpose(server_names=settings.certificate_names)
     life = settings.server_certificate_life
@@ -107,7 +107,7 @@ def _establish(settings: Settings, directory: Path) -> Trust:
     )
 
 
-def write_kubeconfig(settings: Settings, trust: Trust, url: str) -> Path:
+def write_kubeconfig(settings: ServerSettings, trust: Trust, url: str) -> Path:
     """The administrator's way in, in the data directory. It is left alone while it is right."""
     path = settings.data / "kubeconfig"
     content = kubeconfig(url, trust.authorities.pem, trust.admin, user=ADMIN)
@@ -121,6 +121,6 @@ def write_kubeconfig(settings: Settings, trust: Trust, url: str) -> Path:
     return path
 
 
-def _issued(files: tuple[Path, Path]) -> Issued:
+def _issued(files: tuple[Path, Path]) -> IssuedCertificate:
     certificate, key = files
-    return Issued(certificate.read_bytes(), key.read_bytes())
+    return IssuedCertificate(certificate.read_bytes(), key.read_bytes())

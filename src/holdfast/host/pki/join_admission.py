@@ -21,13 +21,13 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast.commit.records import decode, versioned
+from holdfast.commit.records import decode, with_version
 from holdfast.host.api import status
 from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.flow.connections import received
-from holdfast.host.audit.accesses import ISSUE, RENEW, Accesses, certified
+from holdfast.host.audit.accesses import ISSUE, RENEW, AccessRecorder, certified
 from holdfast.host.pki import join_tokens
-from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import LEAF_LIFE
 from holdfast.host.pki.join_protocol import (
     AUTHORITY_PATH,
@@ -35,10 +35,8 @@ from holdfast.host.pki.join_protocol import (
     JOIN_PATH,
     Joined,
     JoinRequest,
-    decoded,
-    identity_name,
-    signed_key,
 )
+from holdfast.host.pki.join_requests import decoded, identity_name, signed_key
 from holdfast.host.process.shell import Shell
 from holdfast.host.server import authentication
 from holdfast.model import keys
@@ -73,10 +71,10 @@ SIGNED_AT_ONCE = 4
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
-Shown = Callable[[Any], authentication.Shown | None]
+ClientCertificate = Callable[[Any], authentication.ClientCertificate | None]
 
 
-class Admitting:
+class JoinAdmission:
     """See the module's docstring. `identity` is this server's own, who marks tokens as used."""
 
     def __init__(
@@ -84,10 +82,10 @@ class Admitting:
         identity: Identity,
         authority: Shell,
         store: Store,
-        issuers: Authorities,
-        shown: Shown,
+        issuers: CertificateAuthorities,
+        shown: ClientCertificate,
         life: timedelta = LEAF_LIFE,
-        accesses: Accesses | None = None,
+        accesses: AccessRecorder | None = None,
     ) -> None:
         self._identity, self._authority, self._store = identity, authority, store
         self._issuers, self._shown, self._life = issuers, shown, life
@@ -122,7 +120,7 @@ class Admitting:
         return reply(200, msgspec.json.encode(joined))
 
     async def join(
-        self, shown: authentication.Shown | None, wanted: JoinRequest, source: str = ""
+        self, shown: authentication.ClientCertificate | None, wanted: JoinRequest, source: str = ""
     ) -> Joined:
         """The certificate of a node, for who may have it. Raises what is wrong."""
         name = identity_name(wanted.node)
@@ -138,7 +136,11 @@ class Admitting:
             return await self._certified(name, wanted, shown, source)
 
     async def _certified(
-        self, name: str, wanted: JoinRequest, shown: authentication.Shown | None, source: str
+        self,
+        name: str,
+        wanted: JoinRequest,
+        shown: authentication.ClientCertificate | None,
+        source: str,
     ) -> Joined:
         key = await asyncio.to_thread(signed_key, wanted.request)
         revoked = await self._revoked_until(name)
@@ -258,7 +260,7 @@ class Admitting:
         page = await self._store.range(key, key + "\0", limit=1)
         for record in page.records:
             try:
-                return versioned(decode(record.key, record.value), record.modified)
+                return with_version(decode(record.key, record.value), record.modified)
             except RecordUnreadable as error:
                 raise Unavailable(error.message) from error
         return None
@@ -267,7 +269,9 @@ class Admitting:
 _NO = Reason.NOT_ALLOWED
 
 
-def _demand_unrevoked(shown: authentication.Shown | None, revoked: datetime | None) -> None:
+def _demand_unrevoked(
+    shown: authentication.ClientCertificate | None, revoked: datetime | None
+) -> None:
     """A renewal by what was revoked would outlive the revocation. The hub, which was asked about
     the connection, may not have heard of it. Raises Forbidden.
     """

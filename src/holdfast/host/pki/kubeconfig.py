@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from holdfast.host.pki.certificates import Issued
+from holdfast.host.pki.certificates import IssuedCertificate
 
 CONTEXT = "holdfast"
 
@@ -15,7 +15,7 @@ CONTEXT = "holdfast"
 def kubeconfig(
     server: str,
     authority_pem: bytes,
-    client: Issued | str | PurePath,
+    client: IssuedCertificate | str | PurePath,
     *,
     user: str,
     namespace: str = "default",
@@ -50,7 +50,7 @@ def kubeconfig(
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
-def _credential(client: Issued | str | PurePath) -> dict[str, str]:
+def _credential(client: IssuedCertificate | str | PurePath) -> dict[str, str]:
     if isinstance(client, str):
         return {"token": client}
     if isinstance(client, PurePath):

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.host.pki.ca_keys import key_file
-from holdfast.host.pki.trust_bundle import SHORT, Bundle, Phase
-from holdfast.host.pki.trust_seen import OBSERVE_S, Seen, Sort
+from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, TrustBundle
+from holdfast.host.pki.trust_seen import OBSERVE_S, ClientSort, SeenClient
 from holdfast.model.access.credential_life import JOIN_LIFE_MAX_MS, TOKEN_LIFE_MAX_MS, ends_at
 from holdfast.model.access.identity import NODE_PREFIX
 from holdfast.model.kinds.access import Token, TokenPurpose
@@ -30,7 +30,7 @@ SETTLE_S = 10.0
 TOLD_MAX = 50
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class TrustReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one server says of itself and of whom it has seen.
 
     generation: of the bundle that it uses; -1 if it could not be asked.
@@ -43,17 +43,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = -1
     held: tuple[str, ...] = ()
     observed_s: float = 0.0
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SeenClient, ...] = ()
     trouble: str = ""
 
 
-class Facts:
+class RotationFacts:
     """All that a step is judged by."""
 
     def __init__(
         self,
-        bundle: Bundle,
-        reports: Sequence[Report],
+        bundle: TrustBundle,
+        reports: Sequence[TrustReport],
         nodes: Sequence[Node] = (),
         tokens: Sequence[Token] = (),
         now: datetime | None = None,
@@ -65,27 +65,27 @@ class Facts:
         self.old, self.new = self.authorities[0], self.authorities[-1]
 
 
-def latest(reports: Iterable[Report]) -> dict[tuple[str, str], Seen]:
+def latest(reports: Iterable[TrustReport]) -> dict[tuple[str, str], SeenClient]:
     """What was seen last of each part; of a person, of each of the certificates."""
-    found: dict[tuple[str, str], Seen] = {}
+    found: dict[tuple[str, str], SeenClient] = {}
     for it in (one for report in reports for one in report.seen):
-        key = (it.name, f"{it.authority}{it.trusts}" if it.sort is Sort.PERSON else "")
+        key = (it.name, f"{it.authority}{it.trusts}" if it.sort is ClientSort.PERSON else "")
         if key not in found or found[key].at_s <= it.at_s:
             found[key] = it
     return found
 
 
-def against_begin(facts: Facts) -> list[str]:
+def against_begin(facts: RotationFacts) -> list[str]:
     """Why no rotation can begin now; nothing if it can."""
-    if facts.bundle.phase is not Phase.STABLE:
+    if facts.bundle.phase is not RotationPhase.STABLE:
         return ["a rotation is under way already; finish or abort it first"]
     return [_unreached(it) for it in facts.reports if it.trouble]
 
 
-def against_switch(facts: Facts) -> list[str]:
+def against_switch(facts: RotationFacts) -> list[str]:
     """Why the new authority must not sign yet; nothing if it may."""
-    if facts.bundle.phase is not Phase.BEGUN:
-        return [_out_of_turn(facts.bundle, "switch", Phase.BEGUN)]
+    if facts.bundle.phase is not RotationPhase.BEGUN:
+        return [_out_of_turn(facts.bundle, "switch", RotationPhase.BEGUN)]
     parts = latest(facts.reports)
     found = [*_servers(facts), *_components(facts, parts, certificates=False)]
     for node in facts.nodes:
@@ -95,10 +95,10 @@ def against_switch(facts: Facts) -> list[str]:
     return found
 
 
-def against_finish(facts: Facts) -> list[str]:
+def against_finish(facts: RotationFacts) -> list[str]:
     """Whom the end of the old authority would cut off; nothing if none is known."""
-    if facts.bundle.phase not in (Phase.SWITCHED, Phase.FINISHING):
-        return [_out_of_turn(facts.bundle, "finish", Phase.SWITCHED)]
+    if facts.bundle.phase not in (RotationPhase.SWITCHED, RotationPhase.FINISHING):
+        return [_out_of_turn(facts.bundle, "finish", RotationPhase.SWITCHED)]
     parts = latest(facts.reports)
     found = [*_servers(facts), *_components(facts, parts, certificates=True)]
     for node in facts.nodes:
@@ -111,7 +111,7 @@ def against_finish(facts: Facts) -> list[str]:
     return [*found, *_people(facts, parts), *_work(facts, parts), *_join_tokens(facts)]
 
 
-def unknown(facts: Facts) -> list[str]:
+def unknown(facts: RotationFacts) -> list[str]:
     """Clients that do not say what they trust: tokens that were handed out before the rotation."""
     begun = facts.bundle.begun
     if begun is None:
@@ -132,18 +132,18 @@ def shortened(sentences: Sequence[str]) -> list[str]:
     return [*sentences[:TOLD_MAX], *([f"and {left} more"] if left > 0 else [])]
 
 
-def _out_of_turn(bundle: Bundle, step: str, wanted: Phase) -> str:
+def _out_of_turn(bundle: TrustBundle, step: str, wanted: RotationPhase) -> str:
     return (
         f"the rotation is in the phase {bundle.phase.value!r}, and {step} follows "
         f"{wanted.value!r}; see `holdfast ca status`"
     )
 
 
-def _unreached(report: Report) -> str:
+def _unreached(report: TrustReport) -> str:
     return f"server {report.server} cannot be asked: {report.trouble}"
 
 
-def _servers(facts: Facts) -> list[str]:
+def _servers(facts: RotationFacts) -> list[str]:
     found = []
     for it in facts.reports:
         missing = [key for key in facts.authorities if key not in it.held]
@@ -167,17 +167,19 @@ def _servers(facts: Facts) -> list[str]:
 
 
 def _components(
-    facts: Facts, parts: dict[tuple[str, str], Seen], *, certificates: bool
+    facts: RotationFacts, parts: dict[tuple[str, str], SeenClient], *, certificates: bool
 ) -> list[str]:
     found = []
     for seen in parts.values():
         is_live = facts.now.timestamp() - seen.at_s < LIVE_S
-        if seen.sort is Sort.COMPONENT and is_live:
+        if seen.sort is ClientSort.COMPONENT and is_live:
             found += _lagging(f"component {seen.name}", seen, facts, certificates=certificates)
     return found
 
 
-def _lagging(what: str, seen: Seen | None, facts: Facts, *, certificates: bool) -> list[str]:
+def _lagging(
+    what: str, seen: SeenClient | None, facts: RotationFacts, *, certificates: bool
+) -> list[str]:
     if seen is None:
         return [f"{what} has not been heard since the rotation began"]
     if seen.trusts is None:
@@ -189,13 +191,13 @@ def _lagging(what: str, seen: Seen | None, facts: Facts, *, certificates: bool) 
     return []
 
 
-def _renewal(sort: Sort) -> str:
-    if sort is Sort.NODE:
+def _renewal(sort: ClientSort) -> str:
+    if sort is ClientSort.NODE:
         return "its agent renews it within a minute; its log says why if not"
     return "`holdfast up` renews it; elsewhere run `holdfast component certificate` for it again"
 
 
-def _people(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
+def _people(facts: RotationFacts, parts: dict[tuple[str, str], SeenClient]) -> list[str]:
     found = []
     since_s = facts.now.timestamp() - RECENT_S
     if facts.bundle.switched is not None:
@@ -205,7 +207,7 @@ def _people(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
         if left_s > 0:
             found.append(f"what people show after the switch is observed for {left_s:.0f} s more")
     for seen in parts.values():
-        if seen.sort is not Sort.PERSON or seen.at_s < since_s:
+        if seen.sort is not ClientSort.PERSON or seen.at_s < since_s:
             continue
         when = f"{datetime.fromtimestamp(seen.at_s, UTC):%H:%M:%SZ}"
         if seen.authority == facts.old:
@@ -221,18 +223,18 @@ def _people(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
     return found
 
 
-def _work(facts: Facts, parts: dict[tuple[str, str], Seen]) -> list[str]:
+def _work(facts: RotationFacts, parts: dict[tuple[str, str], SeenClient]) -> list[str]:
     return [
         f"work {seen.name} showed a service token of the old authority: its agent has replaced the "
         "file, which the work must read again; wait, or restart it"
         for seen in parts.values()
-        if seen.sort is Sort.WORK
+        if seen.sort is ClientSort.WORK
         and seen.authority == facts.old
         and facts.now.timestamp() - seen.at_s < RECENT_S
     ]
 
 
-def _join_tokens(facts: Facts) -> list[str]:
+def _join_tokens(facts: RotationFacts) -> list[str]:
     begun = facts.bundle.begun
     return [
         f"join token {it.name} for {it.spec.node or 'any node'} names the old authority and is not "

@@ -6,34 +6,34 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from holdfast.host.audit.accesses import Accesses
+from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.audit.refusals import tell_of_own
-from holdfast.host.client.server_discovery import Known
+from holdfast.host.client.server_discovery import KnownServer
 from holdfast.host.pki import ca_rotation
 from holdfast.host.pki.ca_rotation import CaRotation, Handler
 from holdfast.host.pki.first_trust import ServerTls, Trust, write_kubeconfig
-from holdfast.host.pki.trust_seen import SeenParts
+from holdfast.host.pki.trust_seen import SeenClients
 from holdfast.host.pki.trust_upkeep import TrustUpkeep
-from holdfast.host.server.authenticator import Door
-from holdfast.host.server.other_servers import Neighbours
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.authenticator import Authenticator
+from holdfast.host.server.other_servers import OtherServers
+from holdfast.host.server.settings import ServerSettings
 from holdfast.model.access.identity import Identity
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
 
-class PlaneTrust:
+class ServerTrust:
     """`start` before anything listens, `introduce` when it does, then `upkeep.run`."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ServerSettings,
         trust: Trust,
         store: Store,
-        hub: Hub,
-        peers: Neighbours,
-        live: Callable[[], Iterable[Known]],
-        accesses: Accesses,
+        hub: WatchHub,
+        peers: OtherServers,
+        live: Callable[[], Iterable[KnownServer]],
+        accesses: AccessRecorder,
         ended: Callable[[str], None],
     ) -> None:
         """`ended` is told why this server must not go on."""
@@ -41,7 +41,7 @@ class PlaneTrust:
         self._accesses, self._url = accesses, ""
         # Shared by all who ask whether something counts; `apply` brings it up to date.
         self.authorities = trust.authorities
-        self.tls, self.seen = ServerTls(trust), SeenParts(trust.authorities)
+        self.tls, self.seen = ServerTls(trust), SeenClients(trust.authorities)
         self.upkeep = TrustUpkeep(settings, trust, store, self._apply, ended)
         self._rotation = CaRotation(
             settings.server_name,
@@ -70,7 +70,7 @@ class PlaneTrust:
 
     def handlers(
         self,
-        door: Door,
+        door: Authenticator,
         may_path: Callable[[Identity, str, str], bool],
         is_current: Callable[[], Awaitable[bool]],
     ) -> dict[str, Handler]:

@@ -21,16 +21,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from holdfast.host.oidc import envelope
-from holdfast.host.oidc.envelope import ES256, Refused, text64
-from holdfast.host.pki.ca_keys import Authorities
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.oidc.envelope import ES256, TokenRefused, text64
+from holdfast.host.pki.ca_keys import CertificateAuthorities
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.server.authentication import IsRevoked, TokenUnknown, identity_of, refused_token
 from holdfast.model.access.identity import NODE_PREFIX, Identity
 from holdfast.model.access.rights import workload_account, workloads_group
 from holdfast.model.encoding.wire import readable
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
-from holdfast.observe.entries import Entry
+from holdfast.observe.entries import ObjectEntry
 
 PURPOSE = "holdfast service tokens of replicas, version 1"
 HEAD = msgspec.json.encode({"alg": ES256, "typ": "holdfast-replica+jwt"})
@@ -41,7 +41,7 @@ LIVING = (State.BOUND, State.RUNNING, State.STOPPING, State.UNKNOWN)
 SKEW_S = 30.0
 REMEMBERED_MAX = 8_192
 
-FindReplica = Callable[[str, str], Entry | None]
+FindReplica = Callable[[str, str], ObjectEntry | None]
 
 
 class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +59,7 @@ class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exp: float
 
 
-class ServiceToken(msgspec.Struct, frozen=True):
+class SignedServiceToken(msgspec.Struct, frozen=True):
     """A token as an agent gets it. It is never printed."""
 
     token: str
@@ -77,7 +77,7 @@ def is_service_token(text: str) -> bool:
 class _Signing:
     """What follows from one authority: the key, its public half, and the name of the plane."""
 
-    def __init__(self, fingerprint: str, authority: Authority) -> None:
+    def __init__(self, fingerprint: str, authority: CertificateAuthority) -> None:
         self.fingerprint = fingerprint
         self.key = authority.derived_key(PURPOSE)
         numbers = self.key.public_key().public_numbers()
@@ -91,7 +91,7 @@ class ServiceTokens:
 
     def __init__(
         self,
-        authorities: Authorities,
+        authorities: CertificateAuthorities,
         now_s: Callable[[], float] = time.time,
         seen: Callable[[str, str, str], None] = lambda account, replica, authority: None,
     ) -> None:
@@ -99,12 +99,12 @@ class ServiceTokens:
         self._authorities, self._now_s, self._seen = authorities, now_s, seen
         # By the name that each gives to the plane; made again when others are held.
         self._signing: dict[str, _Signing] = {}
-        self._made_of: dict[str, Authority] | None = None
+        self._made_of: dict[str, CertificateAuthority] | None = None
         self._remembered: dict[bytes, Claims] = {}
         # What the last decoding of a replica's record found; see `_demand_alive`.
-        self._alive: dict[str, tuple[Entry, bool]] = {}
+        self._alive: dict[str, tuple[ObjectEntry, bool]] = {}
 
-    def issue(self, replica: Replica, node: str, attempt: int, life_s: float) -> ServiceToken:
+    def issue(self, replica: Replica, node: str, attempt: int, life_s: float) -> SignedServiceToken:
         """A token for one attempt of a replica that is bound to this node."""
         # Says by itself what is missing if this server cannot sign.
         wanted = self._authorities.signer.fingerprint
@@ -127,7 +127,7 @@ class ServiceTokens:
         made = signing.key.sign(signed.encode(), ec.ECDSA(hashes.SHA256()))
         r, s = decode_dss_signature(made)
         signature = text64(r.to_bytes(32, "big") + s.to_bytes(32, "big"))
-        return ServiceToken(f"{signed}.{signature}", datetime.fromtimestamp(ends_s, UTC))
+        return SignedServiceToken(f"{signed}.{signature}", datetime.fromtimestamp(ends_s, UTC))
 
     def _issuers(self) -> dict[str, _Signing]:
         """The authorities whose tokens count now."""
@@ -141,7 +141,7 @@ class ServiceTokens:
         """Whose this token is. Raises Forbidden, or TokenUnknown if its replica is not known."""
         try:
             claims = self._verified(text)
-        except Refused:
+        except TokenRefused:
             raise refused_token() from None
         issued_ms = int(claims.iat * 1_000)
         if is_revoked(claims.sub, issued_ms) or is_revoked(NODE_PREFIX + claims.node, issued_ms):
@@ -158,12 +158,12 @@ class ServiceTokens:
             # A name that no authority has here is asked for by no key.
             named = issuers.get(str(opened.claims.get("iss")))
             if named is None:
-                raise Refused("Signature")
+                raise TokenRefused("Signature")
             envelope.demand_signed(opened, named.public)
             try:
                 claims = msgspec.convert(opened.claims, Claims)
             except msgspec.ValidationError as error:
-                raise Refused("Malformed") from error
+                raise TokenRefused("Malformed") from error
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
             self._remembered[digest] = claims
@@ -171,7 +171,7 @@ class ServiceTokens:
         issuer = issuers.get(claims.iss)
         is_for_us = issuer is not None and claims.iss == claims.aud
         if issuer is None or not is_for_us or not claims.iat - SKEW_S <= now_s < claims.exp:
-            raise Refused("Expired")
+            raise TokenRefused("Expired")
         return claims
 
     def _demand_alive(self, claims: Claims, find: FindReplica) -> None:

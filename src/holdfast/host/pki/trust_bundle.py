@@ -29,7 +29,7 @@ from cryptography.x509.oid import NameOID
 
 from holdfast.host.client.paths import FINGERPRINT_SHORT
 from holdfast.host.client.transport import Transport
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_protocol import BUNDLE_PATH
 from holdfast.model.errors import HoldfastError, Invalid
 
@@ -43,7 +43,7 @@ _CONTEXT = b"holdfast trust bundle, version 1\n"
 FETCH_S = 10.0
 
 
-class Phase(Enum):
+class RotationPhase(Enum):
     """How far a rotation is."""
 
     STABLE = "no rotation"
@@ -52,7 +52,7 @@ class Phase(Enum):
     FINISHING = "finishing"
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class TrustBundle(msgspec.Struct, frozen=True):
     """One generation.
 
     authorities: certificates as PEM, the oldest first.
@@ -83,13 +83,13 @@ class Bundle(msgspec.Struct, frozen=True):
         return len(self.authorities) == 1
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> RotationPhase:
         if self.is_stable:
-            return Phase.STABLE
+            return RotationPhase.STABLE
         newest = self.fingerprints[-1]
         if self.serves == newest:
-            return Phase.FINISHING
-        return Phase.SWITCHED if self.signs == newest else Phase.BEGUN
+            return RotationPhase.FINISHING
+        return RotationPhase.SWITCHED if self.signs == newest else RotationPhase.BEGUN
 
 
 class _Signed(msgspec.Struct, frozen=True):
@@ -99,14 +99,14 @@ class _Signed(msgspec.Struct, frozen=True):
     signatures: dict[str, str]
 
 
-def first(pem: bytes) -> Bundle:
+def first(pem: bytes) -> TrustBundle:
     """The bundle of a plane that never rotated. Raises Invalid."""
     found = certificates(pem)
     signs = fingerprint(found[0])
-    return Bundle(0, tuple(_pem(it) for it in found), signs, signs)
+    return TrustBundle(0, tuple(_pem(it) for it in found), signs, signs)
 
 
-def of_files(pem: bytes, text: bytes) -> Bundle:
+def of_files(pem: bytes, text: bytes) -> TrustBundle:
     """The bundle of a directory with these certificates and this signed bundle, if there is one.
     Raises Invalid.
     """
@@ -115,42 +115,42 @@ def of_files(pem: bytes, text: bytes) -> Bundle:
     return found if found is not None and found.pem == pem else first(pem)
 
 
-def begun(bundle: Bundle, authority_pem: bytes, now: datetime | None = None) -> Bundle:
+def begun(bundle: TrustBundle, authority_pem: bytes, now: datetime | None = None) -> TrustBundle:
     """The next authority is trusted, and signs nothing yet."""
     authorities = (*bundle.authorities, authority_pem.decode())
     return _next(bundle, authorities=authorities, begun=now or datetime.now(UTC))
 
 
-def switched(bundle: Bundle, now: datetime | None = None) -> Bundle:
+def switched(bundle: TrustBundle, now: datetime | None = None) -> TrustBundle:
     """The new authority issues to all but servers."""
     return _next(bundle, signs=bundle.fingerprints[-1], switched=now or datetime.now(UTC))
 
 
-def serving(bundle: Bundle) -> Bundle:
+def serving(bundle: TrustBundle) -> TrustBundle:
     """Servers show certificates of the new authority."""
     return _next(bundle, serves=bundle.fingerprints[-1])
 
 
-def finished(bundle: Bundle) -> Bundle:
+def finished(bundle: TrustBundle) -> TrustBundle:
     """The old authority is trusted no more."""
     return _next(bundle, authorities=bundle.authorities[-1:], begun=None, switched=None)
 
 
-def aborted(bundle: Bundle) -> Bundle:
+def aborted(bundle: TrustBundle) -> TrustBundle:
     """The new authority is trusted no more, as if the rotation had not begun."""
     return _next(bundle, authorities=bundle.authorities[:1], begun=None, switched=None)
 
 
-def _next(bundle: Bundle, **changes: Any) -> Bundle:
+def _next(bundle: TrustBundle, **changes: Any) -> TrustBundle:
     return msgspec.structs.replace(bundle, generation=bundle.generation + 1, **changes)
 
 
-def signed(bundle: Bundle, authorities: Iterable[Authority]) -> bytes:
+def signed(bundle: TrustBundle, authorities: Iterable[CertificateAuthority]) -> bytes:
     """The bundle with the signatures of its authorities."""
     return sealed(_CONTEXT, msgspec.json.encode(bundle), authorities)
 
 
-def sealed(context: bytes, text: bytes, authorities: Iterable[Authority]) -> bytes:
+def sealed(context: bytes, text: bytes, authorities: Iterable[CertificateAuthority]) -> bytes:
     """A text with the signatures of these authorities, which are good in this context alone."""
     made = {
         it.fingerprint: base64.b64encode(it.signature(context + text)).decode()
@@ -171,7 +171,7 @@ def proven(context: bytes, text: bytes, trusted: Sequence[x509.Certificate]) -> 
     return data
 
 
-def opened(text: bytes, trusted: Sequence[x509.Certificate]) -> Bundle:
+def opened(text: bytes, trusted: Sequence[x509.Certificate]) -> TrustBundle:
     """The bundle in a text that one of the trusted authorities has signed. Raises Invalid."""
     document, bundle = _decoded(text)
     data = _CONTEXT + document.bundle.encode()
@@ -180,12 +180,12 @@ def opened(text: bytes, trusted: Sequence[x509.Certificate]) -> Bundle:
     return bundle
 
 
-def unproven(text: bytes) -> Bundle:
+def unproven(text: bytes) -> TrustBundle:
     """The bundle in a text that is already known to be ours. Raises Invalid."""
     return _decoded(text)[1]
 
 
-def adopted(current: Bundle, text: bytes) -> Bundle:
+def adopted(current: TrustBundle, text: bytes) -> TrustBundle:
     """The next bundle, if the text holds one. Raises Invalid."""
     found = opened(text, certificates(current.pem))
     if found.generation <= current.generation:
@@ -196,7 +196,7 @@ def adopted(current: Bundle, text: bytes) -> Bundle:
     return found
 
 
-async def fetched(transport: Transport, trusted: bytes) -> Bundle:
+async def fetched(transport: Transport, trusted: bytes) -> TrustBundle:
     """The plane's bundle, proven by what is trusted already. Raises HoldfastError."""
     return opened(await fetched_text(transport), certificates(trusted))
 
@@ -239,7 +239,7 @@ def common_name(name: x509.Name) -> str:
     return str(found[0].value) if found else ""
 
 
-def names(bundle: Bundle) -> dict[str, str]:
+def names(bundle: TrustBundle) -> dict[str, str]:
     """The fingerprints of the authorities, by the names that they issue under."""
     return {common_name(it.subject): fingerprint(it) for it in certificates(bundle.pem)}
 
@@ -249,12 +249,12 @@ def issuer_of(certificate: bytes) -> str:
     return common_name(x509.load_pem_x509_certificate(certificate).issuer)
 
 
-def _decoded(text: bytes) -> tuple[_Signed, Bundle]:
+def _decoded(text: bytes) -> tuple[_Signed, TrustBundle]:
     if len(text) > BYTES_MAX:
         raise Invalid(f"a trust bundle has at most {BYTES_MAX} bytes")
     try:
         document = msgspec.json.decode(text, type=_Signed)
-        bundle = msgspec.json.decode(document.bundle, type=Bundle)
+        bundle = msgspec.json.decode(document.bundle, type=TrustBundle)
     except msgspec.DecodeError as error:
         raise Invalid(f"this is no trust bundle: {error}") from error
     found = certificates(bundle.pem)

@@ -18,19 +18,19 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from holdfast.host.client.answers import Answer
-from holdfast.host.client.api_client import Remote
+from holdfast.host.client.answers import HttpAnswer
+from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.paths import TRUST_HEADER
-from holdfast.host.client.questions import Errand
+from holdfast.host.client.questions import ApiCall
 from holdfast.host.pki import trust_bundle
-from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, Authorities
-from holdfast.host.pki.component_credentials import Rotation
+from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, CertificateAuthorities
+from holdfast.host.pki.component_credentials import CertificateRenewal
 from holdfast.host.pki.join_protocol import BUNDLE_PATH
 from holdfast.host.pki.service_tokens import is_service_token
-from holdfast.host.pki.trust_bundle import SHORT, Bundle
+from holdfast.host.pki.trust_bundle import SHORT, TrustBundle
 from holdfast.host.process.files import write_private
 from holdfast.host.server import authentication
-from holdfast.host.server.authenticator import Door
+from holdfast.host.server.authenticator import Authenticator
 from holdfast.model.access.identity import (
     ANONYMOUS,
     NODE_PREFIX,
@@ -49,7 +49,7 @@ FRESH_S = 5.0
 _TRUSTS = re.compile(rf"[0-9a-f]{{{SHORT}}}(?:,[0-9a-f]{{{SHORT}}}){{0,3}}")
 
 
-class Sort(Enum):
+class ClientSort(Enum):
     """Who is asking."""
 
     NODE = "node"
@@ -58,7 +58,7 @@ class Sort(Enum):
     WORK = "work"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenClient(msgspec.Struct, frozen=True):
     """What one part has shown last.
 
     authority: the fingerprint of the authority that its certificate or token comes from; empty for
@@ -68,21 +68,23 @@ class Seen(msgspec.Struct, frozen=True):
     """
 
     name: str
-    sort: Sort
+    sort: ClientSort
     authority: str
     trusts: tuple[str, ...] | None
     at_s: float
 
 
-class SeenParts:
+class SeenClients:
     """See the module's docstring."""
 
-    def __init__(self, authorities: Authorities, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, authorities: CertificateAuthorities, now_s: Callable[[], float] = time.time
+    ) -> None:
         self._authorities, self._now_s = authorities, now_s
-        self._parts: dict[tuple[str, str], Seen] = {}
+        self._parts: dict[tuple[str, str], SeenClient] = {}
         # Since when everything is observed; None while nothing is.
         self._since_s: float | None = None
-        self.door: Door | None = None
+        self.door: Authenticator | None = None
 
     @property
     def observed_s(self) -> float:
@@ -91,7 +93,7 @@ class SeenParts:
             return 0.0
         return self._now_s() - self._since_s
 
-    def all(self) -> tuple[Seen, ...]:
+    def all(self) -> tuple[SeenClient, ...]:
         """What is known, of each part and certificate authority."""
         return tuple(self._parts.values()) if self._is_on() else ()
 
@@ -126,13 +128,15 @@ class SeenParts:
     def token_shown(self, account: str, replica: str, authority: str) -> None:
         """Work has shown a service token of this authority."""
         if self._is_on():
-            self._note(f"{account} ({replica})", Sort.WORK, authority, None)
+            self._note(f"{account} ({replica})", ClientSort.WORK, authority, None)
 
-    def _note(self, name: str, sort: Sort, authority: str, trusts: tuple[str, ...] | None) -> None:
+    def _note(
+        self, name: str, sort: ClientSort, authority: str, trusts: tuple[str, ...] | None
+    ) -> None:
         # Of a person each certificate counts: copies of a kubeconfig may be in several places.
-        key = (name, f"{authority}{trusts}" if sort is Sort.PERSON else "")
+        key = (name, f"{authority}{trusts}" if sort is ClientSort.PERSON else "")
         self._parts.pop(key, None)
-        self._parts[key] = Seen(name, sort, authority, trusts, self._now_s())
+        self._parts[key] = SeenClient(name, sort, authority, trusts, self._now_s())
         if len(self._parts) > PARTS_MAX:
             self._parts.pop(next(iter(self._parts)))
 
@@ -146,12 +150,12 @@ class SeenParts:
         return True
 
 
-def _sort(name: str) -> Sort | None:
+def _sort(name: str) -> ClientSort | None:
     if name.startswith(SERVER_PREFIX) or name == ANONYMOUS:
         return None
     if name.startswith(NODE_PREFIX):
-        return Sort.NODE
-    return Sort.COMPONENT if name.startswith(SYSTEM_PREFIX) else Sort.PERSON
+        return ClientSort.NODE
+    return ClientSort.COMPONENT if name.startswith(SYSTEM_PREFIX) else ClientSort.PERSON
 
 
 # A component follows the trust bundle of its plane while it runs, without a restart.
@@ -164,14 +168,14 @@ def _sort(name: str) -> Sort | None:
 TIMEOUT_S = 10.0
 
 
-class TrustFollowing:
+class TrustFollower:
     """One component's. `changed` is called when there is another bundle."""
 
     def __init__(
         self,
-        remote: Remote,
+        remote: ApiClient,
         sender: Identity,
-        rotation: Rotation,
+        rotation: CertificateRenewal,
         directory: Path,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -184,7 +188,7 @@ class TrustFollowing:
         """Take the servers' bundle if theirs is newer; whether it was. Raises HoldfastError."""
         if generation <= self._bundle.generation:
             return False
-        wanted = Errand("GET", BUNDLE_PATH, _text)
+        wanted = ApiCall("GET", BUNDLE_PATH, _text)
         text = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
         try:
             if trust_bundle.unproven(text).generation <= self._bundle.generation:
@@ -203,7 +207,7 @@ class TrustFollowing:
         return True
 
 
-def kept(directory: Path) -> Bundle:
+def kept(directory: Path) -> TrustBundle:
     """The bundle in a directory of certificates. Raises Invalid or OSError."""
     pem, path = (directory / CERTIFICATES).read_bytes(), directory / BUNDLE
     return trust_bundle.of_files(pem, path.read_bytes() if path.exists() else b"")
@@ -215,12 +219,12 @@ def keep(directory: Path, text: bytes) -> None:
     write_private(directory / CERTIFICATES, trust_bundle.unproven(text).pem)
 
 
-def _signer(bundle: Bundle) -> str:
+def _signer(bundle: TrustBundle) -> str:
     names = {known: name for name, known in trust_bundle.names(bundle).items()}
     return names[bundle.signs]
 
 
-def _text(answer: Answer) -> bytes:
+def _text(answer: HttpAnswer) -> bytes:
     if not answer.is_good:
         raise answer.error(may_have_happened=False)
     return answer.body

@@ -23,7 +23,7 @@ MACHINE_ID = Path("/etc/machine-id")
 _NAME = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
-class Holding:
+class DirectoryLock:
     """A directory that this process has for itself until `let_go`, and its `installation`."""
 
     def __init__(self, folder: Path, node: str) -> None:

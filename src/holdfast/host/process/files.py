@@ -79,7 +79,7 @@ _VALUE = ".value"
 _NAME_BYTES_MAX = 245
 
 
-class Durable:
+class PersistedFiles:
     """One directory. Every call blocks until the disk has it; the shell calls from a thread."""
 
     def __init__(self, folder: Path) -> None:

@@ -48,7 +48,7 @@ AT_ONCE = 130
 GARBAGE_AFTER = 50_000
 
 
-class Living(Protocol):
+class ForegroundProcess(Protocol):
     """A server or a component."""
 
     async def start(self) -> None: ...
@@ -73,7 +73,7 @@ def complain(text: str) -> int:
     return 1
 
 
-async def until_signal(living: Living, greet: Callable[[], None]) -> int:
+async def until_signal(living: ForegroundProcess, greet: Callable[[], None]) -> int:
     """Start it, greet, and run until a signal or a failure; the exit code."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     forget_inherited(keep=(signal.SIGHUP,))

@@ -29,7 +29,7 @@ class Sources(Protocol):
         ...
 
 
-class Silence:
+class NoSources:
     """For machines that follow nobody: nothing can be followed, and that is certain."""
 
     async def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
@@ -37,7 +37,7 @@ class Silence:
         yield
 
 
-class OpenReading:
+class OpenedStream:
     """One stream and the piece that waits for its machine, if one does."""
 
     def __init__(self, forget: Callable[[], object]) -> None:
@@ -58,7 +58,7 @@ class OpenReading:
             self._forget()
         return self._waiting
 
-    async def offer(self, stimulus: Pushed | Ended, post: Callable[[OpenReading], None]) -> None:
+    async def offer(self, stimulus: Pushed | Ended, post: Callable[[OpenedStream], None]) -> None:
         """Let the machine have this, and wait until it does."""
         self._waiting = stimulus
         self._taken.clear()
@@ -66,7 +66,7 @@ class OpenReading:
         await self._taken.wait()
 
 
-class Readings:
+class OpenedStreams:
     """Performs `Open` and `Leave` for one machine. `post` gets the stream with a piece."""
 
     def __init__(
@@ -74,21 +74,21 @@ class Readings:
         identity: Identity,
         sources: Sources,
         *,
-        post: Callable[[OpenReading], None],
+        post: Callable[[OpenedStream], None],
         fail: Callable[[BaseException], None],
         readings_max: int,
     ) -> None:
         self._identity, self._sources = identity, sources
         self._post, self._fail = post, fail
         self._readings_max = readings_max
-        self._open: dict[int, OpenReading] = {}
+        self._open: dict[int, OpenedStream] = {}
         # Also those that are closing, so that a stop leaves nothing behind.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, effect: Open) -> None:
         invariant(effect.stream not in self._open, f"stream {effect.stream} is open already")
         invariant(len(self._open) < self._readings_max, f"{self._readings_max} streams are open")
-        reading = OpenReading(lambda: self._open.pop(effect.stream))
+        reading = OpenedStream(lambda: self._open.pop(effect.stream))
         self._open[effect.stream] = reading
         reading.task = asyncio.create_task(self._read(reading, effect))
         self._tasks.add(reading.task)
@@ -109,7 +109,7 @@ class Readings:
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    async def _read(self, reading: OpenReading, effect: Open) -> None:
+    async def _read(self, reading: OpenedStream, effect: Open) -> None:
         try:
             async with aclosing(
                 self._sources.follow(self._identity, effect.to, effect.body)

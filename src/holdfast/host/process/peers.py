@@ -34,7 +34,7 @@ class Peers(Protocol):
         ...
 
 
-class Nobody(Peers):
+class NoPeers(Peers):
     """For machines without neighbours: nobody can be reached, and that is certain."""
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
@@ -47,7 +47,7 @@ class Askable(Protocol):
     async def ask(self, sender: Identity, body: Any, timeout_s: float) -> Any: ...
 
 
-class Table(Peers):
+class PeerTable(Peers):
     """All machines of this process by name. The asker's identity is known, so it is not proven."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ Fail = Callable[[BaseException], None]
 Call = Ask | Txn | Range | FateOf
 
 
-class Calls:
+class PendingCalls:
     """Performs `Ask`, `Txn`, `Range` and `FateOf` for one machine."""
 
     def __init__(

@@ -16,7 +16,7 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Answer, Asked, Withdrawn
 
 
-class Inbound:
+class PendingRequest:
     """One request, first in the shell's line and then with the machine."""
 
     __slots__ = ("body", "deadline_s", "future", "is_taken", "number", "sender", "timeout_s")
@@ -49,13 +49,13 @@ class Inbound:
         return OutcomeUnknown(why) if self.is_taken else Unavailable(f"{why}; it was not begun")
 
 
-class Asks:
+class PendingRequests:
     """All of one machine. `post` puts something into the shell's line."""
 
     def __init__(self, *, post: Callable[[Any], None], asks_max: int) -> None:
         self._post = post
         self._asks_max = asks_max
-        self._open: dict[int, Inbound] = {}
+        self._open: dict[int, PendingRequest] = {}
         self._number = 0
         self._closed = False
         self._emptied = asyncio.Event()
@@ -67,13 +67,13 @@ class Asks:
         """Take a request in. The future gets the answer, with errors as values."""
         return self.take_in(sender, body, timeout_s).future
 
-    def take_in(self, sender: str | Identity, body: Any, timeout_s: float) -> Inbound:
+    def take_in(self, sender: str | Identity, body: Any, timeout_s: float) -> PendingRequest:
         """The same for whoever may withdraw it."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         self._number += 1
         future = loop.create_future()
-        inbound = Inbound(self._number, sender, body, future, timeout_s, deadline_s)
+        inbound = PendingRequest(self._number, sender, body, future, timeout_s, deadline_s)
         if self._closed:
             future.set_result(Unavailable("the machine has stopped"))
         elif len(self._open) >= self._asks_max:
@@ -85,7 +85,7 @@ class Asks:
             self._post(inbound)
         return inbound
 
-    def withdraw(self, *inbounds: Inbound) -> None:
+    def withdraw(self, *inbounds: PendingRequest) -> None:
         """Whoever asked these has gone and takes no answer."""
         left = [it for it in inbounds if it.number in self._open]
         for inbound in left:
@@ -94,7 +94,7 @@ class Asks:
         if taken:
             self._post(Withdrawn(taken))
 
-    def take(self, inbound: Inbound) -> Asked | None:
+    def take(self, inbound: PendingRequest) -> Asked | None:
         """Hand a request from the line to the machine, unless its time is over.
 
         After a pause of the whole process that may be so before the timer says it.
@@ -154,7 +154,7 @@ class Asks:
         if self._open:
             self._watch_time(min(it.deadline_s for it in self._open.values()))
 
-    def _settle(self, inbound: Inbound, body: Any) -> None:
+    def _settle(self, inbound: PendingRequest, body: Any) -> None:
         self._open.pop(inbound.number, None)
         if not inbound.future.done():
             inbound.future.set_result(body)

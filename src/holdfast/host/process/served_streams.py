@@ -16,10 +16,10 @@ from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.machine import End, Left, Opened, Push, Taken
 
 
-class Stream:
+class ServedStream:
     """The reader's end of one stream. Reading again says that the last item has been taken."""
 
-    def __init__(self, number: int, streams: Streams) -> None:
+    def __init__(self, number: int, streams: ServedStreams) -> None:
         self.number = number
         # The machine's last word, once there is nothing more to read.
         self.ending: Any = None
@@ -60,20 +60,20 @@ class Stream:
             self._reader.set_result(None)
 
 
-class Streams:
+class ServedStreams:
     """Performs `Push` and `End` for one machine. `post` puts a stimulus into the shell's line."""
 
     def __init__(self, *, post: Callable[[Any], None], streams_max: int) -> None:
         self._post = post
         self._streams_max = streams_max
-        self._open: dict[int, Stream] = {}
+        self._open: dict[int, ServedStream] = {}
         self._number = 0
         self._closed = False
 
-    def open(self, sender: str | Identity, body: Any) -> Stream:
+    def open(self, sender: str | Identity, body: Any) -> ServedStream:
         """Open a stream. One that cannot be had is over at once, with the reason."""
         self._number += 1
-        stream = Stream(self._number, self)
+        stream = ServedStream(self._number, self)
         if self._closed:
             stream.end(Unavailable("the machine has stopped"))
         elif len(self._open) >= self._streams_max:
@@ -97,7 +97,7 @@ class Streams:
         if number in self._open:
             self._post(Taken(number))
 
-    def left(self, stream: Stream) -> None:
+    def left(self, stream: ServedStream) -> None:
         if self._open.pop(stream.number, None) is not None and not self._closed:
             self._post(Left(stream.number))
 

@@ -15,7 +15,7 @@ from holdfast.model.machine import Changed, Unwatch, Watch
 from holdfast.store.contract import Batch, Store
 
 
-class OpenWatch:
+class StoreWatch:
     """One watch and the delivery that waits for its machine, if one does."""
 
     def __init__(self, number: int) -> None:
@@ -32,7 +32,7 @@ class OpenWatch:
         self._taken.set()
         return Changed(self.number, self._body)
 
-    async def offer(self, body: Any, post: Callable[[OpenWatch], None]) -> None:
+    async def offer(self, body: Any, post: Callable[[StoreWatch], None]) -> None:
         """Let the machine have this, and wait until it does."""
         self._body = body
         self._taken.clear()
@@ -40,21 +40,21 @@ class OpenWatch:
         await self._taken.wait()
 
 
-class Watches:
+class StoreWatches:
     """Performs `Watch` and `Unwatch` for one machine. `post` gets the watch with a delivery."""
 
     def __init__(
         self,
         store: Store | None,
         *,
-        post: Callable[[OpenWatch], None],
+        post: Callable[[StoreWatch], None],
         fail: Callable[[BaseException], None],
         watches_max: int,
     ) -> None:
         self._store = store
         self._post, self._fail = post, fail
         self._watches_max = watches_max
-        self._open: dict[int, OpenWatch] = {}
+        self._open: dict[int, StoreWatch] = {}
         # Also those that are closing, so that a stop leaves nothing behind.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -62,7 +62,7 @@ class Watches:
         invariant(self._store is not None, "a machine without a store cannot watch it")
         invariant(effect.watch not in self._open, f"watch {effect.watch} is open already")
         invariant(len(self._open) < self._watches_max, f"{self._watches_max} watches are open")
-        watch = OpenWatch(effect.watch)
+        watch = StoreWatch(effect.watch)
         self._open[effect.watch] = watch
         watch.task = asyncio.create_task(self._follow(watch, effect))
         self._tasks.add(watch.task)
@@ -85,7 +85,7 @@ class Watches:
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    async def _follow(self, watch: OpenWatch, effect: Watch) -> None:
+    async def _follow(self, watch: StoreWatch, effect: Watch) -> None:
         if self._store is None:
             return
         try:
@@ -102,7 +102,7 @@ class Watches:
         # The last word; the machine may use the number again once it has heard it.
         await watch.offer(ending, self._last)
 
-    def _last(self, watch: OpenWatch) -> None:
+    def _last(self, watch: StoreWatch) -> None:
         self._open.pop(watch.number, None)
         self._post(watch)
 

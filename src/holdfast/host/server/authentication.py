@@ -49,7 +49,7 @@ class TokenUnknown(Forbidden):
     """There is no such token, as far as this server has heard; it may have been made just now."""
 
 
-class Shown(msgspec.Struct, frozen=True, gc=False):
+class ClientCertificate(msgspec.Struct, frozen=True, gc=False):
     """What a certificate says: who, until when, and since when. The dates are the wall clock's.
 
     issuer: the common name of the authority that has signed it.
@@ -79,7 +79,7 @@ def never_revoked(user: str, issued: int) -> bool:
     return False
 
 
-def demand_current(shown: Shown, is_revoked: IsRevoked = never_revoked) -> None:
+def demand_current(shown: ClientCertificate, is_revoked: IsRevoked = never_revoked) -> None:
     """A handshake looks at a certificate once; a connection may outlive it. Raises Forbidden."""
     if time.time() >= shown.until_s:
         raise CertificateEnded(
@@ -93,7 +93,7 @@ def demand_current(shown: Shown, is_revoked: IsRevoked = never_revoked) -> None:
         )
 
 
-def shown(transport: Any, life_max_ms: int | None = None) -> Shown | None:
+def shown(transport: Any, life_max_ms: int | None = None) -> ClientCertificate | None:
     """What the certificate of a connection says, if there is one that names somebody.
 
     It counts for no longer than `life_max_ms` after its issue, whatever its last date says: a
@@ -112,7 +112,7 @@ def shown(transport: Any, life_max_ms: int | None = None) -> Shown | None:
     if life_max_ms is not None:
         until_s = min(until_s, (since_ms + life_max_ms) / 1_000)
     named = dict(pair for part in peer.get("issuer", ()) for pair in part)
-    return Shown(identity, until_s, since_ms, named.get("commonName", ""))
+    return ClientCertificate(identity, until_s, since_ms, named.get("commonName", ""))
 
 
 def from_certificate(peer: dict[str, Any] | None) -> Identity | None:

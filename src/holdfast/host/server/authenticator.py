@@ -18,25 +18,25 @@ from aiohttp import web
 
 from holdfast.host.oidc.envelope import is_signed_token
 from holdfast.host.oidc.issuers import Issuers
-from holdfast.host.pki.ca_keys import Authorities
+from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.service_tokens import ServiceTokens, is_service_token
 from holdfast.host.server import authentication
-from holdfast.host.server.authentication import CertificateEnded, Shown
+from holdfast.host.server.authentication import CertificateEnded, ClientCertificate
 from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS, ends, revocation_name
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.wire import readable
 from holdfast.model.kinds.access import Revocation, Token
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.registry import kind_of_struct
-from holdfast.observe.entries import Entry
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.entries import ObjectEntry
+from holdfast.observe.watch_hub import WatchHub
 
 _TOKEN = kind_of_struct(Token)
 _REVOCATION = kind_of_struct(Revocation)
 _REPLICA = kind_of_struct(Replica)
 
 
-class Lives(msgspec.Struct, frozen=True):
+class CredentialLives(msgspec.Struct, frozen=True):
     """For how long after their issue credentials count, whatever they say themselves."""
 
     certificate_ms: int | None = None
@@ -44,26 +44,26 @@ class Lives(msgspec.Struct, frozen=True):
 
 
 # For whoever knows no server's settings.
-UNBOUNDED_LIVES = Lives()
+UNBOUNDED_LIVES = CredentialLives()
 
 
-class Door:
+class Authenticator:
     """See the module's docstring. Given to the HTTP server as its way to authenticate."""
 
     def __init__(
         self,
-        hub: Hub,
+        hub: WatchHub,
         issuers: Issuers | None = None,
         service_tokens: ServiceTokens | None = None,
-        lives: Lives = UNBOUNDED_LIVES,
-        authorities: Authorities | None = None,
+        lives: CredentialLives = UNBOUNDED_LIVES,
+        authorities: CertificateAuthorities | None = None,
     ) -> None:
         """`authorities` are those whose certificates count, where that may change."""
         self._hub, self._lives, self._authorities = hub, lives, authorities
         self._issuers = issuers if issuers is not None else Issuers(())
         self._service_tokens = service_tokens
         # A connection's certificate never changes, so it is read once.
-        self._known: WeakKeyDictionary[Any, Shown] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Any, ClientCertificate] = WeakKeyDictionary()
 
     def __call__(self, request: web.BaseRequest) -> Identity:
         """Raises Forbidden (Unauthenticated) for a token or a certificate that is none any more."""
@@ -89,7 +89,7 @@ class Door:
         known = self.certificate(transport)
         return known.identity if known is not None else None
 
-    def certificate(self, transport: Any) -> Shown | None:
+    def certificate(self, transport: Any) -> ClientCertificate | None:
         """What the certificate of a connection says, if it still counts. Raises Forbidden."""
         if transport is None:
             return None
@@ -121,7 +121,7 @@ class Door:
         entry = self._hub.get(_TOKEN, namespace, name)
         return readable(Token, entry.data) if entry is not None else None
 
-    def _replica(self, namespace: str, name: str) -> Entry | None:
+    def _replica(self, namespace: str, name: str) -> ObjectEntry | None:
         return self._hub.get(_REPLICA, namespace, name)
 
     def _is_revoked(self, user: str, issued_ms: int) -> bool:

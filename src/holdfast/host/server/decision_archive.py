@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.host.process.metrics import Metrics
 from holdfast.model.errors import Unavailable
-from holdfast.propose.decision_rounds import Case, Round
+from holdfast.propose.decision_rounds import Case, DecisionRound
 from holdfast.store.sqlite.files import make_private
 
 # The file in which a server keeps rounds of decisions: its own, beside the store and not in it.
@@ -58,21 +58,21 @@ WHERE (?1 = '' OR c.namespace = ?1)
     AND (c.round < ?2 OR (c.round = ?2 AND c.first + c.members > ?3))
 ORDER BY c.round DESC, c.place LIMIT ?4
 """
-_ROUND = msgspec.json.Decoder(Round)
+_ROUND = msgspec.json.Decoder(DecisionRound)
 _CASE = msgspec.json.Decoder(Case)
 _ENCODER = msgspec.json.Encoder()
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ArchivedCase(msgspec.Struct, frozen=True):
     """One case that is kept: of which round, and as which of its members it begins."""
 
     row: int
-    round: Round
+    round: DecisionRound
     first: int
     case: Case
 
 
-class Archive:
+class DecisionArchive:
     """See the module's docstring. All calls are to be made from one thread at a time."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Archive:
 
     # Keeping -------------------------------------------------------------------------------------
 
-    def keep(self, rounds: Sequence[Round], now_ms: int) -> None:
+    def keep(self, rounds: Sequence[DecisionRound], now_ms: int) -> None:
         """Keep these; one that is there already is replaced. Raises Unavailable if it cannot."""
         try:
             self._keep(rounds, now_ms)
@@ -109,13 +109,13 @@ class Archive:
         except (apsw.Error, OSError) as error:
             raise _cannot(self._path, error) from error
 
-    def _retried(self, rounds: Sequence[Round], now_ms: int) -> None:
+    def _retried(self, rounds: Sequence[DecisionRound], now_ms: int) -> None:
         try:
             self._keep(rounds, now_ms)
         except (apsw.Error, OSError) as error:
             raise _cannot(self._path, error) from error
 
-    def _keep(self, rounds: Sequence[Round], now_ms: int) -> None:
+    def _keep(self, rounds: Sequence[DecisionRound], now_ms: int) -> None:
         connection = self._opened()
         with _whole(connection):
             added = sum(self._put(connection, decided) for decided in rounds)
@@ -123,7 +123,7 @@ class Archive:
         self._clean(now_ms)
 
     @staticmethod
-    def _put(connection: apsw.Connection, decided: Round) -> int:
+    def _put(connection: apsw.Connection, decided: DecisionRound) -> int:
         """Write one round; by how much there is more than before."""
         bodies = [_packed(_ENCODER.encode(case)) for case in decided.cases]
         head = _packed(_ENCODER.encode(msgspec.structs.replace(decided, cases=[])))
@@ -179,7 +179,7 @@ class Archive:
 
     # Reading -------------------------------------------------------------------------------------
 
-    def page(self, namespace: str, before: tuple[int, int] | None, most: int) -> list[Kept]:
+    def page(self, namespace: str, before: tuple[int, int] | None, most: int) -> list[ArchivedCase]:
         """So many cases at most, the newest first, of one namespace or of all.
 
         `before` is where to go on: the row of a round, and the first of its members to be shown.
@@ -187,7 +187,7 @@ class Archive:
         row, member = before if before is not None else (1 << 62, 0)
         return self._read(_PAGE, (namespace, row, member, most))
 
-    def round(self, name: str) -> Round | None:
+    def round(self, name: str) -> DecisionRound | None:
         """One round by its name."""
         found = self._read(
             "SELECT c.round, r.head, c.first, c.body FROM cases c JOIN rounds r ON r.id = c.round"
@@ -198,18 +198,18 @@ class Archive:
             return None
         return msgspec.structs.replace(found[0].round, cases=[kept.case for kept in found])
 
-    def _read(self, query: str, bindings: tuple[Any, ...]) -> list[Kept]:
+    def _read(self, query: str, bindings: tuple[Any, ...]) -> list[ArchivedCase]:
         try:
             return list(self._kept(query, bindings))
         except (apsw.Error, OSError, zlib.error, msgspec.DecodeError) as error:
             raise _cannot(self._path, error) from error
 
-    def _kept(self, query: str, bindings: tuple[Any, ...]) -> Iterator[Kept]:
-        head_of: dict[int, Round] = {}
+    def _kept(self, query: str, bindings: tuple[Any, ...]) -> Iterator[ArchivedCase]:
+        head_of: dict[int, DecisionRound] = {}
         for row, head, first, body in self._opened().execute(query, bindings):
             if row not in head_of:
                 head_of[row] = _ROUND.decode(_unpacked(head))
-            yield Kept(row, head_of[row], first, _CASE.decode(_unpacked(body)))
+            yield ArchivedCase(row, head_of[row], first, _CASE.decode(_unpacked(body)))
 
     # The file ------------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Decisions:
     """See the module's docstring."""
 
     def __init__(self, folder: Path, metrics: Metrics) -> None:
-        self._archive = Archive(folder / FILE)
+        self._archive = DecisionArchive(folder / FILE)
         self._thread = ThreadPoolExecutor(1, "decisions")
         self._waiting = 0
         # Deciding again takes a core for a while: one at a time.
@@ -298,7 +298,7 @@ class Decisions:
         )
         metrics.gauge("decisions_bytes", "What is kept of decisions.", lambda: self._archive.bytes)
 
-    async def keep(self, rounds: Sequence[Round], lost: int) -> int:
+    async def keep(self, rounds: Sequence[DecisionRound], lost: int) -> int:
         """Keep these. How many decisions were; `lost` is what the sender has lost before."""
         count = sum(decided.size for decided in rounds)
         self._lost.add(by=lost)
@@ -310,12 +310,14 @@ class Decisions:
         self._kept.add(by=count)
         return count
 
-    async def page(self, namespace: str, before: tuple[int, int] | None, most: int) -> list[Kept]:
-        """See `Archive.page`."""
+    async def page(
+        self, namespace: str, before: tuple[int, int] | None, most: int
+    ) -> list[ArchivedCase]:
+        """See `DecisionArchive.page`."""
         return await self._do(lambda: self._archive.page(namespace, before, most))
 
-    async def round(self, name: str) -> Round | None:
-        """See `Archive.round`."""
+    async def round(self, name: str) -> DecisionRound | None:
+        """See `DecisionArchive.round`."""
         return await self._do(lambda: self._archive.round(name))
 
     async def _do(self, work: Callable[[], T]) -> T:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.host.process.files import private_directory, write_private
 from holdfast.host.process.metrics import Metrics
-from holdfast.host.server.settings import ETCD, MEMORY, Settings
+from holdfast.host.server.settings import ETCD, MEMORY, ServerSettings
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.store.contract import Store
 from holdfast.store.encryption import EncryptedStore
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 
-async def open_encrypted(store: Store, settings: Settings, say: Say) -> Store:
+async def open_encrypted(store: Store, settings: ServerSettings, say: Say) -> Store:
     """The store as everything above it sees it. Raises Forbidden, Invalid or Unavailable."""
     service = await _service(store, settings)
     if service is None:
@@ -66,7 +66,7 @@ def _mark(path: Path, *, whole: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-async def _service(store: Store, settings: Settings) -> KeyService | None:
+async def _service(store: Store, settings: ServerSettings) -> KeyService | None:
     """Where the keys are; None where there are none, and none are wanted."""
     wanted = settings.encryption
     if wanted.kms:
@@ -93,7 +93,7 @@ def _make(path: Path) -> None:
     write_private(path, encoded([new_key(FIRST_KEY)]))
 
 
-class Reencrypting:
+class Reencryption:
     """Brings what is stored to the current key, also when that changes while the server runs."""
 
     def __init__(self, store: EncryptedStore, is_ours: Callable[[], bool], say: Say) -> None:

@@ -28,7 +28,7 @@ async def _ping() -> bool:
     return True
 
 
-class Recent:
+class CachedCheck:
     """A check whose outcome counts for a second: anybody may ask, and each would ask the store."""
 
     def __init__(self, check: Check, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,7 @@ class Recent:
         return await asyncio.shield(self._outcome)
 
 
-class Health:
+class HealthChecks:
     """The checks of one server."""
 
     def __init__(self, store: Store, freshness: Freshness) -> None:
@@ -57,8 +57,8 @@ class Health:
         alive: dict[str, Check] = {"ping": _ping}
         ready: dict[str, Check] = {
             **alive,
-            "store": Recent(self._reaches_store),
-            "hub": Recent(self._follows_store),
+            "store": CachedCheck(self._reaches_store),
+            "hub": CachedCheck(self._follows_store),
             "shutdown": self._is_staying,
         }
         return {

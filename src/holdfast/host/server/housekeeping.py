@@ -3,7 +3,7 @@
 None of them is an object of a tenant, and no controller follows them: operations that are kept
 apart from their objects cannot be watched, and leases move all the time. So the server that looks
 after the store reads through them now and then, a page at a time, and asks the authority, which
-proves each of them again. Which ones to ask for is decided by `Tidying`, which has no clock of its
+proves each of them again. Which ones to ask for is decided by `ExpiredRecords`, which has no clock of its
 own.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.commit.access.revocation import REVOKED_LONGER
 from holdfast.commit.leases import LEASE_KEPT, SERVER_LEASE_KEPT_MIN
-from holdfast.commit.records import PastOperation, readable
+from holdfast.commit.records import PastOperation, decode_or_none
 from holdfast.host.process import clock
 from holdfast.model import keys
 from holdfast.model.errors import HoldfastError
@@ -54,7 +54,7 @@ _Leases = dict[str, tuple[int, int, int]]
 Ask = Callable[[Any], Awaitable[Any]]
 
 
-class Tidying:
+class ExpiredRecords:
     """What of the records that were read is over."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Tidying:
         """The requests to forget what is old among these."""
         old = []
         for record in records:
-            past: PastOperation | None = readable(record)
+            past: PastOperation | None = decode_or_none(record)
             if past is None:
                 continue
             # A stamp that is still to come is of a calendar that was ahead; its age is for the
@@ -93,7 +93,7 @@ class Tidying:
 
     def revocations(self, records: Iterable[Record], now_wall_ms: int) -> list[Remove]:
         """The requests to take away those that end nothing any more: all of it has ended."""
-        found: list[Revocation] = [it for it in map(readable, records) if it is not None]
+        found: list[Revocation] = [it for it in map(decode_or_none, records) if it is not None]
         return [
             Remove("revocations", "", it.name, it.metadata.uid)
             for it in found
@@ -110,7 +110,7 @@ class Tidying:
         there: _Leases = {}
         held = set()
         for record in records:
-            lease = readable(record)
+            lease = decode_or_none(record)
             if lease is None:
                 continue
             spec = lease.spec
@@ -146,11 +146,11 @@ async def tidy_for_ever(
     now: Callable[[], Instant] = clock.now,
 ) -> None:
     """Look through some operations and all leases now and then, where that is our task."""
-    tidying = Tidying()
+    tidying = ExpiredRecords()
     while True:
         await asyncio.sleep(every_s)
         if not is_ours():
-            tidying = Tidying()
+            tidying = ExpiredRecords()
             continue
         try:
             await _round(store, ask, tidying, now())
@@ -159,7 +159,7 @@ async def tidy_for_ever(
             _log.warning("old records were not forgotten this time: %s", error.message)
 
 
-async def _round(store: Store, ask: Ask, tidying: Tidying, now: Instant) -> None:
+async def _round(store: Store, ask: Ask, tidying: ExpiredRecords, now: Instant) -> None:
     """Some pages of operations, one of revocations, and the leases."""
     for _ in range(tidying.pages_per_round):
         start, end = tidying.operations_from, keys.after_prefix(keys.OPERATIONS)

@@ -19,7 +19,7 @@ SECONDS_MIN = 0.1
 SECONDS_MAX = 3_600.0
 
 
-class Patience(msgspec.Struct, frozen=True):
+class ClientTimeouts(msgspec.Struct, frozen=True):
     """In seconds.
 
     tls_s: for a TLS handshake, from the connection on.
@@ -51,18 +51,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of a server's patience."""
     group = parser.add_argument_group("patience", "what clients may take their time for")
     for option, (field, meaning) in OPTIONS.items():
-        given = getattr(Patience(), field)
+        given = getattr(ClientTimeouts(), field)
         group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (usually {given:g})")
 
 
-def patience_of(arguments: argparse.Namespace) -> Patience:
+def patience_of(arguments: argparse.Namespace) -> ClientTimeouts:
     """What the command line says. Raises Invalid."""
     given: dict[str, float] = {}
     for option, (field, _) in OPTIONS.items():
         text = getattr(arguments, option.replace("-", "_"))
         if text is not None:
             given[field] = seconds(f"--{option}", text)
-    return msgspec.structs.replace(Patience(), **given)
+    return msgspec.structs.replace(ClientTimeouts(), **given)
 
 
 def seconds(option: str, text: str) -> float:

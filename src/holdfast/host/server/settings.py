@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.host.pki.certificates import LEAF_LIFE
 from holdfast.host.server import fence_options
-from holdfast.host.server.patience_options import Patience
+from holdfast.host.server.patience_options import ClientTimeouts
 from holdfast.host.server.work_options import WorkRules
 from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS
 from holdfast.model.errors import FieldError, Invalid
@@ -90,7 +90,7 @@ class Encryption(msgspec.Struct, frozen=True):
     off: bool = False
 
 
-class AuditKept(msgspec.Struct, frozen=True):
+class AuditRetention(msgspec.Struct, frozen=True):
     """For how long a server keeps its part of the audit, and where it sends it.
 
     life, bytes: whichever bound is met first.
@@ -115,14 +115,14 @@ class AuditKept(msgspec.Struct, frozen=True):
             raise Invalid(str(given), (given,))
 
 
-class Listen(msgspec.Struct, frozen=True):
+class ListenAddress(msgspec.Struct, frozen=True):
     """An address to listen on; port 0 takes any that is free."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Listen:
+    def parse(cls, text: str) -> ListenAddress:
         """From `HOST:PORT`, with an IPv6 address in brackets."""
         host, _, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
@@ -151,7 +151,7 @@ class Listen(msgspec.Struct, frozen=True):
         return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One server.
 
     data: the directory of everything that it keeps.
@@ -174,7 +174,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     data: Path
-    listen: Listen = Listen("127.0.0.1", 6443)
+    listen: ListenAddress = ListenAddress("127.0.0.1", 6443)
     store: str = ""
     name: str = ""
     pki: Path | None = None
@@ -182,14 +182,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     etcd: EtcdAccess = EtcdAccess()
     fence: FenceTiming = FenceTiming()
-    patience: Patience = Patience()
+    patience: ClientTimeouts = ClientTimeouts()
     certificate_life: timedelta = LEAF_LIFE
     token_life_max: timedelta = TOKEN_LIFE_MAX
     audit_behind: str = REFUSE
     refusals: str = QUIET
     encryption: Encryption = Encryption()
     oidc: Path | None = None
-    audit: AuditKept = AuditKept()
+    audit: AuditRetention = AuditRetention()
     work: WorkRules = WorkRules()
 
     @property

@@ -7,9 +7,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.commit.authority import DEFAULT_LIMITS, Limits
-from holdfast.commit.records import readable
-from holdfast.host.server.settings import ETCD, MEMORY, SQLITE, EtcdAccess, Settings
+from holdfast.commit.authority import DEFAULT_LIMITS, GroupLimits
+from holdfast.commit.records import decode_or_none
+from holdfast.host.server.settings import ETCD, MEMORY, SQLITE, EtcdAccess, ServerSettings
 from holdfast.model import keys
 from holdfast.model.errors import Forbidden, Invalid
 from holdfast.model.plane_format import too_new
@@ -22,7 +22,7 @@ ETCD_REQUESTS_MAX = 64
 
 
 async def open_store(
-    settings: Settings, on_failure: Callable[[str], None], warn: Callable[[str], None]
+    settings: ServerSettings, on_failure: Callable[[str], None], warn: Callable[[str], None]
 ) -> Store:
     """The store of these settings.
 
@@ -99,13 +99,13 @@ def _password(access: EtcdAccess) -> str | None:
         raise Invalid(f"the password of etcd cannot be read: {error}") from error
 
 
-def limits_for(store: Store) -> Limits:
+def limits_for(store: Store) -> GroupLimits:
     """How large a group of requests this store takes at once."""
     most = getattr(store, "max_ops", None)
     if most is None:
         return DEFAULT_LIMITS
     # One write more than there are compares says who did what.
-    return Limits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most - 1))
+    return GroupLimits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most - 1))
 
 
 async def demand_format(store: Store) -> None:
@@ -113,7 +113,7 @@ async def demand_format(store: Store) -> None:
     key = keys.plane_format()
     page = await store.range(key, key + "\0", limit=1)
     for record in page.records:
-        found = readable(record)
+        found = decode_or_none(record)
         # With one that cannot be read nothing is written either, but it can be mended here.
         why = too_new(found.format) if found is not None else ""
         if why:

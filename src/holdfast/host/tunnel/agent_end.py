@@ -31,8 +31,8 @@ from holdfast.host.tunnel.protocol import (
     LINE_BYTES_MAX,
     SILENCE_S,
     ReadLog,
-    StreamRefused,
     RunCommand,
+    StreamRefused,
     TunnelRequest,
     announced,
     encoded,
@@ -222,7 +222,9 @@ class AgentTunnel:
     ) -> None:
         wanted = asked.wanted
         if excess:
-            await visit.send_str(encoded(StreamRefused(BUSY, f"{excess}; end some of them")).decode())
+            await visit.send_str(
+                encoded(StreamRefused(BUSY, f"{excess}; end some of them")).decode()
+            )
             return
         try:
             if isinstance(wanted, ReadLog):

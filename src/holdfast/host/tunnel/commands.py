@@ -24,17 +24,19 @@ from holdfast.host.tunnel.protocol import (
     STDERR,
     STDIN,
     STDOUT,
+    RunCommand,
     StreamClosed,
     StreamOpened,
     StreamRefused,
-    RunCommand,
     encoded,
     until_broken,
 )
 from holdfast.model.errors import Unavailable
 
 
-async def run(runtime: NodeRuntime, wanted: RunCommand, visit: aiohttp.ClientWebSocketResponse) -> None:
+async def run(
+    runtime: NodeRuntime, wanted: RunCommand, visit: aiohttp.ClientWebSocketResponse
+) -> None:
     """Run it to its end, or to the visit's. Raises what the visit raises when that is broken."""
     held = await asyncio.to_thread(_held, runtime, wanted.uid)
     if held is None or held.state is None:
@@ -64,7 +66,9 @@ def _held(runtime: NodeRuntime, uid: str) -> HeldAttempt | None:
     return runtime.held(Attempt(uid, numbers[0])) if numbers else None
 
 
-async def _join(command: RunningCommand, visit: aiohttp.ClientWebSocketResponse) -> CommandEnd | None:
+async def _join(
+    command: RunningCommand, visit: aiohttp.ClientWebSocketResponse
+) -> CommandEnd | None:
     """How it ended; None when the visit ended first."""
     gone = {
         asyncio.create_task(_take_input(command, visit)),

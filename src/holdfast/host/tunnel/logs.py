@@ -21,9 +21,9 @@ from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel.protocol import (
     BROKEN,
     NOT_BEGUN,
+    ReadLog,
     StreamClosed,
     StreamOpened,
-    ReadLog,
     StreamRefused,
     encoded,
 )
@@ -36,7 +36,9 @@ IDLE_AFTER_LOOKS = 50
 UNKNOWN_S = 10.0
 
 
-async def read(runtime: NodeRuntime, wanted: ReadLog, visit: aiohttp.ClientWebSocketResponse) -> None:
+async def read(
+    runtime: NodeRuntime, wanted: ReadLog, visit: aiohttp.ClientWebSocketResponse
+) -> None:
     """Send what is wanted. Raises what the visit raises when the other side is gone."""
     attempt, why = await asyncio.to_thread(_chosen, runtime, wanted)
     if attempt is None:

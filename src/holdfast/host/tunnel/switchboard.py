@@ -23,12 +23,12 @@ from holdfast.host.tunnel.protocol import (
     BUSY,
     GONE,
     NOT_BEGUN,
+    ReadLog,
     RevocationNotice,
+    RunCommand,
     StreamClosed,
     StreamOpened,
-    ReadLog,
     StreamRefused,
-    RunCommand,
     TunnelRequest,
     encoded,
     word,
@@ -173,7 +173,9 @@ class Tunnels:
     # For people ----------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def visit(self, node: str, wanted: ReadLog | RunCommand, tenant: str) -> AsyncIterator[TunnelStream]:
+    async def visit(
+        self, node: str, wanted: ReadLog | RunCommand, tenant: str
+    ) -> AsyncIterator[TunnelStream]:
         """The agent's answer, when it has begun. Raises what an agent or a silence means."""
         if len(self._visits) >= VISITS_MAX:
             raise Unavailable(

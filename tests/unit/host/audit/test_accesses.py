@@ -22,7 +22,7 @@ from holdfast.host.audit.accesses import (
     SHORT_PER_USER_MAX,
     WAITING_MAX,
     WINDOW_MS,
-    Accesses,
+    AccessRecorder,
 )
 from holdfast.model import keys
 from holdfast.model.audit.records import Mutation, Stamp
@@ -48,7 +48,7 @@ class Failing(MemoryStore):
 class Desk:
     def __init__(self) -> None:
         self.store, self.now_ms, self.closed = Failing(), 0, ""
-        self.accesses = Accesses(
+        self.accesses = AccessRecorder(
             self.store, lambda: self.closed, lambda: self.now_ms, lambda: 1_000 + self.now_ms
         )
 

@@ -11,21 +11,21 @@ import pytest
 from holdfast.host.audit.exporting import (
     BATCH,
     CURSOR,
-    Exporting,
+    AuditExporter,
     Line,
-    ToFiles,
-    ToHttps,
-    ToSyslog,
+    FileTarget,
+    HttpsTarget,
+    SyslogTarget,
     target_of,
 )
-from holdfast.host.audit.journal import Journal, Limits
+from holdfast.host.audit.journal import Journal, JournalLimits
 from holdfast.model.audit.records import Head, record_of
 from holdfast.model.errors import Invalid, Unavailable
 from tests.audit_chains import chain, head_at, lines
 
 CHAIN = chain(20)
 LINES = lines(CHAIN)
-SMALL = Limits(segment_bytes=len(LINES[0]) * 4, segment_age_ms=1 << 60)
+SMALL = JournalLimits(segment_bytes=len(LINES[0]) * 4, segment_age_ms=1 << 60)
 
 
 class Elsewhere:
@@ -41,7 +41,7 @@ class Elsewhere:
         self.taken += [record.number for record, _ in given]
 
 
-def journal(folder: Path, count: int = 20, limits: Limits = SMALL) -> Journal:
+def journal(folder: Path, count: int = 20, limits: JournalLimits = SMALL) -> Journal:
     made = Journal(folder, limits)
     made.resume(Head())
     for place in range(0, count, 2):
@@ -52,11 +52,11 @@ def journal(folder: Path, count: int = 20, limits: Limits = SMALL) -> Journal:
 def test_all_that_the_head_names_is_sent_once_and_the_next_life_goes_on(tmp_path: Path) -> None:
     journal(tmp_path)
     there, head = Elsewhere(), head_at(CHAIN[11])
-    exporting = Exporting(tmp_path, there, lambda: head)
+    exporting = AuditExporter(tmp_path, there, lambda: head)
     asyncio.run(exporting.once())
     asyncio.run(exporting.once())
     assert there.taken == list(range(1, 13))
-    again = Exporting(tmp_path, there, lambda: head_at(CHAIN[19]))
+    again = AuditExporter(tmp_path, there, lambda: head_at(CHAIN[19]))
     asyncio.run(again.once())
     assert there.taken == list(range(1, 21))
 
@@ -64,7 +64,7 @@ def test_all_that_the_head_names_is_sent_once_and_the_next_life_goes_on(tmp_path
 def test_what_is_not_taken_is_sent_again(tmp_path: Path) -> None:
     journal(tmp_path)
     there = Elsewhere()
-    exporting = Exporting(tmp_path, there, lambda: head_at(CHAIN[19]))
+    exporting = AuditExporter(tmp_path, there, lambda: head_at(CHAIN[19]))
     there.refuses = True
     with pytest.raises(Unavailable):
         asyncio.run(exporting.once())
@@ -78,13 +78,13 @@ def test_a_cursor_that_cannot_be_read_leaves_nothing_out(tmp_path: Path) -> None
     journal(tmp_path)
     (tmp_path / CURSOR).write_bytes(b"?")
     there = Elsewhere()
-    asyncio.run(Exporting(tmp_path, there, lambda: head_at(CHAIN[19])).once())
+    asyncio.run(AuditExporter(tmp_path, there, lambda: head_at(CHAIN[19])).once())
     assert there.taken == list(range(1, 21))
 
 
 def test_the_journal_keeps_what_was_not_exported(tmp_path: Path) -> None:
     sent = [0]
-    limits = Limits(segment_bytes=SMALL.segment_bytes, segment_age_ms=1 << 60, keep_bytes=1)
+    limits = JournalLimits(segment_bytes=SMALL.segment_bytes, segment_age_ms=1 << 60, keep_bytes=1)
     made = Journal(tmp_path, limits, lambda: sent[0])
     made.resume(Head())
     for place in range(0, 20, 2):
@@ -95,7 +95,7 @@ def test_the_journal_keeps_what_was_not_exported(tmp_path: Path) -> None:
     assert made.append([]).floor == 17
 
 
-BOUNDED = Limits(
+BOUNDED = JournalLimits(
     segment_bytes=SMALL.segment_bytes,
     segment_age_ms=1 << 60,
     keep_bytes=SMALL.segment_bytes,
@@ -137,7 +137,7 @@ def test_with_forget_the_oldest_go_unsent_and_the_journal_is_bounded_all_the_sam
 
 def test_files_get_the_very_lines(tmp_path: Path) -> None:
     target = target_of(f"file:{tmp_path / 'out'}", "one")
-    assert isinstance(target, ToFiles)
+    assert isinstance(target, FileTarget)
     pairs = list(zip(CHAIN, LINES, strict=True))
     asyncio.run(target.take(pairs[:3]))
     asyncio.run(target.take(pairs[3:5]))
@@ -161,7 +161,7 @@ def test_syslog_gets_counted_frames() -> None:
         async with server:
             port = server.sockets[0].getsockname()[1]
             target = target_of(f"syslog://127.0.0.1:{port}", "one")
-            assert isinstance(target, ToSyslog)
+            assert isinstance(target, SyslogTarget)
             await target.take(list(zip(CHAIN, LINES, strict=True))[:2])
             await over.wait()
 
@@ -180,7 +180,7 @@ def test_syslog_gets_counted_frames() -> None:
 def test_what_is_no_target_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="--audit-export"):
         target_of(text, "one")
-    assert isinstance(target_of("https://siem/in", "one"), ToHttps)
+    assert isinstance(target_of("https://siem/in", "one"), HttpsTarget)
 
 
 def test_a_batch_is_bounded() -> None:

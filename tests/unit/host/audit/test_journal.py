@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.audit import journal as journal_module
-from holdfast.host.audit.journal import Journal, Limits
+from holdfast.host.audit.journal import Journal, JournalLimits
 from holdfast.host.audit.segments import judged, records, segments
 from holdfast.model.audit.records import Head
 from tests.audit_chains import chain, head_at, lines
@@ -16,11 +16,11 @@ from tests.audit_chains import chain, head_at, lines
 CHAIN = chain(20)
 LINES = lines(CHAIN)
 # The records are of the year 1970, and a file of such an age would be ended at once.
-LONG = Limits(segment_age_ms=1 << 60)
-SMALL = Limits(segment_bytes=len(LINES[0]) * 4, segment_age_ms=1 << 60)
+LONG = JournalLimits(segment_age_ms=1 << 60)
+SMALL = JournalLimits(segment_bytes=len(LINES[0]) * 4, segment_age_ms=1 << 60)
 
 
-def begun(folder: Path, head: Head | None = None, limits: Limits = SMALL) -> Journal:
+def begun(folder: Path, head: Head | None = None, limits: JournalLimits = SMALL) -> Journal:
     made = Journal(folder, limits)
     made.resume(head if head is not None else Head())
     return made
@@ -31,7 +31,6 @@ def whole(folder: Path, last: int, floor: int = 1) -> bool:
 
 
 def test_what_is_appended_is_there_in_files_of_a_bounded_size(tmp_path: Path) -> None:
-    """[L1]"""
     journal = begun(tmp_path / "audit")
     for place in range(0, 20, 2):
         assert journal.append(LINES[place : place + 2]).floor == 1
@@ -70,7 +69,7 @@ def test_a_life_that_died_before_the_first_head_is_gone_on_with(tmp_path: Path) 
 
 
 def test_what_the_store_knows_nothing_of_is_set_aside_and_never_deleted(tmp_path: Path) -> None:
-    """As after the restore of an older store: it is evidence of what was lost. [L1]"""
+    """As after the restore of an older store: it is evidence of what was lost."""
     begun(tmp_path, limits=LONG).append(LINES[:8])
     other = lines(chain(4, first=6, previous=CHAIN[4].hash, who="bob"))
     begun(tmp_path, head_at(CHAIN[4]), LONG).append(other)
@@ -81,7 +80,6 @@ def test_what_the_store_knows_nothing_of_is_set_aside_and_never_deleted(tmp_path
 
 
 def test_who_takes_over_begins_a_file_of_its_own(tmp_path: Path) -> None:
-    """[K2]"""
     one, two = tmp_path / "one", tmp_path / "two"
     begun(one).append(LINES[:4])
     begun(two, head_at(CHAIN[3])).append(LINES[4:9])
@@ -92,7 +90,6 @@ def test_who_takes_over_begins_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[B5]"""
     journal = begun(tmp_path, limits=LONG)
     journal.append(LINES[:2])
     real, room = os.write, [100]
@@ -135,9 +132,9 @@ def test_a_file_of_which_a_sync_failed_is_not_written_to_again(
 
 
 def test_files_are_let_go_of_when_they_are_too_much(tmp_path: Path) -> None:
-    """First it is said from where on they are kept, then they are removed. [L1]"""
+    """First it is said from where on they are kept, then they are removed."""
     size = len(LINES[0])
-    limits = Limits(segment_bytes=size * 4, segment_age_ms=1 << 60, keep_bytes=size * 9)
+    limits = JournalLimits(segment_bytes=size * 4, segment_age_ms=1 << 60, keep_bytes=size * 9)
     journal = begun(tmp_path, limits=limits)
     floors = [journal.append(LINES[at : at + 4]).floor for at in range(0, 20, 4)]
     assert floors == [1, 1, 5, 9, 13]
@@ -151,8 +148,7 @@ def test_files_are_let_go_of_when_they_are_too_much(tmp_path: Path) -> None:
 
 
 def test_files_are_let_go_of_when_they_are_too_old(tmp_path: Path) -> None:
-    """[L1]"""
-    limits = Limits(segment_bytes=1, keep_ms=60_000)
+    limits = JournalLimits(segment_bytes=1, keep_ms=60_000)
     journal = begun(tmp_path, limits=limits)
     for line in LINES[:3]:
         journal.append([line])
@@ -164,7 +160,6 @@ def test_files_are_let_go_of_when_they_are_too_old(tmp_path: Path) -> None:
 def test_what_came_after_the_end_of_its_turn_is_set_aside(
     tmp_path: Path, last: int, kept: list[int]
 ) -> None:
-    """[K2, L1]"""
     journal = begun(tmp_path)
     for place in range(0, 20, 4):
         journal.append(LINES[place : place + 4])

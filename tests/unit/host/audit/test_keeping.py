@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.audit import keeping as keeping_module
-from holdfast.host.audit.keeping import Keeping
+from holdfast.host.audit.keeping import AuditKeeper
 from holdfast.host.audit.segments import judged, records
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
@@ -64,8 +64,8 @@ async def until(holds: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def running(
     store: Store, folder: Path, history: HistoryBytes | None = None, **more: str
-) -> AsyncIterator[Keeping]:
-    keeping = Keeping("one", folder, history or HistoryBytes(), **more)
+) -> AsyncIterator[AuditKeeper]:
+    keeping = AuditKeeper("one", folder, history or HistoryBytes(), **more)
     shell = Shell(keeping.scribe, who.server("one"), store=store, performers=keeping.performers())
     keeping.attach(shell)
     async with shell:
@@ -74,7 +74,7 @@ async def running(
 
 
 def test_what_is_said_in_the_store_is_written_to_files(tmp_path: Path) -> None:
-    """And the next life goes on. [L1, C7.4]"""
+    """And the next life goes on. [C7.4]"""
 
     async def story() -> None:
         store, folder = MemoryStore(), tmp_path / "audit"
@@ -93,7 +93,7 @@ def test_what_is_said_in_the_store_is_written_to_files(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[B5, C7.5]"""
+    """[C7.5]"""
 
     async def story() -> None:
         store = MemoryStore()
@@ -136,7 +136,7 @@ def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
 def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when_behind: str, upto: int
 ) -> None:
-    """Then nothing is refused, and the hole is in the chain for all to see. [B5, C8, L1]"""
+    """Then nothing is refused, and the hole is in the chain for all to see. [B5]"""
     monkeypatch.setattr(history_module, "GRAIN_BYTES", 1)
 
     async def story() -> None:
@@ -144,7 +144,7 @@ def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
         await say(store, 10)
         history = await counted(store)
         monkeypatch.setattr(keeping_module, "WAITING_BYTES_MAX", history.since(6))
-        dead = Keeping("one", tmp_path, history, when_behind=when_behind)
+        dead = AuditKeeper("one", tmp_path, history, when_behind=when_behind)
         assert await dead.horizon(store, 9) == upto
         await store.compact(upto)
         async with running(store, tmp_path, when_behind=when_behind) as keeping:
@@ -161,10 +161,10 @@ def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
 def test_a_restored_store_goes_on_with_a_gap_and_keeps_what_it_knows_nothing_of(
     tmp_path: Path,
 ) -> None:
-    """What was done after the backup is evidence, and no part of the chain any more. [L1, INV10]"""
+    """What was done after the backup is evidence, and no part of the chain any more. [INV10]"""
     path, copy, folder = tmp_path / "store.db", tmp_path / "copy.db", tmp_path / "audit"
 
-    async def written(count: int, number: int) -> Keeping:
+    async def written(count: int, number: int) -> AuditKeeper:
         store = await SqliteStore.open(path)
         try:
             await say(store, count)

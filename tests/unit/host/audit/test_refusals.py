@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from holdfast.host.audit.refusals import BURST, EVERY_MS, Refusals
+from holdfast.host.audit.refusals import BURST, EVERY_MS, RefusalLog
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Forbidden
 
@@ -27,8 +27,8 @@ def asked(method: str, path: str = PATH, **headers: str) -> Any:
 
 
 def test_only_changes_that_were_refused_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Without query, and without a way to write lines of one's own. [B5]"""
-    refusals = Refusals(authenticated)
+    """Without query, and without a way to write lines of one's own."""
+    refusals = RefusalLog(authenticated)
     with caplog.at_level(logging.WARNING):
         refusals.observe(asked("GET"), 403, 0.1)
         refusals.observe(asked("PATCH"), 409, 0.1)
@@ -41,9 +41,8 @@ def test_only_changes_that_were_refused_are_logged(caplog: pytest.LogCaptureFixt
 
 
 def test_there_are_only_so_many_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """[B6]"""
     clock = [0]
-    refusals = Refusals(authenticated, lambda: clock[0])
+    refusals = RefusalLog(authenticated, lambda: clock[0])
     with caplog.at_level(logging.WARNING):
         for _ in range(BURST * 3):
             refusals.observe(asked("POST"), 403, 0.1)

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from holdfast.host.audit import serving
-from holdfast.host.audit.journal import Journal, Limits
-from holdfast.host.audit.serving import Shown, Wish, page
+from holdfast.host.audit.journal import Journal, JournalLimits
+from holdfast.host.audit.serving import ShownRecord, RecordQuery, page
 from holdfast.model.audit.records import AuditRecord, Gap, Head, Mutation, encoded, line_of, written
 
-LONG = Limits(segment_bytes=2_000, segment_age_ms=1 << 60)
+LONG = JournalLimits(segment_bytes=2_000, segment_age_ms=1 << 60)
 SAID = [
     Mutation(who="ann", verb="Patch", kind="workloads", namespace="risk", name="web"),
     Mutation(
@@ -42,11 +42,13 @@ def journal(folder: Path, count: int = 30) -> list[AuditRecord]:
     return made
 
 
-def all_pages(folder: Path, limit: int, upto: int = 30, **wanted: str) -> list[Shown]:
-    found: list[Shown] = []
+def all_pages(folder: Path, limit: int, upto: int = 30, **wanted: str) -> list[ShownRecord]:
+    found: list[ShownRecord] = []
     after = 0
     for _ in range(100):
-        reached, records = page(folder, Wish(after, limit, wanted), upto, sees_all=not wanted)
+        reached, records = page(
+            folder, RecordQuery(after, limit, wanted), upto, sees_all=not wanted
+        )
         found += records
         if reached == after:
             return found
@@ -83,6 +85,6 @@ def test_one_answer_looks_at_so_many_records_only(
 ) -> None:
     journal(tmp_path)
     monkeypatch.setattr(serving, "LOOKED_AT_MAX", 4)
-    reached, records = page(tmp_path, Wish(0, 500, {"who": "nobody"}), 30, sees_all=True)
+    reached, records = page(tmp_path, RecordQuery(0, 500, {"who": "nobody"}), 30, sees_all=True)
     assert (reached, records) == (4, ())
     assert len(all_pages(tmp_path, 500, namespace="rival")) == 10

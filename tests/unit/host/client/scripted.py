@@ -11,7 +11,7 @@ from aiohttp import web
 
 from holdfast.host.client import Access, Client
 from holdfast.host.pki.first_trust import establish
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.settings import ServerSettings
 from holdfast.observe.retry import RetryPolicy
 
 HASTY = RetryPolicy(tries_max=4, looks_max=4, deadline_ms=20_000, try_ms=5_000, pause_ms=1)
@@ -24,9 +24,9 @@ class Scripted:
     def __init__(self, folder: Path, *replies: Reply, name: str = "") -> None:
         """Servers with names share the authority of the folder."""
         if name:
-            settings = Settings(data=folder / name, name=name, pki=folder / "pki")
+            settings = ServerSettings(data=folder / name, name=name, pki=folder / "pki")
         else:
-            settings = Settings(data=folder, name="scripted")
+            settings = ServerSettings(data=folder, name="scripted")
         self._trust = establish(settings)
         self._replies = list(replies)
         self.seen: list[tuple[str, str, str]] = []

@@ -8,13 +8,12 @@ import pytest
 
 from holdfast.host.client import Access, from_kubeconfig
 from holdfast.host.pki.first_trust import establish, write_kubeconfig
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.settings import ServerSettings
 from holdfast.model.errors import Invalid
 
 
 def test_the_kubeconfig_of_a_first_start_is_all_that_a_client_needs(tmp_path: Path) -> None:
-    """[A2]"""
-    settings = Settings(data=tmp_path / "data", name="one")
+    settings = ServerSettings(data=tmp_path / "data", name="one")
     trust = establish(settings)
     path = write_kubeconfig(settings, trust, "https://127.0.0.1:6443")
     access = from_kubeconfig(path)
@@ -26,8 +25,7 @@ def test_the_kubeconfig_of_a_first_start_is_all_that_a_client_needs(tmp_path: Pa
 
 
 def test_files_and_tokens_that_a_kubeconfig_names_are_read_beside_it(tmp_path: Path) -> None:
-    """[A2]"""
-    trust = establish(Settings(data=tmp_path / "data", name="one"))
+    trust = establish(ServerSettings(data=tmp_path / "data", name="one"))
     (tmp_path / "ca.crt").write_bytes(trust.authorities.pem)
     (tmp_path / "token").write_text("a.b.c\n")
     path = tmp_path / "config"
@@ -74,7 +72,6 @@ users: [{name: u, user: {tokenFile: token}}]
 def test_a_kubeconfig_that_cannot_be_used_is_refused_in_a_sentence(
     tmp_path: Path, text: str, sentence: str
 ) -> None:
-    """[A12]"""
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(Invalid, match=sentence):
@@ -82,6 +79,5 @@ def test_a_kubeconfig_that_cannot_be_used_is_refused_in_a_sentence(
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """[A12]"""
     with pytest.raises(Invalid, match="nowhere cannot be read"):
         from_kubeconfig(tmp_path / "nowhere")

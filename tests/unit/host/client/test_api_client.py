@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.host.client.access import Access
-from holdfast.host.client.api_client import Remote, told
+from holdfast.host.client.api_client import ApiClient, told
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Renew
@@ -22,7 +22,7 @@ ME = Identity("system:controller:status")
 YES = {"code": 200, "revision": 7, "replayed": False, "objects": []}
 
 
-def _remote(server: Scripted) -> Remote:
+def _remote(server: Scripted) -> ApiClient:
     trust = server._trust
     access = Access(
         servers=(server.url,),
@@ -30,11 +30,11 @@ def _remote(server: Scripted) -> Remote:
         certificate=trust.admin.certificate,
         key=trust.admin.key,
     )
-    return Remote({ME.name: access})
+    return ApiClient({ME.name: access})
 
 
 def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path) -> None:
-    """Retry-After is honoured for all that can wait, and a lease does not run out. [E5, E6, K3]"""
+    """Retry-After is honoured for all that can wait, and a lease does not run out. [E5, E6]"""
 
     async def story() -> None:
         busy = refuses(429, "TooManyRequests", Retry_After="20")

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from holdfast.host.client import Listed, Present, follow
 from holdfast.host.client import transport as reachable_module
-from holdfast.host.client.list_watch import Lines
+from holdfast.host.client.list_watch import WatchLines
 from holdfast.host.client.transport import AVOID_MAX_S, AVOID_S, Reachable
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Unavailable
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
 
 
 def test_a_server_that_fails_again_is_avoided_for_twice_as_long(clock: _Clock) -> None:
-    """Up to a bound; requests that were on their way together are one failure. [C7.5, SC13]"""
+    """Up to a bound; requests that were on their way together are one failure. [C7.5]"""
     servers, reachable = (FIRST, SECOND), Reachable()
     avoided_s = []
     for _ in range(8):
@@ -115,7 +115,7 @@ def test_a_watch_leaves_a_server_that_is_silent_for_twice_what_it_said(tmp_path:
 
 def test_the_longest_silence_is_for_servers_that_do_not_say_when_they_speak_next() -> None:
     """A bookmark without a time takes back what an earlier one said. [C7.6]"""
-    lines = Lines(None)  # type: ignore[arg-type]  # Nothing is read.
+    lines = WatchLines(None)  # type: ignore[arg-type]  # Nothing is read.
     longest_s = lines.silence_s
     lines.expect_within(2_500)
     assert lines.silence_s == 5.0

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from holdfast.host.client import Departed, Listed, Present, Reached, follow
-from holdfast.host.client.list_watch import Place
+from holdfast.host.client.list_watch import WatchPosition
 from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
@@ -24,7 +24,7 @@ def present(name: str, revision: int) -> Present[Tenant]:
 
 def test_a_break_inside_a_revision_is_mended_without_a_hole_and_without_a_repetition() -> None:
     """[C8, INV10]"""
-    place = Place(5)
+    place = WatchPosition(5)
     assert place.is_new(present("a", 7))
     assert place.is_new(present("b", 7))
     # The stream broke here, so a third change of revision 7 may be missing.
@@ -38,7 +38,7 @@ def test_a_break_inside_a_revision_is_mended_without_a_hole_and_without_a_repeti
 
 def test_what_is_older_than_the_story_is_left_out() -> None:
     """[C8, INV10]"""
-    place = Place(5)
+    place = WatchPosition(5)
     assert not place.is_new(present("a", 4))
     assert not place.is_new(present("a", 5))
     assert place.is_new(Reached(9))

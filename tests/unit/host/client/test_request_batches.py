@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from holdfast.host.client import request_batches
-from holdfast.host.client.answers import Answer
-from holdfast.host.client.request_batches import BUNDLE_MAX, UNDER_WAY_MAX, Bundles
+from holdfast.host.client.answers import HttpAnswer
+from holdfast.host.client.request_batches import BUNDLE_MAX, UNDER_WAY_MAX, RequestBatches
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, RenewLease, Term
@@ -22,38 +22,36 @@ def renewal(number: int, scope: str = "s") -> RenewLease:
     return RenewLease(Term(scope, number))
 
 
-def yes(body: bytes) -> Answer:
+def yes(body: bytes) -> HttpAnswer:
     """Accepts every request, at the revision that its epoch names."""
     epochs = [one["term"]["epoch"] for one in msgspec.json.decode(body)]
     items = [{"code": 200, "revision": epoch} for epoch in epochs]
-    return Answer(200, msgspec.json.encode({"items": items}))
+    return HttpAnswer(200, msgspec.json.encode({"items": items}))
 
 
 class Server:
     """Records the sizes of the bodies; answers as it is told."""
 
-    def __init__(self, react: Callable[[bytes], Awaitable[Answer] | Answer] = yes) -> None:
+    def __init__(self, react: Callable[[bytes], Awaitable[HttpAnswer] | HttpAnswer] = yes) -> None:
         self.sizes: list[int] = []
         self._react = react
 
-    async def send(self, body: bytes, timeout_s: float) -> Answer:
+    async def send(self, body: bytes, timeout_s: float) -> HttpAnswer:
         self.sizes.append(len(msgspec.json.decode(body)))
         assert timeout_s > 0
         answer = self._react(body)
-        return answer if isinstance(answer, Answer) else await answer
+        return answer if isinstance(answer, HttpAnswer) else await answer
 
 
-async def ask_all(together: Bundles, count: int, timeout_s: float = 5.0) -> list[Any]:
+async def ask_all(together: RequestBatches, count: int, timeout_s: float = 5.0) -> list[Any]:
     asking = [together.ask(renewal(number), timeout_s) for number in range(count)]
     return await asyncio.gather(*asking, return_exceptions=True)
 
 
 def test_what_is_asked_in_one_turn_travels_together_and_each_has_its_own_answer() -> None:
-    """[E5]"""
-
     async def story() -> None:
         server = Server()
-        verdicts = await ask_all(Bundles(server.send), 600)
+        verdicts = await ask_all(RequestBatches(server.send), 600)
         assert server.sizes == [BUNDLE_MAX, BUNDLE_MAX, 600 - 2 * BUNDLE_MAX]
         assert verdicts == [Accepted(number) for number in range(600)]
 
@@ -66,7 +64,7 @@ def test_a_bundle_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         monkeypatch.setattr(request_batches, "BUNDLE_BYTES_MAX", 200)
         server = Server()
-        together = Bundles(server.send)
+        together = RequestBatches(server.send)
         asking = [
             together.ask(renewal(n, scope="x" * (300 if n == 2 else 10)), 5.0) for n in range(5)
         ]
@@ -82,12 +80,12 @@ def test_while_many_are_under_way_the_next_ones_wait_and_gather() -> None:
     async def story() -> None:
         gate = asyncio.Event()
 
-        async def wait(body: bytes) -> Answer:
+        async def wait(body: bytes) -> HttpAnswer:
             await gate.wait()
             return yes(body)
 
         server = Server(wait)
-        together = Bundles(server.send)
+        together = RequestBatches(server.send)
         asking = []
         for number in range(UNDER_WAY_MAX + 20):
             asking.append(asyncio.create_task(together.ask(renewal(number), 5.0)))
@@ -103,14 +101,14 @@ def test_while_many_are_under_way_the_next_ones_wait_and_gather() -> None:
 
 
 def test_one_that_was_sent_may_have_happened_and_one_in_line_did_not() -> None:
-    """[F6]"""
+    """[N1.1]"""
 
     async def story() -> None:
-        async def never(body: bytes) -> Answer:
+        async def never(body: bytes) -> HttpAnswer:
             await asyncio.Event().wait()
             raise AssertionError
 
-        together = Bundles(Server(never).send)
+        together = RequestBatches(Server(never).send)
         asking = []
         for number in range(UNDER_WAY_MAX + 1):
             asking.append(asyncio.create_task(together.ask(renewal(number), 0.1)))
@@ -126,13 +124,13 @@ def test_one_that_was_sent_may_have_happened_and_one_in_line_did_not() -> None:
 
 @pytest.mark.parametrize("error", [Unavailable("refused"), OutcomeUnknown("it broke")])
 def test_what_the_way_says_is_said_to_each(error: HoldfastError) -> None:
-    """[F6]"""
+    """[N1.1]"""
 
     async def story() -> None:
-        async def broken(body: bytes) -> Answer:
+        async def broken(body: bytes) -> HttpAnswer:
             raise error
 
-        verdicts = await ask_all(Bundles(Server(broken).send), 3)
+        verdicts = await ask_all(RequestBatches(Server(broken).send), 3)
         assert [type(it) for it in verdicts] == [type(error)] * 3
 
     play(story())
@@ -142,14 +140,14 @@ def test_a_request_that_no_server_can_read_does_not_harm_the_others() -> None:
     """One poisoned request must not refuse 255 good ones."""
 
     async def story() -> None:
-        def picky(body: bytes) -> Answer:
+        def picky(body: bytes) -> HttpAnswer:
             if b'"bad"' in body:
                 status = b'{"kind":"Status","message":"is no such request","code":400}'
-                return Answer(400, status, "Malformed")
+                return HttpAnswer(400, status, "Malformed")
             return yes(body)
 
         server = Server(picky)
-        together = Bundles(server.send)
+        together = RequestBatches(server.send)
         asking = [together.ask(renewal(n, "bad" if n == 1 else "good"), 5.0) for n in range(3)]
         first, second, third = await asyncio.gather(*asking)
         assert (first, third) == (Accepted(0), Accepted(2))
@@ -161,10 +159,10 @@ def test_a_request_that_no_server_can_read_does_not_harm_the_others() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"items":[]}', b'{"items":[{"code":200}]}'])
 def test_an_answer_that_cannot_be_read_says_that_it_may_have_happened(body: bytes) -> None:
-    """[F6]"""
+    """[N1.1]"""
 
     async def story() -> None:
-        verdicts = await ask_all(Bundles(Server(lambda _: Answer(200, body)).send), 2)
+        verdicts = await ask_all(RequestBatches(Server(lambda _: HttpAnswer(200, body)).send), 2)
         assert [type(it) for it in verdicts] == [OutcomeUnknown] * 2
 
     play(story())
@@ -174,18 +172,16 @@ def test_a_bug_on_the_way_is_raised_to_whoever_asked() -> None:
     """An asker must never wait for what cannot come."""
 
     async def story() -> None:
-        def bug(body: bytes) -> Answer:
+        def bug(body: bytes) -> HttpAnswer:
             raise ValueError("ours")
 
-        verdicts = await ask_all(Bundles(Server(bug).send), 2)
+        verdicts = await ask_all(RequestBatches(Server(bug).send), 2)
         assert [str(it) for it in verdicts] == ["ours", "ours"]
 
     play(story())
 
 
 def test_each_of_many_has_its_refusal_as_the_authority_made_it() -> None:
-    """[F9]"""
-
     async def story() -> None:
         status = {
             "message": "node n1 is full",
@@ -197,8 +193,8 @@ def test_each_of_many_has_its_refusal_as_the_authority_made_it() -> None:
             {"code": 503, "reason": "Unavailable", "status": {"message": "later", "code": 503}},
             {"code": 504, "reason": "OutcomeUnknown", "status": {"message": "lost", "code": 504}},
         ]
-        answer = Answer(200, msgspec.json.encode({"items": items}))
-        full, later, lost = await ask_all(Bundles(Server(lambda _: answer).send), 3)
+        answer = HttpAnswer(200, msgspec.json.encode({"items": items}))
+        full, later, lost = await ask_all(RequestBatches(Server(lambda _: answer).send), 3)
         assert full == Refusal(Reason.NODE_FULL, "node n1 is full", {"node": "n1"})
         assert isinstance(later, Unavailable)
         assert isinstance(lost, OutcomeUnknown)

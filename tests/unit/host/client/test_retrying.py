@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.host.client.retrying import Performer, Refused
+from holdfast.host.client.retrying import Performer, RefusedAnswer
 from holdfast.model.errors import Unavailable
 from holdfast.observe.retry import Budget, Nature, RetryPolicy, Send
 from tests.patience import STORY_S
@@ -28,7 +28,7 @@ def test_whoever_is_cancelled_while_he_waits_gives_his_place_back() -> None:
     """Of those that wait to be sent again a client has only so many places. [E5, I1]"""
 
     async def down(_: Send) -> None:
-        raise Refused(Unavailable("too much to do"), 0)
+        raise RefusedAnswer(Unavailable("too much to do"), 0)
 
     async def story() -> None:
         performer = Performer(RetryPolicy(tries_max=100, pause_ms=1, pause_max_ms=1))

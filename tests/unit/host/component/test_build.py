@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.host.client import Access
-from holdfast.host.client.api_client import Remote
+from holdfast.host.client.api_client import ApiClient
 from holdfast.host.component import build, machine_facts
 from holdfast.host.component.component_process import Component
 from holdfast.host.component.options import add_components, agent_settings, duration
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import access_of, identities, issue, provide
 from holdfast.host.pki.join_tokens import JoinToken, fingerprint, new_token, parse
 from holdfast.model.access import identity as who
@@ -35,12 +35,12 @@ from tests.puppet import Puppet, play
 NOBODY = "https://127.0.0.1:1"
 
 
-def remote(identity: str = "system:scheduler:main") -> Remote:
-    return Remote({identity: Access(servers=(NOBODY,))})
+def remote(identity: str = "system:scheduler:main") -> ApiClient:
+    return ApiClient({identity: Access(servers=(NOBODY,))})
 
 
 def test_a_bug_of_the_machine_is_said_in_a_sentence() -> None:
-    """The process must not go on, nor end in silence. [A12]"""
+    """The process must not go on, nor end in silence."""
 
     def react(stimulus: Any, now: Instant) -> Sequence[Any]:
         raise InvariantBroken("a replica in two places")
@@ -58,8 +58,6 @@ def test_a_bug_of_the_machine_is_said_in_a_sentence() -> None:
 
 
 def test_a_bug_that_shows_only_at_the_stop_is_not_hidden() -> None:
-    """[A12]"""
-
     def react(stimulus: Any, now: Instant) -> Sequence[Any]:
         raise InvariantBroken("a replica in two places")
 
@@ -89,7 +87,6 @@ def test_a_stop_ends_although_no_server_takes_the_lease_back() -> None:
 
 
 def test_certificates_are_for_this_user_alone_and_kept(tmp_path: Path) -> None:
-    """[K1]"""
     pki = tmp_path / "pki"
     first = issue(pki, "system:controller:nodes")
     assert [it.name for it in first] == [
@@ -106,8 +103,7 @@ def test_certificates_are_for_this_user_alone_and_kept(tmp_path: Path) -> None:
 
 
 def test_a_join_token_names_its_plane_and_is_stored_as_a_hash(tmp_path: Path) -> None:
-    """[K1]"""
-    pem = Authority.open(tmp_path).pem
+    pem = CertificateAuthority.open(tmp_path).pem
     token, text = new_token(pem, "n1", timedelta(hours=1))
     assert parse(text.text) == text
     assert text.authority == fingerprint(pem)
@@ -139,7 +135,6 @@ def test_a_time_is_read(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "h", "1w", "-1h", "1.5h", "1h30m", "9999999s"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    """[A12]"""
     with pytest.raises(Invalid, match=r"--ttl: .*must be a time such as"):
         duration("--ttl", text)
 
@@ -151,7 +146,6 @@ def parsed(*arguments: str) -> Any:
 
 
 def test_an_agent_is_what_is_said_and_else_what_the_computer_is(tmp_path: Path) -> None:
-    """[A4]"""
     written = tmp_path / "facts.json"
     device = {"id": "g0", "deviceClass": "gpu", "model": "A100", "memory": "40Gi"}
     written.write_bytes(msgspec.json.encode({"region": "eu", "pool": "x", "devices": [device]}))
@@ -166,14 +160,13 @@ def test_an_agent_is_what_is_said_and_else_what_the_computer_is(tmp_path: Path) 
     assert said.facts.capacity["memory"].endswith("Ki")
     assert said.facts.devices[0].model == "A100"
     assert said.node == machine_facts.host_name()
-    assert machine_facts.found(Facts(capacity={"memory": "1Gi"})).capacity["memory"] == "1Gi"
+    assert machine_facts.found(NodeFacts(capacity={"memory": "1Gi"})).capacity["memory"] == "1Gi"
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{", b'{"capacity":3}', b'{"zones":1}', b"\xff", b" " * 2_000_000]
 )
 def test_facts_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes) -> None:
-    """[A12]"""
     path = tmp_path / "facts.json"
     path.write_bytes(content)
     with pytest.raises(Invalid, match="the facts in"):
@@ -183,7 +176,7 @@ def test_facts_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes) -
 
 
 def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
-    """There is one on every machine, and its memory is the work's. [H1]"""
+    """There is one on every machine, and its memory is the work's."""
     script = (
         "import sys, holdfast.host.__main__\n"
         "heavy = ('numpy', 'apsw', 'holdfast.host.server.server_process', 'holdfast.commit',"
@@ -197,7 +190,7 @@ def test_an_agent_loads_neither_a_server_nor_a_scheduler() -> None:
 
 
 def test_a_server_loads_no_scheduler() -> None:
-    """It keeps what schedulers decided, and needs no numbers for that. [H1]"""
+    """It keeps what schedulers decided, and needs no numbers for that."""
     script = "import sys, holdfast.host.server.server_process; print('numpy' in sys.modules)"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -214,7 +207,7 @@ def test_an_agent_has_no_key_of_the_authority(tmp_path: Path, where: str) -> Non
         servers=(NOBODY,),
         node="n1",
         data=tmp_path / "agent",
-        facts=Facts(),
+        facts=NodeFacts(),
         pki=tmp_path / "given" if "given" in where else None,
     )
     with pytest.raises(Invalid, match=r"is the key of the plane's authority.*--token-file"):
@@ -229,7 +222,7 @@ def test_neither_scheduler_nor_controllers_start_with_the_authoritys_key(
     pki, own = tmp_path / "pki", tmp_path / "own"
     provide(pki, own, identities(part, "main"))
     start = getattr(build, part)
-    origin = build.Origin(servers=(NOBODY,), pki=pki, name="main")
+    origin = build.ComponentSettings(servers=(NOBODY,), pki=pki, name="main")
     with pytest.raises(Invalid, match=rf"which no {part} has.*component certificate {part} --out"):
         asyncio.run(start(origin))
     assert not list(own.glob("ca*.key"))

@@ -13,36 +13,44 @@ import msgspec
 import pytest
 
 from holdfast.host.api.objects.presentation import Forms
-from holdfast.host.audit.accesses import Accesses
+from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.client.paths import TRUST_HEADER
-from holdfast.host.client.server_discovery import Known
+from holdfast.host.client.server_discovery import KnownServer
 from holdfast.host.pki import ca_rotation, trust_upkeep
-from holdfast.host.pki.ca_keys import KEY, KEYS, Authorities, key_file
-from holdfast.host.pki.ca_rotation import CaRotation, Standing, Step, Wish
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.ca_keys import KEY, KEYS, CertificateAuthorities, key_file
+from holdfast.host.pki.ca_rotation import CaRotation, RotationStatus, RotationStep, RotationRequest
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.first_trust import Trust, establish
 from holdfast.host.pki.rotation_readiness import (
     LIVE_S,
     RECENT_S,
     SETTLE_S,
-    Facts,
-    Report,
+    RotationFacts,
+    TrustReport,
     against_finish,
     against_switch,
     unknown,
 )
-from holdfast.host.pki.trust_bundle import SHORT, Bundle, Phase, begun, first, switched, unproven
-from holdfast.host.pki.trust_seen import OBSERVE_S, Seen, SeenParts, Sort
+from holdfast.host.pki.trust_bundle import (
+    SHORT,
+    TrustBundle,
+    RotationPhase,
+    begun,
+    first,
+    switched,
+    unproven,
+)
+from holdfast.host.pki.trust_seen import OBSERVE_S, SeenClient, SeenClients, ClientSort
 from holdfast.host.pki.trust_upkeep import TrustUpkeep, stored
 from holdfast.host.process.files import write_private
-from holdfast.host.server.authenticator import Door
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.authenticator import Authenticator
+from holdfast.host.server.settings import ServerSettings
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Conflict, Invalid, Unavailable
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
 
@@ -85,31 +93,31 @@ class Server:
     """The trust of one server, without anything that listens. Its clock runs by hand."""
 
     def __init__(self, plane: Plane, name: str) -> None:
-        self.settings = Settings(data=plane.folder / name, name=name)
+        self.settings = ServerSettings(data=plane.folder / name, name=name)
         self.pki = self.settings.pki_directory
         self.now_s = 0.0
         trust = establish(self.settings)
         self.authorities = trust.authorities
         self.upkeep = TrustUpkeep(self.settings, trust, plane.store, self._apply)
-        self.seen = SeenParts(self.authorities, lambda: self.now_s)
+        self.seen = SeenClients(self.authorities, lambda: self.now_s)
         peers: Any = plane
         self.rotation = CaRotation(
             name,
             self.pki,
             plane.store,
-            Hub(Forms()),
+            WatchHub(Forms()),
             self.upkeep,
             self.seen,
             peers,
-            lambda: [Known(it, f"https://{it}") for it in plane.servers],
+            lambda: [KnownServer(it, f"https://{it}") for it in plane.servers],
             lambda: datetime.now(UTC) + timedelta(seconds=self.now_s),
         )
 
     async def _apply(self, fresh: Trust) -> None:
         self.authorities.take(fresh.authorities)
 
-    async def make(self, step: Step, *, force: bool = False) -> Standing:
-        return await self.rotation.make(Wish(step, force))
+    async def make(self, step: RotationStep, *, force: bool = False) -> RotationStatus:
+        return await self.rotation.make(RotationRequest(step, force))
 
     def observe(self) -> None:
         """All parts and people have asked since the last step."""
@@ -122,96 +130,92 @@ def play(story: Coroutine[Any, Any, None]) -> None:
 
 
 def test_a_server_alone_rotates_its_authority_and_forgets_the_old_key(tmp_path: Path) -> None:
-    """[K1, B5]"""
-
     async def story() -> None:
         one = Plane(tmp_path, "one").servers["one"]
         old = one.authorities.signer.pem
-        found = await one.make(Step.BEGIN)
-        assert (found.generation, found.phase) == (1, Phase.BEGUN)
+        found = await one.make(RotationStep.BEGIN)
+        assert (found.generation, found.phase) == (1, RotationPhase.BEGUN)
         assert one.authorities.signer.pem == old
         # It has not observed for long enough to know who is there.
         with pytest.raises(Conflict, match="observes the parts for 15 s more"):
-            await one.make(Step.SWITCH)
+            await one.make(RotationStep.SWITCH)
         one.observe()
-        assert (await one.make(Step.SWITCH)).phase is Phase.SWITCHED
+        assert (await one.make(RotationStep.SWITCH)).phase is RotationPhase.SWITCHED
         assert one.authorities.signer.pem != old == one.authorities.server_signer.pem
         one.observe()
-        found = await one.make(Step.FINISH)
-        assert (found.phase, len(found.authorities)) == (Phase.STABLE, 1)
+        found = await one.make(RotationStep.FINISH)
+        assert (found.phase, len(found.authorities)) == (RotationPhase.STABLE, 1)
         assert old not in one.authorities.pem
         assert [it.name for it in one.pki.glob(KEYS)] == [KEY]
-        assert Authority.open(one.pki).pem == one.authorities.pem
+        assert CertificateAuthority.open(one.pki).pem == one.authorities.pem
 
     play(story())
 
 
 def test_before_the_switch_everything_can_be_undone_and_after_it_nothing(tmp_path: Path) -> None:
-    """[K1]"""
-
     async def story() -> None:
         one = Plane(tmp_path, "one").servers["one"]
         old = one.authorities.pem
-        await one.make(Step.BEGIN)
-        found = await one.make(Step.ABORT)
-        assert (found.phase, one.authorities.pem) == (Phase.STABLE, old)
+        await one.make(RotationStep.BEGIN)
+        found = await one.make(RotationStep.ABORT)
+        assert (found.phase, one.authorities.pem) == (RotationPhase.STABLE, old)
         with pytest.raises(Conflict, match="'no rotation' and cannot be aborted"):
-            await one.make(Step.ABORT)
-        await one.make(Step.BEGIN)
+            await one.make(RotationStep.ABORT)
+        await one.make(RotationStep.BEGIN)
         one.observe()
-        await one.make(Step.SWITCH)
+        await one.make(RotationStep.SWITCH)
         with pytest.raises(Conflict, match="certificates of the new authority are in use"):
-            await one.make(Step.ABORT)
+            await one.make(RotationStep.ABORT)
 
     play(story())
 
 
-@pytest.mark.parametrize("step", [Step.SWITCH, Step.FINISH])
-def test_a_step_out_of_its_turn_is_refused_also_by_force(tmp_path: Path, step: Step) -> None:
-    """[K1]"""
-
+@pytest.mark.parametrize("step", [RotationStep.SWITCH, RotationStep.FINISH])
+def test_a_step_out_of_its_turn_is_refused_also_by_force(
+    tmp_path: Path, step: RotationStep
+) -> None:
     async def story() -> None:
         one = Plane(tmp_path, "one").servers["one"]
         with pytest.raises(Conflict, match="is in the phase 'no rotation'"):
             await one.make(step)
-        await one.make(Step.BEGIN)
-        if step is Step.FINISH:
+        await one.make(RotationStep.BEGIN)
+        if step is RotationStep.FINISH:
             with pytest.raises(Conflict, match="is in the phase 'begun'"):
                 await one.make(step, force=True)
         else:
             with pytest.raises(Invalid, match="force: is for finish alone"):
                 await one.make(step, force=True)
         with pytest.raises(Conflict, match="a rotation is under way already"):
-            await one.make(Step.BEGIN)
-        assert one.authorities.bundle.phase is Phase.BEGUN
+            await one.make(RotationStep.BEGIN)
+        assert one.authorities.bundle.phase is RotationPhase.BEGUN
 
     play(story())
 
 
 def test_every_server_needs_the_key_of_the_new_authority_before_it_signs(tmp_path: Path) -> None:
-    """And says which file is missing where; it is taken up without a restart. [K1]"""
+    """And says which file is missing where; it is taken up without a restart."""
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
         one, two = plane.servers.values()
         plane.away.add("two")
         with pytest.raises(Conflict, match="server two cannot be asked"):
-            await one.make(Step.BEGIN)
+            await one.make(RotationStep.BEGIN)
         plane.away.clear()
-        await one.make(Step.BEGIN)
+        await one.make(RotationStep.BEGIN)
         file = key_file(one.authorities.bundle.fingerprints[-1])
         one.observe()
         with pytest.raises(Conflict, match="server two uses generation 0 of the trust bundle"):
-            await one.make(Step.SWITCH)
+            await one.make(RotationStep.SWITCH)
         await two.upkeep.look()
         two.observe()
         with pytest.raises(Conflict, match=f"server two has no key .* copy {file}"):
-            await one.make(Step.SWITCH)
+            await one.make(RotationStep.SWITCH)
         with pytest.raises(Conflict, match=f"server two has no key .* copy {file}"):
-            await two.make(Step.SWITCH)
+            await two.make(RotationStep.SWITCH)
         plane.copy(file, two.pki)
         await two.upkeep.look()
-        assert (await two.make(Step.SWITCH)).phase is Phase.SWITCHED
+        assert (await two.make(RotationStep.SWITCH)).phase is RotationPhase.SWITCHED
         await one.upkeep.look()
         assert one.authorities.signer.pem == two.authorities.signer.pem
 
@@ -219,15 +223,15 @@ def test_every_server_needs_the_key_of_the_new_authority_before_it_signs(tmp_pat
 
 
 def test_two_who_begin_at_once_make_one_authority(tmp_path: Path) -> None:
-    """The later one is refused, and leaves no key. [K1]"""
+    """The later one is refused, and leaves no key."""
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
         servers = plane.servers.values()
         told = await asyncio.gather(
-            *(it.make(Step.BEGIN) for it in servers), return_exceptions=True
+            *(it.make(RotationStep.BEGIN) for it in servers), return_exceptions=True
         )
-        assert {type(it) for it in told} == {Standing, Conflict}, told
+        assert {type(it) for it in told} == {RotationStatus, Conflict}, told
         for it in servers:
             await it.upkeep.look()
         bundles = {it.authorities.bundle for it in servers}
@@ -243,23 +247,23 @@ def test_two_who_begin_at_once_make_one_authority(tmp_path: Path) -> None:
 def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who trusts only the new authority must meet no server that shows the old one. [K1]"""
+    """Who trusts only the new authority must meet no server that shows the old one."""
     monkeypatch.setattr(ca_rotation, "FOLLOW_S", 0.0)
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
         one, two = plane.servers.values()
-        await one.make(Step.BEGIN)
+        await one.make(RotationStep.BEGIN)
         plane.copy(key_file(one.authorities.bundle.fingerprints[-1]), two.pki)
         await two.upkeep.look()
         for it in (one, two):
             it.observe()
-        await one.make(Step.SWITCH)
+        await one.make(RotationStep.SWITCH)
         await two.upkeep.look()
         one.observe()
         with pytest.raises(Unavailable, match=r"generation 3: two\. .*No client is cut off yet"):
-            await one.make(Step.FINISH)
-        assert one.authorities.bundle.phase is Phase.FINISHING
+            await one.make(RotationStep.FINISH)
+        assert one.authorities.bundle.phase is RotationPhase.FINISHING
         assert len(one.authorities.bundle.authorities) == 2
         # The process that did it may be gone; any server goes on.
         await two.upkeep.look()
@@ -267,8 +271,8 @@ def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
         await one.upkeep.look()
         one.observe()
         one.observe()
-        found = await two.make(Step.FINISH, force=True)
-        assert found.phase is Phase.STABLE
+        found = await two.make(RotationStep.FINISH, force=True)
+        assert found.phase is RotationPhase.STABLE
         # It is done, and says who still trusts the old authority for a moment.
         assert "do not follow generation 4: one" in found.cut_off[-1]
         await one.upkeep.look()
@@ -281,18 +285,18 @@ def test_a_finish_that_waits_for_a_server_goes_on_when_it_is_asked_for_again(
 def test_a_finish_never_ends_a_rotation_that_began_while_it_waited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would leave the plane with an authority that no client trusts yet. [K1]"""
+    """It would leave the plane with an authority that no client trusts yet."""
     monkeypatch.setattr(ca_rotation, "FOLLOW_S", 0.0)
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
         one, two = plane.servers.values()
-        await one.make(Step.BEGIN)
+        await one.make(RotationStep.BEGIN)
         plane.copy(key_file(one.authorities.bundle.fingerprints[-1]), two.pki)
         await two.upkeep.look()
         for it in (one, two):
             it.observe()
-        await one.make(Step.SWITCH)
+        await one.make(RotationStep.SWITCH)
         await two.upkeep.look()
         for it in (one, two):
             it.observe()
@@ -301,10 +305,10 @@ def test_a_finish_never_ends_a_rotation_that_began_while_it_waited(
         async def slow(to: str, path: str, timeout_s: float) -> bytes:
             """While the first server waits, the second one finishes and begins again."""
             nonlocal is_done
-            if not is_done and one.authorities.bundle.phase is Phase.FINISHING:
+            if not is_done and one.authorities.bundle.phase is RotationPhase.FINISHING:
                 is_done = True
-                await two.make(Step.FINISH, force=True)
-                await two.make(Step.BEGIN)
+                await two.make(RotationStep.FINISH, force=True)
+                await two.make(RotationStep.BEGIN)
                 # As where servers share a directory.
                 key = key_file(two.authorities.bundle.fingerprints[-1])
                 write_private(one.pki / key, (two.pki / key).read_bytes())
@@ -313,9 +317,9 @@ def test_a_finish_never_ends_a_rotation_that_began_while_it_waited(
 
         monkeypatch.setattr(plane, "read", slow)
         with pytest.raises(Conflict, match="another step was made meanwhile"):
-            await one.make(Step.FINISH)
+            await one.make(RotationStep.FINISH)
         bundle = unproven((await stored(plane.store))[0])
-        assert (is_done, bundle.generation, bundle.phase) == (True, 5, Phase.BEGUN)
+        assert (is_done, bundle.generation, bundle.phase) == (True, 5, RotationPhase.BEGUN)
 
     play(story())
 
@@ -328,13 +332,13 @@ class Crash(Exception):
 def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Before the store has it, and before the server follows what the store has. [K1]"""
+    """Before the store has it, and before the server follows what the store has."""
     where = ca_rotation if at == "publish" else trust_upkeep
 
     def crash(*given: object) -> None:
         raise Crash
 
-    async def stepped(plane: Plane, step: Step, phase: Phase) -> None:
+    async def stepped(plane: Plane, step: RotationStep, phase: RotationPhase) -> None:
         server = plane.servers["one"]
         with monkeypatch.context() as broken:
             broken.setattr(where, at, crash)
@@ -354,11 +358,11 @@ def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_
         plane = Plane(tmp_path, "one")
         old = plane.servers["one"].authorities.pem
         for step, phase in (
-            (Step.BEGIN, Phase.BEGUN),
-            (Step.ABORT, Phase.STABLE),
-            (Step.BEGIN, Phase.BEGUN),
-            (Step.SWITCH, Phase.SWITCHED),
-            (Step.FINISH, Phase.STABLE),
+            (RotationStep.BEGIN, RotationPhase.BEGUN),
+            (RotationStep.ABORT, RotationPhase.STABLE),
+            (RotationStep.BEGIN, RotationPhase.BEGUN),
+            (RotationStep.SWITCH, RotationPhase.SWITCHED),
+            (RotationStep.FINISH, RotationPhase.STABLE),
         ):
             plane.servers["one"].observe()
             await stepped(plane, step, phase)
@@ -368,16 +372,16 @@ def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_
 
 
 def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_path: Path) -> None:
-    """It trusts no authority that could tell it the new one. [K1, B5]"""
+    """It trusts no authority that could tell it the new one."""
 
     async def story() -> None:
         plane = Plane(tmp_path, "one", "two")
         one, two = plane.servers["one"], plane.servers.pop("two")
-        await one.make(Step.BEGIN)
+        await one.make(RotationStep.BEGIN)
         one.observe()
-        await one.make(Step.SWITCH)
+        await one.make(RotationStep.SWITCH)
         one.observe()
-        await one.make(Step.FINISH)
+        await one.make(RotationStep.FINISH)
         with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
             await two.upkeep.look()
         for file in ("ca.crt", KEY, "ca.bundle"):
@@ -396,15 +400,17 @@ def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_pa
 class Parts:
     """A plane of two authorities as its servers have seen it."""
 
-    def __init__(self, folder: Path, phase: Phase) -> None:
-        self.old, self.new = (Authority.open(folder / it).fingerprint for it in ("old", "new"))
-        bundle = first(Authority.open(folder / "old").pem)
-        self.bundle = begun(bundle, Authority.open(folder / "new").pem, NOW - HOUR)
-        if phase is Phase.SWITCHED:
+    def __init__(self, folder: Path, phase: RotationPhase) -> None:
+        self.old, self.new = (
+            CertificateAuthority.open(folder / it).fingerprint for it in ("old", "new")
+        )
+        bundle = first(CertificateAuthority.open(folder / "old").pem)
+        self.bundle = begun(bundle, CertificateAuthority.open(folder / "new").pem, NOW - HOUR)
+        if phase is RotationPhase.SWITCHED:
             self.bundle = switched(self.bundle, NOW - HOUR / 2)
         self.both = (self.old[:SHORT], self.new[:SHORT])
 
-    def report(self, *seen: Seen, **changes: Any) -> Report:
+    def report(self, *seen: SeenClient, **changes: Any) -> TrustReport:
         usual: dict[str, Any] = {
             "server": "one",
             "generation": self.bundle.generation,
@@ -412,20 +418,20 @@ class Parts:
             "observed_s": OBSERVE_S,
             "seen": seen,
         }
-        return Report(**(usual | changes))
+        return TrustReport(**(usual | changes))
 
     def seen(
         self,
         name: str,
-        sort: Sort,
+        sort: ClientSort,
         authority: str = "",
         trusts: tuple[str, ...] | None = None,
         ago_s: float = 1.0,
-    ) -> Seen:
-        return Seen(name, sort, authority, trusts, NOW.timestamp() - ago_s)
+    ) -> SeenClient:
+        return SeenClient(name, sort, authority, trusts, NOW.timestamp() - ago_s)
 
-    def facts(self, *reports: Report, **more: Any) -> Facts:
-        return Facts(self.bundle, reports, now=NOW, **more)
+    def facts(self, *reports: TrustReport, **more: Any) -> RotationFacts:
+        return RotationFacts(self.bundle, reports, now=NOW, **more)
 
 
 def node(name: str, phase: NodePhase = NodePhase.READY) -> Node:
@@ -433,16 +439,16 @@ def node(name: str, phase: NodePhase = NodePhase.READY) -> Node:
 
 
 def test_a_switch_waits_until_all_that_run_trust_the_new_authority(tmp_path: Path) -> None:
-    """Servers, components and nodes, each by name; what does not run is not waited for. [K1]"""
-    it = Parts(tmp_path, Phase.BEGUN)
+    """Servers, components and nodes, each by name; what does not run is not waited for."""
+    it = Parts(tmp_path, RotationPhase.BEGUN)
     old_only = (it.old[:SHORT],)
     seen = (
-        it.seen("system:scheduler:main", Sort.COMPONENT, it.old, it.both),
-        it.seen("system:scheduler:late", Sort.COMPONENT, it.old, old_only),
-        it.seen("system:scheduler:gone", Sort.COMPONENT, it.old, old_only, LIVE_S + 1),
-        it.seen("system:controller:old", Sort.COMPONENT, it.old),
-        it.seen("system:node:n1", Sort.NODE, it.old, it.both),
-        it.seen("system:node:n2", Sort.NODE, it.old, old_only),
+        it.seen("system:scheduler:main", ClientSort.COMPONENT, it.old, it.both),
+        it.seen("system:scheduler:late", ClientSort.COMPONENT, it.old, old_only),
+        it.seen("system:scheduler:gone", ClientSort.COMPONENT, it.old, old_only, LIVE_S + 1),
+        it.seen("system:controller:old", ClientSort.COMPONENT, it.old),
+        it.seen("system:node:n1", ClientSort.NODE, it.old, it.both),
+        it.seen("system:node:n2", ClientSort.NODE, it.old, old_only),
     )
     nodes = (node("n1"), node("n2"), node("n3"), node("n4", NodePhase.UNKNOWN))
     late = it.report(server="two", generation=0)
@@ -457,18 +463,17 @@ def test_a_switch_waits_until_all_that_run_trust_the_new_authority(tmp_path: Pat
         "n3",
     ]
     # What another server has seen later counts.
-    newer = it.seen("system:node:n2", Sort.NODE, it.old, it.both, 0.0)
+    newer = it.seen("system:node:n2", ClientSort.NODE, it.old, it.both, 0.0)
     both = it.facts(it.report(*seen), it.report(newer, server="two"), nodes=nodes[:2])
     assert [text for text in against_switch(both) if "node n2" in text] == []
 
 
 def test_nothing_stands_against_a_step_that_cuts_nobody_off(tmp_path: Path) -> None:
-    """[K1]"""
-    it = Parts(tmp_path, Phase.BEGUN)
-    seen = it.seen("system:node:n1", Sort.NODE, it.old, it.both)
+    it = Parts(tmp_path, RotationPhase.BEGUN)
+    seen = it.seen("system:node:n1", ClientSort.NODE, it.old, it.both)
     assert against_switch(it.facts(it.report(seen), nodes=(node("n1"),))) == []
-    it = Parts(tmp_path, Phase.SWITCHED)
-    seen = it.seen("system:node:n1", Sort.NODE, it.new, it.both)
+    it = Parts(tmp_path, RotationPhase.SWITCHED)
+    seen = it.seen("system:node:n1", ClientSort.NODE, it.new, it.both)
     assert against_finish(it.facts(it.report(seen), nodes=(node("n1"),))) == []
 
 
@@ -479,20 +484,20 @@ def token(purpose: TokenPurpose, created: datetime, **status: Any) -> Token:
 
 
 def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_path: Path) -> None:
-    """Nodes that are away as well, people, work and join tokens. [K1, B5]"""
-    it = Parts(tmp_path, Phase.SWITCHED)
+    """Nodes that are away as well, people, work and join tokens."""
+    it = Parts(tmp_path, RotationPhase.SWITCHED)
     old_only = (it.old[:SHORT],)
     seen = (
-        it.seen("system:scheduler:main", Sort.COMPONENT, it.old, it.both),
-        it.seen("system:node:n1", Sort.NODE, it.old, it.both),
-        it.seen("admin", Sort.PERSON, it.old),
-        it.seen("admin", Sort.PERSON, it.new),
-        it.seen("long-ago", Sort.PERSON, it.old, ago_s=RECENT_S + 1),
-        it.seen("ann", Sort.PERSON, "", old_only),
-        it.seen("bob", Sort.PERSON, "", it.both),
-        it.seen("tenant:risk:workload:web (web-0)", Sort.WORK, it.old),
-        it.seen("tenant:risk:workload:web (web-1)", Sort.WORK, it.new),
-        it.seen("tenant:risk:workload:web (web-2)", Sort.WORK, it.old, ago_s=RECENT_S + 1),
+        it.seen("system:scheduler:main", ClientSort.COMPONENT, it.old, it.both),
+        it.seen("system:node:n1", ClientSort.NODE, it.old, it.both),
+        it.seen("admin", ClientSort.PERSON, it.old),
+        it.seen("admin", ClientSort.PERSON, it.new),
+        it.seen("long-ago", ClientSort.PERSON, it.old, ago_s=RECENT_S + 1),
+        it.seen("ann", ClientSort.PERSON, "", old_only),
+        it.seen("bob", ClientSort.PERSON, "", it.both),
+        it.seen("tenant:risk:workload:web (web-0)", ClientSort.WORK, it.old),
+        it.seen("tenant:risk:workload:web (web-1)", ClientSort.WORK, it.new),
+        it.seen("tenant:risk:workload:web (web-2)", ClientSort.WORK, it.old, ago_s=RECENT_S + 1),
     )
     nodes = (node("n1"), node("n2", NodePhase.UNKNOWN))
     tokens = (
@@ -521,38 +526,37 @@ def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_pat
 
 
 def test_people_are_held_to_what_they_show_after_the_switch_alone(tmp_path: Path) -> None:
-    """Before it there was no other certificate to be had, nor in the moment of the switch. [K1]"""
-    it = Parts(tmp_path, Phase.SWITCHED)
+    """Before it there was no other certificate to be had, nor in the moment of the switch."""
+    it = Parts(tmp_path, RotationPhase.SWITCHED)
     made = NOW - timedelta(seconds=60)
-    bundle: Bundle = msgspec.structs.replace(it.bundle, switched=made)
+    bundle: TrustBundle = msgspec.structs.replace(it.bundle, switched=made)
     for ago_s in (61.0, 60.0, 61.0 - SETTLE_S):
-        early = it.seen("admin", Sort.PERSON, it.old, ago_s=ago_s)
-        assert against_finish(Facts(bundle, (it.report(early),), now=NOW)) == []
+        early = it.seen("admin", ClientSort.PERSON, it.old, ago_s=ago_s)
+        assert against_finish(RotationFacts(bundle, (it.report(early),), now=NOW)) == []
     # A finish right after a switch waits until something can be seen.
-    soon = Facts(bundle, (it.report(),), now=made + timedelta(seconds=1))
+    soon = RotationFacts(bundle, (it.report(),), now=made + timedelta(seconds=1))
     assert against_finish(soon) == ["what people show after the switch is observed for 19 s more"]
-    late = it.seen("admin", Sort.PERSON, it.old, ago_s=59.0 - SETTLE_S)
-    assert len(against_finish(Facts(bundle, (it.report(late),), now=NOW))) == 1
+    late = it.seen("admin", ClientSort.PERSON, it.old, ago_s=59.0 - SETTLE_S)
+    assert len(against_finish(RotationFacts(bundle, (it.report(late),), now=NOW))) == 1
 
 
 def test_what_a_server_has_seen_ends_with_the_rotation(tmp_path: Path) -> None:
-    """[K1]"""
-    authorities = Authorities.open(tmp_path)
-    seen = SeenParts(authorities, lambda: 5.0)
+    authorities = CertificateAuthorities.open(tmp_path)
+    seen = SeenClients(authorities, lambda: 5.0)
     seen.token_shown("tenant:risk:workload:web", "web-0", authorities.bundle.signs)
     assert seen.all() == ()
-    new, _ = Authority.new()
+    new, _ = CertificateAuthority.new()
     both = begun(authorities.bundle, new.pem)
-    authorities.take(Authorities(both, authorities.held))
+    authorities.take(CertificateAuthorities(both, authorities.held))
     seen.token_shown("tenant:risk:workload:web", "web-0", authorities.bundle.signs)
     assert [(it.name, it.sort) for it in seen.all()] == [
-        ("tenant:risk:workload:web (web-0)", Sort.WORK)
+        ("tenant:risk:workload:web (web-0)", ClientSort.WORK)
     ]
-    authorities.take(Authorities(first(new.pem), {new.fingerprint: new}))
+    authorities.take(CertificateAuthorities(first(new.pem), {new.fingerprint: new}))
     assert seen.all() == ()
 
 
-class Ann(Door):
+class Ann(Authenticator):
     """Lets in one person, whatever is shown."""
 
     def __call__(self, request: object) -> Identity:
@@ -560,13 +564,13 @@ class Ann(Door):
 
 
 def test_a_person_fills_no_servers_memory_of_what_parts_trust(tmp_path: Path) -> None:
-    """Whoever names other authorities with each request would push out all nodes. [B5, K1]"""
-    authorities = Authorities.open(tmp_path)
-    new, _ = Authority.new()
+    """Whoever names other authorities with each request would push out all nodes."""
+    authorities = CertificateAuthorities.open(tmp_path)
+    new, _ = CertificateAuthority.new()
     both = begun(authorities.bundle, new.pem)
-    authorities.take(Authorities(both, authorities.held))
-    seen = SeenParts(authorities, lambda: 5.0)
-    seen.door = Ann(Hub(Forms()))
+    authorities.take(CertificateAuthorities(both, authorities.held))
+    seen = SeenClients(authorities, lambda: 5.0)
+    seen.door = Ann(WatchHub(Forms()))
     old, newest = (it[:SHORT] for it in both.fingerprints)
     for number in range(100):
         for said in (f"{number:016x}", f"{newest},{number:016x},{old}"):
@@ -584,10 +588,10 @@ def test_a_server_that_may_have_missed_a_revocation_rotates_nothing(
 
     async def story() -> None:
         plane = Plane(tmp_path, "one")
-        accesses = Accesses(plane.store)
+        accesses = AccessRecorder(plane.store)
         serve = ca_rotation.handlers(
             plane.servers["one"].rotation,
-            Ann(Hub(Forms())),
+            Ann(WatchHub(Forms())),
             lambda identity, verb, path: True,
             accesses,
             stale,

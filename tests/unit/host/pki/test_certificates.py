@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from holdfast.host.pki.certificates import CLIENT, LEAF_LIFE, RENEW_FROM, Authority, Purpose
+from holdfast.host.pki.certificates import (
+    CLIENT,
+    LEAF_LIFE,
+    RENEW_FROM,
+    CertificateAuthority,
+    Purpose,
+)
 from holdfast.host.pki.kubeconfig import kubeconfig
 from holdfast.model.errors import Invalid
 
@@ -18,31 +24,34 @@ SERVER = Purpose(("localhost", "127.0.0.1"))
 
 
 def test_the_authority_is_made_once_and_found_again(tmp_path: Path) -> None:
-    first, again = Authority.open(tmp_path / "pki"), Authority.open(tmp_path / "pki")
+    first, again = (
+        CertificateAuthority.open(tmp_path / "pki"),
+        CertificateAuthority.open(tmp_path / "pki"),
+    )
     assert first.pem == again.pem
     for file in ("ca.crt", "ca.key"):
         assert stat.S_IMODE((tmp_path / "pki" / file).stat().st_mode) == 0o600
 
 
 def test_half_an_authority_is_refused_and_left_alone(tmp_path: Path) -> None:
-    Authority.open(tmp_path)
+    CertificateAuthority.open(tmp_path)
     key = (tmp_path / "ca.key").read_bytes()
     (tmp_path / "ca.crt").write_text("not a certificate")
     with pytest.raises(Invalid, match="restore both"):
-        Authority.open(tmp_path)
+        CertificateAuthority.open(tmp_path)
     assert (tmp_path / "ca.key").read_bytes() == key
 
 
 def test_a_key_of_another_authority_is_refused(tmp_path: Path) -> None:
-    Authority.open(tmp_path / "one")
-    Authority.open(tmp_path / "two")
+    CertificateAuthority.open(tmp_path / "one")
+    CertificateAuthority.open(tmp_path / "two")
     (tmp_path / "one" / "ca.key").write_bytes((tmp_path / "two" / "ca.key").read_bytes())
     with pytest.raises(Invalid, match="is not the key of"):
-        Authority.open(tmp_path / "one")
+        CertificateAuthority.open(tmp_path / "one")
 
 
 def test_a_client_certificate_says_who_and_in_which_groups(tmp_path: Path) -> None:
-    issued = Authority.open(tmp_path).issue("ada", CLIENT, ("tenant:risk", "auditors"))
+    issued = CertificateAuthority.open(tmp_path).issue("ada", CLIENT, ("tenant:risk", "auditors"))
     found = x509.load_pem_x509_certificate(issued.certificate)
     assert found.subject.rfc4514_string() == "CN=ada,O=auditors,O=tenant:risk"
     usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -54,7 +63,7 @@ def test_a_client_certificate_says_who_and_in_which_groups(tmp_path: Path) -> No
 def test_a_kept_certificate_is_renewed_when_old_foreign_or_under_other_names(
     tmp_path: Path,
 ) -> None:
-    authority = Authority.open(tmp_path)
+    authority = CertificateAuthority.open(tmp_path)
     certificate, _ = authority.keep(tmp_path, "server", "server", SERVER)
     first = certificate.read_bytes()
     authority.keep(tmp_path, "server", "server", SERVER)
@@ -70,7 +79,7 @@ def test_a_kept_certificate_is_renewed_when_old_foreign_or_under_other_names(
 
 def test_client_and_server_believe_each_other_through_the_authority(tmp_path: Path) -> None:
     """The handshake is a real one, in memory."""
-    authority = Authority.open(tmp_path)
+    authority = CertificateAuthority.open(tmp_path)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(*authority.keep(tmp_path, "server", "server", SERVER))
     server.load_verify_locations(cadata=authority.pem.decode())
@@ -105,7 +114,7 @@ def test_a_kubeconfig_holds_all_that_a_client_needs(tmp_path: Path) -> None:
     import base64
     import json
 
-    authority = Authority.open(tmp_path)
+    authority = CertificateAuthority.open(tmp_path)
     issued = authority.issue("admin", CLIENT, ("system:masters",))
     text = kubeconfig("https://127.0.0.1:6443", authority.pem, issued, user="admin")
     document = json.loads(text)

@@ -11,8 +11,14 @@ import msgspec
 import pytest
 
 from holdfast.host.client.access import Access
-from holdfast.host.pki.certificates import BACKDATE, RENEW_BY, RENEW_FROM, Authority, moment
-from holdfast.host.pki.component_credentials import Rotation, access_of, issue, provide
+from holdfast.host.pki.certificates import (
+    BACKDATE,
+    RENEW_BY,
+    RENEW_FROM,
+    CertificateAuthority,
+    moment,
+)
+from holdfast.host.pki.component_credentials import CertificateRenewal, access_of, issue, provide
 from holdfast.model.errors import Invalid, Unavailable
 from tests.puppet import play
 
@@ -21,7 +27,9 @@ SERVERS = ("https://127.0.0.1:1",)
 LIFE = timedelta(days=90)
 
 
-def access(authority: Authority, age: timedelta = timedelta(), life: timedelta = LIFE) -> Access:
+def access(
+    authority: CertificateAuthority, age: timedelta = timedelta(), life: timedelta = LIFE
+) -> Access:
     issued = authority.issue(NAME, life=life, now=datetime.now(UTC) - age)
     return Access(servers=SERVERS, ca=authority.pem, certificate=issued.certificate, key=issued.key)
 
@@ -40,15 +48,16 @@ class Taken:
 def test_a_certificate_is_renewed_in_the_middle_of_its_life_and_never_later(
     tmp_path: Path,
 ) -> None:
-    """Each at a moment of its own: what was issued together is not renewed together. [K1]"""
-    authority = Authority.open(tmp_path)
+    """Each at a moment of its own: what was issued together is not renewed together."""
+    authority = CertificateAuthority.open(tmp_path)
     one = access(authority)
 
     async def nothing(name: str, before: Access) -> Access:
         return before
 
     dues = [
-        Rotation({NAME: one}, nothing, Taken().take, Random(seed)).due_s[NAME] for seed in range(50)
+        CertificateRenewal({NAME: one}, nothing, Taken().take, Random(seed)).due_s[NAME]
+        for seed in range(50)
     ]
     first, last = (moment(one.certificate, share).timestamp() for share in (RENEW_FROM, RENEW_BY))
     assert all(first <= due < last for due in dues)
@@ -56,8 +65,7 @@ def test_a_certificate_is_renewed_in_the_middle_of_its_life_and_never_later(
 
 
 def test_what_is_renewed_is_asked_with_and_becomes_due_anew(tmp_path: Path) -> None:
-    """[K1]"""
-    authority = Authority.open(tmp_path)
+    authority = CertificateAuthority.open(tmp_path)
     old, new = access(authority, age=LIFE * 0.6), access(authority)
     taken = Taken()
 
@@ -66,7 +74,7 @@ def test_what_is_renewed_is_asked_with_and_becomes_due_anew(tmp_path: Path) -> N
         return new
 
     async def story() -> None:
-        rotation = Rotation({NAME: old}, renew, taken.take)
+        rotation = CertificateRenewal({NAME: old}, renew, taken.take)
         await rotation.turn(NAME)
         assert taken.accesses == [new]
         assert rotation.due_s[NAME] >= moment(new.certificate, RENEW_FROM).timestamp()
@@ -79,8 +87,8 @@ def test_what_is_renewed_is_asked_with_and_becomes_due_anew(tmp_path: Path) -> N
 def test_what_cannot_be_renewed_is_said_and_tried_again_before_the_end(
     age: float, word: str, tmp_path: Path
 ) -> None:
-    """The less time is left, the sooner; also after the end, for a token may come. [A7, I1]"""
-    authority = Authority.open(tmp_path)
+    """The less time is left, the sooner; also after the end, for a token may come."""
+    authority = CertificateAuthority.open(tmp_path)
     old = access(authority, age=LIFE * age)
     taken = Taken()
 
@@ -88,7 +96,7 @@ def test_what_cannot_be_renewed_is_said_and_tried_again_before_the_end(
         raise Unavailable("no server answers")
 
     async def story() -> None:
-        rotation = Rotation({NAME: old}, renew, taken.take)
+        rotation = CertificateRenewal({NAME: old}, renew, taken.take)
         await rotation.turn(NAME)
         assert rotation.trouble.startswith(f"the certificate of {NAME} {word} at 20")
         assert rotation.trouble.endswith(": no server answers")
@@ -101,8 +109,8 @@ def test_what_cannot_be_renewed_is_said_and_tried_again_before_the_end(
 
 
 def test_what_cannot_be_used_leaves_the_old_one_in_use(tmp_path: Path) -> None:
-    """A disk that is full, or a certificate that is broken. [A7, I1]"""
-    authority = Authority.open(tmp_path)
+    """A disk that is full, or a certificate that is broken."""
+    authority = CertificateAuthority.open(tmp_path)
     old, new = access(authority, age=LIFE * 0.6), access(authority)
 
     async def renew(name: str, before: Access) -> Access:
@@ -116,11 +124,11 @@ def test_what_cannot_be_used_leaves_the_old_one_in_use(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     async def story() -> None:
-        one = Rotation({NAME: old}, renew, refuse)
+        one = CertificateRenewal({NAME: old}, renew, refuse)
         for _ in range(2):
             await one.turn(NAME)
             assert one.trouble.endswith(": the certificates cannot be used")
-        other = Rotation({NAME: old}, full, Taken().take)
+        other = CertificateRenewal({NAME: old}, full, Taken().take)
         await other.turn(NAME)
         assert other.trouble.endswith(": No space left on device")
 
@@ -128,8 +136,8 @@ def test_what_cannot_be_used_leaves_the_old_one_in_use(tmp_path: Path) -> None:
 
 
 def test_a_running_component_takes_the_next_certificate_that_is_put_there(tmp_path: Path) -> None:
-    """A file that nobody replaced is trouble. [K1]"""
-    authority, own = Authority.open(tmp_path / "pki"), tmp_path / "own"
+    """A file that nobody replaced is trouble."""
+    authority, own = CertificateAuthority.open(tmp_path / "pki"), tmp_path / "own"
     provide(tmp_path / "pki", own, (NAME,))
     certificate, key = issue(tmp_path / "pki", NAME, own)
     old = access(authority, age=LIFE * 0.6)
@@ -141,7 +149,7 @@ def test_a_running_component_takes_the_next_certificate_that_is_put_there(tmp_pa
         return access_of(SERVERS, own, name)
 
     async def story() -> None:
-        rotation = Rotation({NAME: old}, renew, taken.take)
+        rotation = CertificateRenewal({NAME: old}, renew, taken.take)
         await rotation.turn(NAME)
         assert rotation.trouble.endswith("nobody has put a new one there")
         provide(tmp_path / "pki", own, (NAME,))
@@ -155,7 +163,7 @@ def test_a_running_component_takes_the_next_certificate_that_is_put_there(tmp_pa
 
 def test_a_short_life_is_not_half_over_when_it_begins(tmp_path: Path) -> None:
     """It is dated back for clocks that differ, by a part of itself."""
-    authority = Authority.open(tmp_path)
+    authority = CertificateAuthority.open(tmp_path)
     for life in (timedelta(seconds=6), timedelta(hours=1), timedelta(days=365)):
         before = datetime.now(UTC)
         one = access(authority, life=life)
@@ -166,14 +174,12 @@ def test_a_short_life_is_not_half_over_when_it_begins(tmp_path: Path) -> None:
 
 
 def test_an_access_by_token_has_nothing_to_renew() -> None:
-    """[K1]"""
-
     async def nothing(name: str, before: Access) -> Access:
         return before
 
     async def story() -> None:
         token = msgspec.structs.replace(Access(servers=SERVERS), token="x")
-        rotation = Rotation({NAME: token}, nothing, Taken().take)
+        rotation = CertificateRenewal({NAME: token}, nothing, Taken().take)
         # It ends by itself: there is nothing to wait for.
         await rotation.run()
 

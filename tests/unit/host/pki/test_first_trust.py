@@ -8,16 +8,16 @@ from pathlib import Path
 
 from cryptography import x509
 
-from holdfast.host.pki.certificates import BACKDATE, LEAF_LIFE, Authority, Purpose
+from holdfast.host.pki.certificates import BACKDATE, LEAF_LIFE, CertificateAuthority, Purpose
 from holdfast.host.pki.first_trust import establish, write_kubeconfig
-from holdfast.host.server.settings import SERVER_LIFE, Settings
+from holdfast.host.server.settings import SERVER_LIFE, ServerSettings
 
 URL = "https://127.0.0.1:6443"
 
 
 def test_a_second_start_finds_everything_as_the_first_left_it(tmp_path: Path) -> None:
     """[C7.4]"""
-    settings = Settings(data=tmp_path / "data", name="one")
+    settings = ServerSettings(data=tmp_path / "data", name="one")
     path = write_kubeconfig(settings, establish(settings), URL)
     before = {file: file.stat().st_mtime_ns for file in (path, *(path.parent / "pki").iterdir())}
     write_kubeconfig(settings, establish(settings), URL)
@@ -28,9 +28,9 @@ def test_a_second_start_finds_everything_as_the_first_left_it(tmp_path: Path) ->
 def test_servers_that_share_a_directory_and_start_together_have_one_authority(
     tmp_path: Path,
 ) -> None:
-    """[C7.4]"""
     servers = [
-        Settings(data=tmp_path / name, name=name, pki=tmp_path / "pki") for name in ("a", "b", "c")
+        ServerSettings(data=tmp_path / name, name=name, pki=tmp_path / "pki")
+        for name in ("a", "b", "c")
     ]
     with ThreadPoolExecutor(3) as threads:
         trusts = list(threads.map(establish, servers))
@@ -45,15 +45,15 @@ def life_of(certificate: bytes) -> timedelta:
 
 
 def test_a_servers_own_certificates_are_short_lived(tmp_path: Path) -> None:
-    """It renews them while it runs, so that a stolen one soon counts nowhere. [B5]"""
-    settings = Settings(data=tmp_path, name="one")
+    """It renews them while it runs, so that a stolen one soon counts nowhere."""
+    settings = ServerSettings(data=tmp_path, name="one")
     # A start of an earlier version has left one for a year.
     purpose, directory = Purpose(server_names=settings.certificate_names), settings.pki_directory
-    authority = Authority.open(directory)
+    authority = CertificateAuthority.open(directory)
     authority.keep(directory, "server", "system:server:one", purpose, life=LEAF_LIFE)
     trust = establish(settings)
     for file in (trust.server[0], trust.peer[0]):
         assert life_of(file.read_bytes()) <= SERVER_LIFE + BACKDATE
     assert life_of(trust.admin.certificate) > SERVER_LIFE + BACKDATE
-    shorter = Settings(data=tmp_path, name="one", certificate_life=timedelta(hours=1))
+    shorter = ServerSettings(data=tmp_path, name="one", certificate_life=timedelta(hours=1))
     assert life_of(establish(shorter).server[0].read_bytes()) <= timedelta(hours=1) + BACKDATE

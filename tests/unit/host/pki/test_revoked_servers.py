@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from holdfast.host.client.access import Access
-from holdfast.host.client.api_client import Remote
-from holdfast.host.client.questions import Errand
-from holdfast.host.client.server_discovery import Discovering
-from holdfast.host.pki.ca_keys import Authorities
-from holdfast.host.pki.certificates import Authority
-from holdfast.host.pki.revocation_checks import RevokedServers, statement
-from holdfast.host.tunnel.protocol import Announced, announced, summons
-from holdfast.host.tunnel.switchboard import Switchboard
+from holdfast.host.client.api_client import ApiClient
+from holdfast.host.client.questions import ApiCall
+from holdfast.host.client.server_discovery import ServerDiscovery
+from holdfast.host.pki.ca_keys import CertificateAuthorities
+from holdfast.host.pki.certificates import CertificateAuthority
+from holdfast.host.pki.revoked_servers import RevokedServers, statement
+from holdfast.host.tunnel.protocol import RevocationNotice, announced, summons
+from holdfast.host.tunnel.switchboard import Tunnels
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from tests.patience import PATIENCE_S
@@ -30,29 +30,29 @@ HOUR_MS = 3_600_000
 
 
 def told(folder: Path, name: str, before_ms: int) -> str:
-    return statement({name: before_ms}, Authorities.open(folder))
+    return statement({name: before_ms}, CertificateAuthorities.open(folder))
 
 
 def now_ms() -> int:
     return int(time.time() * 1_000)
 
 
-async def asked(remote: Remote, server: Scripted) -> int:
-    wanted = Errand("GET", "/any", lambda answer: answer.code)
+async def asked(remote: ApiClient, server: Scripted) -> int:
+    wanted = ApiCall("GET", "/any", lambda answer: answer.code)
     return int(await remote.run(ME, server.url, wanted, 5.0))
 
 
 def test_a_revoked_server_is_not_spoken_with_although_its_certificate_is_good(
     tmp_path: Path,
 ) -> None:
-    """Neither on the connection that is open nor on a new one, and nothing is sent there. [K1]"""
+    """Neither on the connection that is open nor on a new one, and nothing is sent there."""
 
     async def story() -> None:
         async with (
             Scripted(tmp_path, says([]), name="bad") as bad,
             Scripted(tmp_path, says([]), name="good") as good,
         ):
-            remote = Remote({ME.name: good.client_access((bad.url,))})
+            remote = ApiClient({ME.name: good.client_access((bad.url,))})
             assert await asked(remote, bad) == await asked(remote, good) == 200
             ca = remote.access(ME.name).ca
             remote.revoked.learn(told(tmp_path / "pki", BAD, now_ms()), ca)
@@ -76,7 +76,7 @@ def test_a_server_with_a_certificate_of_after_the_revocation_is_spoken_with(
 ) -> None:
     async def story() -> None:
         async with Scripted(tmp_path, says([]), name="bad") as renewed:
-            remote = Remote({ME.name: renewed.client_access()})
+            remote = ApiClient({ME.name: renewed.client_access()})
             ca = remote.access(ME.name).ca
             remote.revoked.learn(told(tmp_path / "pki", BAD, now_ms() - HOUR_MS), ca)
             await asyncio.gather(*remote._turning)
@@ -89,8 +89,8 @@ def test_a_server_with_a_certificate_of_after_the_revocation_is_spoken_with(
 def test_only_the_authority_of_the_plane_says_who_is_revoked(tmp_path: Path) -> None:
     """A thief of a server's key makes nobody refuse the good servers."""
     ours, theirs = tmp_path / "pki", tmp_path / "theirs"
-    ca = Authority.open(ours).pem
-    Authority.open(theirs)
+    ca = CertificateAuthority.open(ours).pem
+    CertificateAuthority.open(theirs)
     changes: list[None] = []
     known = RevokedServers(lambda: changes.append(None))
     genuine = told(ours, GOOD, now_ms())
@@ -107,7 +107,7 @@ def test_only_the_authority_of_the_plane_says_who_is_revoked(tmp_path: Path) -> 
 def test_whoever_can_reach_another_server_learns_it_although_the_revoked_one_keeps_quiet(
     tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The revoked one hides it and is asked first, or second. [K1]"""
+    """The revoked one hides it and is asked first, or second."""
     monkeypatch.setattr("holdfast.host.client.server_discovery.FIRST_S", 0.01)
     monkeypatch.setattr("holdfast.host.client.server_discovery.EVERY_S", 0.01)
 
@@ -127,10 +127,10 @@ def test_whoever_can_reach_another_server_learns_it_although_the_revoked_one_kee
             access = good.client_access((bad.url,))
             if first:
                 access = reversed_servers(access)
-            remote = Remote({ME.name: access}, rng=First())
+            remote = ApiClient({ME.name: access}, rng=First())
             learnt = asyncio.Event()
             remote.on_revoked = learnt.set
-            discovering = Discovering(remote, ME, in_turn=True)
+            discovering = ServerDiscovery(remote, ME, in_turn=True)
             discovering.start()
             async with asyncio.timeout(PATIENCE_S):
                 await learnt.wait()
@@ -156,7 +156,7 @@ def reversed_servers(access: Access) -> Access:
 
 def test_agents_are_told_on_the_line_on_which_they_wait() -> None:
     """Those that are there, and those that come later; an earlier version passes over it."""
-    board = Switchboard()
+    board = Tunnels()
 
     def unsent(line_of: Callable[[], bytes | None]) -> str:
         line = line_of()
@@ -170,4 +170,4 @@ def test_agents_are_told_on_the_line_on_which_they_wait() -> None:
     late = board.connect("n2")
     assert [unsent(it.unsent.get_nowait) for it in (early, late)] == ["word", "word"]
     assert announced(b"") == announced(b'{"id":"x"}') == ""
-    assert announced(msgspec.json.encode(Announced("x"))) == "x"
+    assert announced(msgspec.json.encode(RevocationNotice("x"))) == "x"

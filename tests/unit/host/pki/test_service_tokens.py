@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.host.oidc.envelope import text64
 from holdfast.host.oidc.issuers import Issuers
-from holdfast.host.pki.ca_keys import Authorities
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.ca_keys import CertificateAuthorities
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.service_tokens import HEAD, SKEW_S, ServiceTokens, is_service_token
 from holdfast.host.pki.trust_bundle import begun, finished, serving, switched
 from holdfast.host.server.authentication import TokenUnknown
@@ -56,7 +56,7 @@ def replica(
 class Rig:
     def __init__(self, folder: Path) -> None:
         self.now_s = NOW_S
-        self.authorities = Authorities.open(folder)
+        self.authorities = CertificateAuthorities.open(folder)
         self.tokens = ServiceTokens(self.authorities, lambda: self.now_s)
         self.record: Record | None = Record(replica())
         self.revoked: dict[str, int] = {}
@@ -87,7 +87,7 @@ def rig(tmp_path: Path) -> Rig:
 def test_a_replica_is_its_workloads_account_and_has_no_right_but_what_everybody_has(
     rig: Rig,
 ) -> None:
-    """Its groups make it no member of the tenant. [B5, C6.8]"""
+    """Its groups make it no member of the tenant."""
     token = rig.issue()
     assert is_service_token(token)
     found = rig.identity(token)
@@ -100,42 +100,40 @@ def test_a_replica_is_its_workloads_account_and_has_no_right_but_what_everybody_
 def test_another_server_with_the_same_authority_takes_it_and_another_plane_does_not(
     rig: Rig, tmp_path: Path
 ) -> None:
-    """[B5]"""
     token = rig.issue()
-    rig.tokens = ServiceTokens(Authorities.open(tmp_path), lambda: rig.now_s)
+    rig.tokens = ServiceTokens(CertificateAuthorities.open(tmp_path), lambda: rig.now_s)
     assert rig.identity(token).name == "tenant:risk:workload:web"
-    rig.tokens = ServiceTokens(Authorities.open(tmp_path / "other"), lambda: rig.now_s)
+    rig.tokens = ServiceTokens(CertificateAuthorities.open(tmp_path / "other"), lambda: rig.now_s)
     assert rig.refuses(token)
 
 
 def test_during_a_rotation_tokens_of_both_authorities_count_and_then_the_new_ones_alone(
     rig: Rig,
 ) -> None:
-    """Also one that was checked before: what is remembered of it is no right. [B5, K1]"""
+    """Also one that was checked before: what is remembered of it is no right."""
     shown: list[str] = []
-    old, (new, _) = rig.authorities.signer, Authority.new()
+    old, (new, _) = rig.authorities.signer, CertificateAuthority.new()
     both = begun(rig.authorities.bundle, new.pem)
     held = {it.fingerprint: it for it in (old, new)}
     rig.tokens = ServiceTokens(
         rig.authorities, lambda: rig.now_s, lambda account, replica, known: shown.append(known)
     )
     first = rig.issue()
-    rig.authorities.take(Authorities(both, held))
+    rig.authorities.take(CertificateAuthorities(both, held))
     early = rig.issue()
-    rig.authorities.take(Authorities(switched(both), held))
+    rig.authorities.take(CertificateAuthorities(switched(both), held))
     late = rig.issue()
     for token in (first, early, late):
         assert rig.identity(token).name == "tenant:risk:workload:web"
     assert shown == [old.fingerprint, old.fingerprint, new.fingerprint]
     after = finished(serving(switched(both)))
-    rig.authorities.take(Authorities(after, {new.fingerprint: new}))
+    rig.authorities.take(CertificateAuthorities(after, {new.fingerprint: new}))
     assert rig.identity(late).name == "tenant:risk:workload:web"
     assert rig.refuses(first)
     assert rig.refuses(early)
 
 
 def test_it_counts_for_its_life_and_servers_clocks_may_differ_a_little(rig: Rig) -> None:
-    """[B5]"""
     token = rig.issue()
     rig.now_s = NOW_S - SKEW_S
     assert rig.identity(token).name
@@ -149,7 +147,7 @@ def test_it_counts_for_its_life_and_servers_clocks_may_differ_a_little(rig: Rig)
 
 @pytest.mark.parametrize("state", State)
 def test_it_counts_while_the_replica_may_run(rig: Rig, state: State) -> None:
-    """Also for a token that counted a moment ago. [B5]"""
+    """Also for a token that counted a moment ago."""
     token = rig.issue()
     assert rig.identity(token).name
     rig.record = Record(replica(state))
@@ -165,7 +163,6 @@ def test_it_counts_while_the_replica_may_run(rig: Rig, state: State) -> None:
 def test_it_dies_with_its_replica_its_place_and_its_attempt(
     rig: Rig, changed: dict[str, Any]
 ) -> None:
-    """[B5]"""
     token = rig.issue()
     assert rig.identity(token).name
     rig.record = Record(replica(**changed))
@@ -173,7 +170,7 @@ def test_it_dies_with_its_replica_its_place_and_its_attempt(
 
 
 def test_the_token_of_an_attempt_that_is_not_reported_yet_counts(rig: Rig) -> None:
-    """Work asks before its agent has told the servers that it runs. [C7.5]"""
+    """Work asks before its agent has told the servers that it runs."""
     token = rig.issue(attempt=2)
     rig.record = Record(replica(State.BOUND, restarts=1))
     assert rig.identity(token).name
@@ -188,7 +185,7 @@ def test_a_replica_that_is_not_known_yet_may_become_known(rig: Rig) -> None:
 
 @pytest.mark.parametrize("user", ["tenant:risk:workload:web", "system:node:n1"])
 def test_a_revocation_of_the_workload_or_of_its_node_ends_it(rig: Rig, user: str) -> None:
-    """Whoever took over a node keeps nothing of its replicas. [B5]"""
+    """Whoever took over a node keeps nothing of its replicas."""
     token = rig.issue()
     rig.revoked[user] = int(NOW_S * 1_000)
     assert rig.refuses(token)
@@ -220,14 +217,13 @@ def test_nothing_else_passes_for_one(rig: Rig) -> None:
 
 
 def test_an_issuer_of_people_cannot_make_one(rig: Rig) -> None:
-    """And a service token is none of an issuer's. [B5]"""
+    """And a service token is none of an issuer's."""
     assert not is_service_token(Signer("one").token({"iss": "x"}))
     with pytest.raises(Forbidden):
         Issuers(()).identity(rig.issue())
 
 
 def test_the_key_is_another_one_than_the_authoritys(rig: Rig) -> None:
-    """[B5]"""
     derived = rig.authorities.signer.derived_key("a purpose")
     other = rig.authorities.signer.derived_key("another purpose")
     assert isinstance(derived.curve, ec.SECP256R1)
@@ -237,7 +233,6 @@ def test_the_key_is_another_one_than_the_authoritys(rig: Rig) -> None:
 
 
 def test_no_token_is_printed(rig: Rig) -> None:
-    """[B5]"""
     issued = rig.tokens.issue(replica(), "n1", 0, LIFE_S)
     assert issued.token not in repr(issued)
 

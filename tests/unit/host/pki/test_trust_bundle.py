@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from holdfast.host.pki import node_join, trust_bundle
-from holdfast.host.pki.ca_keys import BUNDLE, KEY, Authorities, keep_bundle, key_file
-from holdfast.host.pki.certificates import Authority
+from holdfast.host.pki.ca_keys import BUNDLE, KEY, CertificateAuthorities, keep_bundle, key_file
+from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_tokens import JoinToken, fingerprint
 from holdfast.host.pki.trust_bundle import (
-    Bundle,
-    Phase,
+    TrustBundle,
+    RotationPhase,
     aborted,
     adopted,
     begun,
@@ -32,7 +32,10 @@ class Plane:
     """The authorities of a plane, and each generation of its bundle."""
 
     def __init__(self, folder: Path) -> None:
-        self.old, self.new = Authority.open(folder / "old"), Authority.open(folder / "new")
+        self.old, self.new = (
+            CertificateAuthority.open(folder / "old"),
+            CertificateAuthority.open(folder / "new"),
+        )
         self.both = (self.old, self.new)
         self.first = trust_bundle.first(self.old.pem)
         self.begun = begun(self.first, self.new.pem)
@@ -50,22 +53,26 @@ def plane(tmp_path: Path) -> Plane:
 def test_each_step_is_the_next_generation_and_is_taken_by_whoever_has_the_one_before(
     plane: Plane,
 ) -> None:
-    """[B5, K1]"""
     steps = (plane.begun, plane.switched, plane.serving, plane.finished)
-    phases = (Phase.BEGUN, Phase.SWITCHED, Phase.FINISHING, Phase.STABLE)
+    phases = (
+        RotationPhase.BEGUN,
+        RotationPhase.SWITCHED,
+        RotationPhase.FINISHING,
+        RotationPhase.STABLE,
+    )
     current = plane.first
     for number, (step, phase) in enumerate(zip(steps, phases, strict=True), 1):
-        authorities = (plane.new,) if phase is Phase.STABLE else plane.both
+        authorities = (plane.new,) if phase is RotationPhase.STABLE else plane.both
         current = adopted(current, signed(step, authorities))
         assert (current, current.generation, current.phase) == (step, number, phase)
     assert current.pem == plane.new.pem
     back = adopted(plane.begun, signed(plane.aborted, [plane.old]))
-    assert (back.pem, back.phase) == (plane.old.pem, Phase.STABLE)
+    assert (back.pem, back.phase) == (plane.old.pem, RotationPhase.STABLE)
 
 
 def test_an_authority_that_is_not_trusted_adds_none(plane: Plane, tmp_path: Path) -> None:
     """Not by its own signature, nor by one of another bundle. [B5]"""
-    rogue = Authority.open(tmp_path / "rogue")
+    rogue = CertificateAuthority.open(tmp_path / "rogue")
     wanted = begun(plane.first, rogue.pem)
     with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
         adopted(plane.first, signed(wanted, [rogue]))
@@ -110,22 +117,21 @@ def test_a_bundle_that_makes_no_sense_is_refused_whoever_has_signed_it(
 
 
 def test_a_leaf_certificate_is_no_authority(plane: Plane) -> None:
-    """[B5]"""
     leaf = plane.old.issue("system:node:n1").certificate
     wanted = begun(plane.first, leaf)
     with pytest.raises(Invalid, match="certificate authorities"):
         adopted(plane.first, signed(wanted, [plane.old]))
 
 
-def token_of(authority: Authority, generation: int = 0) -> JoinToken:
+def token_of(authority: CertificateAuthority, generation: int = 0) -> JoinToken:
     return JoinToken("join-1", "x" * 43, authority.fingerprint, generation)
 
 
 def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
     plane: Plane, tmp_path: Path
 ) -> None:
-    """By the hash of either one while both count; after the rotation only by the new one. [B5]"""
-    rogue = Authority.open(tmp_path / "rogue")
+    """By the hash of either one while both count; after the rotation only by the new one."""
+    rogue = CertificateAuthority.open(tmp_path / "rogue")
     text = signed(plane.begun, plane.both)
     for known in plane.both:
         found = node_join._proven(plane.begun.pem, text, token_of(known))
@@ -143,13 +149,14 @@ def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
     assert fingerprint(plane.begun.pem) == plane.new.fingerprint
 
 
-def kept(directory: Path, bundle: Bundle, *signers: Authority) -> Authorities:
-    keep_bundle(directory, Authorities.load(directory).bundle, signed(bundle, signers))
-    return Authorities.load(directory)
+def kept(
+    directory: Path, bundle: TrustBundle, *signers: CertificateAuthority
+) -> CertificateAuthorities:
+    keep_bundle(directory, CertificateAuthorities.load(directory).bundle, signed(bundle, signers))
+    return CertificateAuthorities.load(directory)
 
 
 def test_a_server_signs_with_the_authority_of_each_step(plane: Plane, tmp_path: Path) -> None:
-    """[K1]"""
     directory = tmp_path / "old"
     write_private(directory / key_file(plane.new.fingerprint), key_of(tmp_path / "new"))
     found = kept(directory, plane.begun, *plane.both)
@@ -162,7 +169,7 @@ def test_a_server_signs_with_the_authority_of_each_step(plane: Plane, tmp_path: 
     assert found.signer.pem == found.pem == plane.new.pem
     # The old key is nowhere any more, and every tool finds the new one where the old one was.
     assert sorted(it.name for it in directory.glob("ca*.key")) == [KEY]
-    assert Authority.open(directory).pem == plane.new.pem
+    assert CertificateAuthority.open(directory).pem == plane.new.pem
 
 
 def key_of(directory: Path) -> bytes:
@@ -173,7 +180,7 @@ def key_of(directory: Path) -> bytes:
 def test_a_crash_while_the_last_step_is_written_leaves_the_new_authority(
     plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
-    """After so many of the writes. [K1]"""
+    """After so many of the writes."""
     directory = tmp_path / "old"
     write_private(directory / key_file(plane.new.fingerprint), key_of(tmp_path / "new"))
     before = kept(directory, plane.serving, *plane.both)
@@ -194,18 +201,17 @@ def test_a_crash_while_the_last_step_is_written_leaves_the_new_authority(
     with pytest.raises(Crash):
         keep_bundle(directory, before.bundle, signed(plane.finished, [plane.new]))
     monkeypatch.undo()
-    after = Authorities.open(directory)
+    after = CertificateAuthorities.open(directory)
     expected = plane.new.pem if done else plane.begun.pem
     assert after.pem == expected
     assert after.signer.pem == plane.new.pem
     if done:
-        assert Authority.open(directory).pem == plane.new.pem
+        assert CertificateAuthority.open(directory).pem == plane.new.pem
 
 
 def test_a_server_without_the_next_key_says_which_file_it_needs(
     plane: Plane, tmp_path: Path
 ) -> None:
-    """[K1]"""
     found = kept(tmp_path / "old", plane.switched, *plane.both)
     with pytest.raises(Unavailable, match=key_file(plane.new.fingerprint)):
         _ = found.signer
@@ -213,7 +219,6 @@ def test_a_server_without_the_next_key_says_which_file_it_needs(
 
 
 def test_what_was_aborted_leaves_no_key(plane: Plane, tmp_path: Path) -> None:
-    """[K1]"""
     directory = tmp_path / "old"
     write_private(directory / key_file(plane.new.fingerprint), key_of(tmp_path / "new"))
     kept(directory, plane.begun, *plane.both)

@@ -11,13 +11,21 @@ import pytest
 from aiohttp import web
 
 from holdfast.host.client.access import Access
-from holdfast.host.client.api_client import Remote
+from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.paths import TRUST_HEADER
-from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, Authorities
-from holdfast.host.pki.certificates import Authority
-from holdfast.host.pki.component_credentials import HURRY_S, Rotation
-from holdfast.host.pki.trust_bundle import SHORT, Bundle, begun, issuer_of, names, signed, switched
-from holdfast.host.pki.trust_seen import TrustFollowing, kept
+from holdfast.host.pki.ca_keys import BUNDLE, CERTIFICATES, CertificateAuthorities
+from holdfast.host.pki.certificates import CertificateAuthority
+from holdfast.host.pki.component_credentials import HURRY_S, CertificateRenewal
+from holdfast.host.pki.trust_bundle import (
+    SHORT,
+    TrustBundle,
+    begun,
+    issuer_of,
+    names,
+    signed,
+    switched,
+)
+from holdfast.host.pki.trust_seen import TrustFollower, kept
 from holdfast.host.process.files import write_private
 from holdfast.model.access.identity import Identity
 from tests.puppet import play
@@ -34,8 +42,8 @@ class Plane:
         self.server = Scripted(folder / "server", self._told)
         self.pki = folder / "component"
         self.pki.mkdir()
-        authorities = Authorities.open(folder / "server" / "pki")
-        self.old, (self.new, _) = authorities.signer, Authority.new()
+        authorities = CertificateAuthorities.open(folder / "server" / "pki")
+        self.old, (self.new, _) = authorities.signer, CertificateAuthority.new()
         self.first, self.both = authorities.bundle, begun(authorities.bundle, self.new.pem)
         write_private(self.pki / CERTIFICATES, self.old.pem)
         self.renewed_by = self.new
@@ -51,14 +59,16 @@ class Plane:
     def start(self) -> None:
         """Begin another life of the component."""
         access = self.server.client_access()
-        self.remote = Remote({ME.name: access})
-        self.rotation = Rotation({ME.name: access}, self.renew, self.remote.take, Random(7))
-        self.trust = TrustFollowing(self.remote, ME, self.rotation, self.pki, self._changed)
+        self.remote = ApiClient({ME.name: access})
+        self.rotation = CertificateRenewal(
+            {ME.name: access}, self.renew, self.remote.take, Random(7)
+        )
+        self.trust = TrustFollower(self.remote, ME, self.rotation, self.pki, self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
 
-    async def follow(self, bundle: Bundle, *signers: Authority) -> bool:
+    async def follow(self, bundle: TrustBundle, *signers: CertificateAuthority) -> bool:
         self.text = signed(bundle, signers)
         return await self.trust.follow(bundle.generation)
 
@@ -77,7 +87,7 @@ def story(folder: Path, told: Callable[[Plane], object]) -> None:
 
 
 def test_a_newer_bundle_is_kept_trusted_and_told_to_the_servers(tmp_path: Path) -> None:
-    """Without a restart; the next life begins with it. [K1]"""
+    """Without a restart; the next life begins with it."""
 
     async def told(plane: Plane) -> None:
         assert await plane.follow(plane.both, plane.old, plane.new)
@@ -87,7 +97,7 @@ def test_a_newer_bundle_is_kept_trusted_and_told_to_the_servers(tmp_path: Path) 
         assert not await plane.trust.follow(plane.both.generation)
         # What it asked with before, and what it asks with since.
         assert not await plane.follow(
-            msgspec.structs.replace(plane.both, generation=9), Authority.new()[0]
+            msgspec.structs.replace(plane.both, generation=9), CertificateAuthority.new()[0]
         )
         old, new = plane.old.fingerprint[:SHORT], plane.new.fingerprint[:SHORT]
         assert plane.heard == [old, f"{old},{new}"]
@@ -109,7 +119,7 @@ def test_a_bundle_that_no_trusted_authority_has_signed_is_refused_and_said(tmp_p
 
 
 def test_trouble_with_a_bundle_is_over_when_one_is_taken(tmp_path: Path) -> None:
-    """A server that follows later than the others told one that is in use already. [C8]"""
+    """A server that follows later than the others told one that is in use already."""
 
     async def told(plane: Plane) -> None:
         plane.text = signed(plane.first, [plane.old])
@@ -126,7 +136,7 @@ def test_trouble_with_a_bundle_is_over_when_one_is_taken(tmp_path: Path) -> None
 def test_what_cannot_be_kept_is_not_told_as_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart would undo it, when the servers already count on it. [K1]"""
+    """A restart would undo it, when the servers already count on it."""
 
     def full(path: Path, content: bytes) -> None:
         raise OSError("No space left on device")
@@ -145,7 +155,7 @@ def test_when_another_authority_signs_certificates_are_renewed_within_seconds(
     tmp_path: Path,
 ) -> None:
     """Again and again while a server that is late renews with the old one; a restart does not
-    forget it. [K1]"""
+    forget it."""
 
     async def told(plane: Plane) -> None:
         usual = plane.rotation.due_s[ME.name]
@@ -171,11 +181,11 @@ def test_when_another_authority_signs_certificates_are_renewed_within_seconds(
 def test_certificates_that_somebody_brought_count_more_than_an_older_bundle(
     tmp_path: Path,
 ) -> None:
-    """A component that was away for a whole rotation is brought new files. [K1]"""
+    """A component that was away for a whole rotation is brought new files."""
 
     async def told(plane: Plane) -> None:
         await plane.follow(plane.both, plane.old, plane.new)
-        other, _ = Authority.new()
+        other, _ = CertificateAuthority.new()
         write_private(plane.pki / CERTIFICATES, other.pem)
         assert kept(plane.pki).pem == other.pem
 

@@ -15,10 +15,10 @@ import pytest
 from holdfast.host.client.access import Access
 from holdfast.host.pki import trust_upkeep
 from holdfast.host.pki.ca_keys import key_file
-from holdfast.host.pki.certificates import Authority, Issued, Purpose, moment
+from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertificate, Purpose, moment
 from holdfast.host.pki.first_trust import ServerTls, Trust, establish
 from holdfast.host.pki.trust_bundle import (
-    Bundle,
+    TrustBundle,
     begun,
     certificates,
     common_name,
@@ -31,7 +31,7 @@ from holdfast.host.pki.trust_bundle import (
 )
 from holdfast.host.pki.trust_upkeep import Outdated, TrustUpkeep, publish, stored
 from holdfast.host.process.files import write_private
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.settings import ServerSettings
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.store.memory import MemoryStore
 from tests.patience import PATIENCE_S
@@ -39,7 +39,7 @@ from tests.patience import PATIENCE_S
 LIFE = timedelta(days=30)
 
 
-def aged(settings: Settings) -> Trust:
+def aged(settings: ServerSettings) -> Trust:
     """What a server has whose own certificate is past the middle of its life."""
     trust = establish(settings)
     certificate, key = trust.server
@@ -51,13 +51,12 @@ def aged(settings: Settings) -> Trust:
     return trust
 
 
-def renewed(settings: Settings, trust: Trust) -> datetime:
+def renewed(settings: ServerSettings, trust: Trust) -> datetime:
     return trust_upkeep._due(trust_upkeep._renewed(settings, trust))
 
 
 def test_what_is_past_its_middle_is_renewed_and_what_is_not_stays(tmp_path: Path) -> None:
-    """[K1]"""
-    settings = Settings(data=tmp_path, name="one", certificate_life=LIFE)
+    settings = ServerSettings(data=tmp_path, name="one", certificate_life=LIFE)
     trust = aged(settings)
     old = trust.server[0].read_bytes()
     peer = trust.peer[0].read_bytes()
@@ -70,11 +69,11 @@ def test_what_is_past_its_middle_is_renewed_and_what_is_not_stays(tmp_path: Path
 def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs(
     tmp_path: Path,
 ) -> None:
-    """Whoever connects trusts the first one. [K1, B5]"""
-    settings = Settings(data=tmp_path, name="one", certificate_life=LIFE)
+    """Whoever connects trusts the first one."""
+    settings = ServerSettings(data=tmp_path, name="one", certificate_life=LIFE)
     trust = aged(settings)
     old = trust.server[0].read_bytes()
-    other = Authority.open(tmp_path / "other")
+    other = CertificateAuthority.open(tmp_path / "other")
     for name in ("ca.crt", "ca.key"):
         content = (tmp_path / "other" / name).read_bytes()
         (settings.pki_directory / name).write_bytes(content)
@@ -91,8 +90,8 @@ def test_another_authority_in_the_directory_issues_nothing_to_a_server_that_runs
 
 
 def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path) -> None:
-    """The same TLS as before, so that the socket need not be opened anew. [K1]"""
-    settings = Settings(data=tmp_path, name="one", certificate_life=LIFE)
+    """The same TLS as before, so that the socket need not be opened anew."""
+    settings = ServerSettings(data=tmp_path, name="one", certificate_life=LIFE)
     trust = aged(settings)
     server = ServerTls(trust)
     before = shown(server.context, trust)
@@ -102,9 +101,9 @@ def test_a_handshake_after_the_renewal_shows_the_new_certificate(tmp_path: Path)
     assert after == ssl.PEM_cert_to_DER_cert(trust.server[0].read_text())
 
 
-def shown(server: ssl.SSLContext, trust: Trust, client: Issued | None = None) -> bytes:
+def shown(server: ssl.SSLContext, trust: Trust, client: IssuedCertificate | None = None) -> bytes:
     """What a client sees that connects now, and perhaps shows a certificate. Raises SSLError."""
-    given = client or Issued(b"", b"")
+    given = client or IssuedCertificate(b"", b"")
     access = Access(
         servers=("https://localhost",),
         ca=trust.authorities.pem,
@@ -126,7 +125,7 @@ def shown(server: ssl.SSLContext, trust: Trust, client: Issued | None = None) ->
 class Server:
     """One server's trust over a store, without anything that listens."""
 
-    def __init__(self, settings: Settings, store: MemoryStore) -> None:
+    def __init__(self, settings: ServerSettings, store: MemoryStore) -> None:
         self.settings, self.trust = settings, establish(settings)
         self.tls, self.applied = ServerTls(self.trust), 0
         self.ended = list[str]()
@@ -137,7 +136,7 @@ class Server:
         self.tls.take(fresh.context())
 
     @property
-    def bundle(self) -> Bundle:
+    def bundle(self) -> TrustBundle:
         return self.upkeep.authorities.bundle
 
 
@@ -146,21 +145,21 @@ class Rotated:
 
     def __init__(self, folder: Path) -> None:
         self.store = MemoryStore()
-        self.one = Server(Settings(data=folder / "one", name="one"), self.store)
+        self.one = Server(ServerSettings(data=folder / "one", name="one"), self.store)
         other = folder / "two" / "pki"
         other.mkdir(parents=True, mode=0o700)
         (folder / "two").chmod(0o700)
         for name in ("ca.crt", "ca.key"):
             write_private(other / name, (folder / "one" / "pki" / name).read_bytes())
-        self.two = Server(Settings(data=folder / "two", name="two"), self.store)
+        self.two = Server(ServerSettings(data=folder / "two", name="two"), self.store)
         self.old = self.one.trust.authorities.signer
-        self.new, self.pem = Authority.new()
+        self.new, self.pem = CertificateAuthority.new()
 
     def give_key(self, server: Server) -> None:
         path = server.settings.pki_directory / key_file(self.new.fingerprint)
         write_private(path, self.pem.key)
 
-    async def write(self, bundle: Bundle, *signers: Authority) -> None:
+    async def write(self, bundle: TrustBundle, *signers: CertificateAuthority) -> None:
         _, revision = await stored(self.store)
         assert await publish(self.store, signed(bundle, signers), revision)
 
@@ -175,7 +174,7 @@ def play(story: Coroutine[Any, Any, None]) -> None:
 
 def test_servers_follow_each_step_in_the_store_and_show_what_it_says(tmp_path: Path) -> None:
     """Without a restart; who shows a certificate of the old authority is turned away at the end,
-    and not before. [K1, B5]"""
+    and not before."""
 
     async def story() -> None:
         it = Rotated(tmp_path)
@@ -212,7 +211,7 @@ def test_servers_follow_each_step_in_the_store_and_show_what_it_says(tmp_path: P
     play(story())
 
 
-def name_of(authority: Authority) -> str:
+def name_of(authority: CertificateAuthority) -> str:
     return common_name(certificates(authority.pem)[0].subject)
 
 
@@ -234,7 +233,7 @@ def test_a_bundle_in_the_store_that_no_trusted_authority_has_signed_changes_noth
 
 
 def test_a_store_that_was_restored_from_before_brings_no_authority_back(tmp_path: Path) -> None:
-    """The servers have the newer bundle beside their keys, and write it again. [B5, K1]"""
+    """The servers have the newer bundle beside their keys, and write it again. [B5]"""
 
     async def story() -> None:
         it = Rotated(tmp_path)
@@ -262,7 +261,7 @@ def test_a_server_that_cannot_follow_the_end_of_an_authority_stops(
     tmp_path: Path, missed: str
 ) -> None:
     """One that was suspended meanwhile, or has not the new key: it would go on to let in who shows
-    a certificate of the authority that was removed. [B5, K1]"""
+    a certificate of the authority that was removed. [B5]"""
 
     async def story() -> None:
         it = Rotated(tmp_path)
@@ -286,7 +285,7 @@ def test_a_server_that_cannot_follow_the_end_of_an_authority_stops(
 
 
 def test_a_server_that_only_waits_for_the_next_key_goes_on(tmp_path: Path) -> None:
-    """No authority that it trusts was removed. [K1]"""
+    """No authority that it trusts was removed."""
 
     async def story() -> None:
         it = Rotated(tmp_path)

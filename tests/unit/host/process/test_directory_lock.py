@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.process import directory_lock
-from holdfast.host.process.directory_lock import INSTALLATION, LOCK, PLACE, Holding
+from holdfast.host.process.directory_lock import INSTALLATION, LOCK, PLACE, DirectoryLock
 from holdfast.model.errors import Conflict, Invalid, Unavailable
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +28,7 @@ sys.stdin.read()
 def test_a_second_process_is_told_who_has_it_and_gets_it_when_that_one_is_killed(
     tmp_path: Path,
 ) -> None:
-    """[C6.7, INV2]"""
+    """[INV2]"""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
@@ -39,19 +39,18 @@ def test_a_second_process_is_told_who_has_it_and_gets_it_when_that_one_is_killed
         assert other.stdout is not None
         name = other.stdout.readline().strip()
         with pytest.raises(Conflict, match=rf"another agent \(process {other.pid}\) runs on"):
-            Holding(tmp_path, "n1")
+            DirectoryLock(tmp_path, "n1")
         other.kill()
         other.wait()
-    held = Holding(tmp_path, "n1")
+    held = DirectoryLock(tmp_path, "n1")
     assert held.installation == name
     held.let_go()
 
 
 def test_each_directory_has_a_name_of_its_own_and_keeps_it(tmp_path: Path) -> None:
-    """[C6.7]"""
     names = []
     for folder in ("one", "two", "one"):
-        held = Holding(tmp_path / folder, "n1")
+        held = DirectoryLock(tmp_path / folder, "n1")
         names.append(held.installation)
         held.let_go()
         held.let_go()
@@ -61,13 +60,13 @@ def test_each_directory_has_a_name_of_its_own_and_keeps_it(tmp_path: Path) -> No
 
 
 def name_of(folder: Path) -> str:
-    held = Holding(folder, "n1")
+    held = DirectoryLock(folder, "n1")
     held.let_go()
     return held.installation
 
 
 def test_a_copied_directory_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its agent cannot say that what the first one runs has stopped. [C6.7, INV2]"""
+    """Its agent cannot say that what the first one runs has stopped. [INV2]"""
     first = tmp_path / "first"
     name = name_of(first)
     shutil.copytree(first, tmp_path / "copy")
@@ -84,7 +83,7 @@ def test_a_copied_directory_is_another_one(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_name_without_a_place_is_kept_and_its_place_written_down(tmp_path: Path) -> None:
-    """As earlier versions wrote it. [C5]"""
+    """As earlier versions wrote it."""
     (tmp_path / INSTALLATION).write_text("0" * 32 + "\n")
     assert name_of(tmp_path) == "0" * 32
     assert (tmp_path / PLACE).read_text()
@@ -92,7 +91,7 @@ def test_a_name_without_a_place_is_kept_and_its_place_written_down(tmp_path: Pat
 
 
 def test_an_earlier_version_still_finds_the_name_alone(tmp_path: Path) -> None:
-    """Agents go back first in a rollback: one that refused its directory would not start. [C5]"""
+    """Agents go back first in a rollback: one that refused its directory would not start."""
     name = name_of(tmp_path / "first")
     assert (tmp_path / "first" / INSTALLATION).read_text() == f"{name}\n"
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
@@ -117,21 +116,19 @@ def test_a_copy_whose_new_name_could_not_be_completed_is_still_a_copy(
     with monkeypatch.context() as patch:
         patch.setattr(directory_lock, "write_private", dies)
         with pytest.raises(Unavailable):
-            Holding(tmp_path / "copy", "n1")
+            DirectoryLock(tmp_path / "copy", "n1")
     assert name_of(tmp_path / "copy") != name
 
 
 @pytest.mark.parametrize("text", ["x", "A" * 32, "é", "0" * 33])
 def test_a_name_that_nobody_gave_is_refused_and_the_lock_let_go(tmp_path: Path, text: str) -> None:
-    """[A12]"""
     (tmp_path / INSTALLATION).write_text(text)
     for _ in range(2):
         with pytest.raises((Invalid, Unavailable), match=INSTALLATION):
-            Holding(tmp_path, "n1")
+            DirectoryLock(tmp_path, "n1")
 
 
 def test_a_directory_that_cannot_be_used_is_told_in_a_sentence(tmp_path: Path) -> None:
-    """[A12]"""
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match="cannot be used: "):
-        Holding(tmp_path / "file" / "below", "n1")
+        DirectoryLock(tmp_path / "file" / "below", "n1")

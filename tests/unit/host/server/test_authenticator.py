@@ -15,12 +15,12 @@ from cryptography import x509
 from holdfast.commit.records import encode
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.pki.bearer_tokens import groups_for, new_bearer
-from holdfast.host.pki.ca_keys import Authorities
-from holdfast.host.pki.certificates import Authority, Issued
+from holdfast.host.pki.ca_keys import CertificateAuthorities
+from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertificate
 from holdfast.host.pki.trust_bundle import begun, first
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.authentication import CertificateEnded, TokenUnknown
-from holdfast.host.server.authenticator import Door, Lives
+from holdfast.host.server.authenticator import Authenticator, CredentialLives
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.credential_life import revocation_name
@@ -29,7 +29,7 @@ from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.transaction import Delete, Put, Transaction
 from holdfast.model.validation import validate
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.watch_hub import WatchHub, Reach
 from holdfast.store.memory import MemoryStore
 from tests.patience import STORY_S
 
@@ -40,7 +40,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 class Line:
     """What a request needs of a connection: the certificate, as the ssl module gives it."""
 
-    def __init__(self, issued: Issued | None) -> None:
+    def __init__(self, issued: IssuedCertificate | None) -> None:
         self._peer: dict[str, Any] = {}
         if issued is not None:
             found = x509.load_pem_x509_certificate(issued.certificate)
@@ -69,10 +69,10 @@ class Rig:
     """A hub over a store, and the door that asks it."""
 
     def __init__(self) -> None:
-        self.store, self.hub = MemoryStore(), Hub(Forms())
+        self.store, self.hub = MemoryStore(), WatchHub(Forms())
         hub = self.hub
         self.shell = Shell(hub, who.server("one"), store=self.store)
-        self.door = Door(hub)
+        self.door = Authenticator(hub)
 
     async def put(self, *objects: Object) -> None:
         await self._write(*(Put(keys.key_of(it), encode(it)) for it in objects))
@@ -109,10 +109,10 @@ def revocation(user: str, before: datetime) -> Revocation:
 def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
     tmp_path: Path,
 ) -> None:
-    """And what is issued after that is good again, however far it is dated back. [B5]"""
+    """And what is issued after that is good again, however far it is dated back."""
 
     async def story(rig: Rig) -> None:
-        authority = Authority.open(tmp_path)
+        authority = CertificateAuthority.open(tmp_path)
         old = Line(authority.issue("system:node:n1", now=NOW))
         assert rig.who(old).node == "n1"
         await rig.put(revocation("system:node:n1", NOW + timedelta(milliseconds=1)))
@@ -129,21 +129,21 @@ def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
 
 def test_a_certificate_of_a_removed_authority_counts_on_no_connection(tmp_path: Path) -> None:
     """During a rotation both authorities' count; after it the old one's do not, on connections that
-    were made before as well. [B5]"""
+    were made before as well."""
 
     async def story(rig: Rig) -> None:
-        authorities = Authorities.open(tmp_path)
-        old, (new, _) = authorities.signer, Authority.new()
-        rig.door = Door(rig.hub, authorities=authorities)
+        authorities = CertificateAuthorities.open(tmp_path)
+        old, (new, _) = authorities.signer, CertificateAuthority.new()
+        rig.door = Authenticator(rig.hub, authorities=authorities)
         of_old = Line(old.issue("ann"))
         of_new = Line(new.issue("ann"))
         assert rig.who(of_old).name == "ann"
         with pytest.raises(CertificateEnded, match="no longer trusted"):
             rig.who(of_new)
         both = begun(authorities.bundle, new.pem)
-        authorities.take(Authorities(both, authorities.held))
+        authorities.take(CertificateAuthorities(both, authorities.held))
         assert [rig.who(it).name for it in (of_old, of_new)] == ["ann", "ann"]
-        authorities.take(Authorities(first(new.pem), {}))
+        authorities.take(CertificateAuthorities(first(new.pem), {}))
         assert rig.who(of_new).name == "ann"
         for line in (of_old, Line(old.issue("ann"))):
             with pytest.raises(CertificateEnded, match="no longer trusted"):
@@ -153,11 +153,11 @@ def test_a_certificate_of_a_removed_authority_counts_on_no_connection(tmp_path: 
 
 
 def test_a_certificate_counts_for_no_longer_than_the_server_allows(tmp_path: Path) -> None:
-    """Whoever has made it: a revocation is kept for that long. [B5]"""
+    """Whoever has made it: a revocation is kept for that long."""
 
     async def story(rig: Rig) -> None:
-        authority = Authority.open(tmp_path)
-        rig.door = Door(rig.hub, lives=Lives(certificate_ms=86_400_000))
+        authority = CertificateAuthority.open(tmp_path)
+        rig.door = Authenticator(rig.hub, lives=CredentialLives(certificate_ms=86_400_000))
         now = datetime.now(UTC)
         life = timedelta(days=3_000)
         young = Line(authority.issue("ann", life=life, now=now - timedelta(hours=23)))
@@ -176,7 +176,7 @@ def test_a_certificate_of_another_making_counts_by_its_first_date(tmp_path: Path
     """It says no better when it was issued, and in doubt it does not count. [B5]"""
 
     async def story(rig: Rig) -> None:
-        line = Line(Authority.open(tmp_path).issue("ann", now=NOW))
+        line = Line(CertificateAuthority.open(tmp_path).issue("ann", now=NOW))
         line._peer["serialNumber"] = "0123456789ABCDEF"
         await rig.put(revocation("ann", NOW - HOUR))
         assert rig.who(line).name == "ann"
@@ -188,8 +188,6 @@ def test_a_certificate_of_another_making_counts_by_its_first_date(tmp_path: Path
 
 
 def test_a_token_is_good_until_it_is_revoked_ends_or_its_user_is_revoked() -> None:
-    """[B5]"""
-
     async def story(rig: Rig) -> None:
         def created(user: str, ttl: timedelta = HOUR) -> tuple[Any, str]:
             made, text = new_bearer(user, groups_for(("ops",), ("risk",)), ttl, NOW)
@@ -227,7 +225,7 @@ def test_whoever_shows_nothing_is_nobody_in_particular() -> None:
 
 
 def test_a_tenants_own_token_speaks_for_names_of_that_tenant() -> None:
-    """Whoever may make tokens in one namespace must not speak for others. [C6.8]"""
+    """Whoever may make tokens in one namespace must not speak for others."""
     made, text = new_bearer("ci", ("deployers",), HOUR, NOW, "risk")
     assert (made.spec.user, made.spec.groups) == ("tenant:risk:ci", ("tenant:risk:deployers",))
     assert text.startswith(f"risk.{made.name}.")
@@ -237,7 +235,6 @@ def test_a_tenants_own_token_speaks_for_names_of_that_tenant() -> None:
 
 @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(days=367)])
 def test_a_bearer_token_is_neither_for_nothing_nor_for_ever(ttl: timedelta) -> None:
-    """[B5]"""
     with pytest.raises(Invalid, match="366 days at most"):
         new_bearer("ann", (), ttl)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.server.decision_archive import Archive
+from holdfast.host.server.decision_archive import DecisionArchive
 from holdfast.model.errors import Unavailable
-from holdfast.propose.decision_rounds import ACCEPTED, Case, Round
+from holdfast.propose.decision_rounds import ACCEPTED, Case, DecisionRound
 
 DAY_MS = 24 * 3_600_000
 
@@ -32,8 +32,8 @@ def case(namespace: str, *names: str) -> Case:
     )
 
 
-def decided(sequence: int, *cases: Case, at_ms: int = 1_000) -> Round:
-    return Round(
+def decided(sequence: int, *cases: Case, at_ms: int = 1_000) -> DecisionRound:
+    return DecisionRound(
         scheduler="system:scheduler:one",
         scope="scheduler:one",
         epoch=1,
@@ -48,7 +48,7 @@ def decided(sequence: int, *cases: Case, at_ms: int = 1_000) -> Round:
 
 def test_what_is_kept_is_read_the_newest_first(tmp_path: Path) -> None:
     """[M4]"""
-    archive = Archive(tmp_path / "d.db")
+    archive = DecisionArchive(tmp_path / "d.db")
     archive.keep([decided(1, case("acme", "a-0")), decided(2, case("other", "b-0"))], 2_000)
     archive.keep([decided(3, case("acme", "c-0"), case("other", "d-0"))], 2_000)
     everything = [it.case.replicas[0] for it in archive.page("", None, 10)]
@@ -63,7 +63,7 @@ def test_what_is_kept_is_read_the_newest_first(tmp_path: Path) -> None:
 def test_other_users_read_none_of_it(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        archive = Archive(tmp_path / "d.db")
+        archive = DecisionArchive(tmp_path / "d.db")
         archive.keep([decided(1, case("acme", "a-0"))], 2_000)
         assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
         archive.close()
@@ -73,7 +73,7 @@ def test_other_users_read_none_of_it(tmp_path: Path) -> None:
 
 def test_a_round_that_comes_again_is_kept_once(tmp_path: Path) -> None:
     """Its last word counts. [M4]"""
-    archive = Archive(tmp_path / "d.db")
+    archive = DecisionArchive(tmp_path / "d.db")
     late = case("acme", "a-0")
     late.results = [""]
     archive.keep([decided(1, late)], 2_000)
@@ -88,7 +88,7 @@ def test_a_round_that_comes_again_is_kept_once(tmp_path: Path) -> None:
 
 def test_the_oldest_go_when_it_is_too_much(tmp_path: Path) -> None:
     """[M4]"""
-    archive = Archive(tmp_path / "d.db", bytes_max=20_000)
+    archive = DecisionArchive(tmp_path / "d.db", bytes_max=20_000)
     for sequence in range(1, 400):
         archive.keep([decided(sequence, case("acme", *(f"r{sequence}-{n}" for n in range(3))))], 1)
     assert archive.bytes <= 20_000
@@ -100,14 +100,14 @@ def test_the_oldest_go_when_it_is_too_much(tmp_path: Path) -> None:
 
 def test_what_is_too_old_goes(tmp_path: Path) -> None:
     """[M4]"""
-    archive = Archive(tmp_path / "d.db", age_max_ms=DAY_MS)
+    archive = DecisionArchive(tmp_path / "d.db", age_max_ms=DAY_MS)
     archive.keep([decided(1, case("acme", "a-0"), at_ms=1_000)], 2_000)
     archive.keep([decided(2, case("acme", "b-0"), at_ms=2 * DAY_MS)], 2 * DAY_MS)
     assert [it.round.sequence for it in archive.page("", None, 9)] == [2]
 
 
 def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
-    """What was kept before is there; of what was being written all or nothing. [M1]"""
+    """What was kept before is there; of what was being written all or nothing."""
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -128,7 +128,7 @@ def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
     writer.send_signal(signal.SIGKILL)
     writer.wait()
     writer.stdout.close()
-    archive = Archive(path)
+    archive = DecisionArchive(path)
     sequences = [it.round.sequence for it in archive.page("", None, 100_000)]
     assert sequences == list(range(len(sequences), 0, -1))
     assert len(sequences) >= 50
@@ -138,10 +138,9 @@ def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all" * 400, b"SQLite format 3\0rest"])
 def test_a_file_that_cannot_be_read_is_moved_aside(tmp_path: Path, content: bytes) -> None:
-    """[M1]"""
     path = tmp_path / "d.db"
     path.write_bytes(content)
-    archive = Archive(path)
+    archive = DecisionArchive(path)
     archive.keep([decided(1, case("acme", "a-0"))], 1)
     assert [it.round.sequence for it in archive.page("", None, 9)] == [1]
     if content:
@@ -149,10 +148,9 @@ def test_a_file_that_cannot_be_read_is_moved_aside(tmp_path: Path, content: byte
 
 
 def test_a_place_that_cannot_be_written_is_said_and_comes_back(tmp_path: Path) -> None:
-    """[E4]"""
     folder = tmp_path / "gone"
     folder.write_bytes(b"a file where a directory should be")
-    archive = Archive(folder / "d.db")
+    archive = DecisionArchive(folder / "d.db")
     with pytest.raises(Unavailable, match="decisions cannot be kept"):
         archive.keep([decided(1, case("acme", "a-0"))], 1)
     with pytest.raises(Unavailable, match="decisions cannot be"):
@@ -163,8 +161,8 @@ def test_a_place_that_cannot_be_written_is_said_and_comes_back(tmp_path: Path) -
 
 
 def test_one_round_that_is_larger_than_all_that_may_be_kept_harms_nobody(tmp_path: Path) -> None:
-    """The bound of the file holds like a full disk would. [E4]"""
-    archive = Archive(tmp_path / "d.db", bytes_max=4_096)
+    """The bound of the file holds like a full disk would."""
+    archive = DecisionArchive(tmp_path / "d.db", bytes_max=4_096)
     archive.keep([decided(1, case("acme", "a-0"))], 1)
     huge = [os.urandom(16).hex() for _ in range(40_000)]
     with pytest.raises(Unavailable, match="full"):

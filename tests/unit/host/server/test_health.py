@@ -10,19 +10,17 @@ from aiohttp.test_utils import make_mocked_request
 from holdfast.host.api.objects.freshness import Freshness
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.process.shell import Shell
-from holdfast.host.server.health import Health, Recent
+from holdfast.host.server.health import HealthChecks, CachedCheck
 from holdfast.model.access.identity import server
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.watch_hub import WatchHub, Reach
 from holdfast.store.memory import MemoryStore
 
 
 def test_a_server_is_ready_while_it_reaches_its_store_and_does_not_stop() -> None:
-    """[C8]"""
-
     async def story() -> None:
-        store, hub = MemoryStore(), Hub(Forms())
+        store, hub = MemoryStore(), WatchHub(Forms())
         shell = Shell(hub, server("one"), store=store)
-        health = Health(store, Freshness(store, hub, shell))
+        health = HealthChecks(store, Freshness(store, hub, shell))
         async with shell:
             await shell.ask("test", Reach(0), 10.0)
             assert await ask(health, "/readyz") == (200, "ok")
@@ -37,7 +35,7 @@ def test_a_server_is_ready_while_it_reaches_its_store_and_does_not_stop() -> Non
             assert (code, "[-]store failed" in text) == (503, True)
             assert await ask(health, "/livez") == (200, "ok")
 
-    async def ask(health: Health, path: str) -> tuple[int, str]:
+    async def ask(health: HealthChecks, path: str) -> tuple[int, str]:
         handler = health.handlers()[path.partition("?")[0]]
         response: Any = await handler(make_mocked_request("GET", path))
         return response.status, response.text
@@ -46,7 +44,7 @@ def test_a_server_is_ready_while_it_reaches_its_store_and_does_not_stop() -> Non
 
 
 def test_many_who_ask_whether_a_server_is_ready_cost_one_look_at_the_store() -> None:
-    """An outcome counts for a second, for all who ask within it. [E6]"""
+    """An outcome counts for a second, for all who ask within it."""
 
     async def story() -> None:
         looked, now_s = 0, 0.0
@@ -57,7 +55,7 @@ def test_many_who_ask_whether_a_server_is_ready_cost_one_look_at_the_store() -> 
             await asyncio.sleep(0)
             return looked != 2
 
-        check = Recent(look, lambda: now_s)
+        check = CachedCheck(look, lambda: now_s)
         assert all(await asyncio.gather(*(check() for _ in range(50))))
         now_s = 0.9
         assert await check()

@@ -9,7 +9,7 @@ from holdfast.host.server.housekeeping import (
     FORGET_AT_ONCE,
     LATE_MS,
     SWEEP_ROUNDS,
-    Tidying,
+    ExpiredRecords,
     tidy_for_ever,
 )
 from holdfast.model import keys
@@ -51,13 +51,13 @@ def records(plane: Plane, prefix: str) -> Any:
 
 
 def test_operations_are_forgotten_after_their_time_a_few_at_once() -> None:
-    """What must still be remembered stays. [C2, I5]"""
+    """What must still be remembered stays. [C2]"""
     plane = Plane()
     deleted(plane, FORGET_AT_ONCE + 5)
     plane.elapsed_ms += KEPT_MS
     deleted_late = Remove("tenants", "", "acme", operation="late")
     accepted(plane.ask(ADMIN, deleted_late))
-    tidying, wall_ms = Tidying(), START_WALL_MS + plane.elapsed_ms
+    tidying, wall_ms = ExpiredRecords(), START_WALL_MS + plane.elapsed_ms
     there = records(plane, keys.OPERATIONS)
     assert tidying.operations(there, wall_ms) == []
     plane.elapsed_ms += LATE_MS + 1
@@ -70,7 +70,7 @@ def test_operations_are_forgotten_after_their_time_a_few_at_once() -> None:
 
 def test_all_operations_are_looked_through_in_few_rounds_however_many_there_are() -> None:
     """With a fixed number in each round they would pile up without a bound. [INV3]"""
-    tidying = Tidying()
+    tidying = ExpiredRecords()
     pages = 60
     for _ in range(2):
         for number in range(1, pages):
@@ -83,7 +83,7 @@ def test_all_operations_are_looked_through_in_few_rounds_however_many_there_are(
 
 def test_leases_are_retired_once_they_stood_still_for_a_day_as_far_as_we_saw() -> None:
     """Ours is the clock that counts first; the authority's own date comes on top. [K3, I4]"""
-    plane, tidying = Plane(), Tidying()
+    plane, tidying = Plane(), ExpiredRecords()
     term = plane.term(SCHEDULER)
     alive = plane.term(NODES)
     prefix = "objects/leases/"
@@ -96,7 +96,7 @@ def test_leases_are_retired_once_they_stood_still_for_a_day_as_far_as_we_saw() -
     assert asked == [RetireLease(term.scope, term.epoch, 0)]
     accepted(plane.ask(SERVER, asked[0]))
     assert len(records(plane, prefix)) == 1
-    assert Tidying().leases(records(plane, prefix), start_ms + 10 * DAY_MS) == []
+    assert ExpiredRecords().leases(records(plane, prefix), start_ms + 10 * DAY_MS) == []
 
 
 def _server_leases(plane: Plane, *names: str) -> dict[str, Term]:
@@ -109,8 +109,8 @@ def _server_leases(plane: Plane, *names: str) -> dict[str, Term]:
 
 
 def test_a_server_that_is_gone_is_not_forgotten_by_itself_and_one_that_stopped_is() -> None:
-    """Status names it for as long as nobody has removed it. [H3, H4]"""
-    plane, tidying = Plane(), Tidying()
+    """Status names it for as long as nobody has removed it."""
+    plane, tidying = Plane(), ExpiredRecords()
     terms = _server_leases(plane, "gone", "stopped")
     accepted(plane.ask(who.server("stopped"), ReleaseLease(terms["stopped"])))
     leases = records(plane, "objects/leases/")
@@ -120,8 +120,8 @@ def test_a_server_that_is_gone_is_not_forgotten_by_itself_and_one_that_stopped_i
 
 
 def test_where_there_are_too_many_servers_those_that_are_gone_for_longest_make_room() -> None:
-    """And no more of them than have to. [I1]"""
-    plane, tidying = Plane(), Tidying()
+    """And no more of them than have to."""
+    plane, tidying = Plane(), ExpiredRecords()
     _server_leases(plane, *(f"old{number}" for number in range(20)))
     tidying.leases(records(plane, "objects/leases/"), 1)
     _server_leases(plane, *(f"new{number}" for number in range(SERVERS_MAX // 2 - 20)))
@@ -138,14 +138,14 @@ def test_where_there_are_too_many_servers_those_that_are_gone_for_longest_make_r
 
 def test_the_servers_own_lease_is_left_alone() -> None:
     """[K3]"""
-    plane, tidying = Plane(), Tidying()
+    plane, tidying = Plane(), ExpiredRecords()
     plane.term(SERVER, "authority")
     for ms in (1, 10 * DAY_MS):
         assert tidying.leases(records(plane, "objects/leases/"), ms) == []
 
 
 def test_only_the_server_whose_task_it_is_asks() -> None:
-    """Page after page, and again from the first. [I5]"""
+    """Page after page, and again from the first."""
     plane = Plane()
     deleted(plane, 3)
 

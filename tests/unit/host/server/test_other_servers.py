@@ -18,10 +18,10 @@ from holdfast.host.pki.first_trust import Trust, establish
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.host.server import other_servers
-from holdfast.host.server.authenticator import Door
+from holdfast.host.server.authenticator import Authenticator
 from holdfast.host.server.forwarding import BODY_BYTES_MAX, LINES_MAX, PATH, encoded, handlers
-from holdfast.host.server.other_servers import Neighbours
-from holdfast.host.server.settings import Settings, peer_host
+from holdfast.host.server.other_servers import OtherServers
+from holdfast.host.server.settings import ServerSettings, peer_host
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
@@ -29,7 +29,7 @@ from holdfast.model.machine import Answer, Asked
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Forward, Remove
 from holdfast.model.time import Instant
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.memory import MemoryStore
 
 ANN = Identity("ann", ("devs",), ("acme",))
@@ -72,16 +72,16 @@ class Pair:
         self.metrics = Metrics()
         self.bodies = 0
         self.trusts = {
-            name: establish(Settings(data=folder / name, name=name, pki=folder / "pki"))
+            name: establish(ServerSettings(data=folder / name, name=name, pki=folder / "pki"))
             for name in ("one", "two")
         }
         self.address = ""
 
     async def __aenter__(self) -> Pair:
-        store, hub = MemoryStore(), Hub(Forms())
+        store, hub = MemoryStore(), WatchHub(Forms())
         self.shell = Shell(self.machine, ONE)
         await self.shell.start()
-        door = Door(hub)
+        door = Authenticator(hub)
         self.api = Api(
             store=store,
             authority=self.shell,
@@ -101,8 +101,8 @@ class Pair:
         await self.api.stop()
         await self.shell.stop()
 
-    def neighbours(self, trust: Trust) -> Neighbours:
-        return Neighbours(lambda name: self.address, trust.peer_context())
+    def neighbours(self, trust: Trust) -> OtherServers:
+        return OtherServers(lambda name: self.address, trust.peer_context())
 
     async def ask(self, number: int, timeout_s: float = 5.0) -> Any:
         return await self.way.ask(TWO, "one", wish(number), timeout_s)
@@ -130,7 +130,6 @@ def play(folder: Path, story: Callable[[Pair], Coroutine[Any, Any, None]]) -> No
 
 
 def test_many_at_once_go_together_in_order_and_each_gets_its_own_verdict(tmp_path: Path) -> None:
-    """[C7.4]"""
     count = 2 * LINES_MAX + 100
 
     async def story(pair: Pair) -> None:
@@ -148,8 +147,6 @@ def test_many_at_once_go_together_in_order_and_each_gets_its_own_verdict(tmp_pat
 
 
 def test_the_other_side_knows_who_forwards_and_for_whom(tmp_path: Path) -> None:
-    """[B3]"""
-
     async def story(pair: Pair) -> None:
         await pair.ask(1)
         (asked,) = pair.machine.asked
@@ -255,12 +252,12 @@ def test_a_connection_that_breaks_after_sending_leaves_the_outcome_open(tmp_path
 
 
 def test_another_server_at_that_address_is_told_nothing(tmp_path: Path) -> None:
-    """An address proves nothing; a certificate does. [B3]"""
+    """An address proves nothing; a certificate does."""
 
     async def story(pair: Pair) -> None:
         with pytest.raises(Unavailable, match="cannot be reached"):
             await pair.way.ask(TWO, "three", wish(1), 5.0)
-        stranger = pair.neighbours(establish(Settings(data=tmp_path / "other", name="two")))
+        stranger = pair.neighbours(establish(ServerSettings(data=tmp_path / "other", name="two")))
         with pytest.raises(Unavailable, match="cannot be reached"):
             await stranger.ask(TWO, "one", wish(2), 5.0)
         await stranger.close()
@@ -270,7 +267,7 @@ def test_another_server_at_that_address_is_told_nothing(tmp_path: Path) -> None:
 
 
 def test_nobody_but_a_server_may_speak_for_others(tmp_path: Path) -> None:
-    """Not an administrator, not a component, not nobody. [B3, E5]"""
+    """Not an administrator, not a component, not nobody."""
 
     async def story(pair: Pair) -> None:
         authority = pair.trusts["one"].authorities.signer

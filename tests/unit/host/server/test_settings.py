@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.__main__ import parser, settings_of
-from holdfast.host.server.settings import Listen, Settings
+from holdfast.host.server.settings import ListenAddress, ServerSettings
 from holdfast.model.errors import Invalid
 
 
@@ -24,17 +24,15 @@ from holdfast.model.errors import Invalid
 def test_an_address_is_read_and_has_a_form_for_clients(
     text: str, host: str, port: int, url: str
 ) -> None:
-    """[A2]"""
-    listen = Listen.parse(text)
+    listen = ListenAddress.parse(text)
     assert (listen.host, listen.port) == (host, port)
     assert listen.url(port) == url
 
 
 @pytest.mark.parametrize("text", ["6443", ":6443", "host:", "host:port", "host:70000", ""])
 def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
-    """[A12]"""
     with pytest.raises(Invalid, match="it reads like"):
-        Listen.parse(text)
+        ListenAddress.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -49,24 +47,22 @@ def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
 def test_an_option_that_makes_no_sense_is_refused_in_a_sentence(
     arguments: list[str], sentence: str
 ) -> None:
-    """[A12]"""
     settings = settings_of(parser().parse_args(["serve", *arguments]))
     with pytest.raises(Invalid, match=sentence):
         settings.check()
 
 
 def test_a_certificate_bears_every_name_that_clients_may_use(tmp_path: Path) -> None:
-    """[A2]"""
-    settings = Settings(
+    settings = ServerSettings(
         data=tmp_path,
-        listen=Listen("10.1.2.3", 1),
+        listen=ListenAddress("10.1.2.3", 1),
         advertise="https://plane.example:6443",
         names=("other.example",),
     )
     names = settings.certificate_names
     wanted = {"localhost", "127.0.0.1", "10.1.2.3", "plane.example", "other.example"}
     assert wanted <= set(names)
-    everywhere = Settings(data=tmp_path, listen=Listen("0.0.0.0", 1))
+    everywhere = ServerSettings(data=tmp_path, listen=ListenAddress("0.0.0.0", 1))
     assert "0.0.0.0" not in everywhere.certificate_names
 
 
@@ -79,8 +75,7 @@ def test_a_certificate_bears_every_name_that_clients_may_use(tmp_path: Path) -> 
     ],
 )
 def test_the_host_that_is_advertised_is_in_the_certificate(advertise: str, host: str) -> None:
-    """[A2]"""
-    settings = Settings(data=Path("data"), name="one", advertise=advertise)
+    settings = ServerSettings(data=Path("data"), name="one", advertise=advertise)
     settings.check()
     assert {host, "one.server.holdfast.internal"} <= set(settings.certificate_names)
 
@@ -98,20 +93,19 @@ def test_the_host_that_is_advertised_is_in_the_certificate(advertise: str, host:
     ],
 )
 def test_an_advertised_address_that_nobody_could_use_is_refused(advertise: str) -> None:
-    """The lease would carry it to every other server. [A12]"""
+    """The lease would carry it to every other server."""
     with pytest.raises(Invalid, match="--advertise"):
-        Settings(data=Path("data"), name="one", advertise=advertise).check()
+        ServerSettings(data=Path("data"), name="one", advertise=advertise).check()
 
 
 @pytest.mark.parametrize("name", ["a..b", "a.", ".a", "-a", "a" * 64, "A", "a_b"])
 def test_a_name_that_no_certificate_can_carry_is_refused(name: str) -> None:
-    """[A12]"""
     with pytest.raises(Invalid, match="is no name for a server"):
-        Settings(data=Path("data"), name=name).check()
+        ServerSettings(data=Path("data"), name=name).check()
 
 
 def test_a_server_on_all_addresses_tells_others_its_own_name() -> None:
-    """127.0.0.1 is another computer for each of them. [C7.4]"""
-    everywhere = Listen.parse("0.0.0.0:6443").url_for_others(6443)
+    """127.0.0.1 is another computer for each of them."""
+    everywhere = ListenAddress.parse("0.0.0.0:6443").url_for_others(6443)
     assert everywhere == f"https://{socket.gethostname()}:6443"
-    assert Listen.parse("10.0.0.1:6443").url_for_others(6443) == "https://10.0.0.1:6443"
+    assert ListenAddress.parse("10.0.0.1:6443").url_for_others(6443) == "https://10.0.0.1:6443"

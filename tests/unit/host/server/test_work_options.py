@@ -6,20 +6,19 @@ import pytest
 
 from holdfast.cli.up import passed_on, up
 from holdfast.host.__main__ import parser, settings_of
-from holdfast.host.server.settings import Settings
+from holdfast.host.server.settings import ServerSettings
 from holdfast.host.server.work_options import WorkRules, work_rules
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.template import Resources
 
 
-def passed(*line: str) -> Settings:
+def passed(*line: str) -> ServerSettings:
     """What the server of `holdfast up` is started with."""
     given = up.make_context("up", list(line)).params
     return settings_of(parser().parse_args(["serve", *passed_on(given)]))
 
 
 def test_a_server_has_rules_unless_it_is_told_otherwise() -> None:
-    """[A10]"""
     usual = passed().work
     assert usual.default == Resources(cpu="100m", memory="128Mi", disk="512Mi")
     assert usual.minimum == Resources(cpu="10m", memory="4Mi")
@@ -38,6 +37,5 @@ def test_a_server_has_rules_unless_it_is_told_otherwise() -> None:
     ],
 )
 def test_rules_that_make_no_sense_are_refused(default: str, minimum: str, sentence: str) -> None:
-    """[A12]"""
     with pytest.raises(Invalid, match=sentence):
         work_rules(default, minimum)

@@ -93,7 +93,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_header_timer()
         self._stop_write_timer()
-        self.use_pass()
+        self.release_ticket()
         if self.when_lost is not None:
             self.when_lost()
             self.when_lost = None
@@ -120,7 +120,7 @@ class Connection(web.RequestHandler):
             return False
         word = load_shedder.refusal(flow, bytes(data))
         if isinstance(word, ArrivalTicket):
-            self.use_pass()
+            self.release_ticket()
             self.ticket = word
             return False
         if word is None or not load_shedder.hold(self, word):
@@ -128,10 +128,10 @@ class Connection(web.RequestHandler):
         self._held = word
         return True
 
-    def use_pass(self) -> None:
+    def release_ticket(self) -> None:
         """What was let in stands in line now, or never will."""
         if self.ticket is not None:
-            self.ticket.used()
+            self.ticket.release()
             self.ticket = None
 
     def answer(self, data: bytes) -> None:
@@ -238,7 +238,7 @@ def let_last(request: web.BaseRequest) -> None:
         request.protocol.let_last()
 
 
-async def received(request: web.BaseRequest, bytes_max: int) -> bytes:
+async def read_body(request: web.BaseRequest, bytes_max: int) -> bytes:
     """The whole body of a request, bounded in bytes and in time. Raises Rejected."""
     encoding = request.headers.get("Content-Encoding", "")
     if encoding and encoding.lower() != "identity":

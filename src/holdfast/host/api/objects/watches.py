@@ -57,7 +57,7 @@ async def _watch(call: Call, chosen: ObjectSelection) -> web.StreamResponse:
     lasts_s = call.number("timeoutSeconds") or TIMEOUT_S
     stream = call.services.hub_shell.open(call.identity, request)
     call.services.streams.add(stream)
-    call.farewell = lambda: stream.end(None)
+    call.end_gracefully = lambda: stream.end(None)
     try:
         return await _follow(call, stream, min(lasts_s, TIMEOUT_S))
     finally:
@@ -77,7 +77,7 @@ async def _since(call: Call) -> tuple[int | None, bool]:
         return (call.services.hub.revision if starts_now else None), False
     wanted = version.revision
     if call.flag("sendInitialEvents"):
-        if not await freshness.reached(wanted, AHEAD_S):
+        if not await freshness.wait_for_revision(wanted, AHEAD_S):
             raise too_new(call)
         return None, False
     if wanted > call.services.hub.revision:
@@ -85,7 +85,7 @@ async def _since(call: Call) -> tuple[int | None, bool]:
         if wanted > await freshness.revision():
             given = call.query["resourceVersion"]
             raise Expired(f"resource version {given} was never reached; list again")
-        if not await freshness.reached(wanted, AHEAD_S) and not version.is_complete:
+        if not await freshness.wait_for_revision(wanted, AHEAD_S) and not version.is_complete:
             raise too_new(call)
     return wanted, not version.is_complete
 

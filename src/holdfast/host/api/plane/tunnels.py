@@ -75,7 +75,7 @@ async def visit(call: Call) -> web.StreamResponse:
 
 
 def _demand_own(call: Call) -> None:
-    call.demand_somebody()
+    call.demand_authenticated()
     if call.identity.node != call.name:
         raise Forbidden(
             f"{call.identity.name} is not the agent of node {call.name}", code=Reason.NOT_ALLOWED

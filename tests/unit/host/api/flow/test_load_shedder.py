@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.commit.flow.fair_queues import QueueBounds
 from holdfast.commit.flow.flow_control import Seats
-from holdfast.commit.flow.overload import RejectionReason, overloaded
+from holdfast.commit.flow.overload import RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.commit.flow.seats import FlowControllers, FlowControlSettings
 from holdfast.host.api.flow.connections import Connection, HttpServer
@@ -61,7 +61,7 @@ def test_only_one_whole_request_is_judged_by_its_bytes(data: bytes, expected: bo
 
 def test_a_refusal_in_bytes_says_what_any_other_does() -> None:
     """A stock client reads the code, Retry-After and a Status. [E6]"""
-    head, _, body = answer(overloaded(ANN, RejectionReason.QUEUE_FULL, 3)).partition(b"\r\n\r\n")
+    head, _, body = answer(overload_error(ANN, RejectionReason.QUEUE_FULL, 3)).partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "HTTP/1.1 429 Too Many Requests"
     assert "Retry-After: 3" in lines

@@ -49,7 +49,7 @@ def test_a_watch_ends_when_its_reader_is_nobody_any_more_and_others_go_on() -> N
             assert (await rig.send("GET", workloads(), user="ada")).code == 401
             await rig.create(named("more"))
             assert [it[0] for it in await events(others, 1)] == ["ADDED"]
-            assert (rig.api.long_streams.shown_out, len(rig.api.long_streams)) == (1, 1)
+            assert (rig.api.long_streams.ended, len(rig.api.long_streams)) == (1, 1)
 
     with_tenant(story)
 
@@ -153,6 +153,6 @@ def test_a_watch_that_does_not_end_in_peace_is_cut_off_by_the_next_sweep(
                 await rig.api.long_streams.sweep()
                 with pytest.raises(aiohttp.ClientError):
                     await asyncio.wait_for(hers.content.read(), PATIENCE_S)
-            assert (len(rig.api.long_streams), rig.api.long_streams.shown_out) == (0, 1)
+            assert (len(rig.api.long_streams), rig.api.long_streams.ended) == (0, 1)
 
     with_tenant(story)
