@@ -27,16 +27,16 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.selection.selectors import LabelSelector
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
 from holdfast.propose.feasibility.unschedulable import candidate_at
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import first_refusal
 from holdfast.propose.node_choice import salt_of
-from holdfast.propose.placement import propose, propose_run
-from holdfast.propose.topology.topology_counts import kin_of
+from holdfast.propose.placement import propose, propose_batch
+from holdfast.propose.topology.topology_counts import traits_of
 
 SIZES = (500, 5_000, 20_000, 50_000)
 NOW = Instant(1_000, 1_800_000_000_000)
@@ -62,7 +62,7 @@ def view_of(nodes: int) -> View:
             capacity={"cpu": str(16 << index % 4), "memory": f"{64 << index % 4}Gi"},
         )
         meta = ObjectMeta(name=f"node-{index}", uid=f"n{index}", labels={"rack": f"k{index % 40}"})
-        fleet.notice(Change("nodes", None, Node(meta, spec=spec)))
+        fleet.notice(ObjectChange("nodes", None, Node(meta, spec=spec)))
     return View(fleet, Things())
 
 
@@ -88,11 +88,11 @@ def replicas_of(template: Template, count: int, workload: str = "web") -> list[R
 
 def assume(view: View, replica: Replica, proposal: Proposal) -> None:
     key, uid = (replica.namespace, replica.name), replica.metadata.uid
-    view.fleet.assume(uid, key, proposal.node, proposal.held, 0, kin_of(replica))
+    view.fleet.assume(uid, key, proposal.node, proposal.held, 0, traits_of(replica))
 
 
-def decided(view: View, replica: Replica, rng: random.Random, board: Board) -> None:
-    proposal = propose(view, replica, NOW, rng, board)
+def decided(view: View, replica: Replica, rng: random.Random, verdict_cache: VerdictCache) -> None:
+    proposal = propose(view, replica, NOW, rng, verdict_cache)
     if not isinstance(proposal, Proposal):
         raise RuntimeError(proposal.message)
     assume(view, replica, proposal)
@@ -100,12 +100,12 @@ def decided(view: View, replica: Replica, rng: random.Random, board: Board) -> N
 
 def one_by_one(nodes: int, waiting: list[Replica]) -> float:
     """Seconds for each of these, decided and assumed in turn: the median."""
-    view, board, rng = view_of(nodes), Board(), random.Random(1)
-    decided(view, replicas_of(waiting[0].spec.template, 1, "first")[0], rng, board)
+    view, verdict_cache, rng = view_of(nodes), VerdictCache(), random.Random(1)
+    decided(view, replicas_of(waiting[0].spec.template, 1, "first")[0], rng, verdict_cache)
     took = []
     for replica in waiting:
         began = time.process_time()
-        decided(view, replica, rng, board)
+        decided(view, replica, rng, verdict_cache)
         took.append(time.process_time() - began)
     return sorted(took)[len(took) // 2]
 
@@ -127,7 +127,7 @@ def first_look(nodes: int) -> float:
     for sort in range(30):
         replica = replicas_of(template_of(sort), 1, f"w{sort}")[0]
         began = time.process_time()
-        propose(view, replica, NOW, rng, Board())
+        propose(view, replica, NOW, rng, VerdictCache())
         best.append(time.process_time() - began)
     return sorted(best)[len(best) // 2]
 
@@ -179,14 +179,14 @@ def batches(nodes: int = 5_000, count: int = 1_000) -> None:
     }
     for name, (placement, goal_ms) in sorts.items():
         best_s = float("inf")
-        view, board = view_of(nodes), Board()
+        view, verdict_cache = view_of(nodes), VerdictCache()
         waiting = replicas_of(template_of(**placement), count)
         # What a scheduler knows of a workload once it met the first of its replicas.
-        propose(view, waiting[0], NOW, random.Random(1), board)
+        propose(view, waiting[0], NOW, random.Random(1), verdict_cache)
         salt = salt_of(random.Random(1))
         for _ in range(7):
             began = time.process_time()
-            found = propose_run(view, waiting, NOW, salt, board)
+            found = propose_batch(view, waiting, NOW, salt, verdict_cache)
             best_s = min(best_s, time.process_time() - began)
             if len(found) != count or not isinstance(found[-1], Proposal):
                 raise RuntimeError(f"{name}: only {len(found)} of {count} were placed")
@@ -202,14 +202,14 @@ def batches(nodes: int = 5_000, count: int = 1_000) -> None:
 
 def mixed(nodes: int = 5_000, sorts: int = 500, rounds: int = 10) -> None:
     """Five hundred templates in turn: each decision is about another one than the last."""
-    view, board, rng = view_of(nodes), Board(), random.Random(1)
+    view, verdict_cache, rng = view_of(nodes), VerdictCache(), random.Random(1)
     each = [replicas_of(template_of(sort), rounds + 1, f"w{sort}") for sort in range(sorts)]
     for waiting in each:
-        decided(view, waiting[rounds], rng, board)
+        decided(view, waiting[rounds], rng, verdict_cache)
     began = time.process_time()
     for turn in range(rounds):
         for waiting in each:
-            decided(view, waiting[turn], rng, board)
+            decided(view, waiting[turn], rng, verdict_cache)
     rate = sorts * rounds / (time.process_time() - began)
     figure(
         "scheduler.mixed.decisions_per_s",
@@ -226,13 +226,13 @@ def memory(nodes: int = 5_000, replicas: int = 20_000) -> None:
     tracemalloc.start()
     view = view_of(nodes)
     with_nodes, _ = tracemalloc.get_traced_memory()
-    board, rng = Board(), random.Random(1)
+    verdict_cache, rng = VerdictCache(), random.Random(1)
     waiting = replicas_of(template_of(), replicas)
     before, _ = tracemalloc.get_traced_memory()
     for start in range(0, replicas, 1_000):
         run = waiting[start : start + 1_000]
         for replica, found in zip(
-            run, propose_run(view, run, NOW, salt_of(rng), board), strict=True
+            run, propose_batch(view, run, NOW, salt_of(rng), verdict_cache), strict=True
         ):
             if isinstance(found, Proposal):
                 assume(view, replica, found)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.propose.gpu import Demand
+from holdfast.propose.gpu import GpuDemand
 
 # The published runs go on until this much of the fleet's GPUs has been asked for.
 LOAD_MAX = 1.31
@@ -37,7 +37,7 @@ class PodList:
 
     name: str
     nodes: list[TraceNode]
-    pods: list[Demand]
+    pods: list[GpuDemand]
     order: list[int]
     # Of nodes with equal scores the one with the smallest rank is taken.
     node_rank: list[int]
@@ -102,11 +102,11 @@ def _nodes(folder: Path) -> list[TraceNode]:
     ]
 
 
-def _pods(folder: Path) -> list[Demand]:
+def _pods(folder: Path) -> list[GpuDemand]:
     with (folder / "openb_pod_list_default.csv").open(encoding="utf-8") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: row["name"])
     return [
-        Demand(
+        GpuDemand(
             cpu_milli=int(row["cpu_milli"]),
             device_milli=int(row["gpu_milli"]),
             devices=int(row["num_gpu"]),
@@ -117,7 +117,7 @@ def _pods(folder: Path) -> list[Demand]:
     ]
 
 
-def _shuffled(name: str, nodes: list[TraceNode], pods: list[Demand], rng: random.Random) -> PodList:
+def _shuffled(name: str, nodes: list[TraceNode], pods: list[GpuDemand], rng: random.Random) -> PodList:
     """All pods in a random order, then random ones of them again, until the load is reached."""
     wanted = LOAD_MAX * 1000 * sum(node.devices for node in nodes)
     order = rng.sample(range(len(pods)), len(pods))
@@ -129,8 +129,8 @@ def _shuffled(name: str, nodes: list[TraceNode], pods: list[Demand], rng: random
 
 
 def _blend(
-    pods: list[Demand], fractions: float, several: float, without: float, rng: random.Random
-) -> list[Demand]:
+    pods: list[GpuDemand], fractions: float, several: float, without: float, rng: random.Random
+) -> list[GpuDemand]:
     """The same GPUs in all, with these shares of them, and this many times the pods without."""
     whole_milli = sum(pod.gpu_milli for pod in pods)
     cpu_only = [pod for pod in pods if not pod.devices]
@@ -150,7 +150,7 @@ def _blend(
     return blend
 
 
-def _insisting(pod: Demand, rng: random.Random) -> Demand:
+def _insisting(pod: GpuDemand, rng: random.Random) -> GpuDemand:
     """A pod that takes some models only, in about the shares of the trace's own such lists."""
     if not pod.devices:
         return pod
@@ -162,32 +162,32 @@ def _insisting(pod: Demand, rng: random.Random) -> Demand:
         models = rng.choice(
             ["T4", "T4", "G2", "G2", "V100M16|V100M32", "P100|V100M16|V100M32", "G3", "V100M32"]
         )
-    return Demand(
+    return GpuDemand(
         pod.cpu_milli, pod.device_milli, pod.devices, tuple(models.split("|")), pod.memory
     )
 
 
-def _resized(pods: list[Demand], rng: random.Random) -> list[Demand]:
+def _resized(pods: list[GpuDemand], rng: random.Random) -> list[GpuDemand]:
     """Each kind with other CPU, and each fraction with another size."""
-    other: dict[Demand, Demand] = {}
+    other: dict[GpuDemand, GpuDemand] = {}
     for pod in sorted(set(pods)):
         milli = pod.device_milli
         if pod.is_fraction:
             milli = min(990, max(50, int(milli * rng.uniform(0.7, 1.4) / 10) * 10))
         cpu = int(pod.cpu_milli * rng.uniform(0.6, 1.5))
-        other[pod] = Demand(cpu, milli, pod.devices, pod.models, pod.memory)
+        other[pod] = GpuDemand(cpu, milli, pod.devices, pod.models, pod.memory)
     return [other[pod] for pod in pods]
 
 
-def _made_up(rng: random.Random) -> Demand:
+def _made_up(rng: random.Random) -> GpuDemand:
     """Round numbers that have nothing to do with the trace."""
     chance = rng.random()
     if chance < 0.45:
         milli = rng.choice([100, 200, 250, 300, 400, 500, 600, 700, 800])
-        return Demand(rng.choice([1000, 2000, 4000, 8000]), milli, 1, (), rng.choice([4096, 16384]))
+        return GpuDemand(rng.choice([1000, 2000, 4000, 8000]), milli, 1, (), rng.choice([4096, 16384]))
     if chance < 0.80:
-        return Demand(rng.choice([4000, 8000, 12000, 16000]), 1000, 1, (), 32768)
+        return GpuDemand(rng.choice([4000, 8000, 12000, 16000]), 1000, 1, (), 32768)
     if chance < 0.87:
         count = rng.choice([2, 4, 8])
-        return Demand(count * rng.choice([4000, 8000, 10000]), 1000, count, (), count * 16384)
-    return Demand(rng.choice([2000, 8000, 16000]), 0, 0, (), 8192)
+        return GpuDemand(count * rng.choice([4000, 8000, 10000]), 1000, count, (), count * 16384)
+    return GpuDemand(rng.choice([2000, 8000, 16000]), 0, 0, (), 8192)

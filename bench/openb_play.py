@@ -28,13 +28,13 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import View, Work
+from holdfast.propose.decision_view import View, PendingWork
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
-from holdfast.propose.feasibility.verdict_cache import Board
-from holdfast.propose.gpu import Demand, Mix
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.gpu import GpuDemand, Mix
 from holdfast.propose.gpu.pools import Make
 from holdfast.propose.placement import propose
 from holdfast.propose.scores import Scorer
@@ -70,10 +70,10 @@ class Things:
 
 def play(pods: PodList, way: Way) -> Run:
     """Let all pods arrive; buckets and rounding are those of the published curves."""
-    view, board = _plane(pods, way)
+    view, verdict_cache = _plane(pods, way)
     rng = random.Random(1)
     gpus = sum(node.devices for node in pods.nodes)
-    templates: dict[Demand, ReplicaSpec] = {}
+    templates: dict[GpuDemand, ReplicaSpec] = {}
     buckets: dict[int, list[float]] = {}
     arrived = used = 0
     spent_s = 0.0
@@ -86,14 +86,14 @@ def play(pods: PodList, way: Way) -> Run:
         replica = Replica(ObjectMeta(name=name, namespace="acme", uid=name), spec=spec)
         # Time on the CPU: others who use this machine are no cost of a decision.
         began = time.process_time()
-        view.fleet.notice(Change("replicas", None, replica))
-        found = propose(view, replica, NOW, rng, board)
+        view.fleet.notice(ObjectChange("replicas", None, replica))
+        found = propose(view, replica, NOW, rng, verdict_cache)
         if isinstance(found, Proposal):
             view.fleet.assume(name, ("acme", name), found.node, found.held, 0)
         spent_s += time.process_time() - began
         if isinstance(found, Proposal):
             # News of the binding, which end the assumption.
-            view.fleet.notice(Change("replicas", replica, _bound(replica, found)))
+            view.fleet.notice(ObjectChange("replicas", replica, _bound(replica, found)))
         arrived += demand.gpu_milli
         used += demand.gpu_milli if isinstance(found, Proposal) else 0
         buckets.setdefault(round(arrived / gpus / 10), []).append(round(used / gpus / 10, 2))
@@ -101,19 +101,19 @@ def play(pods: PodList, way: Way) -> Run:
     return Run(alloc, len(pods.order) / spent_s)
 
 
-def _plane(pods: PodList, way: Way) -> tuple[View, Board]:
+def _plane(pods: PodList, way: Way) -> tuple[View, VerdictCache]:
     fleet = Fleet()
     for index, node in enumerate(pods.nodes):
-        fleet.notice(Change("nodes", None, _node(index, node)))
+        fleet.notice(ObjectChange("nodes", None, _node(index, node)))
     if way.scorer is None:
         policy = _expecting(way.mix) if way.mix is not None else None
-        return View(fleet, Things(), policy=policy), Board()
+        return View(fleet, Things(), policy=policy), VerdictCache()
     packing = Packing(way.scorer, {GPU: way.mix or ()})
     scorers = Scorer("peer", packing.score, packs=packing), Scorer("order", _order(pods))
     # Whole points of the one outweigh all of the other.
     weights = SchedulerPolicySpec(weights={"peer": 100, "order": 1})
     policy = SchedulerPolicy(ObjectMeta(name="peer"), spec=weights)
-    return View(fleet, Things(), policy=policy), Board(scorers=scorers)
+    return View(fleet, Things(), policy=policy), VerdictCache(scorers=scorers)
 
 
 def _order(pods: PodList) -> Any:
@@ -121,7 +121,7 @@ def _order(pods: PodList) -> Any:
     ranks = np.array(pods.node_rank, np.float64)
     scores = 99.0 * (1.0 - ranks / (ranks.max() + 1.0))
 
-    def order(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+    def order(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
         # Nodes became known in the order of their rows.
         found: Floats = scores[rows]
         return found
@@ -155,7 +155,7 @@ def _node(index: int, node: TraceNode) -> Node:
     return Node(meta, spec=NodeSpec(capacity=capacity, devices=devices))
 
 
-def _spec(demand: Demand, workload: str) -> ReplicaSpec:
+def _spec(demand: GpuDemand, workload: str) -> ReplicaSpec:
     template = Template(resources=_resources(demand), devices=_devices(demand))
     return ReplicaSpec(workload=workload, workload_uid=workload, template=template)
 
@@ -169,11 +169,11 @@ def _bound(replica: Replica, found: Proposal) -> Replica:
     return msgspec.structs.replace(replica, status=status)
 
 
-def _resources(demand: Demand) -> Resources:
+def _resources(demand: GpuDemand) -> Resources:
     return Resources(cpu=f"{demand.cpu_milli}m", memory=f"{demand.memory}Mi")
 
 
-def _devices(demand: Demand) -> tuple[DeviceRequest, ...]:
+def _devices(demand: GpuDemand) -> tuple[DeviceRequest, ...]:
     if not demand.devices:
         return ()
     share = f"{demand.device_milli}m" if demand.is_fraction else None

@@ -22,7 +22,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Found, Get, Present, Reached
+from holdfast.observe.watch_events import GetResult, Get, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 
 # News and answers that come to a component in one piece.
@@ -106,7 +106,7 @@ class Played:
                 spec = LeaseSpec(scope=scope, holder=holder, epoch=1, duration_ms=duration_ms)
                 return Accepted(self.revision, (Lease(ObjectMeta(name="it"), spec=spec),))
             case Get():
-                return Found(None, self.revision)
+                return GetResult(None, self.revision)
             case ReportPending() | RenewLease():
                 return Accepted(self.revision)
         raise AssertionError(request)

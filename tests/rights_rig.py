@@ -8,7 +8,7 @@ from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.server.rights import Rights
 from holdfast.model.machine import Answered, Range, Started
 from holdfast.model.time import Instant
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.memory import Keyspace
 
 
@@ -24,14 +24,14 @@ class Freshly:
         return self.is_fresh
 
 
-def listed(store: Keyspace) -> Hub:
+def listed(store: Keyspace) -> WatchHub:
     """A hub that has read all that the store has now."""
-    hub = Hub(Forms(), recent=0)
+    hub = WatchHub(Forms(), recent=0)
     read(hub, hub.step(Started({}), Instant(0, 0)), store)
     return hub
 
 
-def read(hub: Hub, effects: list[Any], store: Keyspace) -> None:
+def read(hub: WatchHub, effects: list[Any], store: Keyspace) -> None:
     """Let a hub that lists everything read all that a store has now."""
     work = list(effects)
     while work:

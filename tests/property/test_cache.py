@@ -19,7 +19,7 @@ from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Wo
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.watch_events import Departed, Follow, News, Present, Reached
+from holdfast.observe.watch_events import Departed, Follow, WatchEvent, Present, Reached
 from tests.scale import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -30,13 +30,13 @@ SETTLE_MS = 4 * RESYNC_MS + 60_000
 class Telling:
     """One stream of a server: what it still has to say, and what it said."""
 
-    def __init__(self, history: list[News], listed: list[News] | None, after: int) -> None:
+    def __init__(self, history: list[WatchEvent], listed: list[WatchEvent] | None, after: int) -> None:
         self.todo = list(listed or ())
         self.after = after
         self.history = history
-        self.said: list[tuple[News, ...]] = []
+        self.said: list[tuple[WatchEvent, ...]] = []
 
-    def take(self, count: int, up_to: int) -> tuple[News, ...]:
+    def take(self, count: int, up_to: int) -> tuple[WatchEvent, ...]:
         """The next pieces, of a server that has come this far."""
         if not self.todo:
             self.todo = [it for it in self.history if self.after < it.revision <= up_to]
@@ -45,7 +45,7 @@ class Telling:
         self.said.append(piece)
         return piece
 
-    def bookmark(self, up_to: int) -> tuple[News, ...]:
+    def bookmark(self, up_to: int) -> tuple[WatchEvent, ...]:
         rest = self.take(1_000, up_to)
         return (*rest, *self.take(1_000, up_to), Reached(self.after))
 
@@ -57,7 +57,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.wake_ms: int | None = None
         self.revision = 1
         self.states: list[dict[str, Tenant]] = [{}, {}]
-        self.history: list[News] = []
+        self.history: list[WatchEvent] = []
         self.tellings: dict[int, Telling] = {}
         self.shadow: dict[str, Tenant] = {}
         self.newest: dict[str, int] = {}
@@ -139,7 +139,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     # The shell -----------------------------------------------------------------------------------
 
-    def push(self, stream: int, piece: tuple[News, ...]) -> None:
+    def push(self, stream: int, piece: tuple[WatchEvent, ...]) -> None:
         self.step(Pushed(stream, piece))
 
     def step(self, stimulus: Any) -> None:
@@ -162,7 +162,7 @@ class CacheMachine(RuleBasedStateMachine):
             return Telling(self.history, None, since)
         seen = max(1, self.revision - self.lag)
         objects = sorted(self.states[seen].values(), key=lambda it: it.metadata.generation)
-        listed: list[News] = [Present(it, it.metadata.generation) for it in objects]
+        listed: list[WatchEvent] = [Present(it, it.metadata.generation) for it in objects]
         listed.append(Reached(seen, ends_list=True, listed=len(objects)))
         return Telling(self.history, listed, seen)
 

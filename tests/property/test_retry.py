@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from holdfast.model.errors import Conflict, Forbidden, OutcomeUnknown, Unavailable
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
-    Attempts,
+    RequestAttempts,
     Begun,
     Failed,
     Finish,
     GiveUp,
-    Look,
+    LookForOperation,
     Looked,
     LookFailed,
     Nature,
@@ -57,7 +57,7 @@ def run(
     data: st.DataObject, policy: RetryPolicy, nature: Nature, seed: int
 ) -> list[tuple[int, Any, Any]]:
     """Everything that happened: (moment, stimulus, effect), to the end."""
-    machine = Attempts(policy, nature, random.Random(seed))
+    machine = RequestAttempts(policy, nature, random.Random(seed))
     story: list[tuple[int, Any, Any]] = []
     now_ms, stimulus = 5_000, Begun()
     while True:
@@ -72,7 +72,7 @@ def run(
             case Send(timeout_ms=timeout_ms):
                 now_ms += data.draw(st.integers(0, timeout_ms))
                 stimulus = data.draw(SENT)
-            case Look(timeout_ms=timeout_ms):
+            case LookForOperation(timeout_ms=timeout_ms):
                 now_ms += data.draw(st.integers(0, timeout_ms))
                 stimulus = data.draw(LOOKED)
 
@@ -85,7 +85,7 @@ def test_tries_looks_and_time_are_bounded(
     story = run(data, policy, nature, seed)
     effects = [effect for _, _, effect in story]
     assert sum(isinstance(e, Send) for e in effects) <= policy.tries_max
-    assert sum(isinstance(e, Look) for e in effects) <= policy.looks_max
+    assert sum(isinstance(e, LookForOperation) for e in effects) <= policy.looks_max
     # Nothing is begun after the deadline, and a look that it ended in is the last.
     assert story[-1][0] - story[0][0] <= policy.deadline_ms + 2
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +15,8 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import TenantSpec
 from holdfast.model.placement.placement_rules import tolerates
 from holdfast.model.selection.selectors import holds
-from holdfast.propose.decision_view import Work
-from holdfast.propose.feasibility.node_state import Site
+from holdfast.propose.decision_view import PendingWork
+from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.unschedulable import candidate_at
 from holdfast.propose.filters import first_refusal
 from holdfast.propose.scores import SCORERS
@@ -25,7 +24,7 @@ from tests.property.test_placing import MOVES, NODES, WORK, World, replica, view
 from tests.scale import examples
 
 
-def _headroom(work: Work, site: Site, node: Node) -> float:
+def _headroom(work: PendingWork, site: NodeState, node: Node) -> float:
     amounts = dict(work.demand.amounts)
     for request in work.demand.devices:
         amounts.pop(request.device_class, None)
@@ -36,7 +35,7 @@ def _headroom(work: Work, site: Site, node: Node) -> float:
     return 100 * sum(shares) / len(shares)
 
 
-def _preference(work: Work, site: Site, node: Node) -> float:
+def _preference(work: PendingWork, site: NodeState, node: Node) -> float:
     wishes = work.placement.prefer
     met = 0
     for wish in wishes:
@@ -45,23 +44,22 @@ def _preference(work: Work, site: Site, node: Node) -> float:
     return 100 * met / sum(wish.weight for wish in wishes)
 
 
-def _welcome(work: Work, site: Site, node: Node) -> float:
+def _welcome(work: PendingWork, site: NodeState, node: Node) -> float:
     mild = [it for it in node.spec.taints if it.effect is TaintEffect.PREFER_NO_SCHEDULE]
     borne = [any(tolerates(one, it) for one in work.placement.tolerations) for it in mild]
     return 100 if all(borne) else 0
 
 
-def _cost(work: Work, site: Site, node: Node) -> float:
+def _cost(work: PendingWork, site: NodeState, node: Node) -> float:
     return 100 / (1 + {0: 0, "1": 1, "2500m": 2.5}[node.spec.cost_per_hour])
 
 
-PLAIN: dict[str, Callable[[Work, Site, Node], float]] = {
+PLAIN: dict[str, Callable[[PendingWork, NodeState, Node], float]] = {
     "headroom": _headroom,
     "packing": lambda *one: 100 - _headroom(*one),
     "preference": _preference,
     "taints": _welcome,
     "scarce": lambda work, site, node: 0 if node.spec.devices else 100,
-    "locality": lambda work, site, node: 100 * (node.spec.region == work.replica.spec.region),
     "image": lambda work, site, node: (
         100 * (work.replica.spec.template.image in node.status.images)
     ),
@@ -79,10 +77,7 @@ def test_a_score_for_many_nodes_is_what_a_plain_reading_of_each_gives(
     for move in moves:
         world.happen(*move)
     view = viewed(world.fleet, TenantSpec())
-    one = replica("new", wanted)
-    work = view.work(
-        msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, region="eu"))
-    )
+    work = view.work(replica("new", wanted))
     for scorer in SCORERS:
         if scorer.name == "fragmentation" or not scorer.applies(work, view):
             continue

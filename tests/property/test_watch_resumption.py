@@ -22,7 +22,7 @@ from holdfast.model.registry import kind_named
 from holdfast.model.selection.selector_text import parse_label_selector
 from holdfast.observe import watch_hub, watchers
 from holdfast.observe.recent_changes import Window
-from holdfast.observe.selection import Selection
+from holdfast.observe.selection import ObjectSelection
 from tests.scale import examples
 from tests.unit.observe.hub_rig import HubRig
 
@@ -84,7 +84,7 @@ class StockClient:
 
     def list(self) -> None:
         labels = parse_label_selector(self.labels)
-        found = self.rig.hub.select(Selection(kind_named("Tenant"), labels=labels))
+        found = self.rig.hub.select(ObjectSelection(kind_named("Tenant"), labels=labels))
         self.known = {entry.name for entry in found}
         # Since the list: the revision of each event, and what it was.
         self.story: list[tuple[int, str, str]] = []

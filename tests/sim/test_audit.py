@@ -13,8 +13,8 @@ from holdfast.model.audit.records import encoded
 from holdfast.model.machine import Txn
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.audit_writer.protocol import Resume
-from holdfast.observe.audit_writer.writer import Scribe
-from holdfast.observe.history_start import Survey
+from holdfast.observe.audit_writer.writer import AuditWriter
+from holdfast.observe.history_start import HistorySearch
 from holdfast.sim.check import Violation
 from holdfast.sim.run import play
 from holdfast.sim.world import World
@@ -34,7 +34,7 @@ def broken_in(seed: int) -> Violation | None:
 
 
 def test_scribes_make_one_chain_under_faults() -> None:
-    """Whoever writes, sleeps or dies, and whatever the store forgets. [L1, K2, N5]"""
+    """Whoever writes, sleeps or dies, and whatever the store forgets. [K2, N5]"""
     gaps, injected = 0, dict[str, int]()
     for seed in range(SEEDS):
         world = World(seed)
@@ -51,13 +51,13 @@ def test_scribes_make_one_chain_under_faults() -> None:
         assert injected.get(kind), f"{kind} never happened"
 
 
-def _without_compare(self: Scribe, head: Any) -> list[Any]:
+def _without_compare(self: AuditWriter, head: Any) -> list[Any]:
     self._flight = (self._flight[0] if self._flight is not None else 0, head)
     put = Put(keys.audit_head(), encoded(head))
     return [Txn(self._call(self._moved), Transaction((), (put,)))]
 
 
-def _head_first(self: Scribe) -> list[Any]:
+def _head_first(self: AuditWriter) -> list[Any]:
     chain = self._chain
     if self._awaits is not None or not self.is_writing or not chain.waiting:
         return []
@@ -65,16 +65,16 @@ def _head_first(self: Scribe) -> list[Any]:
     return self._move(chain.end)
 
 
-def _without_cut(self: Scribe) -> list[Any]:
+def _without_cut(self: AuditWriter) -> list[Any]:
     return [Resume(self._call(self._resumed), self.head)]
 
 
-def _silent_about_gaps(self: Scribe, survey: Survey, now: Any) -> list[Any]:
+def _silent_about_gaps(self: AuditWriter, survey: HistorySearch, now: Any) -> list[Any]:
     return self._move(msgspec.structs.replace(self.head, revision=survey.there))
 
 
 def _plant(name: str, bug: Callable[..., Any]) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setattr(Scribe, name, bug)
+    return lambda patch: patch.setattr(AuditWriter, name, bug)
 
 
 # Each with a seed that finds it, as a search from 0 on found it first.
@@ -89,7 +89,7 @@ BUGS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], int, str]] = {
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_planted_in_the_scribe_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the promise that it breaks. [N6, L1]"""
+    """By the promise that it breaks. [N6]"""
     plant, seed, invariant = BUGS[name]
     assert broken_in(seed) is None
     plant(monkeypatch)

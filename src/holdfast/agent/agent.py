@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.fence_timing import Retiming
-from holdfast.agent.heartbeats import GONE, Echo, Life, Renewing
-from holdfast.agent.node_facts import Facts
-from holdfast.agent.registration import Entry
-from holdfast.agent.replica_workers import Crew
+from holdfast.agent.fence_timing import FenceTimingClaims
+from holdfast.agent.heartbeats import GONE, Echo, Life, NodeHeartbeats
+from holdfast.agent.node_facts import NodeFacts
+from holdfast.agent.registration import Registration
+from holdfast.agent.replica_workers import ReplicaWorkers
 from holdfast.agent.runtime_protocol import (
     Exited,
     Extend,
@@ -36,9 +36,9 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Rng, Started, Wake
 from holdfast.model.requests import Accepted
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Cache, Change, is_streams
-from holdfast.observe.inflight import Asks, Pending
-from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, Follow, Found, Get
+from holdfast.observe.cache import Cache, ObjectChange, is_streams
+from holdfast.observe.inflight import Inflight, InflightRequest
+from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, Follow, Get, GetResult
 
 # News of a stop or a bind that was lost is found by this. All has to be well 120 s after the last
 # fault, so the resync and a stop that it brings to light fit into that.
@@ -52,7 +52,7 @@ RENEW, ENTER, LOOK, HOLDS = "renew", "enter", "look", "holds"
 class Agent:
     """See the module's docstring."""
 
-    def __init__(self, node: str, facts: Facts, rng: Rng) -> None:
+    def __init__(self, node: str, facts: NodeFacts, rng: Rng) -> None:
         self._name = node
         self._identity = agent_identity(node).name
         follows = (
@@ -64,11 +64,11 @@ class Agent:
             Follow("nodes", fields=f"metadata.name={node}", bookmark_ms=AGENT_BOOKMARK_MS),
         )
         self._cache = Cache(follows, rng, resync_ms=RESYNC_MS)
-        self._asks: Asks[str] = Asks(ASKS_MAX)
-        self._crew = Crew(self._cache, self._asks, rng)
-        self._entry = Entry(node, self._identity, facts, rng)
-        self._renewing = Renewing(node, rng)
-        self._retiming = Retiming(self._renewing)
+        self._asks: Inflight[str] = Inflight(ASKS_MAX)
+        self._crew = ReplicaWorkers(self._cache, self._asks, rng)
+        self._entry = Registration(node, self._identity, facts, rng)
+        self._renewing = NodeHeartbeats(node, rng)
+        self._retiming = FenceTimingClaims(self._renewing)
         self._life: Life | None = None
         self._node: Node | None = None
         self._is_looking = False
@@ -122,7 +122,7 @@ class Agent:
 
     # What the servers say ------------------------------------------------------------------------
 
-    def _changed(self, change: Change, now_ms: int) -> None:
+    def _changed(self, change: ObjectChange, now_ms: int) -> None:
         before, after = change.before, change.after
         if change.plural == "nodes":
             if isinstance(after, Node):
@@ -148,7 +148,9 @@ class Agent:
         else:
             self._crew.tend_all(now_ms)
 
-    def _answered(self, pending: Pending[str], answer: Any, now_ms: int, out: list[Any]) -> None:
+    def _answered(
+        self, pending: InflightRequest[str], answer: Any, now_ms: int, out: list[Any]
+    ) -> None:
         match pending.about:
             case "renew":
                 self._renewed(pending, answer, now_ms, out)
@@ -163,14 +165,16 @@ class Agent:
                         self._see(found, now_ms)
             case "look":
                 self._is_looking = False
-                if isinstance(answer, Found) and isinstance(answer.object, Node):
+                if isinstance(answer, GetResult) and isinstance(answer.object, Node):
                     self._see(answer.object, now_ms)
-                elif isinstance(answer, Found):
+                elif isinstance(answer, GetResult):
                     self._end_life(now_ms)
             case uid:
                 self._crew.answered(uid, pending.request, answer, now_ms)
 
-    def _renewed(self, pending: Pending[str], answer: Any, now_ms: int, out: list[Any]) -> None:
+    def _renewed(
+        self, pending: InflightRequest[str], answer: Any, now_ms: int, out: list[Any]
+    ) -> None:
         before_ms = self._renewing.deadline_ms
         could_launch = self._renewing.may_launch(now_ms)
         echo = self._renewing.answered(pending.request, answer, pending.sent_ms, now_ms)

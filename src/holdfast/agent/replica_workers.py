@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.next_step import PrepareStop, MissingInput, ReadNode, Vanish, Wait, next_step
+from holdfast.agent.next_step import MissingInput, PrepareStop, ReadNode, Vanish, Wait, next_step
 from holdfast.agent.probes import action_of, resolved, unknown_port
 from holdfast.agent.runtime_protocol import (
     Attempt,
@@ -20,10 +20,10 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     Launched,
     PortsOpened,
-    RunProbe,
     Probed,
+    RunProbe,
 )
-from holdfast.agent.work import VANISHED, WorkPhase, View, ReplicaWork, is_over
+from holdfast.agent.work import VANISHED, ReplicaWork, View, WorkPhase, is_over
 from holdfast.model.heartbeat import NOTES_MAX, ProgressNote, ProgressNotes
 from holdfast.model.installations import keeps
 from holdfast.model.kinds.replica import Process, Replica
@@ -34,7 +34,7 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Move, ReportStage
 from holdfast.observe.cache import Cache
 from holdfast.observe.inflight import Inflight
-from holdfast.observe.watch_events import GetResult, Get
+from holdfast.observe.watch_events import Get, GetResult
 from holdfast.observe.work_queue import WorkQueue
 
 # Asks a running piece of work how it is, whenever one of its probes is due.
@@ -335,7 +335,9 @@ class ReplicaWorkers:
         work.is_asking = True
         out.append(self._asks.ask(step, work.uid, now_ms))
 
-    def _say_farewell(self, work: ReplicaWork, step: PrepareStop, now_ms: int, out: list[Any]) -> None:
+    def _say_farewell(
+        self, work: ReplicaWork, step: PrepareStop, now_ms: int, out: list[Any]
+    ) -> None:
         work.phase, work.has_left = WorkPhase.LEAVING, step.probe is None
         work.halt_grace_ms, work.stop_by_ms = step.grace_ms, now_ms + step.grace_ms
         if step.probe is not None:

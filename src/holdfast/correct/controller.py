@@ -22,7 +22,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import Object
 from holdfast.model.requests import Target, Term
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Cache, Change, Indexer, Key
+from holdfast.observe.cache import Cache, IndexFunction, Key, ObjectChange
 
 # So many requests of one plan are sent at once. A plan that has more is made anew after that, so
 # whoever makes plans may stop at one more than this.
@@ -34,7 +34,7 @@ class Index(msgspec.Struct, frozen=True):
 
     plural: str
     name: str
-    of: Indexer
+    of: IndexFunction
 
 
 def _workload_of(replica: Replica) -> Iterable[str]:
@@ -91,7 +91,7 @@ class View:
         return object_revision(obj.metadata.resource_version) <= self.revision
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ReconcilePlan(msgspec.Struct, frozen=True):
     """What a reconcile wants.
 
     `requests` go to any server and are withheld while the picture is too old; `questions` go to
@@ -119,7 +119,7 @@ class Controller(Protocol):
         """As whom it asks."""
         return controller(self.name).name
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """Which keys a change concerns."""
         ...
 
@@ -127,7 +127,7 @@ class Controller(Protocol):
         """Every key there is, for the first look of a term and for the resync."""
         ...
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         """What has to be done about a key."""
         ...
 

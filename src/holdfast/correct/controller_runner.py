@@ -29,14 +29,14 @@ from holdfast.correct.controller import (
     operation,
     sooner,
 )
-from holdfast.correct.controller_worker import Member
+from holdfast.correct.controller_worker import ControllerWorker
 from holdfast.model.errors import invariant
 from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
 from holdfast.model.pulse import Beat
 from holdfast.model.requests import Accepted, AcquireLease, Create, Term
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Cache, Change, Key, is_streams
-from holdfast.observe.inflight import Asks, Pending
+from holdfast.observe.cache import Cache, Key, ObjectChange, is_streams
+from holdfast.observe.inflight import Inflight, InflightRequest
 from holdfast.observe.leader_election import RENEW_TIMEOUT_MS
 from holdfast.observe.watch_events import SERVERS, Follow
 
@@ -60,32 +60,32 @@ QUESTION_TIMEOUT_MS = 2_000
 class _Lease(msgspec.Struct, frozen=True):
     """What the tenure of a member asked."""
 
-    member: Member
+    member: ControllerWorker
 
 
 class _Question(msgspec.Struct, frozen=True):
     """What a member asked one server."""
 
-    member: Member
+    member: ControllerWorker
     to: str
 
 
 class _Write(msgspec.Struct, frozen=True):
     """A request of a plan."""
 
-    member: Member
+    member: ControllerWorker
     key: Key
 
 
 class _Settle(msgspec.Struct, frozen=True):
     """The read that tells what became of a request whose outcome is unknown."""
 
-    member: Member
+    member: ControllerWorker
     key: Key
     request: Any
 
 
-class Team:
+class ControllerRunner:
     """See the module's docstring. It owns the wake-ups `team` and, by its cache, `cache`.
 
     `name` tells this process from others with the same controllers, in all its lives.
@@ -108,9 +108,9 @@ class Team:
         indexes = {(it.plural, it.name): it for one in controllers for it in one.indexes}
         for index in indexes.values():
             self._cache.index(index.plural, index.name, index.of)
-        self._members = [Member(controller, rng, name) for controller in controllers]
+        self._members = [ControllerWorker(controller, rng, name) for controller in controllers]
         per_member = ASKS_PER_CONTROLLER_MAX + len(servers) + 1
-        self._asks: Asks[Any] = Asks(per_member * len(controllers))
+        self._asks: Inflight[Any] = Inflight(per_member * len(controllers))
         self._servers, self._rng, self._resync_ms = servers, rng, resync_ms
         self._wake_ms: int | None = None
         # Plans that were not sent because the picture was too old.
@@ -123,7 +123,7 @@ class Team:
 
     def terms(self) -> dict[str, Term]:
         """The leases that are held as far as is known, by the controller's name."""
-        held = {it.controller.name: it.tenure.term for it in self._members}
+        held = {it.controller.name: it.election.term for it in self._members}
         return {name: term for name, term in held.items() if term is not None}
 
     def beats(self, now: Instant) -> tuple[Beat, ...]:
@@ -138,7 +138,7 @@ class Team:
             # The streams told nothing new. What is due at a time has a wake-up of its own.
             return told.effects
         effects, view = told.effects, View(self._cache, now)
-        concerned: Sequence[Member] = self._members
+        concerned: Sequence[ControllerWorker] = self._members
         match stimulus:
             case Answered():
                 pending = self._asks.answered(stimulus.call)
@@ -167,12 +167,14 @@ class Team:
 
     # Looking -------------------------------------------------------------------------------------
 
-    def _notice(self, changes: Sequence[Change], view: View, now: Instant) -> list[Member]:
+    def _notice(
+        self, changes: Sequence[ObjectChange], view: View, now: Instant
+    ) -> list[ControllerWorker]:
         """Have the keys looked at that news concern; by whom. Who holds no lease lists all keys
         later."""
-        noticed: list[Member] = []
+        noticed: list[ControllerWorker] = []
         for member in self._members:
-            if member.tenure.term is None:
+            if member.election.term is None:
                 continue
             follows = member.controller.follows
             concerning = [change for change in changes if change.plural in follows]
@@ -183,7 +185,7 @@ class Team:
         return noticed
 
     @staticmethod
-    def _add(member: Member, keys: Iterable[Key], now: Instant) -> None:
+    def _add(member: ControllerWorker, keys: Iterable[Key], now: Instant) -> None:
         for key in keys:
             member.queue.add(key, now.monotonic_ms)
 
@@ -191,19 +193,19 @@ class Team:
         """Tend all leases that are due soon, if one is due now."""
         now_ms = now.monotonic_ms
         idle = [it for it in self._members if not it.is_leasing]
-        if not any(it.tenure.next_ms <= now_ms for it in idle):
+        if not any(it.election.next_ms <= now_ms for it in idle):
             return []
         asked: list[Any] = []
         for member in idle:
-            request = member.tenure.due(now, early_ms=LEASES_TOGETHER_MS)
+            request = member.election.due(now, early_ms=LEASES_TOGETHER_MS)
             if request is not None:
                 asked.append(self._lease(member, request, now))
                 member.due_ms = now_ms
         return asked
 
-    def _tend(self, member: Member, view: View, now: Instant) -> list[Any]:
+    def _tend(self, member: ControllerWorker, view: View, now: Instant) -> list[Any]:
         effects: list[Any] = []
-        request = member.tenure.due(now)
+        request = member.election.due(now)
         if request is not None:
             effects.append(self._lease(member, request, now))
         term = member.term(view, now) if self._cache.is_ready else None
@@ -224,7 +226,7 @@ class Team:
         return effects
 
     def _look(
-        self, member: Member, key: Key, term: Term, view: View, now: Instant
+        self, member: ControllerWorker, key: Key, term: Term, view: View, now: Instant
     ) -> Sequence[Any]:
         """One reconcile, and the effects of its plan."""
         now_ms = now.monotonic_ms
@@ -257,7 +259,9 @@ class Team:
             *(self._asks.ask(it, about, now_ms, sender=member.identity) for it in sent),
         ]
 
-    def _question(self, member: Member, questions: Sequence[Any], now: Instant) -> list[Any]:
+    def _question(
+        self, member: ControllerWorker, questions: Sequence[Any], now: Instant
+    ) -> list[Any]:
         """Ask every server that does not owe this controller an answer already."""
         asks: list[Ask] = []
         for question in questions:
@@ -276,7 +280,7 @@ class Team:
                 asks.append(ask)
         return asks
 
-    def _lease(self, member: Member, request: Any, now: Instant) -> Ask:
+    def _lease(self, member: ControllerWorker, request: Any, now: Instant) -> Ask:
         member.is_leasing = True
         return self._asks.ask(
             request,
@@ -288,7 +292,7 @@ class Team:
 
     # Answers -------------------------------------------------------------------------------------
 
-    def _answered(self, pending: Pending[Any], body: Any, now: Instant) -> list[Any]:
+    def _answered(self, pending: InflightRequest[Any], body: Any, now: Instant) -> list[Any]:
         match pending.about:
             case _Lease(member=member):
                 return self._leased(member, pending.request, body, pending.sent_ms, now)
@@ -310,20 +314,20 @@ class Team:
         return []
 
     def _leased(
-        self, member: Member, request: Any, answer: Any, sent_ms: int, now: Instant
+        self, member: ControllerWorker, request: Any, answer: Any, sent_ms: int, now: Instant
     ) -> list[Any]:
         member.is_leasing = False
         if isinstance(request, AcquireLease) and isinstance(answer, Accepted):
             member.took_office(answer.revision, now)
-        more = member.tenure.answered(request, answer, sent_ms, now)
+        more = member.election.answered(request, answer, sent_ms, now)
         return [self._lease(member, more, now)] if more is not None else []
 
     # Time ----------------------------------------------------------------------------------------
 
-    def _due_ms(self, member: Member, view: View, now: Instant) -> int | None:
+    def _due_ms(self, member: ControllerWorker, view: View, now: Instant) -> int | None:
         """When to look after a member again, if nothing happens before."""
-        due_ms = None if member.is_leasing else member.tenure.next_ms
-        if not self._cache.is_ready or member.tenure.term is None:
+        due_ms = None if member.is_leasing else member.election.next_ms
+        if not self._cache.is_ready or member.election.term is None:
             return due_ms
         if member.term(view, now) is None:
             return sooner(due_ms, max(member.acts_at_ms, now.monotonic_ms + BEHIND_PAUSE_MS))
@@ -359,6 +363,6 @@ def _grounded(request: Any, term: Term, view: View) -> Any:
     return msgspec.structs.replace(request, term=term) if is_missing else request
 
 
-def _has_room(member: Member) -> bool:
+def _has_room(member: ControllerWorker) -> bool:
     """Whether the next plan could be sent, or enough of it. Each answer makes room."""
     return member.asked <= ASKS_PER_CONTROLLER_MAX - ROOM_MIN

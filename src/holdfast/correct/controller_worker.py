@@ -36,9 +36,9 @@ from holdfast.model.requests import (
 )
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
-from holdfast.observe.leader_election import Tenure
-from holdfast.observe.watch_events import Found, Get
-from holdfast.observe.work_queue import FairQueue
+from holdfast.observe.leader_election import LeaderElection
+from holdfast.observe.watch_events import Get, GetResult
+from holdfast.observe.work_queue import FairWorkQueue
 
 # A plan on its way, and when the picture has caught up with what came of it.
 #
@@ -118,7 +118,7 @@ def after_writing(request: Any, answer: Accepted) -> list[Expected]:
     ]
 
 
-def after_reading(request: Any, found: Found) -> Expected:
+def after_reading(request: Any, found: GetResult) -> Expected:
     """What a read after a request without an answer lets us expect to see."""
     it, obj = subject(request), found.object
     if obj is None:
@@ -199,15 +199,15 @@ def _said(answer: Any) -> str:
 LOOK_ON_MS = 2_000
 
 
-class Member:
+class ControllerWorker:
     """See the module's docstring."""
 
     def __init__(self, controller: Controller, rng: Rng, instance: str = "") -> None:
         self.controller = controller
         self.identity = controller.identity
         scope = f"controller:{controller.name}"
-        self.tenure = Tenure(scope, self.identity, instance=instance)
-        self.queue: FairQueue[Key] = FairQueue(rng, controller.flow_of)
+        self.election = LeaderElection(scope, self.identity, instance=instance)
+        self.queue: FairWorkQueue[Key] = FairWorkQueue(rng, controller.flow_of)
         self.flights: dict[Key, Flight] = {}
         self.asked = 0
         self.vitals = Vitals()
@@ -227,7 +227,7 @@ class Member:
 
     def is_waiting(self, view: View, now: Instant) -> bool:
         """Whether it holds its lease and has yet to begin its term, or may not act at present."""
-        term = self.tenure.term
+        term = self.election.term
         if term is None:
             return False
         return term.epoch != self.listed_epoch or self.term(view, now) is None
@@ -238,11 +238,11 @@ class Member:
 
     def term(self, view: View, now: Instant) -> Term | None:
         """The term to act under, if it may act now."""
-        if not self.tenure.is_acknowledged(now):
+        if not self.election.is_acknowledged(now):
             return None
         if now.monotonic_ms < self.acts_at_ms and view.revision < self._office_revision:
             return None
-        return self.tenure.term
+        return self.election.term
 
     @property
     def acts_at_ms(self) -> int:
@@ -258,7 +258,7 @@ class Member:
 
     def beat(self, now: Instant) -> Beat:
         """Its heartbeat."""
-        vitals, term, now_ms = self.vitals, self.tenure.term, now.monotonic_ms
+        vitals, term, now_ms = self.vitals, self.election.term, now.monotonic_ms
         # Flights are in the order in which they took off.
         oldest = next(iter(self.flights.values()), None)
         waits_ms = [oldest.since_ms] if oldest is not None else []
@@ -266,7 +266,7 @@ class Member:
         if due_ms is not None and term is not None:
             waits_ms.append(due_ms)
         return Beat(
-            scope=self.tenure.scope,
+            scope=self.election.scope,
             epoch=term.epoch if term is not None else 0,
             looks=vitals.looks,
             looked_ago_ms=max(0, now_ms - vitals.last_look_ms) if vitals.looks else None,
@@ -298,7 +298,7 @@ class Member:
             case Refusal(reason=reason):
                 flight.is_failed = True
                 if reason is Reason.STALE_EPOCH:
-                    self.tenure.lost()
+                    self.election.lost()
             case Accepted() | Unavailable():
                 # What was done before is in the news that the picture has not had yet.
                 flight.is_failed = True
@@ -317,7 +317,7 @@ class Member:
         """
         flight = self.flights[key]
         flight.is_failed = True
-        if isinstance(answer, Found):
+        if isinstance(answer, GetResult):
             flight.expected.append(after_reading(request, answer))
         self._landed(key, now)
 

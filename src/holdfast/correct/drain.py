@@ -30,7 +30,7 @@ from holdfast.correct.controller import (
     REQUESTS_PER_PLAN_MAX,
     Controller,
     Index,
-    Plan,
+    ReconcilePlan,
     View,
     sooner,
     step_id,
@@ -50,7 +50,7 @@ from holdfast.model.placement.disruption import (
 )
 from holdfast.model.requests import Evict, Term, Update
 from holdfast.model.time import Instant, rfc3339, timestamp, wall_ms
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 # What a node's condition Drained says: what is left, and for whom the drain waits.
 #
@@ -64,7 +64,7 @@ NAMED_MAX = 4
 _OUT_OF_CONTACT = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 
 
-class Left(msgspec.Struct):
+class RemainingWork(msgspec.Struct):
     """What is left on a node.
 
     `first` goes first; `last`, one per node, when nothing else is there; `reservations` are held by
@@ -81,7 +81,7 @@ class Left(msgspec.Struct):
         return not self.first and not self.last and not self.reservations
 
 
-def drained(node: Node, left: Left) -> Condition:
+def drained(node: Node, left: RemainingWork) -> Condition:
     """The condition for what is left."""
     status = ConditionStatus.TRUE if left.is_empty else ConditionStatus.FALSE
     generation = node.metadata.generation
@@ -90,7 +90,7 @@ def drained(node: Node, left: Left) -> Condition:
     )
 
 
-def _reason(node: Node, left: Left) -> str:
+def _reason(node: Node, left: RemainingWork) -> str:
     if left.is_empty:
         return "Empty"
     if node.status.phase in _OUT_OF_CONTACT:
@@ -102,7 +102,7 @@ def _reason(node: Node, left: Left) -> str:
     return "Draining" if there else "WaitingForReservations"
 
 
-def _message(node: Node, left: Left) -> str:
+def _message(node: Node, left: RemainingWork) -> str:
     if left.is_empty:
         return "no work and no reservation is left"
     there = [*left.first, *left.last]
@@ -133,7 +133,7 @@ def _listed(names: Iterable[str]) -> str:
 # the same as the replicas themselves (`model/placement/disruption.py`).
 
 
-class Room:
+class DisruptionRoom:
     """What is left of each budget during one look."""
 
     def __init__(self, view: View) -> None:
@@ -214,7 +214,7 @@ class DrainController(Controller):
         self._waits: dict[str, frozenset[Key]] = {}
         self._told_ms: dict[str, int] = {}
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """Draining nodes, of what is on them and of what they wait for."""
         match change.object:
             case Node() as node:
@@ -243,18 +243,22 @@ class DrainController(Controller):
     def all_keys(self, view: View) -> Iterable[Key]:
         return [("", it.name) for it in view.all("nodes") if _concerns(None, it)]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         node: Node | None = view.get("nodes", *key)
         if node is None or node.spec.drain is None:
             self._waits.pop(key[1], None)
             self._told_ms.pop(key[1], None)
             said = condition(node.status.conditions, DRAINED) if node is not None else None
-            return Plan((_without(node),)) if node is not None and said is not None else Plan()
+            return (
+                ReconcilePlan((_without(node),))
+                if node is not None and said is not None
+                else ReconcilePlan()
+            )
         deadline = node.spec.drain.deadline
         left_ms = wall_ms(deadline) + LATE_MS - now.wall_ms if deadline is not None else None
         is_late = left_ms is not None and left_ms <= 0
         left = _left(view, node)
-        goes = list(_going(view, left, None if is_late else Room(view)))
+        goes = list(_going(view, left, None if is_late else DisruptionRoom(view)))
         self._waits[node.name] = frozenset(left.waits)
         evidence = f"drain of node {node.name}: {node.spec.drain.reason or 'no reason given'}"
         requests: list[Any] = [
@@ -263,9 +267,9 @@ class DrainController(Controller):
         ]
         wake_ms = None if is_late else left_ms
         if left.is_empty and not view.knows_all_of(node):
-            return Plan(tuple(requests), wake_after_ms=sooner(wake_ms, UNTOLD_PAUSE_MS))
+            return ReconcilePlan(tuple(requests), wake_after_ms=sooner(wake_ms, UNTOLD_PAUSE_MS))
         told, pause_ms = self._told(node, drained(node, left), now)
-        return Plan((*requests, *told), wake_after_ms=sooner(wake_ms, pause_ms))
+        return ReconcilePlan((*requests, *told), wake_after_ms=sooner(wake_ms, pause_ms))
 
     def _told(
         self, node: Node, said: Condition, now: Instant
@@ -305,7 +309,7 @@ def _workload_of(replica: Replica) -> Key:
     return replica.namespace, replica.spec.workload
 
 
-def _left(view: View, node: Node) -> Left:
+def _left(view: View, node: Node) -> RemainingWork:
     """All that is on a node, told apart by who has to move next."""
     there: list[Replica] = [
         it for it in view.found(BY_NODE, node.name) if it.status.state in MAY_RUN
@@ -313,7 +317,7 @@ def _left(view: View, node: Node) -> Left:
     held = [f"{it.namespace}/{it.name}" for it in view.found(BY_CLAIM, node.name)]
     last = [it for it in there if _is_last(view, it)]
     kept = {it.metadata.uid for it in last}
-    return Left(
+    return RemainingWork(
         first=[it for it in there if it.metadata.uid not in kept], last=last, reservations=held
     )
 
@@ -324,7 +328,7 @@ def _is_last(view: View, replica: Replica) -> bool:
     return workload is not None and workload.spec.type is WorkloadType.PER_NODE
 
 
-def _going(view: View, left: Left, room: Room | None) -> Iterator[Replica]:
+def _going(view: View, left: RemainingWork, room: DisruptionRoom | None) -> Iterator[Replica]:
     """What to stop now. What has to wait is noted; without `room` nothing has to."""
     for replica in left.first or left.last:
         if replica.status.state not in _STOPPABLE:

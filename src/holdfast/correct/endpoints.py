@@ -32,12 +32,12 @@ from holdfast.correct.controller import (
     REQUESTS_PER_PLAN_MAX,
     Controller,
     Index,
-    Plan,
+    ReconcilePlan,
     View,
     key_of,
     target,
 )
-from holdfast.correct.pacing import Rests
+from holdfast.correct.pacing import Cooldowns
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints, list_name, list_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -47,7 +47,7 @@ from holdfast.model.meta import API_VERSION, WORKLOAD_LABEL, ObjectMeta, OwnerRe
 from holdfast.model.requests import Create, Remove, ReportStage, Term, Update
 from holdfast.model.time import Instant
 from holdfast.model.validation.records import ENDPOINTS_MAX
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 # Which list each address is in, where a workload has more of them than one list holds.
 #
@@ -111,11 +111,11 @@ class EndpointsController(Controller):
     indexes = (BY_WORKLOAD, BY_SERVICE)
 
     def __init__(self) -> None:
-        self._rests, self._short_rests = Rests(), Rests(LEAVING_REST_US_PER_REPLICA)
+        self._rests, self._short_rests = Cooldowns(), Cooldowns(LEAVING_REST_US_PER_REPLICA)
         # Keys of which something that was ready is not so any more, until they are looked at.
         self._left: set[Key] = set()
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """A replica that is not ready before or after a change concerns no list.
 
         A node's zone is looked up when a list is written; that it changes under running work is
@@ -143,7 +143,7 @@ class EndpointsController(Controller):
         named += [(it.namespace, list_of(it.name)[0]) for it in view.all("endpoints")]
         return dict.fromkeys(named)
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         found: list[Endpoints] = view.found(BY_SERVICE, f"{key[0]}/{key[1]}")
         known = {list_of(it.name)[1]: it for it in found if _belongs(it, workload)}
@@ -151,11 +151,11 @@ class EndpointsController(Controller):
             return self._removed(view, key, [it for it in found if not _belongs(it, workload)])
         if workload is None or workload.spec.type not in _SERVED:
             self._forget(key)
-            return Plan()
+            return ReconcilePlan()
         rests = self._short_rests if key in self._left else self._rests
         left_ms = rests.left_ms(key, now)
         if left_ms:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
         self._left.discard(key)
         uid = workload.metadata.uid
@@ -166,14 +166,16 @@ class EndpointsController(Controller):
             # What is left of a longer plan comes at once; there is enough to wait for as it is.
             self._rests.rest(key, len(named), now)
             self._short_rests.rest(key, len(named), now)
-        return Plan(tuple(requests))
+        return ReconcilePlan(tuple(requests))
 
-    def _removed(self, view: View, key: Key, stray: Sequence[Endpoints]) -> Plan:
+    def _removed(self, view: View, key: Key, stray: Sequence[Endpoints]) -> ReconcilePlan:
         """The lists of a workload that is gone, or of an earlier one of its name."""
         self._forget(key)
         if not all(view.knows_all_of(it) for it in stray):
-            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
-        return Plan(tuple(Remove("endpoints", key[0], it.name, it.metadata.uid) for it in stray))
+            return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
+        return ReconcilePlan(
+            tuple(Remove("endpoints", key[0], it.name, it.metadata.uid) for it in stray)
+        )
 
     def _forget(self, key: Key) -> None:
         self._rests.forget(key)

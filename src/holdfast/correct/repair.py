@@ -22,8 +22,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.correct.controller import BY_NODE, Controller, Plan, View, key_of, step_id, target
-from holdfast.correct.pacing import Waits, held_left_ms
+from holdfast.correct.controller import (
+    BY_NODE,
+    Controller,
+    ReconcilePlan,
+    View,
+    key_of,
+    step_id,
+    target,
+)
+from holdfast.correct.pacing import MonotonicWaits, held_left_ms
 from holdfast.model.installations import keeps, ran_on
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Binding, Replica
@@ -32,7 +40,7 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.vacancy import NODE_RETURNED
 from holdfast.model.requests import Evict, Move, Term, Unreserve
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 # Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and
 # our own clock may be a little ahead without asking in vain.
@@ -55,9 +63,9 @@ class RepairController(Controller):
     def __init__(self) -> None:
         # Which replica was first seen bound when, by its key.
         self._bound_ms: dict[Key, tuple[str, int]] = {}
-        self._waits = Waits()
+        self._waits = MonotonicWaits()
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """A node concerns all that is bound to it, a reservation the replicas it holds a place for.
 
         A node that only changes what it can do concerns nobody.
@@ -78,12 +86,12 @@ class RepairController(Controller):
         self._waits.forget_all_but({it.metadata.uid for it in there})
         return [key_of(it) for it in view.all("replicas") if it.status.state in _CONCERNS]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         replica: Replica | None = view.get("replicas", *key)
         if replica is None or replica.status.state is not State.BOUND:
             self._bound_ms.pop(key, None)
         if replica is None or replica.status.state not in _CONCERNS:
-            return Plan()
+            return ReconcilePlan()
         state, binding = replica.status.state, replica.status.binding
         if state is State.RESERVED:
             return self._reserved(view, replica, term, now)
@@ -92,31 +100,31 @@ class RepairController(Controller):
         node: Node | None = view.get("nodes", "", binding.node)
         if node is None:
             if not view.knows_all_of(replica):
-                return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+                return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
             return self._ended(replica, "NodeGone", f"node {binding.node} is gone", term)
         if node.status.incarnation > binding.node_incarnation:
             return self._of_earlier_life(replica, node, binding, term, now)
         if keeps(replica) and state is not State.BOUND:
             is_out = node.status.mark is not None
-            return self._kept(replica, term, now) if is_out else Plan()
+            return self._kept(replica, term, now) if is_out else ReconcilePlan()
         if node.status.phase in _GONE:
             return self._ended(replica, "Fenced", f"node {node.name} is fenced", term)
         if state is State.BOUND and node.status.phase is NodePhase.READY:
             return self._starting(replica, term, now)
-        return Plan()
+        return ReconcilePlan()
 
     def _of_earlier_life(
         self, replica: Replica, node: Node, binding: Binding, term: Term, now: Instant
-    ) -> Plan:
+    ) -> ReconcilePlan:
         """Its node lives on without it, unless its installation is back and takes it along."""
         if keeps(replica) and not ran_on(binding, node.status.installation):
             return self._kept(replica, term, now)
         if keeps(replica) and binding.installation and replica.status.state is State.UNKNOWN:
-            return Plan()
+            return ReconcilePlan()
         evidence = f"node {node.name} lives in incarnation {node.status.incarnation}"
         return self._ended(replica, NODE_RETURNED, evidence, term)
 
-    def _starting(self, replica: Replica, term: Term, now: Instant) -> Plan:
+    def _starting(self, replica: Replica, term: Term, now: Instant) -> ReconcilePlan:
         """Work that does not start where it was put is stopped there and placed anew.
 
         Only on a node that is in contact, since its agent has to prove that it has stopped; members
@@ -125,58 +133,60 @@ class RepairController(Controller):
         """
         binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
         if binding is None or replica.spec.gang:
-            return Plan()
+            return ReconcilePlan()
         uid, since_ms = self._bound_ms.get(key_of(replica), ("", 0))
         if uid != replica.metadata.uid:
             since_ms = now.monotonic_ms
             self._bound_ms[key_of(replica)] = replica.metadata.uid, since_ms
         left_ms = since_ms + within_s * 1_000 - now.monotonic_ms
         if left_ms > 0:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         evidence = f"not started on {binding.node} within startupDeadlineSeconds={within_s}"
         operation = step_id(self.identity, replica, "stop-overdue")
-        return Plan((Evict(target(replica), Cause.REPAIR, evidence, term, operation),))
+        return ReconcilePlan((Evict(target(replica), Cause.REPAIR, evidence, term, operation),))
 
-    def _ended(self, replica: Replica, reason: str, evidence: str, term: Term) -> Plan:
+    def _ended(self, replica: Replica, reason: str, evidence: str, term: Term) -> ReconcilePlan:
         """One step towards the release of work that its node cannot be running any more."""
         match replica.status.state:
             case State.BOUND | State.RUNNING if reason == NODE_RETURNED:
                 cause = Cause.REPAIR
                 operation = step_id(self.identity, replica, f"stop-{reason}")
-                return Plan((Evict(target(replica), cause, evidence, term, operation),))
+                return ReconcilePlan((Evict(target(replica), cause, evidence, term, operation),))
             case State.UNKNOWN:
                 return self._move(replica, State.FAILED, reason, evidence, term)
             case State.FAILED | State.SUCCEEDED | State.STOPPING if not keeps(replica):
                 return self._move(replica, State.RELEASED, reason, evidence, term)
-        return Plan()
+        return ReconcilePlan()
 
-    def _kept(self, replica: Replica, term: Term, now: Instant) -> Plan:
+    def _kept(self, replica: Replica, term: Term, now: Instant) -> ReconcilePlan:
         """`keep` work that is out of contact is given up when its owner does not want to wait."""
         wait_s = replica.spec.template.replace_after_seconds
         is_out = replica.status.state is State.UNKNOWN
         if not is_out or wait_s is None or not replica.status.transitions:
-            return Plan()
+            return ReconcilePlan()
         since, uid = replica.status.transitions[-1].at, replica.metadata.uid
         wait_ms = wait_s * 1_000 + LATE_MS
         left_ms = self._waits.left_ms(uid, "contact", since, wait_ms, now, credit=True)
         if left_ms:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         evidence = f"out of contact for replaceAfterSeconds={wait_s}"
         return self._move(replica, State.FAILED, "ReplaceAfter", evidence, term)
 
-    def _reserved(self, view: View, replica: Replica, term: Term, now: Instant) -> Plan:
+    def _reserved(self, view: View, replica: Replica, term: Term, now: Instant) -> ReconcilePlan:
         held: Reservation | None = view.get(
             "reservations", replica.namespace, replica.status.reservation
         )
         if held is None and not view.knows_all_of(replica):
-            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+            return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         left_ms = held_left_ms(held, self._waits, LATE_MS, now) if held is not None else 0
         if left_ms:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         operation = step_id(self.identity, replica, "unreserve")
-        return Plan((Unreserve(target(replica), "Expired", term, operation),))
+        return ReconcilePlan((Unreserve(target(replica), "Expired", term, operation),))
 
-    def _move(self, replica: Replica, to: State, reason: str, evidence: str, term: Term) -> Plan:
+    def _move(
+        self, replica: Replica, to: State, reason: str, evidence: str, term: Term
+    ) -> ReconcilePlan:
         move = Move(
             target(replica),
             to,
@@ -185,7 +195,7 @@ class RepairController(Controller):
             term=term,
             operation=step_id(self.identity, replica, f"{to.value}-{reason}"),
         )
-        return Plan((move,))
+        return ReconcilePlan((move,))
 
 
 def _same_life(before: Node, after: Node) -> bool:

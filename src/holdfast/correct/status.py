@@ -25,9 +25,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_NODE, BY_WORKLOAD, Controller, Plan, View, key_of
-from holdfast.correct.jobs.account import Tally, deadline_ms, tally
-from holdfast.correct.pacing import Rests
+from holdfast.correct.controller import (
+    BY_NODE,
+    BY_WORKLOAD,
+    Controller,
+    ReconcilePlan,
+    View,
+    key_of,
+)
+from holdfast.correct.jobs.account import JobTally, deadline_ms, tally
+from holdfast.correct.pacing import Cooldowns
 from holdfast.correct.workload.each_node import BY_TYPE, is_same_home, wanted
 from holdfast.correct.workload.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
 from holdfast.correct.workload.replica_creation import revision_of
@@ -45,7 +52,7 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.requests import Term, Update
 from holdfast.model.time import Instant, rfc3339, timestamp
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 # What the counts of a workload mean, as conditions that people and tools can wait for.
 #
@@ -140,9 +147,9 @@ class StatusController(Controller):
 
     def __init__(self, every_ms: int = 0) -> None:
         """`every_ms` is the shortest time between two writes of one workload's status."""
-        self._rests, self._every_ms = Rests(), every_ms
+        self._rests, self._every_ms = Cooldowns(), every_ms
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         obj: Any = change.object
         match obj:
             case Workload():
@@ -162,7 +169,7 @@ class StatusController(Controller):
         return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
 
     @staticmethod
-    def _there(node: Node, change: Change, view: View) -> list[Key]:
+    def _there(node: Node, change: ObjectChange, view: View) -> list[Key]:
         """The workloads on a node, if it has just fallen silent or is heard again."""
         if _is_heard(change.before) == _is_heard(change.after):
             return []
@@ -173,14 +180,14 @@ class StatusController(Controller):
         self._rests.clear()
         return [key_of(workload) for workload in view.all("workloads")]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         if workload is None:
             self._rests.forget(key)
-            return Plan()
+            return ReconcilePlan()
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         named: list[Replica] = view.found(BY_WORKLOAD, f"{key[0]}/{key[1]}")
         mine = [it for it in named if it.spec.workload_uid == workload.metadata.uid]
         self._rests.rest(key, len(named), now)
@@ -189,9 +196,9 @@ class StatusController(Controller):
             desired = wanted(view, workload)
         status = seen(workload, mine, now, desired, _silent(mine, view))
         if status == workload.status:
-            return Plan()
+            return ReconcilePlan()
         self._rests.rest_for(key, self._every_ms, now)
-        return Plan((Update(msgspec.structs.replace(workload, status=status), "status"),))
+        return ReconcilePlan((Update(msgspec.structs.replace(workload, status=status), "status"),))
 
 
 def _stated(spec: WorkloadSpec) -> int:
@@ -295,7 +302,7 @@ def _deadline(workload: Workload) -> dict[str, Any]:
     return {"deadline": timestamp(due_ms), "deadline_state": state}
 
 
-def _crashed(workload: Workload, mine: list[Replica], job: Tally | None) -> list[Replica]:
+def _crashed(workload: Workload, mine: list[Replica], job: JobTally | None) -> list[Replica]:
     """The last replica of each place that waits for its next one because it crashed."""
     newest: dict[int, Replica] = {}
     for replica in sorted(mine, key=lambda it: it.spec.incarnation):

@@ -1,7 +1,7 @@
 """A component's picture of the plane: list and watch of some kinds, with revision and age.
 
 Schedulers, controllers and agents each own one. It opens a stream per kind, is told everything as
-it is, then what changes (`story`). A broken stream is resumed after the last revision that was told
+it is, then what changes (`reflector`). A broken stream is resumed after the last revision that was told
 whole; when that history is gone (Expired) it begins anew with a list, and what was known stays in
 sight until the list is whole. Items that come twice or late are left out.
 
@@ -21,12 +21,12 @@ import msgspec
 from holdfast.model.errors import Expired, invariant
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Rng, Started, Wake, Woken
 from holdfast.model.time import Instant
-from holdfast.observe.indexer import Indexer, Key
-from holdfast.observe.informer import SILENCE_MS, STEADY_MS, Channel, Followed
-from holdfast.observe.reflector import Change
+from holdfast.observe.indexer import IndexFunction, Key
+from holdfast.observe.informer import SILENCE_MS, STEADY_MS, Channel, Informer
+from holdfast.observe.reflector import ObjectChange
 from holdfast.observe.watch_events import SERVERS, Follow, Reached
 
-__all__ = ["Cache", "Change", "Indexer", "Key", "Told", "is_streams"]
+__all__ = ["Cache", "CacheUpdate", "IndexFunction", "Key", "ObjectChange", "is_streams"]
 
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5_000
@@ -47,11 +47,11 @@ def is_streams(stimulus: Any) -> bool:
     return kind is Pushed or kind is Ended
 
 
-class Told(msgspec.Struct, frozen=True):
+class CacheUpdate(msgspec.Struct, frozen=True):
     """What came of a stimulus: effects to perform, and what is different now."""
 
     effects: list[Any]
-    changes: list[Change]
+    changes: list[ObjectChange]
 
 
 class Cache:
@@ -68,8 +68,8 @@ class Cache:
         invariant(resync_ms > 0, "a cache without resync keeps what it missed for ever")
         self._rng, self._to = rng, to
         self._resync_ms = resync_ms
-        self._followed = {follow.plural: Followed(follow) for follow in follows}
-        invariant(len(self._followed) == len(follows), "a cache follows each kind once")
+        self._informers = {follow.plural: Informer(follow) for follow in follows}
+        invariant(len(self._informers) == len(follows), "a cache follows each kind once")
         self._by_stream: dict[int, Channel] = {}
         self._streams = 0
         # When the next wake-up is due.
@@ -85,80 +85,84 @@ class Cache:
     def is_ready(self) -> bool:
         """Whether every kind has been listed once."""
         if not self._is_ready:
-            self._is_ready = all(it.story.is_listed for it in self._followed.values())
+            self._is_ready = all(it.reflector.is_listed for it in self._informers.values())
         return self._is_ready
 
     @property
     def revision(self) -> int:
         """Everything up to this revision has been told, of every kind."""
-        return min((it.story.revision for it in self._followed.values()), default=0)
+        return min((it.reflector.revision for it in self._informers.values()), default=0)
 
     @property
     def seen(self) -> dict[str, int]:
         """The revision of which each kind is shown: streams are not equally fast."""
-        return {plural: it.story.shown for plural, it in self._followed.items()}
+        return {plural: it.reflector.shown for plural, it in self._informers.items()}
 
     @property
     def missed(self) -> int:
         """How many objects only a list brought to light: each one is a lost event."""
-        return sum(it.story.missed for it in self._followed.values())
+        return sum(it.reflector.missed for it in self._informers.values())
 
     def age_ms(self, now: Instant) -> int:
         """How long ago the most silent kind was last known to be told.
 
         Pieces of a list that is not whole make nothing younger.
         """
-        told_ms = min((it.told_ms for it in self._followed.values()), default=now.monotonic_ms)
-        return now.monotonic_ms - told_ms
+        updated_ms = min(
+            (it.updated_ms for it in self._informers.values()), default=now.monotonic_ms
+        )
+        return now.monotonic_ms - updated_ms
 
     def troubles(self) -> dict[str, str]:
         """Why a kind is not being followed right now, or not all of it, by plural."""
-        found = {plural: _opaque(it) for plural, it in self._followed.items() if it.story.opaque}
+        found = {
+            plural: _opaque(it) for plural, it in self._informers.items() if it.reflector.opaque
+        }
         found.update(
             (plural, it.trouble)
-            for plural, it in self._followed.items()
+            for plural, it in self._informers.items()
             if it.trouble and not it.is_live
         )
         return found
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
         """One object, or None."""
-        return self._followed[plural].story.shelf.objects.get((namespace, name))
+        return self._informers[plural].reflector.indexer.objects.get((namespace, name))
 
     def all(self, plural: str) -> Iterator[Any]:
         """All objects of a kind, in the order in which they became known."""
-        return iter(self._followed[plural].story.shelf.objects.values())
+        return iter(self._informers[plural].reflector.indexer.objects.values())
 
     def count(self, plural: str) -> int:
-        return len(self._followed[plural].story.shelf.objects)
+        return len(self._informers[plural].reflector.indexer.objects)
 
-    def index(self, plural: str, name: str, indexer: Indexer) -> None:
-        """Keep objects of a kind by what `indexer` says of each; before anything is known."""
-        self._followed[plural].story.shelf.index(name, indexer)
+    def index(self, plural: str, name: str, index_function: IndexFunction) -> None:
+        """Keep objects of a kind by what `index_function` says of each; before anything is known."""
+        self._informers[plural].reflector.indexer.index(name, index_function)
 
     def found(self, plural: str, index: str, value: str) -> list[Any]:
         """The objects that an index has under a value, by namespace and name."""
-        return self._followed[plural].story.shelf.found(index, value)
+        return self._informers[plural].reflector.indexer.found(index, value)
 
     def has(self, plural: str, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
         """Whether an index has an object under a value that is meant."""
-        return self._followed[plural].story.shelf.has(index, value, is_meant)
+        return self._informers[plural].reflector.indexer.has(index, value, is_meant)
 
     # Stimuli -------------------------------------------------------------------------------------
 
-    def step(self, stimulus: Any, now: Instant) -> Told:
+    def step(self, stimulus: Any, now: Instant) -> CacheUpdate:
         """Take in a stimulus; those that are not the cache's own change nothing."""
         effects: list[Any] = []
-        changes: list[Change] = []
+        changes: list[ObjectChange] = []
         # Every stimulus of every component comes by here, and most of them are not for the cache.
         kind = type(stimulus)
         if kind is Pushed:
             channel = self._by_stream.get(stimulus.stream)
             if channel is not None:
-                channel.heard_ms = now.monotonic_ms
-                followed = channel.followed
-                take = self._audited if channel is followed.audit else self._told
-                effects = take(followed, stimulus.body, changes, now)
+                channel.received_ms = now.monotonic_ms
+                informer = channel.informer
+                take = self._take_resync if channel is informer.resync else self._take_events
+                effects = take(informer, stimulus.body, changes, now)
         elif kind is Woken:
             if stimulus.name == _WAKE:
                 effects = self._woken(now)
@@ -167,115 +171,115 @@ class Cache:
             if channel is not None:
                 effects = self._ended(channel, stimulus.body, now)
         elif kind is Started:
-            for followed in self._followed.values():
-                followed.told_ms = now.monotonic_ms
-                effects.append(self._open(followed.main, now))
+            for informer in self._informers.values():
+                informer.updated_ms = now.monotonic_ms
+                effects.append(self._open(informer.main, now))
             effects.append(self._tick(now))
-        return Told(effects, changes)
+        return CacheUpdate(effects, changes)
 
-    def _told(
-        self, followed: Followed, body: Any, changes: list[Change], now: Instant
+    def _take_events(
+        self, informer: Informer, body: Any, changes: list[ObjectChange], now: Instant
     ) -> list[Any]:
         """The stream of a kind brought something."""
-        story = followed.story
-        was_live, was_listing = followed.is_live, story.is_listing
+        reflector = informer.reflector
+        was_live, was_listing = informer.is_live, reflector.is_listing
         is_useful, must_tick = True, False
-        for news in body:
-            is_useful = is_useful and story.take(news, changes)
-            if type(news) is Reached and news.within_ms != followed.within_ms:
-                followed.within_ms = news.within_ms
+        for event in body:
+            is_useful = is_useful and reflector.take(event, changes)
+            if type(event) is Reached and event.within_ms != informer.within_ms:
+                informer.within_ms = event.within_ms
                 must_tick = True
         if not is_useful:
-            followed.trouble = "a server listed what is older than what is known, or not everything"
-            return [*self._close(followed.main), *self._again(followed.main, now)]
-        if story.is_listing:
+            informer.trouble = "a server listed what is older than what is known, or not everything"
+            return [*self._close(informer.main), *self._reopen_later(informer.main, now)]
+        if reflector.is_listing:
             return []
-        followed.told_ms = now.monotonic_ms
+        informer.updated_ms = now.monotonic_ms
         if was_live:
             return [self._tick(now)] if must_tick else []
-        followed.live_ms = now.monotonic_ms
+        informer.live_ms = now.monotonic_ms
         if was_listing:
             # Nothing was missed so far. A stream that was only resumed does not put the audit off.
-            followed.audit.retry_at_ms = self._next_audit_ms(now)
+            informer.resync.retry_at_ms = self._next_resync_ms(now)
         return [self._tick(now)]
 
-    def _audited(
-        self, followed: Followed, body: Any, changes: list[Change], now: Instant
+    def _take_resync(
+        self, informer: Informer, body: Any, changes: list[ObjectChange], now: Instant
     ) -> list[Any]:
         """The list of the resync brought something. It is left as soon as it is whole."""
-        for news in body:
-            is_useful = followed.story.take_audit(news, changes)
+        for event in body:
+            is_useful = informer.reflector.take_resync(event, changes)
             if is_useful is None:
                 continue
-            effects = self._close(followed.audit)
+            effects = self._close(informer.resync)
             if not is_useful:
-                return [*effects, *self._again(followed.audit, now)]
-            followed.audit.failures = 0
-            followed.audit.retry_at_ms = self._next_audit_ms(now)
-            followed.patience_ms = now.monotonic_ms + SILENCE_MS
+                return [*effects, *self._reopen_later(informer.resync, now)]
+            informer.resync.failures = 0
+            informer.resync.retry_at_ms = self._next_resync_ms(now)
+            informer.patience_ms = now.monotonic_ms + SILENCE_MS
             return [*effects, self._tick(now)]
         return []
 
     def _ended(self, channel: Channel, body: Any, now: Instant) -> list[Any]:
         """A stream is over, in peace or not."""
-        followed = channel.followed
+        informer = channel.informer
         channel.stream = 0
-        if channel is followed.audit:
-            followed.story.drop_audit()
-            return self._again(channel, now)
-        followed.trouble = str(body) if body is not None else "the server ended the stream"
+        if channel is informer.resync:
+            informer.reflector.drop_resync()
+            return self._reopen_later(channel, now)
+        informer.trouble = str(body) if body is not None else "the server ended the stream"
         effects: list[Any] = []
         if isinstance(body, Expired):
-            followed.story.must_list = True
+            informer.reflector.must_list = True
             # The list that comes now does all that the audit would have done.
-            effects += self._close(followed.audit)
-        return effects + self._again(channel, now)
+            effects += self._close(informer.resync)
+        return effects + self._reopen_later(channel, now)
 
     # Streams and moments -------------------------------------------------------------------------
 
     def _open(self, channel: Channel, now: Instant) -> Open:
         self._streams += 1
         channel.stream = self._streams
-        channel.opened_ms = channel.heard_ms = now.monotonic_ms
+        channel.opened_ms = channel.received_ms = now.monotonic_ms
         self._by_stream[channel.stream] = channel
-        followed = channel.followed
-        since, is_list = None, channel is followed.audit
+        informer = channel.informer
+        since, is_list = None, channel is informer.resync
         if is_list:
-            followed.story.begin_audit()
+            informer.reflector.begin_resync()
         else:
-            followed.live_ms = None
-            followed.patience_ms = now.monotonic_ms + SILENCE_MS
-            was_listed = followed.story.is_listed
-            since = followed.story.begin()
+            informer.live_ms = None
+            informer.patience_ms = now.monotonic_ms + SILENCE_MS
+            was_listed = informer.reflector.is_listed
+            since = informer.reflector.begin()
             if since is None and was_listed:
                 self.relists += 1
-        often_ms = 0 if is_list else followed.follow.bookmark_ms
+        often_ms = 0 if is_list else informer.follow.bookmark_ms
         wanted = msgspec.structs.replace(
-            followed.follow, since=since, is_list=is_list, bookmark_ms=often_ms
+            informer.follow, since=since, is_list=is_list, bookmark_ms=often_ms
         )
         return Open(channel.stream, self._to, wanted)
 
     def _close(self, channel: Channel) -> list[Any]:
         if not channel.stream:
             return []
-        if channel is channel.followed.audit:
-            channel.followed.story.drop_audit()
+        if channel is channel.informer.resync:
+            channel.informer.reflector.drop_resync()
         stream, channel.stream = channel.stream, 0
         del self._by_stream[stream]
         return [Leave(stream)]
 
-    def _again(self, channel: Channel, now: Instant) -> list[Any]:
+    def _reopen_later(self, channel: Channel, now: Instant) -> list[Any]:
         """Open it anew after a pause that grows, with jitter: all lose a server at once.
 
         Only a stream that was well for a while is followed by the shortest pause: anything sooner
         would let a server that ends each stream after its list be asked for lists without pause.
         """
-        followed = channel.followed
+        informer = channel.informer
         # Nobody waits for an audit, and its lists are not to become a burden when they fail.
         max_ms = self._resync_ms
-        if channel is followed.main:
+        if channel is informer.main:
             max_ms = RETRY_MAX_MS
-            live_ms, followed.live_ms = followed.live_ms, None
+            live_ms, informer.live_ms = informer.live_ms, None
             if live_ms is not None and now.monotonic_ms - live_ms >= STEADY_MS:
                 channel.failures = 0
         pause_ms = min(max_ms, RETRY_MIN_MS << min(channel.failures, _DOUBLINGS_MAX))
@@ -283,12 +287,12 @@ class Cache:
         channel.retry_at_ms = now.monotonic_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
         return [self._tick(now)]
 
-    def _next_audit_ms(self, now: Instant) -> int:
+    def _next_resync_ms(self, now: Instant) -> int:
         # Within the period, and not for all kinds and components at once.
         return now.monotonic_ms + int(self._resync_ms * (0.5 + self._rng.random() / 2))
 
     def _tick(self, now: Instant) -> Wake:
-        due = min([it.due_ms for it in self._followed.values()], default=0)
+        due = min([it.due_ms for it in self._informers.values()], default=0)
         self._due_ms = max(now.monotonic_ms + 1, due)
         return Wake(_WAKE, self._due_ms)
 
@@ -297,24 +301,24 @@ class Cache:
         now_ms = now.monotonic_ms
         if now_ms - self._due_ms >= LATE_MS:
             for channel in self._by_stream.values():
-                channel.heard_ms = now_ms
-        for followed in self._followed.values():
-            main, audit = followed.main, followed.audit
-            if audit.stream and now_ms >= audit.gives_up_ms(SILENCE_MS, is_listing=True):
-                effects += [*self._close(audit), *self._again(audit, now)]
+                channel.received_ms = now_ms
+        for informer in self._informers.values():
+            main, resync = informer.main, informer.resync
+            if resync.stream and now_ms >= resync.gives_up_ms(SILENCE_MS, is_listing=True):
+                effects += [*self._close(resync), *self._reopen_later(resync, now)]
             if not main.stream:
                 if now_ms >= main.retry_at_ms:
                     effects.append(self._open(main, now))
-            elif now_ms >= followed.gives_up_ms:
-                followed.trouble = "the server was silent for too long, or fell behind"
-                effects += [*self._close(main), *self._again(main, now)]
-            elif followed.is_live and not audit.stream and now_ms >= audit.retry_at_ms:
-                effects.append(self._open(audit, now))
+            elif now_ms >= informer.gives_up_ms:
+                informer.trouble = "the server was silent for too long, or fell behind"
+                effects += [*self._close(main), *self._reopen_later(main, now)]
+            elif informer.is_live and not resync.stream and now_ms >= resync.retry_at_ms:
+                effects.append(self._open(resync, now))
         return [*effects, self._tick(now)]
 
 
-def _opaque(followed: Followed) -> str:
-    opaque = followed.story.opaque
+def _opaque(informer: Informer) -> str:
+    opaque = informer.reflector.opaque
     (namespace, name), why = next(iter(opaque.items()))
     first = f"{namespace}/{name}".removeprefix("/")
     return f"{len(opaque)} cannot be read by this version, the first is {first}: {why}"

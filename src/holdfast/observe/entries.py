@@ -45,7 +45,7 @@ class Unreadable(Exception):
     """A stored object is damaged: not even its name and its labels can be read."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
     """One object at one revision. `fields` are the texts of its kind's `kept_paths`, in order."""
 
     fields: tuple[str, ...]
@@ -90,7 +90,7 @@ def spliced(value: bytes, revision: int) -> bytes:
     return b"%b%b%b%b" % (value[:at], _version(revision), comma, value[at:])
 
 
-def respliced(entry: Entry, revision: int) -> bytes:
+def respliced(entry: ObjectEntry, revision: int) -> bytes:
     """The last state of an object with the revision at which it went, as a deletion shows it."""
     return entry.data.replace(_version(entry.revision), _version(revision), 1)
 
@@ -99,7 +99,7 @@ def _version(revision: int) -> bytes:
     return b'"resourceVersion":"%b"' % object_version(revision).encode()
 
 
-class Reader:
+class EntryReader:
     """Makes entries. Equal texts and label maps are kept once: replicas have most in common."""
 
     def __init__(self) -> None:
@@ -107,20 +107,20 @@ class Reader:
         self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
         self._glimpses = {it.plural: glimpse_of(it, _attributes(it)) for it in KINDS}
 
-    def read(self, kind: Kind, value: bytes, revision: int) -> Entry:
+    def read(self, kind: Kind, value: bytes, revision: int) -> ObjectEntry:
         """The entry of a stored object. Raises Unreadable."""
         try:
             return self._entry(kind, value, revision)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise Unreadable(why_closed(value) or str(error)) from error
 
-    def _entry(self, kind: Kind, value: bytes, revision: int) -> Entry:
+    def _entry(self, kind: Kind, value: bytes, revision: int) -> ObjectEntry:
         labels, (name, *others) = self._glimpses[kind.plural](value)
         texts = self._texts
         if len(texts) >= _SHARED_MAX:
             texts.clear()
         fields = (name, *map(texts.setdefault, others, others))
-        return Entry(fields, revision, self._shared_labels(labels), spliced(value, revision))
+        return ObjectEntry(fields, revision, self._shared_labels(labels), spliced(value, revision))
 
     def _shared_labels(self, labels: dict[str, str]) -> dict[str, str]:
         if len(self._labels) >= _SHARED_MAX:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from holdfast.model import keys
 from holdfast.model.registry import KINDS, Kind
-from holdfast.observe.entries import Entry, kept_paths
-from holdfast.observe.selection import Selection
+from holdfast.observe.entries import ObjectEntry, kept_paths
+from holdfast.observe.selection import ObjectSelection
 
 # Entries in the order of their keys, of which a picture can be taken at any size.
 #
@@ -28,10 +28,10 @@ from holdfast.observe.selection import Selection
 CHUNK_MAX = 128
 
 # Immutable, whatever its type says: nobody changes a chunk that others may be reading.
-Chunk = list[Entry]
+Chunk = list[ObjectEntry]
 
 
-class Picture:
+class EntrySnapshot:
     """Entries of one moment, in order."""
 
     __slots__ = ("chunks", "count")
@@ -40,7 +40,7 @@ class Picture:
         self.chunks = chunks
         self.count = sum(map(len, chunks))
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[ObjectEntry]:
         for chunk in self.chunks:
             yield from chunk
 
@@ -58,7 +58,7 @@ class OrderedEntries:
         self._lasts: list[str] = []
         self.count = 0
 
-    def put(self, key: str, entry: Entry) -> None:
+    def put(self, key: str, entry: ObjectEntry) -> None:
         """Take in an entry, or replace the one with the same key."""
         at = bisect_left(self._lasts, key)
         if at == len(self._chunks):
@@ -97,7 +97,7 @@ class OrderedEntries:
         else:
             del self._chunks[at], self._keys[at], self._lasts[at]
 
-    def picture(self, begin: str = "", end: str | None = None) -> Picture:
+    def snapshot(self, begin: str = "", end: str | None = None) -> EntrySnapshot:
         """The entries as they are now, from one key on and up to another."""
         first = bisect_left(self._lasts, begin)
         last = bisect_left(self._lasts, end) + 1 if end is not None else len(self._chunks)
@@ -106,7 +106,7 @@ class OrderedEntries:
             chunks[-1] = chunks[-1][: bisect_left(keys[-1], end)]
         if chunks and begin:
             chunks[0] = chunks[0][bisect_left(keys[0], begin) :]
-        return Picture(chunks)
+        return EntrySnapshot(chunks)
 
 
 # By these a selection of few is found among many. What most objects have in common, such as their
@@ -141,7 +141,7 @@ class _Index:
         self.at = at
         self._by_value: dict[str, OrderedEntries] = {}
 
-    def change(self, key: str, before: Entry | None, after: Entry | None) -> None:
+    def change(self, key: str, before: ObjectEntry | None, after: ObjectEntry | None) -> None:
         """One object was replaced, came or went."""
         at = self.at
         if before is not None and (after is None or after.fields[at] != before.fields[at]):
@@ -162,19 +162,19 @@ class _Index:
         return self._by_value.get(value) or OrderedEntries()
 
 
-class _Shelf:
+class _KindTable:
     """The objects of one kind."""
 
     __slots__ = ("by_name", "indexes", "ordered")
 
     def __init__(self, kind: Kind) -> None:
         # By namespace and name.
-        self.by_name: dict[str, dict[str, Entry]] = {}
+        self.by_name: dict[str, dict[str, ObjectEntry]] = {}
         self.ordered = OrderedEntries()
         paths = kept_paths(kind)
         self.indexes = tuple(_Index(paths.index(it)) for it in _INDEXED.get(kind.plural, ()))
 
-    def put(self, namespace: str, name: str, entry: Entry | None) -> Entry | None:
+    def put(self, namespace: str, name: str, entry: ObjectEntry | None) -> ObjectEntry | None:
         # In the order of these the store has them.
         key = f"{namespace}/{name}"
         there = self.by_name.get(namespace)
@@ -194,31 +194,33 @@ class _Shelf:
         return before
 
 
-class Cabinet:
+class EntryTable:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self._shelves = {kind.plural: _Shelf(kind) for kind in KINDS}
+        self._tables = {kind.plural: _KindTable(kind) for kind in KINDS}
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Entry | None:
+    def get(self, kind: Kind, namespace: str, name: str) -> ObjectEntry | None:
         """One object, or None."""
-        there = self._shelves[kind.plural].by_name.get(namespace)
+        there = self._tables[kind.plural].by_name.get(namespace)
         return there.get(name) if there is not None else None
 
-    def put(self, kind: Kind, namespace: str, name: str, entry: Entry | None) -> Entry | None:
+    def put(
+        self, kind: Kind, namespace: str, name: str, entry: ObjectEntry | None
+    ) -> ObjectEntry | None:
         """Replace an object, or take it out with None. Returns what was there before."""
-        return self._shelves[kind.plural].put(namespace, name, entry)
+        return self._tables[kind.plural].put(namespace, name, entry)
 
     def count(self, kind: Kind, namespace: str = "") -> int:
         """How many there are of a kind, in one namespace or in all."""
-        shelf = self._shelves[kind.plural]
-        return len(shelf.by_name.get(namespace, ())) if namespace else shelf.ordered.count
+        table = self._tables[kind.plural]
+        return len(table.by_name.get(namespace, ())) if namespace else table.ordered.count
 
     def namespaces(self, kind: Kind) -> set[str]:
         """Where there is something of a kind."""
-        return set(self._shelves[kind.plural].by_name)
+        return set(self._tables[kind.plural].by_name)
 
-    def candidates(self, selection: Selection) -> Picture:
+    def candidates(self, selection: ObjectSelection) -> EntrySnapshot:
         """Objects of this moment among which all of a selection are, in the order of their keys.
 
         They are few where an index knows them, and take no time to be found however many they are.
@@ -227,23 +229,23 @@ class Cabinet:
         kind, namespace = selection.kind, selection.namespace
         if selection.name is not None and (namespace or not kind.namespaced):
             entry = self.get(kind, namespace, selection.name)
-            return Picture([[entry]] if entry is not None else [])
-        shelf = self._shelves[kind.plural]
-        found = shelf.ordered
-        for index in shelf.indexes:
+            return EntrySnapshot([[entry]] if entry is not None else [])
+        table = self._tables[kind.plural]
+        found = table.ordered
+        for index in table.indexes:
             value = selection.value_at(index.at)
             if value is not None:
                 found = min(found, index.of(value), key=lambda it: it.count)
         # A slash ends a namespace, and 0 is the character after it.
-        return found.picture(f"{namespace}/", f"{namespace}0") if namespace else found.picture()
+        return found.snapshot(f"{namespace}/", f"{namespace}0") if namespace else found.snapshot()
 
-    def select(self, selection: Selection) -> list[Entry]:
+    def select(self, selection: ObjectSelection) -> list[ObjectEntry]:
         """All objects of a selection in the order of their keys, where there are few."""
         return list(selected(self.candidates(selection), selection))
 
 
-def selected(picture: Picture, selection: Selection) -> Iterator[Entry]:
+def selected(snapshot: EntrySnapshot, selection: ObjectSelection) -> Iterator[ObjectEntry]:
     """The entries of a picture that are selected."""
     if selection.is_everything:
-        return iter(picture)
-    return (entry for entry in picture if selection.matches(entry))
+        return iter(snapshot)
+    return (entry for entry in snapshot if selection.matches(entry))

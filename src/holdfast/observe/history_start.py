@@ -18,7 +18,7 @@ from holdfast.model.machine import Range
 # Where the history of a store begins: for a scribe that has lost its place in it, and for a hub
 # that starts.
 #
-# `scribe.Scribe` and `recall.Recall` ask these questions and pass on their answers. No store says
+# `writer.AuditWriter` and `recall.Recall` ask these questions and pass on their answers. No store says
 # what its oldest revision is, only of one revision whether it is forgotten, so it is found by
 # halving.
 
@@ -26,7 +26,7 @@ from holdfast.model.machine import Range
 PROBES_MAX = 64
 
 
-class Survey(msgspec.Struct):
+class HistorySearch(msgspec.Struct):
     """Looking for the oldest revision that is not forgotten: between these two."""
 
     after: int
@@ -75,13 +75,13 @@ class Recall:
         self.call = 0
         # The store's revision when the hub was started, and the oldest one known to be readable.
         self.present = self.oldest = 0
-        self._survey: Survey | None = None
+        self._search: HistorySearch | None = None
 
     def begin(self, call: int) -> None:
         """The question for the store's revision goes out under this number."""
         self.call = call
         self.present = self.oldest = 0
-        self._survey = None
+        self._search = None
 
     def heard(self, answer: Any) -> int | None:
         """Take in the answer to the last question: the revision to ask for next, or None when
@@ -93,16 +93,16 @@ class Recall:
             first = max(1, self.present - self._recent)
             return first if first < self.present else None
         is_gone = isinstance(answer, Expired)
-        if self._survey is None:
+        if self._search is None:
             first = max(1, self.present - self._recent)
             if not is_gone:
                 self.oldest = first
                 return None
-            self._survey = Survey(first, first, self.present)
+            self._search = HistorySearch(first, first, self.present)
         else:
-            self._survey.heard(is_gone=is_gone)
-        self.oldest = self._survey.there
-        return None if self._survey.is_over else self._survey.probe()
+            self._search.heard(is_gone=is_gone)
+        self.oldest = self._search.there
+        return None if self._search.is_over else self._search.probe()
 
 
 def current_revision(call: int) -> Range:

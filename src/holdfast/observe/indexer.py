@@ -9,7 +9,7 @@ from holdfast.model.errors import invariant
 from holdfast.model.meta import Object
 
 Key = tuple[str, str]
-Indexer = Callable[[Any], Iterable[str]]
+IndexFunction = Callable[[Any], Iterable[str]]
 
 # Under a value with so many keys it is remembered in which order they are.
 MANY = 256
@@ -21,7 +21,7 @@ def key_of(obj: Object) -> Key:
     return metadata.namespace, metadata.name
 
 
-class Shelf:
+class Indexer:
     """Objects in the order in which they became known, each with its revision."""
 
     __slots__ = ("_indexes", "objects", "revisions")
@@ -31,10 +31,10 @@ class Shelf:
         self.revisions: dict[Key, int] = {}
         self._indexes: dict[str, _Index] = {}
 
-    def index(self, name: str, indexer: Indexer) -> None:
-        """Keep objects by what `indexer` says of each, which follows from the object alone."""
+    def index(self, name: str, index_function: IndexFunction) -> None:
+        """Keep objects by what `index_function` says of each, which follows from the object alone."""
         invariant(not self.objects, f"index {name} came after the first object")
-        self._indexes[name] = _Index(indexer)
+        self._indexes[name] = _Index(index_function)
 
     def found(self, index: str, value: str) -> list[Object]:
         """The objects that an index has under a value, by namespace and name."""
@@ -61,10 +61,10 @@ class Shelf:
 class _Index:
     """Keys by a value. Sets are handed out sorted only, as their order means nothing."""
 
-    __slots__ = ("_orders", "indexer", "keys")
+    __slots__ = ("_orders", "index_function", "keys")
 
-    def __init__(self, indexer: Indexer) -> None:
-        self.indexer = indexer
+    def __init__(self, index_function: IndexFunction) -> None:
+        self.index_function = index_function
         self.keys: dict[str, set[Key]] = {}
         # Where there are many keys, those that were handed out last, in order.
         self._orders: dict[str, list[Key]] = {}
@@ -84,8 +84,8 @@ class _Index:
         return known
 
     def change(self, key: Key, before: Object | None, after: Object | None) -> None:
-        old = tuple(self.indexer(before)) if before is not None else ()
-        new = tuple(self.indexer(after)) if after is not None else ()
+        old = tuple(self.index_function(before)) if before is not None else ()
+        new = tuple(self.index_function(after)) if after is not None else ()
         if old == new:
             return
         for value in old:

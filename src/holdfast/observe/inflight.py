@@ -14,7 +14,7 @@ ASK_TIMEOUT_MS = 5_000
 A = TypeVar("A")
 
 
-class Pending(msgspec.Struct, Generic[A], frozen=True):
+class InflightRequest(msgspec.Struct, Generic[A], frozen=True):
     """One request on its way, and what it is about to its owner."""
 
     request: Any
@@ -22,13 +22,13 @@ class Pending(msgspec.Struct, Generic[A], frozen=True):
     sent_ms: int
 
 
-class Asks(Generic[A]):
+class Inflight(Generic[A]):
     """See the module's docstring. It owns the numbers of its machine's calls."""
 
     def __init__(self, asks_max: int) -> None:
         self._asks_max = asks_max
         self._calls = 0
-        self._open: dict[int, Pending[A]] = {}
+        self._open: dict[int, InflightRequest[A]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -50,9 +50,9 @@ class Asks(Generic[A]):
     ) -> Ask:
         """The effect that sends a request. Callers look for `room` first."""
         self._calls += 1
-        self._open[self._calls] = Pending(request, about, now_ms)
+        self._open[self._calls] = InflightRequest(request, about, now_ms)
         return Ask(self._calls, to, request, timeout_ms, sender)
 
-    def answered(self, call: int) -> Pending[A] | None:
+    def answered(self, call: int) -> InflightRequest[A] | None:
         """What this answer is about, once."""
         return self._open.pop(call, None)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from holdfast.observe.reflector import Story
+from holdfast.observe.reflector import Reflector
 from holdfast.observe.watch_events import Follow
 
 # A server that does not say how often it gives a sign of life does so every 15 s; more silence than
@@ -32,28 +32,28 @@ def silence_ms(within_ms: int | None) -> int:
 class Channel:
     """One stream of a kind, or the pause until the next one."""
 
-    __slots__ = ("failures", "followed", "heard_ms", "opened_ms", "retry_at_ms", "stream")
+    __slots__ = ("failures", "informer", "opened_ms", "received_ms", "retry_at_ms", "stream")
 
-    def __init__(self, followed: Followed) -> None:
-        self.followed = followed
+    def __init__(self, informer: Informer) -> None:
+        self.informer = informer
         self.stream = self.failures = 0
-        self.opened_ms = self.heard_ms = self.retry_at_ms = 0
+        self.opened_ms = self.received_ms = self.retry_at_ms = 0
 
     def gives_up_ms(self, limit_ms: int, *, is_listing: bool) -> int:
         """When a stream that is open is left for one that may be better."""
-        silent_ms = self.heard_ms + limit_ms
+        silent_ms = self.received_ms + limit_ms
         return min(silent_ms, self.opened_ms + LIST_MAX_MS) if is_listing else silent_ms
 
 
-class Followed:
+class Informer:
     """One kind: what was told of it, the stream that tells, and the list of the resync."""
 
     def __init__(self, follow: Follow) -> None:
         self.follow = follow
-        self.story = Story(follow.plural)
-        self.main, self.audit = Channel(self), Channel(self)
+        self.reflector = Reflector(follow.plural)
+        self.main, self.resync = Channel(self), Channel(self)
         # When the stream last told something, whether news or that there is none.
-        self.told_ms = 0
+        self.updated_ms = 0
         # Since when the stream tells what changes.
         self.live_ms: int | None = None
         # Until when the stream may take to tell what the last audit showed.
@@ -75,20 +75,20 @@ class Followed:
         if self.within_ms is None:
             return SILENCE_MS
         limit_ms = silence_ms(self.within_ms) + BEHIND_SHELL_MS
-        if self.live_ms is not None and self.main.heard_ms - self.live_ms >= STEADY_MS:
+        if self.live_ms is not None and self.main.received_ms - self.live_ms >= STEADY_MS:
             return limit_ms
         return min(SILENCE_MS, limit_ms << min(self.main.failures, DOUBLINGS_MAX))
 
     @property
     def gives_up_ms(self) -> int:
         """When the stream is left."""
-        at_ms = self.main.gives_up_ms(self.limit_ms, is_listing=self.story.is_listing)
-        return min(at_ms, self.patience_ms) if self.story.is_behind_audit else at_ms
+        at_ms = self.main.gives_up_ms(self.limit_ms, is_listing=self.reflector.is_listing)
+        return min(at_ms, self.patience_ms) if self.reflector.is_behind_resync else at_ms
 
     @property
     def due_ms(self) -> int:
         """When somebody has to look after it next."""
         due_ms = self.gives_up_ms if self.main.stream else self.main.retry_at_ms
-        if self.audit.stream:
-            return min(due_ms, self.audit.gives_up_ms(SILENCE_MS, is_listing=True))
-        return min(due_ms, self.audit.retry_at_ms) if self.is_live else due_ms
+        if self.resync.stream:
+            return min(due_ms, self.resync.gives_up_ms(SILENCE_MS, is_listing=True))
+        return min(due_ms, self.resync.retry_at_ms) if self.is_live else due_ms

@@ -18,7 +18,7 @@ from holdfast.model.kinds.lease import Lease, lease_name
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.watch_events import Get, GetResult
 
 # Safety does not rest on how long a lease lasts: the commit compares its epoch, so that whatever an
 # earlier holder sends is refused once another one holds it. What the time is for is that a holder
@@ -41,7 +41,7 @@ class _Sighting(msgspec.Struct, frozen=True, gc=False):
     since_ms: int
 
 
-class Tenure:
+class LeaderElection:
     """See the module's docstring. `identity` is the full name under which the lease is held.
 
     `instance` is the name of this process among those that share the identity, the same in all its
@@ -101,7 +101,7 @@ class Tenure:
         """Take in the answer to what `due` asked; what to ask right after it, if anything."""
         self._waiting = False
         if isinstance(request, Get):
-            return self._sighted(answer, now) if isinstance(answer, Found) else None
+            return self._sighted(answer, now) if isinstance(answer, GetResult) else None
         if isinstance(request, RenewLease) and request.term != self._term:
             # It was about a term that is over.
             return None
@@ -135,7 +135,7 @@ class Tenure:
         self.lost()
         return ReleaseLease(term) if term is not None else None
 
-    def _sighted(self, found: Found, now: Instant) -> AcquireLease | None:
+    def _sighted(self, found: GetResult, now: Instant) -> AcquireLease | None:
         """Judge by our own clock whether the holder still moves; take over when it does not."""
         spec = found.object.spec if isinstance(found.object, Lease) else None
         if spec is None or not spec.holder:

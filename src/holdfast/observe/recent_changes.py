@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from holdfast.model.registry import Kind
-from holdfast.observe.entries import Entry, respliced
-from holdfast.observe.selection import Decodings, Selection
+from holdfast.observe.entries import ObjectEntry, respliced
+from holdfast.observe.selection import Decodings, ObjectSelection
 
 EVENTS_MAX = 16_384
 BYTES_MAX = 48 << 20
@@ -44,13 +44,13 @@ def line(kind: str, body: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (kind.encode(), body)
 
 
-class Happening:
+class RecentChange:
     """One object changed at one revision."""
 
     __slots__ = ("_lines", "after", "before", "kind", "revision")
 
     def __init__(
-        self, kind: Kind, revision: int, before: Entry | None, after: Entry | None
+        self, kind: Kind, revision: int, before: ObjectEntry | None, after: ObjectEntry | None
     ) -> None:
         self.kind, self.revision = kind, revision
         self.before, self.after = before, after
@@ -61,7 +61,7 @@ class Happening:
         """About what it keeps in memory that nothing else may keep any more."""
         return len(self.before.data) if self.before is not None else 0
 
-    def seen_by(self, selection: Selection, decodings: Decodings | None = None) -> str:
+    def seen_by(self, selection: ObjectSelection, decodings: Decodings | None = None) -> str:
         """What kind of event this is to a watcher, or nothing.
 
         What enters a selection is added to it, what leaves it is deleted from it. Where many ask,
@@ -105,37 +105,37 @@ class Window:
         self.floor = floor
         self._events_max, self._bytes_max = events_max, bytes_max
         self._bytes = 0
-        self._happenings: list[Happening] = []
+        self._changes: list[RecentChange] = []
         self._dropped = 0
 
     @property
     def end(self) -> int:
         """The position after the newest."""
-        return self._dropped + len(self._happenings)
+        return self._dropped + len(self._changes)
 
-    def append(self, happening: Happening) -> None:
-        self._happenings.append(happening)
-        self._bytes += happening.size
-        if len(self._happenings) > self._events_max or self._bytes > self._bytes_max:
+    def append(self, change: RecentChange) -> None:
+        self._changes.append(change)
+        self._bytes += change.size
+        if len(self._changes) > self._events_max or self._bytes > self._bytes_max:
             self._drop()
 
     def _drop(self) -> None:
         """Let go of the older half at once, since cutting the front off a list moves the rest."""
-        half = (len(self._happenings) + 1) // 2
-        gone = self._happenings[:half]
-        del self._happenings[:half]
+        half = (len(self._changes) + 1) // 2
+        gone = self._changes[:half]
+        del self._changes[:half]
         self.floor = gone[-1].revision
         self._dropped += half
-        self._bytes -= sum(happening.size for happening in gone)
+        self._bytes -= sum(change.size for change in gone)
 
     def position_after(self, revision: int) -> int | None:
         """Where to go on from a revision, or None when what followed is not known any more."""
         if revision < self.floor:
             return None
-        at = bisect_right(self._happenings, revision, key=lambda h: h.revision)
+        at = bisect_right(self._changes, revision, key=lambda h: h.revision)
         return self._dropped + at
 
-    def position_within(self, revision: int, selection: Selection) -> int | None:
+    def position_within(self, revision: int, selection: ObjectSelection) -> int | None:
         """Where to go on for one who saw some of a revision's changes and may have missed others.
 
         Nothing needs repeating if the selection has one of them at most. None when they are not all
@@ -143,19 +143,19 @@ class Window:
         """
         if revision <= self.floor:
             return None
-        happenings, revision_of = self._happenings, lambda h: h.revision
-        first = bisect_left(happenings, revision, key=revision_of)
-        last = bisect_right(happenings, revision, lo=first, key=revision_of)
+        changes, revision_of = self._changes, lambda h: h.revision
+        first = bisect_left(changes, revision, key=revision_of)
+        last = bisect_right(changes, revision, lo=first, key=revision_of)
         seen = (
-            happening
-            for happening in happenings[first:last]
-            if happening.kind is selection.kind and happening.seen_by(selection)
+            change
+            for change in changes[first:last]
+            if change.kind is selection.kind and change.seen_by(selection)
         )
         several = next(seen, None) is not None and next(seen, None) is not None
         return self._dropped + (first if several else last)
 
-    def since(self, position: int) -> Iterator[Happening] | None:
+    def since(self, position: int) -> Iterator[RecentChange] | None:
         """All from a position on, or None when some of them are gone."""
         if position < self._dropped:
             return None
-        return iter(self._happenings[position - self._dropped :])
+        return iter(self._changes[position - self._dropped :])

@@ -5,7 +5,7 @@ has been told; a bookmark says so of r itself. Of a revision that changed many o
 have been told when a stream breaks; the next stream repeats it and what is known is left out.
 
 Lists come on two ways. A stream that cannot go on begins with one (`begin`); it replaces what was
-known. An audit (`begin_audit`) lists beside a stream that goes on, and finds what that one lost.
+known. An audit (`begin_resync`) lists beside a stream that goes on, and finds what that one lost.
 Either brings the picture forward in one step. A list that is older than what is known, or of which
 pieces are missing, is refused as a whole: no object ever goes back, or vanishes and comes again.
 """
@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast.model.errors import unreachable
 from holdfast.model.meta import Object
-from holdfast.observe.indexer import Key, Shelf, key_of
-from holdfast.observe.watch_events import Departed, News, Opaque, Present, Reached
+from holdfast.observe.indexer import Indexer, Key, key_of
+from holdfast.observe.watch_events import Departed, Opaque, Present, Reached, WatchEvent
 
 
-class Change(msgspec.Struct, frozen=True):
+class ObjectChange(msgspec.Struct, frozen=True):
     """One object is different from what this cache knew: new, changed or gone.
 
     An object that was replaced by another one of its name makes two: gone, then new.
@@ -57,51 +57,51 @@ class _Listing:
     def __len__(self) -> int:
         return len(self.known) + len(self.ahead)
 
-    def take(self, news: News, shelf: Shelf) -> bool | None:
+    def take(self, event: WatchEvent, indexer: Indexer) -> bool | None:
         """Take in a piece; True at the end of a list that is whole and not of the past.
 
         False when it is of no use, as when something comes that is never told before the end: then
         the end was lost.
         """
-        if isinstance(news, Opaque):
+        if isinstance(event, Opaque):
             # It is there, so it is not gone; nothing more is known.
-            key = (news.namespace, news.name)
+            key = (event.namespace, event.name)
             self.known.add(key)
-            self.opaque[key] = news.why
+            self.opaque[key] = event.why
             return None
-        if isinstance(news, Present):
-            key = key_of(news.object)
-            if shelf.revisions.get(key, -1) >= news.revision:
+        if isinstance(event, Present):
+            key = key_of(event.object)
+            if indexer.revisions.get(key, -1) >= event.revision:
                 self.known.add(key)
                 self.ahead.pop(key, None)
-            elif key not in self.ahead or self.ahead[key][1] < news.revision:
+            elif key not in self.ahead or self.ahead[key][1] < event.revision:
                 self.known.discard(key)
-                self.ahead[key] = (news.object, news.revision)
+                self.ahead[key] = (event.object, event.revision)
             return None
-        if not isinstance(news, Reached) or not news.ends_list:
+        if not isinstance(event, Reached) or not event.ends_list:
             return False
-        is_whole = news.listed is None or news.listed == len(self)
-        return is_whole and news.revision >= self.not_before
+        is_whole = event.listed is None or event.listed == len(self)
+        return is_whole and event.revision >= self.not_before
 
 
-class Story:
+class Reflector:
     """See the module's docstring. Methods that bring the picture forward add to `changes`."""
 
     def __init__(self, plural: str) -> None:
         self.plural = plural
-        self.shelf = Shelf()
+        self.indexer = Indexer()
         self.is_listed = False
         self.must_list = True
         # The stream has told everything up to this revision, and of `_current` at least a part.
-        self.told = self._current = 0
+        self.stream_revision = self._current = 0
         # The last audit told everything up to this revision; the stream may get there later.
-        self.audited = 0
+        self.resync_revision = 0
         # Each one is an event that was never told.
         self.missed = 0
         # Objects that are there and cannot be read, and why. What was known of them is shown.
         self.opaque: dict[Key, str] = {}
         self._listing: _Listing | None = None
-        self._audit: _Listing | None = None
+        self._resync: _Listing | None = None
         # What the audit brought before the stream told it: key to the revision, and whether it is
         # there. Whatever remains when the stream has passed the audit was lost.
         self._unconfirmed: dict[Key, tuple[int, bool]] = {}
@@ -109,12 +109,12 @@ class Story:
     @property
     def revision(self) -> int:
         """The picture shows everything up to this revision."""
-        return max(self.told, self.audited)
+        return max(self.stream_revision, self.resync_revision)
 
     @property
     def shown(self) -> int:
         """The picture shows nothing that is newer than this revision."""
-        return max(self.told, self._current, self.audited)
+        return max(self.stream_revision, self._current, self.resync_revision)
 
     @property
     def is_listing(self) -> bool:
@@ -122,9 +122,9 @@ class Story:
         return self._listing is not None
 
     @property
-    def is_behind_audit(self) -> bool:
+    def is_behind_resync(self) -> bool:
         """Whether the stream has still to tell what the audit showed already."""
-        return self.told < self.audited
+        return self.stream_revision < self.resync_revision
 
     # The stream ----------------------------------------------------------------------------------
 
@@ -132,96 +132,100 @@ class Story:
         """A new stream begins: after this revision, or with a list."""
         if not self.must_list:
             self._listing = None
-            return self.told
-        self._listing = _Listing(max(self._current, self.audited))
+            return self.stream_revision
+        self._listing = _Listing(max(self._current, self.resync_revision))
         return None
 
-    def take(self, news: News, changes: list[Change]) -> bool:
+    def take(self, event: WatchEvent, changes: list[ObjectChange]) -> bool:
         """Take in a piece of the stream. False when its list is of no use: open another stream."""
         if self._listing is not None:
-            return self._take_listed(self._listing, news, changes)
-        revision = news.revision
-        if revision <= self.told:
+            return self._take_listed(self._listing, event, changes)
+        revision = event.revision
+        if revision <= self.stream_revision:
             return True
-        if isinstance(news, Reached):
-            self.told = self._current = revision
-        elif isinstance(news, Opaque):
-            self.told, self._current = revision - 1, revision
-            self._take_opaque(news, changes)
+        if isinstance(event, Reached):
+            self.stream_revision = self._current = revision
+        elif isinstance(event, Opaque):
+            self.stream_revision, self._current = revision - 1, revision
+            self._take_opaque(event, changes)
         else:
-            self.told, self._current = revision - 1, revision
-            self._take_change(news, changes)
-        if self._unconfirmed and self.told >= self.audited:
+            self.stream_revision, self._current = revision - 1, revision
+            self._take_change(event, changes)
+        if self._unconfirmed and self.stream_revision >= self.resync_revision:
             self.missed += len(self._unconfirmed)
             self._unconfirmed.clear()
         return True
 
-    def _take_change(self, news: Present[Object] | Departed[Object], changes: list[Change]) -> None:
-        key = key_of(news.object)
-        revision = news.revision
-        if revision <= self.audited:
+    def _take_change(
+        self, event: Present[Object] | Departed[Object], changes: list[ObjectChange]
+    ) -> None:
+        key = key_of(event.object)
+        revision = event.revision
+        if revision <= self.resync_revision:
             expected = self._unconfirmed.get(key)
-            if expected is not None and _confirms(news, *expected):
+            if expected is not None and _confirms(event, *expected):
                 del self._unconfirmed[key]
-        elif isinstance(news, Departed):
-            if self._audit is not None:
-                self._audit.departed[key] = revision
+        elif isinstance(event, Departed):
+            if self._resync is not None:
+                self._resync.departed[key] = revision
             self._put(key, None, revision, changes)
-        elif self.shelf.revisions.get(key, -1) < revision:
-            self._put(key, news.object, revision, changes)
+        elif self.indexer.revisions.get(key, -1) < revision:
+            self._put(key, event.object, revision, changes)
 
-    def _take_opaque(self, news: Opaque, changes: list[Change]) -> None:
+    def _take_opaque(self, event: Opaque, changes: list[ObjectChange]) -> None:
         """Keep what is known of an object that cannot be read, until it is gone."""
-        key = (news.namespace, news.name)
+        key = (event.namespace, event.name)
         self._unconfirmed.pop(key, None)
-        if news.departed:
-            if self._audit is not None:
-                self._audit.departed[key] = news.revision
+        if event.departed:
+            if self._resync is not None:
+                self._resync.departed[key] = event.revision
             self.opaque.pop(key, None)
-            if news.revision > self.audited:
-                self._put(key, None, news.revision, changes)
+            if event.revision > self.resync_revision:
+                self._put(key, None, event.revision, changes)
         else:
-            self.opaque[key] = news.why
+            self.opaque[key] = event.why
 
-    def _take_listed(self, listing: _Listing, news: News, changes: list[Change]) -> bool:
-        is_useful = listing.take(news, self.shelf)
+    def _take_listed(
+        self, listing: _Listing, event: WatchEvent, changes: list[ObjectChange]
+    ) -> bool:
+        is_useful = listing.take(event, self.indexer)
         if is_useful is None:
             return True
         self._listing = None
         if not is_useful:
             return False
-        for _, revision, is_there in self._bring_forward(listing, news.revision, changes):
+        for _, revision, is_there in self._bring_forward(listing, event.revision, changes):
             # When the object changed is known, when it went is not.
-            went_by = revision if is_there else news.revision
-            self.missed += went_by <= self.told
-        self.missed += sum(at <= self.told for at, _ in self._unconfirmed.values())
+            went_by = revision if is_there else event.revision
+            self.missed += went_by <= self.stream_revision
+        self.missed += sum(at <= self.stream_revision for at, _ in self._unconfirmed.values())
         self._unconfirmed.clear()
-        self.told = self._current = self.audited = news.revision
+        self.stream_revision = self._current = self.resync_revision = event.revision
         self.is_listed, self.must_list = True, False
         return True
 
     # The audit -----------------------------------------------------------------------------------
 
-    def begin_audit(self) -> None:
+    def begin_resync(self) -> None:
         """A list beside the stream begins."""
-        self._audit = _Listing(max(self._current, self.audited))
+        self._resync = _Listing(max(self._current, self.resync_revision))
 
-    def drop_audit(self) -> None:
-        self._audit = None
+    def drop_resync(self) -> None:
+        self._resync = None
 
-    def take_audit(self, news: News, changes: list[Change]) -> bool | None:
+    def take_resync(self, event: WatchEvent, changes: list[ObjectChange]) -> bool | None:
         """Take in a piece of the audit. True when it is over, False when it was of no use."""
-        audit = self._audit
-        if audit is None:
+        resync = self._resync
+        if resync is None:
             unreachable(f"nobody audits {self.plural}")
-        is_useful = audit.take(news, self.shelf)
+        is_useful = resync.take(event, self.indexer)
         if is_useful is not None:
-            self._audit = None
+            self._resync = None
         if not is_useful:
             return is_useful
-        found = self._bring_forward(audit, news.revision, changes)
-        self.audited = news.revision
-        if self.told >= news.revision:
+        found = self._bring_forward(resync, event.revision, changes)
+        self.resync_revision = event.revision
+        if self.stream_revision >= event.revision:
             self.missed += len(found)
         else:
             # What an earlier audit brought is still to be confirmed.
@@ -231,7 +235,7 @@ class Story:
     # Both ----------------------------------------------------------------------------------------
 
     def _bring_forward(
-        self, listing: _Listing, revision: int, changes: list[Change]
+        self, listing: _Listing, revision: int, changes: list[ObjectChange]
     ) -> list[tuple[Key, int, bool]]:
         """Show what the list shows; of what that was news: key, revision, whether it is there.
 
@@ -241,33 +245,37 @@ class Story:
         self.opaque = listing.opaque
         gone = [
             key
-            for key, at in self.shelf.revisions.items()
+            for key, at in self.indexer.revisions.items()
             if at <= revision and key not in listing.known and key not in listing.ahead
         ]
         for key in gone:
             self._put(key, None, revision, changes)
             found.append((key, revision, False))
         for key, (obj, at) in listing.ahead.items():
-            is_past = self.shelf.revisions.get(key, -1) >= at or listing.departed.get(key, -1) > at
+            is_past = (
+                self.indexer.revisions.get(key, -1) >= at or listing.departed.get(key, -1) > at
+            )
             if not is_past:
                 self._put(key, obj, at, changes)
                 found.append((key, at, True))
         return found
 
-    def _put(self, key: Key, after: Object | None, revision: int, changes: list[Change]) -> None:
-        before = self.shelf.put(key, after, revision)
+    def _put(
+        self, key: Key, after: Object | None, revision: int, changes: list[ObjectChange]
+    ) -> None:
+        before = self.indexer.put(key, after, revision)
         if self.opaque:
             self.opaque.pop(key, None)
         if before is None and after is None:
             return
         if before is not None and after is not None and before.metadata.uid != after.metadata.uid:
-            changes.append(Change(self.plural, before, None))
+            changes.append(ObjectChange(self.plural, before, None))
             before = None
-        changes.append(Change(self.plural, before, after))
+        changes.append(ObjectChange(self.plural, before, after))
 
 
-def _confirms(news: Present[Object] | Departed[Object], at: int, is_there: bool) -> bool:
+def _confirms(event: Present[Object] | Departed[Object], at: int, is_there: bool) -> bool:
     """Whether the stream tells what an audit has shown before it."""
     if is_there:
-        return isinstance(news, Present) and news.revision == at
-    return isinstance(news, Departed) and news.revision <= at
+        return isinstance(event, Present) and event.revision == at
+    return isinstance(event, Departed) and event.revision <= at

@@ -1,6 +1,6 @@
 """What to do after a request failed: a machine, so that the simulator sees every retry storm.
 
-`host/client` performs it with real sockets and clocks. One `Attempts` accompanies one request from
+`host/client` performs it with real sockets and clocks. One `RequestAttempts` accompanies one request from
 the first try to its end: it is told what came of each try and says what to do next, one thing at a
 time. The rules (requirement E5):
 
@@ -213,7 +213,7 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     fresh: bool = False
 
 
-class Look(msgspec.Struct, frozen=True, gc=False):
+class LookForOperation(msgspec.Struct, frozen=True, gc=False):
     """Read the object, linearizably, and look for the operation in what it remembers."""
 
     timeout_ms: int
@@ -240,7 +240,7 @@ class GiveUp(msgspec.Struct, frozen=True):
     tries: int
 
 
-Effect = Send | Look | Pause | Finish | GiveUp
+Effect = Send | LookForOperation | Pause | Finish | GiveUp
 
 
 class _Next(StrEnum):
@@ -250,7 +250,7 @@ class _Next(StrEnum):
     LOOK = "Look"
 
 
-class Attempts:
+class RequestAttempts:
     """One request from its first try to its end. See the module's docstring."""
 
     def __init__(
@@ -373,7 +373,7 @@ class Attempts:
         if self._looks >= self._policy.looks_max:
             return self._give_up(_lost())
         self._looks += 1
-        return Look(self._time(now))
+        return LookForOperation(self._time(now))
 
     def _pause(self, then: _Next, error: HoldfastError, after_ms: int, now: Instant) -> Effect:
         self._failures += 1

@@ -15,7 +15,7 @@ from holdfast.model.encoding.wire import readable
 from holdfast.model.registry import Kind
 from holdfast.model.selection.field_selector import FieldRequirement, FieldSelector, selects_fields
 from holdfast.model.selection.selectors import LabelSelector, selects
-from holdfast.observe.entries import Entry, kept_paths
+from holdfast.observe.entries import ObjectEntry, kept_paths
 from holdfast.observe.partial_decode import thin_decoder
 
 # Position among the kept fields, and the value there. The empty place is everywhere.
@@ -40,7 +40,7 @@ class Decodings:
         self._decoded: dict[tuple[str, str, str, int], tuple[int, Any]] = {}
         self.made = 0
 
-    def of(self, kind: Kind, entry: Entry) -> Any:
+    def of(self, kind: Kind, entry: ObjectEntry) -> Any:
         """The object of an entry, or None where it cannot be read."""
         key = (kind.plural, entry.namespace, entry.name, entry.revision)
         found = self._decoded.get(key)
@@ -55,7 +55,7 @@ class Decodings:
         return found[1]
 
 
-class Selection:
+class ObjectSelection:
     """An immutable test of entries. An empty namespace means all of them."""
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Selection:
         equals = [(at, value) for at, value, equal in self._kept if equal]
         return max(equals, key=lambda it: (it[0] != NAMESPACE_AT, it[0]), default=None)
 
-    def matches(self, entry: Entry, decodings: Decodings | None = None) -> bool:
+    def matches(self, entry: ObjectEntry, decodings: Decodings | None = None) -> bool:
         """Whether the object is one of those. `decodings` has what was decoded for others."""
         fields = entry.fields
         for at, value, equal in self._kept:

@@ -46,7 +46,7 @@ class Get(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
 
 
-class Found(msgspec.Struct, frozen=True):
+class GetResult(msgspec.Struct, frozen=True):
     """The object as of a revision not older than the question, or None."""
 
     object: Object | None
@@ -133,7 +133,7 @@ _CHANGES: dict[str, type[Present[Any] | Departed[Any]]] = {
     "DELETED": Departed,
 }
 
-News = Present[Any] | Departed[Any] | Opaque | Reached
+WatchEvent = Present[Any] | Departed[Any] | Opaque | Reached
 
 
 # How the lines of our servers begin. Others may write the same differently; that is read as well.
@@ -143,7 +143,7 @@ _OPENINGS: dict[bytes, type[Present[Any] | Departed[Any]]] = {
 _OPENING_BYTES = tuple(dict.fromkeys(len(opening) for opening in _OPENINGS))
 
 
-def read_line(cls: type[Object], line: bytes) -> News | bytes:
+def read_line(cls: type[Object], line: bytes) -> WatchEvent | bytes:
     """One line of a watch as news; the Status of an ERROR as its bytes.
 
     One object that cannot be read is news as well: it must not end the stream of all others.
@@ -192,15 +192,15 @@ def _opening(line: bytes) -> tuple[type[Present[Any] | Departed[Any]], int] | No
     return None
 
 
-def _change(cls: type[Object], made: Any, body: bytes) -> News:
+def _change(cls: type[Object], made: Any, body: bytes) -> WatchEvent:
     try:
         obj: Any = decode_trusted(cls, body)
     except msgspec.ValidationError as error:
         meta = _VERSIONS.decode(body).metadata
         revision = object_revision(meta.resource_version)
         return Opaque(meta.namespace, meta.name, revision, str(error), made is Departed)
-    news: News = made(obj, object_revision(obj.metadata.resource_version))
-    return news
+    event: WatchEvent = made(obj, object_revision(obj.metadata.resource_version))
+    return event
 
 
 def _reached(body: bytes) -> Reached:

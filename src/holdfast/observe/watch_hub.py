@@ -1,7 +1,7 @@
 """The watch hub: a machine that follows the store once and tells any number of watchers.
 
 It lists all objects, watches the store from there, and keeps every object in the bytes in which
-clients get it (`cabinet`) and the last changes (`window`). The HTTP server reads from it directly
+clients get it (`entry_table`) and the last changes (`window`). The HTTP server reads from it directly
 and opens a stream for each watch (`watchers`).
 
 A hub that starts lists the objects as they were a while ago, at the oldest recent revision that
@@ -47,13 +47,13 @@ from holdfast.model.machine import (
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.time import Instant
 from holdfast.observe.bookmarks import Bookmarks
-from holdfast.observe.entries import Entry, Reader, Unreadable
-from holdfast.observe.entry_table import Cabinet, Picture, parsed_key
+from holdfast.observe.entries import EntryReader, ObjectEntry, Unreadable
+from holdfast.observe.entry_table import EntrySnapshot, EntryTable, parsed_key
 from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.observe.history_start import Recall, current_revision, readable_at
-from holdfast.observe.recent_changes import Happening, Presentation, Window
-from holdfast.observe.selection import Decodings, Selection
-from holdfast.observe.watchers import Audience, Watcher, WatchRequest, resumed
+from holdfast.observe.recent_changes import Presentation, RecentChange, Window
+from holdfast.observe.selection import Decodings, ObjectSelection
+from holdfast.observe.watchers import Watcher, WatcherIndex, WatchRequest, resumed
 
 TICK_MS = 20
 # While there is little to tell nothing is gained by waiting: one replica that is created and bound
@@ -81,7 +81,7 @@ class Reach(msgspec.Struct, frozen=True, gc=False):
     revision: int
 
 
-class Hub:
+class WatchHub:
     """See the module's docstring. `presentation` says how objects look in each form.
 
     A `reader` may be shared by hubs of one process. `recent` is how many revisions of the store's
@@ -91,7 +91,7 @@ class Hub:
     def __init__(
         self,
         presentation: Presentation,
-        reader: Reader | None = None,
+        reader: EntryReader | None = None,
         *,
         recent: int = RECENT_REVISIONS,
     ) -> None:
@@ -102,8 +102,8 @@ class Hub:
         # It is ready from this revision on, and has read so many changes on the way there.
         self._ready_from = 0
         self._recalled = 0
-        self._reader = reader if reader is not None else Reader()
-        self._cabinet = Cabinet()
+        self._reader = reader if reader is not None else EntryReader()
+        self._entry_table = EntryTable()
         self._window = Window(0)
         self._revision = 0
         self.history = HistoryBytes()
@@ -112,7 +112,7 @@ class Hub:
         self._changed_in: dict[str, dict[str, int]] = {kind.plural: {} for kind in KINDS}
         self._listed_at = 0
         self._is_ready = False
-        self._loading: tuple[int, Cabinet] | None = None
+        self._loading: tuple[int, EntryTable] | None = None
         self._calls = 0
         self._watch = 0
         self._ticking = False
@@ -122,12 +122,12 @@ class Hub:
         self._bookmarks = Bookmarks()
         # When bookmarks are sent next.
         self._bookmark_ms = 0
-        self._audiences: dict[str, Audience] = {kind.plural: Audience() for kind in KINDS}
+        self._audiences: dict[str, WatcherIndex] = {kind.plural: WatcherIndex() for kind in KINDS}
         self._dirty: dict[int, Watcher] = {}
         # What live watchers are still to be told, each with its position in the window; and of the
         # first of them those who are still to be told. Many watchers of many changes would take
         # seconds in one step.
-        self._untold: deque[tuple[int, Happening]] = deque()
+        self._untold: deque[tuple[int, RecentChange]] = deque()
         self._telling: Iterator[Watcher] | None = None
         self._decodings = Decodings()
         self._reaching: list[tuple[int, int]] = []
@@ -167,21 +167,21 @@ class Hub:
         """How many streams are open."""
         return len(self._watchers)
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Entry | None:
+    def get(self, kind: Kind, namespace: str, name: str) -> ObjectEntry | None:
         """One object as of `revision`."""
-        return self._cabinet.get(kind, namespace, name)
+        return self._entry_table.get(kind, namespace, name)
 
-    def select(self, selection: Selection) -> list[Entry]:
+    def select(self, selection: ObjectSelection) -> list[ObjectEntry]:
         """Objects as of `revision`, in the order of their keys, where they are known to be few."""
-        return self._cabinet.select(selection)
+        return self._entry_table.select(selection)
 
-    def candidates(self, selection: Selection) -> Picture:
+    def candidates(self, selection: ObjectSelection) -> EntrySnapshot:
         """All objects as of `revision` that may be selected, for who looks at them in slices."""
-        return self._cabinet.candidates(selection)
+        return self._entry_table.candidates(selection)
 
     def count(self, kind: Kind, namespace: str = "") -> int:
         """How many objects there are of a kind."""
-        return self._cabinet.count(kind, namespace)
+        return self._entry_table.count(kind, namespace)
 
     def changed(self, kind: Kind) -> int:
         """The revision at which something of a kind last changed, or at which all was listed."""
@@ -189,7 +189,7 @@ class Hub:
 
     def namespaces(self, kind: Kind) -> set[str]:
         """The namespaces in which there is something of a kind."""
-        return self._cabinet.namespaces(kind)
+        return self._entry_table.namespaces(kind)
 
     def namespaces_changed(self, kind: Kind, after: int) -> set[str]:
         """Those in which something of a kind has changed after a revision, which is not before the
@@ -263,7 +263,7 @@ class Hub:
 
     def _list(self, at: int | None) -> list[Any]:
         self._calls += 1
-        self._loading = (self._calls, Cabinet())
+        self._loading = (self._calls, EntryTable())
         self.unreadable = {}
         return [Range(self._calls, keys.OBJECTS, keys.after_prefix(keys.OBJECTS), LOAD_PAGE, at)]
 
@@ -297,16 +297,16 @@ class Hub:
                 # Compacted while it was being read.
                 return self._list_present()
             return [Wake(_LOAD, now.monotonic_ms + RETRY_MS)]
-        cabinet = self._loading[1]
+        entry_table = self._loading[1]
         for record in page.records:
-            self._shelve(cabinet, record.key, record.value, record.modified)
+            self._shelve(entry_table, record.key, record.value, record.modified)
         if page.more_from is not None:
             self._calls += 1
-            self._loading = (self._calls, cabinet)
+            self._loading = (self._calls, entry_table)
             end = keys.after_prefix(keys.OBJECTS)
             return [Range(self._calls, page.more_from, end, LOAD_PAGE, page.revision)]
         self._loading = self._recall = None
-        self._cabinet, self._revision = cabinet, page.revision
+        self._entry_table, self._revision = entry_table, page.revision
         self._changed_at, self._listed_at = {}, page.revision
         self._changed_in = {kind.plural: {} for kind in KINDS}
         self._decodings = Decodings()
@@ -316,16 +316,16 @@ class Hub:
         self._is_ready = page.revision >= self._ready_from
         return [*self._reached(), *self._follow()]
 
-    def _shelve(self, cabinet: Cabinet, key: str, value: bytes, revision: int) -> None:
+    def _shelve(self, entry_table: EntryTable, key: str, value: bytes, revision: int) -> None:
         found = parsed_key(key)
         if found is None:
             return
         try:
-            cabinet.put(*found, self._entry(found, value, revision))
+            entry_table.put(*found, self._entry(found, value, revision))
         except Unreadable as error:
             self.unreadable[key] = str(error)
 
-    def _entry(self, found: tuple[Kind, str, str], value: bytes, revision: int) -> Entry:
+    def _entry(self, found: tuple[Kind, str, str], value: bytes, revision: int) -> ObjectEntry:
         """The entry of an object. Raises Unreadable, also for one that gives another name."""
         entry = self._reader.read(found[0], value, revision)
         if entry.name != found[2] or entry.namespace != found[1]:
@@ -388,34 +388,34 @@ class Hub:
                 # It is there, whatever it says: those who follow it must not take it for gone.
                 self.unreadable[change.key] = str(error)
                 return
-        before = self._cabinet.put(*found, after)
+        before = self._entry_table.put(*found, after)
         if before is None and after is None:
             return
         self._changed_at[kind.plural] = change.revision
         self._changed_in[kind.plural][found[1]] = change.revision
-        happening = Happening(kind, change.revision, before, after)
+        change = RecentChange(kind, change.revision, before, after)
         if self._audiences[kind.plural]:
-            self._untold.append((self._window.end, happening))
-        self._window.append(happening)
+            self._untold.append((self._window.end, change))
+        self._window.append(change)
 
     def _tell(self, now: Instant) -> list[Any]:
         """Tell live watchers of what they were not told yet, as much as one step may."""
         effects: list[Any] = []
         left = TELLS_MAX
         while self._untold:
-            position, happening = self._untold[0]
+            position, change = self._untold[0]
             if self._telling is None:
-                concerned = self._audiences[happening.kind.plural].concerned(happening)
+                concerned = self._audiences[change.kind.plural].concerned(change)
                 self._telling = iter(list(concerned))
             for watcher in self._telling:
                 left -= 1
                 # Who left, or came while this waited, is not told, or was told on his way here.
                 is_there = watcher.is_live and watcher.position <= position
-                if is_there and watcher.tell(happening, self._presentation, self._decodings):
+                if is_there and watcher.tell(change, self._presentation, self._decodings):
                     effects += self._queued(watcher)
                 if left <= 0:
                     return [*effects, Wake(_TELL, now.monotonic_ms)]
-            happening.forget_lines()
+            change.forget_lines()
             self._telling = None
             self._untold.popleft()
         return effects
@@ -430,7 +430,7 @@ class Hub:
             return [End(opened.stream, Unavailable("the server is still reading the store"))]
         if request.since is None:
             watcher = Watcher(opened.stream, request, self._revision, self._window.end)
-            watcher.begin_with(self._cabinet.candidates(request.selection), self._revision)
+            watcher.begin_with(self._entry_table.candidates(request.selection), self._revision)
         else:
             found = resumed(opened.stream, request, request.since, self._window, self._revision)
             if isinstance(found, HoldfastError):

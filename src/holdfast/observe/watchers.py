@@ -15,10 +15,10 @@ import msgspec
 
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.registry import Kind
-from holdfast.observe.entries import Entry
-from holdfast.observe.entry_table import Chunk, Picture
-from holdfast.observe.recent_changes import ADDED, Happening, Presentation, Window, line
-from holdfast.observe.selection import Decodings, Place, Selection
+from holdfast.observe.entries import ObjectEntry
+from holdfast.observe.entry_table import Chunk, EntrySnapshot
+from holdfast.observe.recent_changes import ADDED, Presentation, RecentChange, Window, line
+from holdfast.observe.selection import Decodings, ObjectSelection, Place
 
 # What a live watcher may leave unread. Beyond it there is no use in waiting: it lists again.
 QUEUE_EVENTS_MAX = 1_000
@@ -46,7 +46,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
     nothing after them.
     """
 
-    selection: Selection
+    selection: ObjectSelection
     since: int | None = None
     is_partial: bool = False
     form: str = ""
@@ -95,18 +95,18 @@ class Watcher:
         # While there is a list to tell first: what is still to be looked at, what of it was
         # selected, in runs that are sorted, and once all are there, those that are left to tell.
         self._looked: Iterator[Chunk] | None = None
-        self._runs: list[list[Entry]] = []
-        self._listed: Iterator[Entry] | None = None
+        self._runs: list[list[ObjectEntry]] = []
+        self._listed: Iterator[ObjectEntry] | None = None
         self._told = 0
         self._list_revision = 0
 
-    def begin_with(self, picture: Picture, revision: int) -> None:
+    def begin_with(self, snapshot: EntrySnapshot, revision: int) -> None:
         """Tell of the selected objects of a picture first; it is of this revision.
 
         They are told as they came to be, so that a reader whose stream breaks among them can go on
         from the version of the last one: what it has not been told of is newer.
         """
-        self._looked = iter(picture.chunks)
+        self._looked = iter(snapshot.chunks)
         self._list_revision = revision
 
     @property
@@ -141,17 +141,17 @@ class Watcher:
 
     def tell(
         self,
-        happening: Happening,
+        change: RecentChange,
         presentation: Presentation,
         decodings: Decodings | None = None,
     ) -> bool:
         """Queue an event if it concerns this watcher. Whether it did."""
-        if happening.revision <= self.since:
+        if change.revision <= self.since:
             return False
-        kind = happening.seen_by(self.request.selection, decodings)
+        kind = change.seen_by(self.request.selection, decodings)
         if kind:
-            self.last_told = happening.revision
-            self.add(happening.line(self.request.form, kind, presentation))
+            self.last_told = change.revision
+            self.add(change.line(self.request.form, kind, presentation))
         return bool(kind)
 
     def bookmark(self, revision: int, presentation: Presentation, listed: int | None) -> bytes:
@@ -172,18 +172,18 @@ class Watcher:
         missed = window.since(self.position)
         if missed is None:
             return False
-        for looked_at, happening in enumerate(missed):
+        for looked_at, change in enumerate(missed):
             if self._bytes >= PIECE_BYTES or looked_at >= LOOKED_AT_ONCE:
                 return True
             self.position += 1
-            if happening.kind is self.kind:
-                self.tell(happening, presentation)
+            if change.kind is self.kind:
+                self.tell(change, presentation)
         self.is_live = True
         return True
 
     def _look(self, chunks: Iterator[Chunk]) -> None:
         """Look at some more of the picture."""
-        selection, run = self.request.selection, list[Entry]()
+        selection, run = self.request.selection, list[ObjectEntry]()
         left = LOOKED_AT_ONCE // DECODED_COST if selection.decodes else LOOKED_AT_ONCE
         is_everything = selection.is_everything
         for chunk in chunks:
@@ -199,7 +199,7 @@ class Watcher:
             self._listed = merge(*self._runs, key=_revision)
             self._runs = []
 
-    def _tell_list(self, listed: Iterator[Entry], presentation: Presentation) -> None:
+    def _tell_list(self, listed: Iterator[ObjectEntry], presentation: Presentation) -> None:
         form, kind = self.request.form, self.kind
         # Other forms than the plain one are made of the decoded object.
         left = LOOKED_AT_ONCE // PRESENTED_COST if form else LOOKED_AT_ONCE
@@ -235,7 +235,7 @@ def resumed(
     return Watcher(stream, request, told, position)
 
 
-class Audience:
+class WatcherIndex:
     """The live watchers of one kind, by the place of their selection."""
 
     def __init__(self) -> None:
@@ -264,12 +264,12 @@ class Audience:
         """Whether anybody follows the kind at all; many kinds are followed by nobody."""
         return bool(self._by_place)
 
-    def concerned(self, happening: Happening) -> Iterator[Watcher]:
+    def concerned(self, change: RecentChange) -> Iterator[Watcher]:
         """Whoever may be concerned, each once: a watcher stands at one place only."""
         by_place = self._by_place
         if None in by_place:
             yield from by_place[None].values()
-        before, after = happening.before, happening.after
+        before, after = change.before, change.after
         for at in self._positions:
             old = before.fields[at] if before is not None else None
             new = after.fields[at] if after is not None else None

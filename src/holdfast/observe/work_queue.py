@@ -25,7 +25,7 @@ _STALE_MAX = 64
 K = TypeVar("K", bound=Hashable)
 
 
-class Queue(Generic[K]):
+class WorkQueue(Generic[K]):
     """See the module's docstring. Times are readings of the machine's monotonic clock."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Queue(Generic[K]):
             heapq.heappop(heap)
 
 
-class FairQueue(Queue[K]):
+class FairWorkQueue(WorkQueue[K]):
     """A queue whose due keys are taken in turns: by tenant, and of each tenant by owner.
 
     `flow` says of a key which tenant and which owner it belongs to.

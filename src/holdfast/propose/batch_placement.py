@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from holdfast.model.kinds.placement import Topology
 from holdfast.propose.decision_view import View
-from holdfast.propose.feasibility.equivalence_class import Alike
+from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.node_choice import ranks
-from holdfast.propose.topology.batch_counts import Crowd, Effect
+from holdfast.propose.topology.batch_counts import BatchCounts, Effect
 
 # Scores are computed ahead for so many placements on one row, and then for so many more.
 LEVELS_FIRST = 2
@@ -56,20 +56,20 @@ class _Group:
         # The best row that may be taken now, if there is one.
         self.front: _Head | None = None
 
-    def look(self, crowd: Crowd | None) -> None:
+    def look(self, batch_counts: BatchCounts | None) -> None:
         """Find the front anew."""
         heap = self.heap
         self.front = None
-        if crowd is None:
+        if batch_counts is None:
             self.front = heap[0] if heap else None
             return
-        if not crowd.allows_group(self):
+        if not batch_counts.allows_group(self):
             return
         while heap:
             row = heap[0][2]
-            if not crowd.allows_row(row):
+            if not batch_counts.allows_row(row):
                 heapq.heappop(heap)
-            elif not crowd.is_even(row):
+            elif not batch_counts.is_even(row):
                 self.aside.append(heapq.heappop(heap))
             else:
                 self.front = heap[0]
@@ -81,19 +81,19 @@ class _Group:
         self.aside.clear()
 
 
-class Run:
+class BatchPlacement:
     """See the module's docstring. `choices` may end early: then there is no more place."""
 
-    def __init__(self, view: View, alike: Alike, count: int, salt: int) -> None:
-        self._view, self._alike, self._salt = view, alike, salt
-        self._names = [scorer.name for scorer, _ in alike.standing.scorers]
+    def __init__(self, view: View, equivalence: EquivalenceClass, count: int, salt: int) -> None:
+        self._view, self._alike, self._salt = view, equivalence, salt
+        self._names = [scorer.name for scorer, _ in equivalence.verdicts.scorers]
         self._steps: dict[int, _Steps] = {}
-        self._crowd: Crowd | None = None
-        if alike.company is not None:
-            self._crowd = Crowd(view, alike.company, alike.standing)
+        self._batch_counts: BatchCounts | None = None
+        if equivalence.topology_rules is not None:
+            self._batch_counts = BatchCounts(view, equivalence.topology_rules, equivalence.verdicts)
         self._groups = list(self._grouped(count))
         for group in self._groups:
-            group.look(self._crowd)
+            group.look(self._batch_counts)
 
     def choices(self, count: int) -> Iterator[Choice]:
         """Where to put so many, in turn."""
@@ -127,24 +127,24 @@ class Run:
 
     def _settle(self, group: _Group, row: int) -> None:
         """Find out what may be taken next, after one more is there."""
-        if self._crowd is None:
+        if self._batch_counts is None:
             group.front = group.heap[0] if group.heap else None
             return
-        effect = self._crowd.placed(row, group)
+        effect = self._batch_counts.placed(row, group)
         if effect is Effect.NONE:
-            group.look(self._crowd)
+            group.look(self._batch_counts)
             return
         for each in self._groups:
             if Effect.ROWS in effect:
                 each.readmit()
-            each.look(self._crowd)
+            each.look(self._batch_counts)
 
     def _more(self, row: int, steps: _Steps) -> None:
         """Look further ahead on one row."""
         begin = len(steps.sums)
         counts = np.arange(begin, min(steps.room, begin + LEVELS_MORE))
         rows = np.array([row], np.intp)
-        sums, parts = self._alike.standing.ladder(self._view, rows, counts)
+        sums, parts = self._alike.verdicts.ladder(self._view, rows, counts)
         steps.sums += sums[0].tolist()
         for own, part in zip(steps.parts, parts.values(), strict=True):
             own += part[0].tolist()
@@ -152,16 +152,16 @@ class Run:
     # Groups --------------------------------------------------------------------------------------
 
     def _grouped(self, count: int) -> Iterator[_Group]:
-        columns, standing = self._view.columns, self._alike.standing
-        rows = np.flatnonzero(standing.sums[columns.all] > -np.inf)
-        crowd = self._crowd
-        if crowd is None:
+        columns, verdicts = self._view.columns, self._alike.verdicts
+        rows = np.flatnonzero(verdicts.sums[columns.all] > -np.inf)
+        batch_counts = self._batch_counts
+        if batch_counts is None:
             yield self._group(rows, count, count)
             return
-        rows = rows[~crowd.never(rows)]
-        by = {Topology.ZONE: columns.zone, Topology.REGION: columns.region}.get(crowd.finest)
+        rows = rows[~batch_counts.never(rows)]
+        by = {Topology.ZONE: columns.zone, Topology.REGION: columns.region}.get(batch_counts.finest)
         # Rows that are set aside for a while could leave fewer than are needed.
-        kept = len(rows) if crowd.sets_aside else count
+        kept = len(rows) if batch_counts.sets_aside else count
         if by is None:
             yield self._group(rows, kept, count)
             return
@@ -172,10 +172,10 @@ class Run:
             yield self._group(rows[by[rows] == number], kept, share)
 
     def _group(self, rows: _Rows, kept: int, ahead: int) -> _Group:
-        columns, standing = self._view.columns, self._alike.standing
+        columns, verdicts = self._view.columns, self._alike.verdicts
         if not len(rows):
             return _Group([], -1, -1)
-        sums = standing.sums[rows]
+        sums = verdicts.sums[rows]
         if len(rows) > kept:
             # All that are as good as the last that is kept: the lot decides among them below.
             least = np.partition(sums, len(sums) - kept)[len(sums) - kept]
@@ -191,11 +191,11 @@ class Run:
 
     def _look_ahead(self, rows: _Rows) -> _Steps:
         """What the next placements on these rows would be worth; that of the last of them."""
-        columns, standing = self._view.columns, self._alike.standing
+        columns, verdicts = self._view.columns, self._alike.verdicts
         room = np.full(len(rows), np.iinfo(np.int64).max)
         for resource, units in self._alike.work.units:
             room = np.minimum(room, columns.free[resource, rows] // units)
-        ahead, parts = standing.ladder(self._view, rows, np.arange(LEVELS_FIRST))
+        ahead, parts = verdicts.ladder(self._view, rows, np.arange(LEVELS_FIRST))
         # By row, then by scorer, then by level.
         listed = np.stack([*parts.values(), ahead], axis=1).tolist()
         for row, own, left in zip(rows.tolist(), listed, room.tolist(), strict=True):

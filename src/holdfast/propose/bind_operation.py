@@ -16,7 +16,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Bind, Target, Term
 from holdfast.observe.cache import Key
-from holdfast.observe.watch_events import Found
+from holdfast.observe.watch_events import GetResult
 from holdfast.propose.feasibility.outcome import Proposal
 
 # Each lost answer is followed by a read. After the third copy that is not there either, the way to
@@ -27,7 +27,7 @@ PAUSE_MAX_MS = 30_000
 _DOUBLINGS_MAX = 6
 
 
-class Phase(Enum):
+class BindPhase(Enum):
     """Who moves next: the servers, or this scheduler when the pause is over."""
 
     SENT = auto()
@@ -41,7 +41,7 @@ class Course(msgspec.Struct):
 
     key: Key
     bind: Bind
-    phase: Phase = Phase.SENT
+    phase: BindPhase = BindPhase.SENT
     sends: int = 1
     looks: int = 0
     due_ms: int = 0
@@ -50,7 +50,7 @@ class Course(msgspec.Struct):
     def uid(self) -> str:
         return self.bind.target.uid
 
-    def pause(self, phase: Phase, tries: int, now_ms: int, jitter: float) -> int:
+    def pause(self, phase: BindPhase, tries: int, now_ms: int, jitter: float) -> int:
         """Go on with this phase after a pause that grows. Returns until when."""
         pause_ms = min(PAUSE_MAX_MS, PAUSE_MIN_MS << min(tries, _DOUBLINGS_MAX))
         self.phase = phase
@@ -58,7 +58,7 @@ class Course(msgspec.Struct):
         return self.due_ms
 
 
-class Outcome(Enum):
+class BindOutcome(Enum):
     """What an answer says about a bind."""
 
     COMMITTED = auto()
@@ -75,35 +75,35 @@ class Outcome(Enum):
     UNREAD = auto()
 
 
-def outcome_of_bind(course: Course, answer: object) -> Outcome:
+def outcome_of_bind(course: Course, answer: object) -> BindOutcome:
     """What the answer to a bind says."""
     match answer:
         case Accepted():
-            return Outcome.COMMITTED
+            return BindOutcome.COMMITTED
         case Refusal():
-            return Outcome.REFUSED
+            return BindOutcome.REFUSED
         case Unavailable() | Rejected():
             # Of several copies, this answer is about one only.
-            return Outcome.UNDONE if course.sends == 1 else Outcome.UNKNOWN
-    return Outcome.UNKNOWN
+            return BindOutcome.UNDONE if course.sends == 1 else BindOutcome.UNKNOWN
+    return BindOutcome.UNKNOWN
 
 
-def outcome_of_look(course: Course, answer: object) -> Outcome:
+def outcome_of_look(course: Course, answer: object) -> BindOutcome:
     """What the replica, read after the answer was lost, says about the bind."""
-    if not isinstance(answer, Found):
-        return Outcome.UNREAD
+    if not isinstance(answer, GetResult):
+        return BindOutcome.UNREAD
     return outcome_in(course, answer.object)
 
 
-def outcome_in(course: Course, found: object) -> Outcome:
+def outcome_in(course: Course, found: object) -> BindOutcome:
     """What a replica says about the bind, wherever it was seen."""
     target = course.bind.target
     if not isinstance(found, Replica) or found.metadata.uid != target.uid:
-        return Outcome.OVERTAKEN
+        return BindOutcome.OVERTAKEN
     if any(past.id == course.bind.operation for past in found.metadata.operations):
-        return Outcome.COMMITTED
+        return BindOutcome.COMMITTED
     same = found.status.transition_number == target.number
-    return Outcome.ABSENT if same else Outcome.OVERTAKEN
+    return BindOutcome.ABSENT if same else BindOutcome.OVERTAKEN
 
 
 def operation_of(identity: str, uid: str, number: int, node: str) -> str:

@@ -21,34 +21,34 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Bind, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
-from holdfast.observe.leader_election import Tenure
+from holdfast.observe.leader_election import LeaderElection
 from holdfast.observe.watch_events import Get
 from holdfast.propose.bind_operation import (
     SENDS_MAX,
+    BindOutcome,
+    BindPhase,
     Course,
-    Outcome,
-    Phase,
     bind_of,
     outcome_in,
     outcome_of_bind,
     outcome_of_look,
 )
-from holdfast.propose.decision_records import Evidence
+from holdfast.propose.decision_records import DecisionRecorder
 from holdfast.propose.decision_rounds import ACCEPTED, NOT_BOUND, OVERTAKEN
 from holdfast.propose.decision_view import Objects, budget_of, capacity_class
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import (
     SCHEDULING_RETRYING,
     SERVERS_UNAVAILABLE,
+    PlacementReport,
     Proposal,
-    Report,
     Verdict,
 )
 from holdfast.propose.feasibility.smallest_change import over_quota
 from holdfast.propose.queue.pending_reasons import Notices
-from holdfast.propose.queue.quota_usage import Dues
-from holdfast.propose.queue.scheduling_queue import Entry, Queue, Sort
-from holdfast.propose.topology.topology_counts import kin_of
+from holdfast.propose.queue.quota_usage import QuotaUsage
+from holdfast.propose.queue.scheduling_queue import QueueEntry, SchedulingQueue, Sort
+from holdfast.propose.topology.topology_counts import traits_of
 
 # What a refused bind teaches. Each reason leads to exactly one way on.
 #
@@ -152,16 +152,16 @@ class Binder:
     def __init__(
         self,
         fleet: Fleet,
-        queue: Queue,
+        queue: SchedulingQueue,
         notices: Notices,
-        tenure: Tenure,
+        election: LeaderElection,
         objects: Objects,
-        dues: Dues,
-        evidence: Evidence,
+        quota_usage: QuotaUsage,
+        recorder: DecisionRecorder,
     ) -> None:
         self._fleet, self._queue, self._notices = fleet, queue, notices
-        self._tenure, self._objects = tenure, objects
-        self._dues, self._evidence = dues, evidence
+        self._election, self._objects = election, objects
+        self._quota_usage, self._recorder = quota_usage, recorder
         self._courses: dict[str, Course] = {}
         # The courses that pause, by when that is over; one that was settled since is void.
         self._pauses: list[tuple[int, str]] = []
@@ -188,7 +188,7 @@ class Binder:
 
     def _is_pausing(self, due_ms: int, uid: str) -> bool:
         course = self._courses.get(uid)
-        pausing = Phase.TO_SEND, Phase.TO_LOOK
+        pausing = BindPhase.TO_SEND, BindPhase.TO_LOOK
         return course is not None and course.due_ms == due_ms and course.phase in pausing
 
     def took(self, took_ms: int, *, failed: bool = False) -> None:
@@ -199,21 +199,21 @@ class Binder:
             self._slots = min(COURSES_MAX, self._slots + 1)
 
     def start(
-        self, entry: Entry, replica: Replica, proposal: Proposal, term: Term, now: Instant
+        self, entry: QueueEntry, replica: Replica, proposal: Proposal, term: Term, now: Instant
     ) -> tuple[Course, Bind]:
         """Assume the place; what to send."""
-        bind = bind_of(self._tenure.identity, replica, proposal, term)
+        bind = bind_of(self._election.identity, replica, proposal, term)
         course = self._courses[entry.uid] = Course(entry.key, bind)
-        kin = kin_of(replica)
+        traits = traits_of(replica)
         now_ms = now.monotonic_ms
-        self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now_ms, kin)
+        self._fleet.assume(entry.uid, entry.key, proposal.node, proposal.held, now_ms, traits)
         self._charge(entry.uid, replica, proposal.held.charge)
         return course, bind
 
     def _charge(self, uid: str, replica: Replica, charge: Amounts) -> None:
-        if self._dues.is_counting:
+        if self._quota_usage.is_counting:
             of = capacity_class(self._objects, replica.spec.template.priority_class)
-            self._dues.assume(uid, replica.namespace, of, charge, budget_of(replica))
+            self._quota_usage.assume(uid, replica.namespace, of, charge, budget_of(replica))
 
     def charge_assumed(self) -> None:
         """Count all that is assumed against quotas: the counting of them has just begun."""
@@ -227,15 +227,15 @@ class Binder:
         found: list[tuple[Course, Bind | Get]] = []
         while (due_ms := self.next_ms) is not None and due_ms <= now.monotonic_ms:
             course = self._courses[heapq.heappop(self._pauses)[1]]
-            if course.phase is Phase.TO_SEND:
-                course.phase = Phase.SENT
+            if course.phase is BindPhase.TO_SEND:
+                course.phase = BindPhase.SENT
                 course.sends += 1
                 found.append((course, course.bind))
             else:
                 found.append((course, self._look(course)))
         return found
 
-    def _rest(self, course: Course, phase: Phase, tries: int, now: Instant, rng: Rng) -> int:
+    def _rest(self, course: Course, phase: BindPhase, tries: int, now: Instant, rng: Rng) -> int:
         """Let a course pause. Returns until when."""
         until_ms = course.pause(phase, tries, now.monotonic_ms, rng.random())
         heapq.heappush(self._pauses, (until_ms, course.uid))
@@ -250,22 +250,22 @@ class Binder:
             return None
         judge = outcome_of_bind if isinstance(request, Bind) else outcome_of_look
         match judge(course, answer):
-            case Outcome.COMMITTED:
+            case BindOutcome.COMMITTED:
                 self._committed(course, now)
-            case Outcome.REFUSED:
+            case BindOutcome.REFUSED:
                 if lesson_of(answer.reason) is Lesson.LOOK:
                     return self._look(course)
                 self._refused(course, answer, now)
-            case Outcome.UNDONE:
+            case BindOutcome.UNDONE:
                 self._undone(course, answer, now)
-            case Outcome.UNKNOWN:
+            case BindOutcome.UNKNOWN:
                 return self._look(course)
-            case Outcome.ABSENT:
+            case BindOutcome.ABSENT:
                 self._absent(course, now, rng)
-            case Outcome.OVERTAKEN:
+            case BindOutcome.OVERTAKEN:
                 self._overtaken(course)
-            case Outcome.UNREAD:
-                self._rest(course, Phase.TO_LOOK, course.looks, now, rng)
+            case BindOutcome.UNREAD:
+                self._rest(course, BindPhase.TO_LOOK, course.looks, now, rng)
                 course.looks += 1
         return None
 
@@ -278,13 +278,13 @@ class Binder:
             return
         # That it stands where it stood says nothing: the cache may be behind.
         outcome = outcome_in(course, replica)
-        if outcome is not Outcome.ABSENT:
+        if outcome is not BindOutcome.ABSENT:
             del self._courses[uid]
-            is_ours = outcome is Outcome.COMMITTED
+            is_ours = outcome is BindOutcome.COMMITTED
             entry = self._queue.get(course.key)
             if is_ours and entry is not None:
                 self._trust(entry)
-            self._evidence.settled(uid, ACCEPTED if is_ours else OVERTAKEN)
+            self._recorder.settled(uid, ACCEPTED if is_ours else OVERTAKEN)
             self._give_up(uid)
 
     def overdue(self, now: Instant) -> None:
@@ -302,7 +302,7 @@ class Binder:
     # What became of a bind -----------------------------------------------------------------------
 
     def _look(self, course: Course) -> Get:
-        course.phase = Phase.LOOKING
+        course.phase = BindPhase.LOOKING
         namespace, name = course.key
         return Get("replicas", name, namespace)
 
@@ -342,7 +342,7 @@ class Binder:
         """It has not happened. The same is sent again, or after enough of that, something else."""
         course.looks = 0
         if course.sends < SENDS_MAX:
-            until_ms = self._rest(course, Phase.TO_SEND, course.sends, now, rng)
+            until_ms = self._rest(course, BindPhase.TO_SEND, course.sends, now, rng)
             message = f"the answer to the bind to {course.bind.node} was lost; it is sent again"
             self._say(course.key, SCHEDULING_RETRYING, message, course.sends, until_ms, now)
             return
@@ -360,13 +360,13 @@ class Binder:
         lesson = lesson_of(refusal.reason)
         if lesson is Lesson.AWAIT_ALLOWANCE:
             # Nothing was given back, so that nobody is to be woken by it.
-            self._dues.unassume(course.uid)
+            self._quota_usage.unassume(course.uid)
         self._give_up(course.uid)
         if lesson is Lesson.ANOTHER_NODE:
             self._fleet.shun(course.bind.node, refusal, now.monotonic_ms)
-        elif lesson is Lesson.LEASE_LOST and course.bind.term == self._tenure.term:
+        elif lesson is Lesson.LEASE_LOST and course.bind.term == self._election.term:
             # A refusal of an earlier term of ours says nothing about the present one.
-            self._tenure.lost()
+            self._election.lost()
         if entry is None:
             return
         if lesson is Lesson.ANOTHER_NODE and entry.conflicts + 1 < CONFLICTS_MAX:
@@ -378,10 +378,10 @@ class Binder:
         else:
             self._pause(entry, refusal.reason.value, refusal.message, now)
 
-    def _end(self, course: Course, result: str, message: str = "") -> Entry | None:
+    def _end(self, course: Course, result: str, message: str = "") -> QueueEntry | None:
         """The course is settled. Its replica's entry, if it is still that replica's."""
         del self._courses[course.uid]
-        self._evidence.settled(course.uid, result, message)
+        self._recorder.settled(course.uid, result, message)
         entry = self._queue.get(course.key)
         return entry if entry is not None and entry.uid == course.uid else None
 
@@ -389,7 +389,7 @@ class Binder:
         node = self._fleet.unassume(uid)
         if node is not None:
             self.freed[node] = None
-        tenant = self._dues.unassume(uid)
+        tenant = self._quota_usage.unassume(uid)
         if tenant is not None:
             self.refunded(tenant)
 
@@ -397,7 +397,7 @@ class Binder:
         """A tenant is charged less than before."""
         self._refunded[tenant] = None
 
-    def _trust(self, entry: Entry) -> None:
+    def _trust(self, entry: QueueEntry) -> None:
         """The servers accepted one of a sort: what let it in may let in those that are alike."""
         sort = entry.tenant, entry.sort
         if sort in self.doubted:
@@ -411,24 +411,24 @@ class Binder:
 
     # What people read ----------------------------------------------------------------------------
 
-    def _pause(self, entry: Entry, reason: str, message: str, now: Instant) -> None:
+    def _pause(self, entry: QueueEntry, reason: str, message: str, now: Instant) -> None:
         until_ms = self._queue.failed(entry, now.monotonic_ms)
         self._say(entry.key, reason, message, entry.turns, until_ms, now)
 
-    def _blocked(self, entry: Entry, refusal: Refusal, now: Instant) -> None:
+    def _blocked(self, entry: QueueEntry, refusal: Refusal, now: Instant) -> None:
         report = over_quota(refusal, entry.tenant)
-        self._queue.park(entry, report.hopes)
+        self._queue.park(entry, report.wake_events)
         self.doubted[entry.tenant, entry.sort] = None
         self._publish(entry.key, report, entry.turns, self.resync_at_ms, now)
 
     def _say(
         self, key: Key, reason: str, message: str, attempts: int, until_ms: int, now: Instant
     ) -> None:
-        report = Report({reason: 1}, message, Verdict.WAITING, ())
+        report = PlacementReport({reason: 1}, message, Verdict.WAITING, ())
         self._publish(key, report, attempts, until_ms, now)
 
     def _publish(
-        self, key: Key, report: Report, attempts: int, until_ms: int, now: Instant
+        self, key: Key, report: PlacementReport, attempts: int, until_ms: int, now: Instant
     ) -> None:
         replica = self._objects.get("replicas", *key)
         if isinstance(replica, Replica):

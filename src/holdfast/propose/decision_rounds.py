@@ -1,6 +1,6 @@
 """Evidence of decisions: what one round of a scheduler rested on, decided, and what came of it.
 
-A round is all that is decided in one step: on one picture, with one lot. `evidence.py` makes one of
+A round is all that is decided in one step: on one picture, with one lot. `recorder.py` makes one of
 each and hands it to the shell with `Record`; the servers keep it outside the authority's store and
 show each decision in it as a Decision; `explain/replay.py` decides it once more. What is common to
 many is said once, and members of a case are columns, since a case may be a thousand replicas of one
@@ -30,7 +30,7 @@ OVERTAKEN = "Overtaken"
 NOT_BOUND = "NotBound"
 
 
-class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
+class WaitReason(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why there is no place, as `report.Report` has it."""
 
     message: str
@@ -44,7 +44,8 @@ class Case(msgspec.Struct, omit_defaults=True):
     """One question of a round: where should these go, which are alike and were asked for at once.
 
     Entry i of each list is about member i. `nodes` and `devices` are empty where there is no
-    place. `results` and `messages` are filled in as answers come.
+    place, `generations` in rounds of earlier versions. `results` and `messages` are filled in as
+    answers come.
     """
 
     namespace: str
@@ -54,6 +55,7 @@ class Case(msgspec.Struct, omit_defaults=True):
     attempts: list[int]
     revisions: list[str]
     queued: list[datetime | None]
+    generations: list[int] = []
     nodes: list[str] = []
     devices: list[tuple[DeviceShare, ...]] = []
     results: list[str] = []
@@ -63,10 +65,10 @@ class Case(msgspec.Struct, omit_defaults=True):
     filtered: dict[str, int] = {}
     best: tuple[Ranked, ...] = ()
     quota: str = ""
-    waits: Waits | None = None
+    waits: WaitReason | None = None
 
 
-class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class AssumedMembers(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Placements of an earlier round that were still assumed: a bit for each member, in hex."""
 
     sequence: int
@@ -81,7 +83,7 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
             bits ^= low
 
 
-class Round(msgspec.Struct, omit_defaults=True):
+class DecisionRound(msgspec.Struct, omit_defaults=True):
     """See the module's docstring.
 
     `scope`, `epoch` and `sequence` name it: an epoch is held by one life of one scheduler only.
@@ -101,7 +103,7 @@ class Round(msgspec.Struct, omit_defaults=True):
     salt: int
     policy: str = ""
     seen: dict[str, int] = {}
-    assumed: tuple[Left, ...] = ()
+    assumed: tuple[AssumedMembers, ...] = ()
     left_out: int = 0
     shunned: dict[str, tuple[str, str]] = {}
     # Each a `propose.gpu.Mix`, not named here: servers keep rounds and load no numbers.

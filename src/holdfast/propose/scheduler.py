@@ -22,13 +22,13 @@ from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
 from holdfast.model.pulse import Backlog
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Cache, Change, Key, is_streams
-from holdfast.observe.inflight import Asks
-from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, Tenure
+from holdfast.observe.cache import Cache, Key, ObjectChange, is_streams
+from holdfast.observe.inflight import Inflight
+from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, LeaderElection
 from holdfast.observe.watch_events import Follow, Get
 from holdfast.propose.bind_operation import Course
 from holdfast.propose.binder import COURSES_MAX, Binder
-from holdfast.propose.decision_records import Evidence
+from holdfast.propose.decision_records import DecisionRecorder
 from holdfast.propose.decision_view import (
     PRIORITY_NAME,
     QUOTA_NAME,
@@ -37,23 +37,29 @@ from holdfast.propose.decision_view import (
     policy_in_force,
 )
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import PENDING_CAP, Hope, Proposal, Report, Verdict
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.feasibility.outcome import (
+    PENDING_CAP,
+    PlacementReport,
+    Proposal,
+    Verdict,
+    WakeEvent,
+)
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
 from holdfast.propose.node_choice import salt_of
-from holdfast.propose.placement import propose_run
+from holdfast.propose.placement import propose_batch
 from holdfast.propose.queue.pending_reasons import Notices
-from holdfast.propose.queue.queueing_hints import Waking
-from holdfast.propose.queue.quota_usage import Dues
-from holdfast.propose.queue.recovery_lanes import Lanes
+from holdfast.propose.queue.queueing_hints import QueueingHints
+from holdfast.propose.queue.quota_usage import QuotaUsage
+from holdfast.propose.queue.recovery_lanes import RecoveryLanes
 from holdfast.propose.queue.scheduling_queue import (
     PENDING_PER_TENANT_MAX,
-    Entry,
     Lane,
-    Queue,
+    QueueEntry,
+    SchedulingQueue,
     backlog,
 )
-from holdfast.propose.queue.shard import EVERYTHING, Share
+from holdfast.propose.queue.shard import EVERYTHING, SchedulerShare
 from holdfast.propose.scores import Scorer
 
 # A step must not keep its shell waiting; what is left is decided in the next one.
@@ -90,7 +96,7 @@ class _About(msgspec.Struct, frozen=True):
 
 
 # One whose turn it is.
-_Turn = tuple[Entry, Replica]
+_Turn = tuple[QueueEntry, Replica]
 
 
 class Scheduler:
@@ -105,7 +111,7 @@ class Scheduler:
         rng: Rng,
         *,
         scope: str = "",
-        share: Share = EVERYTHING,
+        share: SchedulerShare = EVERYTHING,
         resync_ms: int = 60_000,
         filters: Sequence[Filter] = (),
         scorers: Sequence[Scorer] = (),
@@ -115,23 +121,27 @@ class Scheduler:
         follows = [Follow(plural) for plural in FOLLOWED]
         self.cache = Cache(follows, rng, resync_ms=resync_ms)
         self._share = share
-        self.tenure = Tenure(scope or share.scope(name), self.identity, instance=name)
-        self.fleet, self.queue = Fleet(), Queue(rng)
-        self.board = Board(filters, scorers)
-        self._waking = Waking(self.queue, self.fleet, self.board, self.cache)
-        self.notices, self.dues, self._lanes = Notices(), Dues(), Lanes(self.fleet)
-        self.evidence = Evidence(self.identity, self.fleet)
+        self.election = LeaderElection(scope or share.scope(name), self.identity, instance=name)
+        self.fleet, self.queue = Fleet(), SchedulingQueue(rng)
+        self.verdict_cache = VerdictCache(filters, scorers)
+        self._hints = QueueingHints(self.queue, self.fleet, self.verdict_cache, self.cache)
+        self.notices, self.quota_usage, self._lanes = (
+            Notices(),
+            QuotaUsage(),
+            RecoveryLanes(self.fleet),
+        )
+        self.recorder = DecisionRecorder(self.identity, self.fleet)
         self.binder = Binder(
             self.fleet,
             self.queue,
             self.notices,
-            self.tenure,
+            self.election,
             self.cache,
-            self.dues,
-            self.evidence,
+            self.quota_usage,
+            self.recorder,
         )
         # One slot is the lease's own: what is most needed must not wait for what is many.
-        self._asks: Asks[_About] = Asks(COURSES_MAX + NOTICES_MAX + 1)
+        self._inflight: Inflight[_About] = Inflight(COURSES_MAX + NOTICES_MAX + 1)
         self._notices_sent = 0
         self._resync_at_ms = 0
         self._was_ready = False
@@ -143,9 +153,9 @@ class Scheduler:
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
         """Take in one stimulus and return the effects to perform, in order."""
         knew = self.cache.is_ready
-        told = self.cache.step(stimulus, now)
-        effects = told.effects
-        if knew and not told.changes and is_streams(stimulus) and self._is_unwaited:
+        update = self.cache.step(stimulus, now)
+        effects = update.effects
+        if knew and not update.changes and is_streams(stimulus) and self._is_unwaited:
             # The streams told nothing new. What is due at a time has a wake-up of its own.
             return effects
         match stimulus:
@@ -155,7 +165,7 @@ class Scheduler:
                 self._wake_ms = None
             case Answered():
                 effects += self._answered(stimulus, now)
-        for change in told.changes:
+        for change in update.changes:
             self._noticed(change, now)
         effects += self._tend(now)
         return effects
@@ -163,42 +173,42 @@ class Scheduler:
     @property
     def _is_unwaited(self) -> bool:
         """Whether nobody waits for the picture to become younger."""
-        return not self.queue.hoping(Hope.FRESHNESS)
+        return not self.queue.waiting_for(WakeEvent.FRESHNESS)
 
     def backlog(self, now: Instant) -> Backlog:
         """What waits, and the room there is: for operators."""
-        return backlog(self.queue, self.cache, self.fleet, self.board, now)
+        return backlog(self.queue, self.cache, self.fleet, self.verdict_cache, now)
 
     def _tend(self, now: Instant) -> list[Any]:
         """All that is due, whatever the stimulus was: nothing here depends on being told."""
         effects: list[Any] = []
-        request = self.tenure.due(now)
+        request = self.election.due(now)
         if request is not None:
             effects.append(self._lease(request, now))
         self.binder.overdue(now)
         for course, again in self.binder.due(now):
-            effects.append(self._asks.ask(again, _About(course), now.monotonic_ms))
+            effects.append(self._inflight.ask(again, _About(course), now.monotonic_ms))
         self._resync(now)
         view = self._view(now)
         freed, self.binder.freed = self.binder.freed, {}
         refunded = self.binder.take_refunded()
-        self._waking.after_releases(view, refunded, self.binder.doubted)
-        self._waking.after_news(view, freed, now)
+        self._hints.after_releases(view, refunded, self.binder.doubted)
+        self._hints.after_news(view, freed, now)
         effects += self._decide(view, now)
         effects += self._publish(now)
-        effects += self.evidence.due(now.monotonic_ms)
+        effects += self.recorder.due(now.monotonic_ms)
         return [*effects, *self._wake(now)]
 
     def _view(self, now: Instant) -> View:
         cache = self.cache
         age_ms = cache.age_ms(now)
-        rules, dues = self._rules, self.dues
-        return View(self.fleet, cache, cache.revision, age_ms, self._policy, rules, dues)
+        rules, quota_usage = self._rules, self.quota_usage
+        return View(self.fleet, cache, cache.revision, age_ms, self._policy, rules, quota_usage)
 
     # Answers -------------------------------------------------------------------------------------
 
     def _answered(self, stimulus: Answered, now: Instant) -> list[Ask]:
-        sent = self._asks.answered(stimulus.call)
+        sent = self._inflight.answered(stimulus.call)
         if sent is None:
             return []
         request, answer, about = sent.request, stimulus.body, sent.about
@@ -213,23 +223,23 @@ class Scheduler:
                     self.binder.took(took_ms, failed=isinstance(answer, HoldfastError))
                 follow_up = self.binder.answered(about.course, request, answer, now, self._rng)
             case Get() | AcquireLease() | RenewLease():
-                acquire = self.tenure.answered(request, answer, sent.sent_ms, now)
+                acquire = self.election.answered(request, answer, sent.sent_ms, now)
                 return [self._lease(acquire, now)] if acquire is not None else []
         if follow_up is None:
             return []
-        return [self._asks.ask(follow_up, about, now.monotonic_ms)]
+        return [self._inflight.ask(follow_up, about, now.monotonic_ms)]
 
     def _lease(self, request: Get | AcquireLease | RenewLease, now: Instant) -> Ask:
         about, now_ms = _About(), now.monotonic_ms
-        return self._asks.ask(request, about, now_ms, timeout_ms=RENEW_TIMEOUT_MS)
+        return self._inflight.ask(request, about, now_ms, timeout_ms=RENEW_TIMEOUT_MS)
 
     # News ----------------------------------------------------------------------------------------
 
-    def _noticed(self, change: Change, now: Instant) -> None:
+    def _noticed(self, change: ObjectChange, now: Instant) -> None:
         freed = self.fleet.notice(change)
         self.binder.freed |= dict.fromkeys(freed)
         if change.plural in ("replicas", "reservations"):
-            is_less = self.dues.notice(change.before, change.after)
+            is_less = self.quota_usage.notice(change.before, change.after)
             # A node that has more to give says so too: quotas may not be known here yet.
             if is_less or freed:
                 self.binder.refunded(change.object.namespace)
@@ -243,15 +253,15 @@ class Scheduler:
             self._rules += 1
             if change.plural == "quotas":
                 self._limited(change.object.namespace)
-            self.queue.wake_hoping(Hope.ALLOWANCE)
+            self.queue.wake_waiting_for(WakeEvent.ALLOWANCE)
 
     def _limited(self, tenant: str) -> None:
         """A tenant's quota is another one."""
-        if self.dues.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME)):
-            self.dues.recount(self.cache.all("replicas"), self.cache.all("reservations"))
+        if self.quota_usage.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME)):
+            self.quota_usage.recount(self.cache.all("replicas"), self.cache.all("reservations"))
             self.binder.charge_assumed()
 
-    def _replica(self, change: Change, now: Instant) -> None:
+    def _replica(self, change: ObjectChange, now: Instant) -> None:
         before, after = change.before, change.after
         if isinstance(before, Replica):
             uid = before.metadata.uid
@@ -272,7 +282,7 @@ class Scheduler:
                 f"tenant {key[0]} has {PENDING_PER_TENANT_MAX} replicas waiting, and more than "
                 "that are not looked at"
             )
-            report = Report({PENDING_CAP: 1}, message, Verdict.WAITING, ())
+            report = PlacementReport({PENDING_CAP: 1}, message, Verdict.WAITING, ())
             self.notices.say(replica, report, 0, self._resync_at_ms, now)
 
     def _lane(self, replica: Replica) -> Lane:
@@ -304,11 +314,11 @@ class Scheduler:
 
     def _may_decide(self, now: Instant) -> bool:
         """Whether it knows the plane, was lately told that the lease is its own, and has room."""
-        if self.tenure.term is None or not self.tenure.is_acknowledged(now):
+        if self.election.term is None or not self.election.is_acknowledged(now):
             return False
         # A course that news have settled may still have a request on its way.
-        room = min(self.binder.room, self._asks.room - NOTICES_MAX - 1)
-        if room < ROUND_MIN and len(self._asks) > ROUND_MIN and not self.queue.has_urgent:
+        room = min(self.binder.room, self._inflight.room - NOTICES_MAX - 1)
+        if room < ROUND_MIN and len(self._inflight) > ROUND_MIN and not self.queue.has_urgent:
             # Every question is answered, or given up by the shell, so that more room is to come.
             return False
         return room > 0 and self.cache.is_ready
@@ -318,7 +328,7 @@ class Scheduler:
         effects: list[Ask] = []
         if not self._may_decide(now):
             return effects
-        room = min(DECISIONS_MAX, self.binder.room, self._asks.room - NOTICES_MAX - 1)
+        room = min(DECISIONS_MAX, self.binder.room, self._inflight.room - NOTICES_MAX - 1)
         run: list[_Turn] = []
         salt = -1
         for _ in range(room):
@@ -334,13 +344,13 @@ class Scheduler:
             run.append(turn)
         if run:
             effects += self._place(view, run, salt, now)
-        self.evidence.close()
+        self.recorder.close()
         return effects
 
     def _open_round(self, view: View, salt: int, now: Instant) -> None:
-        term = self.tenure.term
+        term = self.election.term
         if term is not None:
-            self.evidence.open(view, term, salt, self.cache.seen, now)
+            self.recorder.open(view, term, salt, self.cache.seen, now)
 
     def _next_turn(self, now: Instant) -> _Turn | None:
         """The next one in the queue that still needs a place."""
@@ -353,22 +363,22 @@ class Scheduler:
                 self.queue.park(entry, ())
             else:
                 if entry.sort is None:
-                    entry.sort = self.board.key(replica)
+                    entry.sort = self.verdict_cache.key(replica)
                 return entry, replica
         return None
 
     def _place(self, view: View, run: list[_Turn], salt: int, now: Instant) -> list[Ask]:
         """The turn of several that are alike."""
         effects: list[Ask] = []
-        term = self.tenure.term
+        term = self.election.term
         if term is None:
             unreachable("nobody decides without a term")
         while run:
-            decisions = propose_run(view, [it for _, it in run], now, salt, self.board)
-            self.evidence.decided(run, decisions, self._quota_state(view, run[0][1]))
+            decisions = propose_batch(view, [it for _, it in run], now, salt, self.verdict_cache)
+            self.recorder.decided(run, decisions, self._quota_state(view, run[0][1]))
             for (entry, replica), decision in zip(run, decisions, strict=False):
                 place: Proposal | None
-                if isinstance(decision, Report):
+                if isinstance(decision, PlacementReport):
                     place = self._lanes.place(view, replica, decision, now)
                     if place is None:
                         self._wait(entry, replica, decision, now)
@@ -376,19 +386,21 @@ class Scheduler:
                 else:
                     place = decision
                 course, bind = self.binder.start(entry, replica, place, term, now)
-                effects.append(self._asks.ask(bind, _About(course), now.monotonic_ms))
+                effects.append(self._inflight.ask(bind, _About(course), now.monotonic_ms))
             # There may be fewer decisions than replicas: what was just assumed matters to the rest.
             run = run[len(decisions) :]
         return effects
 
     @staticmethod
     def _quota_state(view: View, replica: Replica) -> str:
-        if view.dues is None or not view.dues.is_counting:
+        if view.quota_usage is None or not view.quota_usage.is_counting:
             return ""
         of = view.capacity_class(replica.spec.template.priority_class)
-        return view.dues.state(replica.namespace, of, budget_of(replica))
+        return view.quota_usage.state(replica.namespace, of, budget_of(replica))
 
-    def _wait(self, entry: Entry, replica: Replica, report: Report, now: Instant) -> None:
+    def _wait(
+        self, entry: QueueEntry, replica: Replica, report: PlacementReport, now: Instant
+    ) -> None:
         """There is no place now: wait for what could help, and let people know."""
         if report.in_question and entry.failures < UNSAID_MAX:
             self.queue.failed(entry, now.monotonic_ms)
@@ -397,31 +409,32 @@ class Scheduler:
         if report.try_soon:
             next_ms = self.queue.failed(entry, now.monotonic_ms)
         else:
-            self.queue.park(entry, report.hopes)
+            self.queue.park(entry, report.wake_events)
         self.notices.say(replica, report, entry.turns, next_ms, now)
 
     # Publishing and timers -----------------------------------------------------------------------
 
     def _publish(self, now: Instant) -> list[Ask]:
-        term = self.tenure.term
+        term = self.election.term
         if term is None:
             return []
         due = self.notices.due(NOTICES_MAX - self._notices_sent, now.monotonic_ms, term)
         self._notices_sent += len(due)
         return [
-            self._asks.ask(request, _About(notice=key), now.monotonic_ms) for key, request in due
+            self._inflight.ask(request, _About(notice=key), now.monotonic_ms)
+            for key, request in due
         ]
 
     def _wake(self, now: Instant) -> list[Wake]:
         """The one wake-up of the scheduler itself, when there is something new to set it to."""
         now_ms = now.monotonic_ms
         moments = [self._resync_at_ms, self.fleet.next_ms, self.binder.next_ms]
-        moments.append(self.evidence.next_ms)
-        if self._notices_sent < NOTICES_MAX and self.tenure.term is not None:
+        moments.append(self.recorder.next_ms)
+        if self._notices_sent < NOTICES_MAX and self.election.term is not None:
             moments.append(self.notices.next_ms)
-        if self.tenure.next_ms > now_ms:
+        if self.election.next_ms > now_ms:
             # Otherwise its question is on its way, and the answer comes by itself.
-            moments.append(self.tenure.next_ms)
+            moments.append(self.election.next_ms)
         if self._may_decide(now):
             moments.append(now_ms if self.queue.has_ready else self.queue.next_ms)
         at_ms = max(now_ms + 1, min(moment for moment in moments if moment is not None))

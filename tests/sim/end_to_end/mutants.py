@@ -26,8 +26,8 @@ CONTROLS = (
         "acts-on-an-old-lease",
         "a controller acts on a lease that was not acknowledged lately; the commit knows better",
         rewrite(
-            CORRECT + "controller_worker:Member.term",
-            "if not self.tenure.is_acknowledged(now):",
+            CORRECT + "controller_worker:ControllerWorker.term",
+            "if not self.election.is_acknowledged(now):",
             "if False:",
         ),
     ),
@@ -35,7 +35,7 @@ CONTROLS = (
         "lost-answers-not-read",
         "after a lost answer the same request goes out again, under the same id, without a read",
         rewrite(
-            CORRECT + "controller_worker:Member.written",
+            CORRECT + "controller_worker:ControllerWorker.written",
             "return subject(request)",
             "flight.is_failed = True",
         ),

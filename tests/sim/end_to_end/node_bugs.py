@@ -76,15 +76,15 @@ LIVES = (
     bug(
         "nothing-adopted",
         "an agent that starts takes no account of what its predecessor left running",
-        rewrite(AGENT + "replica_workers:Crew.take_inventory", "in inventory.items:", "in ():"),
+        rewrite(AGENT + "replica_workers:ReplicaWorkers.take_inventory", "in inventory.items:", "in ():"),
     ),
     bug(
         "status-before-start",
         "a replica is said to run when its start is asked for",
         rewrite(
             AGENT + "next_step:_begin",
-            "case Phase.RUNNING:",
-            "case Phase.RUNNING | Phase.LAUNCHING:",
+            "case WorkPhase.RUNNING:",
+            "case WorkPhase.RUNNING | WorkPhase.LAUNCHING:",
         ),
     ),
     bug(

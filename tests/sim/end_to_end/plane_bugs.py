@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.correct.controller import Plan
+from holdfast.correct.controller import ReconcilePlan
 from holdfast.model.kinds.node import NodePhase
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.end_to_end.planting import COMMIT, CORRECT, MODEL, OBSERVE, bug
@@ -70,7 +70,7 @@ WORK = (
         "new-name-after-a-lost-answer",
         "every try to make a replica has a name of its own",
         rewrite(
-            CORRECT + "workload.replica_creation:Births.birth",
+            CORRECT + "workload.replica_creation:ReplicaCreation.birth",
             "incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1",
             "tries = vars(self).setdefault('_tries', [0]); tries[0] += 1; incarnation = tries[0]",
         ),
@@ -78,7 +78,7 @@ WORK = (
     bug(
         "nobody-repairs",
         "work whose node was fenced is left to itself",
-        swap(CORRECT + "repair:RepairController._ended", lambda *_: Plan()),
+        swap(CORRECT + "repair:RepairController._ended", lambda *_: ReconcilePlan()),
     ),
     bug(
         "evicted-for-ever",
@@ -95,16 +95,16 @@ PICTURES = (
     bug(
         "expired-is-resumed",
         "a stream whose history is gone is opened again where it was",
-        rewrite(OBSERVE + "cache:Cache._ended", "followed.story.must_list = True", "pass"),
+        rewrite(OBSERVE + "cache:Cache._ended", "informer.reflector.must_list = True", "pass"),
     ),
     bug(
         "silent-streams-kept",
         "a stream that tells nothing any more is waited for",
         rewrite(
-            OBSERVE + "cache:Cache._woken", "elif now_ms >= followed.gives_up_ms:", "elif False:"
+            OBSERVE + "cache:Cache._woken", "elif now_ms >= informer.gives_up_ms:", "elif False:"
         ),
         rewrite(
-            OBSERVE + "cache:Cache._again",
+            OBSERVE + "cache:Cache._reopen_later",
             "channel.retry_at_ms = now.monotonic_ms",
             "channel.retry_at_ms = 10**12 + now.monotonic_ms",
         ),
@@ -113,9 +113,9 @@ PICTURES = (
         "history-skipped",
         "a server that starts lists the objects of a while ago and follows the store from now on",
         rewrite(
-            OBSERVE + "watch_hub:Hub._loaded",
-            "self._cabinet, self._revision = cabinet, page.revision",
-            "self._cabinet, self._revision = cabinet, max(page.revision, self._ready_from)",
+            OBSERVE + "watch_hub:WatchHub._loaded",
+            "self._entry_table, self._revision = entry_table, page.revision",
+            "self._entry_table, self._revision = entry_table, max(page.revision, self._ready_from)",
         ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.correct.controller import Plan
+from holdfast.correct.controller import ReconcilePlan
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.end_to_end.planting import (
@@ -34,7 +34,7 @@ COUNTING = (
         "deadline-from-the-answer",
         "the deadline counts from the answer to a renewal, not from its sending",
         rewrite(
-            AGENT + "heartbeats:Renewing.answered", "until_ms = sent_ms +", "until_ms = now_ms +"
+            AGENT + "heartbeats:NodeHeartbeats.answered", "until_ms = sent_ms +", "until_ms = now_ms +"
         ),
         world=TIGHT,
     ),
@@ -88,14 +88,14 @@ OBSERVERS = (
     bug(
         "no-brake",
         "nodes are marked and fenced however many of their zone are silent",
-        swap(CORRECT + "nodes.disruption_limits:Brakes.weigh", lambda *_: ""),
+        swap(CORRECT + "nodes.disruption_limits:DisruptionLimits.weigh", lambda *_: ""),
         world=ZONE,
     ),
     bug(
         "fresh-server-believed",
         "whom a server that has just started did not hear counts as silent",
         rewrite(
-            CORRECT + "nodes.silence:Evidence._take",
+            CORRECT + "nodes.silence:NodeSilence._take",
             "server.blind_until_ms = max(server.blind_until_ms, since_ms)",
             "pass",
         ),
@@ -125,7 +125,7 @@ LATER_LIVES = (
         "restarted-before-the-exit",
         "work that is ill is started again as soon as it was told to stop",
         rewrite(
-            AGENT + "replica_workers:Crew._take_step",
+            AGENT + "replica_workers:ReplicaWorkers._take_step",
             "self._halt(work, step, out)",
             "self._halt(work, step, out)\n"
             "            if work.health is not None and work.health.ill:\n"
@@ -152,14 +152,14 @@ WAITING = (
     bug(
         "news-never-missed",
         "nobody looks whether news were lost: there is no resync",
-        rewrite(OBSERVE + "cache:Cache._next_audit_ms", "return ", "return 10**9 + "),
+        rewrite(OBSERVE + "cache:Cache._next_resync_ms", "return ", "return 10**9 + "),
         world=LOSSY,
     ),
     bug(
         "last-comes-first",
         "of those that ask for the same the youngest is served first",
         rewrite(
-            PROPOSE + "queue.scheduling_queue:Queue._line_up",
+            PROPOSE + "queue.scheduling_queue:SchedulingQueue._line_up",
             "line.append((entry.ticket, entry.key))",
             "line.appendleft((entry.ticket, entry.key))",
         ),
@@ -177,7 +177,7 @@ SENDERS = (
     bug(
         "reserved-for-ever",
         "nobody gives back a place that was reserved and not come for",
-        swap(CORRECT + "repair:RepairController._reserved", lambda *_: Plan()),
+        swap(CORRECT + "repair:RepairController._reserved", lambda *_: ReconcilePlan()),
         world=TIGHT,
     ),
     bug(
@@ -185,13 +185,13 @@ SENDERS = (
         "a bind without an answer is given up for another node, and the commit takes both",
         rewrite(
             PROPOSE + "bind_operation:outcome_of_bind",
-            "    return Outcome.UNKNOWN\n",
-            "    return Outcome.UNDONE\n",
+            "    return BindOutcome.UNKNOWN\n",
+            "    return BindOutcome.UNDONE\n",
         ),
         rewrite(
             COMMIT + "lifecycle.bind:_bind",
-            "replica = current(draft, request.target, request.operation, mark)",
-            "replica = find(draft, request.target)\n"
+            "replica = current_replica(draft, request.target, request.operation, mark)",
+            "replica = find_replica(draft, request.target)\n"
             "    if isinstance(replica, Replica):\n"
             "        status = msgspec.structs.replace(replica.status, state=State.PENDING)\n"
             "        replica = msgspec.structs.replace(replica, status=status)",

@@ -24,7 +24,7 @@ PROPOSE = "holdfast.propose."
 
 
 # Quotas are not asked before anything is sent, so that the commit refuses for them.
-UNASKED = swap(PROPOSE + "queue.quota_usage:Dues.room", lambda *asked: (asked[-1], None))
+UNASKED = swap(PROPOSE + "queue.quota_usage:QuotaUsage.room", lambda *asked: (asked[-1], None))
 
 
 def _bug(name: str, mistake: str, *plants: Plant) -> Mutant:
@@ -35,14 +35,14 @@ MUTANTS = (
     _bug(
         "refused-and-forgotten",
         "whoever was refused a node is never looked at again",
-        swap(PROPOSE + "queue.scheduling_queue:Queue.again", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue.again", lambda *_: None),
         # The proposal does not look at gates, so that it is refused often.
         swap(PROPOSE + "filters.readiness:_CODES", np.zeros(64, np.uint8)),
     ),
     _bug(
         "never-woken",
         "whoever waits is never given another turn",
-        swap(PROPOSE + "queue.scheduling_queue:Queue.wake", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue.wake", lambda *_: None),
     ),
     _bug(
         "no-words",
@@ -66,7 +66,7 @@ MUTANTS = (
     _bug(
         "quota-never-given-back",
         "what a tenant gave back stays used in the picture of its quota",
-        rewrite(PROPOSE + "queue.quota_usage:Dues._put", "self._add(old, -1)", "pass"),
+        rewrite(PROPOSE + "queue.quota_usage:QuotaUsage._put", "self._add(old, -1)", "pass"),
     ),
     Mutant(
         "first-in-line-takes-the-turn",
@@ -74,9 +74,9 @@ MUTANTS = (
         PROMPT,
         (
             rewrite(
-                PROPOSE + "queue.queueing_hints:Waking.after_releases",
-                "self._queue.hoping(Hope.QUOTA) if",
-                "self._queue.hoping(Hope.QUOTA)[:1] if",
+                PROPOSE + "queue.queueing_hints:QueueingHints.after_releases",
+                "self._queue.waiting_for(WakeEvent.QUOTA) if",
+                "self._queue.waiting_for(WakeEvent.QUOTA)[:1] if",
             ),
         ),
     ),
@@ -88,7 +88,7 @@ MUTANTS = (
     _bug(
         "no-resync",
         "neither the picture nor the queue is ever compared with what there is",
-        rewrite(OBSERVE + "cache:Cache._next_audit_ms", "return ", "return 10**9 + "),
+        rewrite(OBSERVE + "cache:Cache._next_resync_ms", "return ", "return 10**9 + "),
         rewrite(
             PROPOSE + "scheduler:Scheduler._resync",
             "now.monotonic_ms < self._resync_at_ms",
@@ -99,7 +99,7 @@ MUTANTS = (
         "lease-never-renewed-again",
         "whoever got no answer about its lease does not ask again",
         rewrite(
-            OBSERVE + "leader_election:Tenure.answered",
+            OBSERVE + "leader_election:LeaderElection.answered",
             "self._waiting = False",
             "self._waiting = isinstance(answer, Exception)",
         ),
@@ -169,7 +169,7 @@ MUTANTS = (
     _bug(
         "pauses-never-end",
         "whoever pauses is never given another turn",
-        swap(PROPOSE + "queue.scheduling_queue:Queue._end_pauses", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue._end_pauses", lambda *_: None),
     ),
     _bug(
         "assumption-counts-on",
@@ -185,7 +185,7 @@ MUTANTS = (
         "a look at what became of a bind is not repeated when it fails",
         rewrite(
             PROPOSE + "binder:Binder.answered",
-            "self._rest(course, Phase.TO_LOOK, course.looks, now, rng)",
+            "self._rest(course, BindPhase.TO_LOOK, course.looks, now, rng)",
             "pass",
         ),
     ),
@@ -194,7 +194,7 @@ MUTANTS = (
         "a bind whose answer was lost, and that has not happened, is left at that",
         rewrite(
             PROPOSE + "binder:Binder._absent",
-            "until_ms = self._rest(course, Phase.TO_SEND, course.sends, now, rng)",
+            "until_ms = self._rest(course, BindPhase.TO_SEND, course.sends, now, rng)",
             "until_ms = 0",
         ),
     ),
@@ -202,6 +202,6 @@ MUTANTS = (
         "shards-overlap",
         "a shard takes the work of all tenants",
         SHARDS,
-        (swap(PROPOSE + "queue.shard:Share.takes", lambda _share, _tenant: True),),
+        (swap(PROPOSE + "queue.shard:SchedulerShare.takes", lambda _share, _tenant: True),),
     ),
 )

@@ -35,7 +35,7 @@ def bug(example: str, sentence: str, mistake: str, *plants: Plant) -> Bug:
 
 
 # A scheduler that asked its own picture of a quota would not send what was just refused for it.
-UNASKED = swap(PROPOSE + "queue.quota_usage:Dues.room", lambda *asked: (asked[-1], None))
+UNASKED = swap(PROPOSE + "queue.quota_usage:QuotaUsage.room", lambda *asked: (asked[-1], None))
 NO_WORDS = swap(PROPOSE + "queue.pending_reasons:Notices.say", lambda *_: None)
 # Of the rule and of the table that is made of it.
 DOUBTED_NODES_TAKE_WORK = (
@@ -54,12 +54,12 @@ MARKED_AT_ONCE = rewrite(
 )
 LOST_MEANS_FAILED = rewrite(
     PROPOSE + "bind_operation:outcome_of_bind",
-    "return Outcome.UNKNOWN\n",
-    "return Outcome.UNDONE\n",
+    "return BindOutcome.UNKNOWN\n",
+    "return BindOutcome.UNDONE\n",
 )
 OWNERS_IGNORED = swap(MODEL + "ledger:DeviceSlot.left", property(lambda _slot: 1000))
 REFUSED_AND_FORGOTTEN = swap(
-    PROPOSE + "queue.scheduling_queue:Queue.again", lambda _queue, _entry: None
+    PROPOSE + "queue.scheduling_queue:SchedulingQueue.again", lambda _queue, _entry: None
 )
 NOTHING_GIVEN_BACK = rewrite(
     COMMIT + "ledgers.charges:release_binding",
@@ -182,7 +182,7 @@ BUGS = (
         SC7,
         "sc7.stale-epoch",
         "a former leader is told what became of the replica, not that it leads no more",
-        swap(COMMIT + "leases:for_former_holder", lambda _d, _c, _t, refusal: refusal),
+        swap(COMMIT + "leases:former_holder_refusal", lambda _d, _c, _t, refusal: refusal),
     ),
     bug(
         SC7,
@@ -229,7 +229,7 @@ BUGS = (
         SC8,
         "sc8.requeues",
         "whoever waits is never given another turn",
-        swap(PROPOSE + "queue.scheduling_queue:Queue.wake", lambda *_: None),
+        swap(PROPOSE + "queue.scheduling_queue:SchedulingQueue.wake", lambda *_: None),
     ),
     bug(SC8, "sc8.explains", "nobody writes down why a replica waits", NO_WORDS),
     bug(SC8, "sc8.nothing-leaks", "what is released stays taken", NOTHING_GIVEN_BACK),
@@ -237,17 +237,17 @@ BUGS = (
         SC15,
         "sc15.woken",
         "news wake nobody",
-        swap(PROPOSE + "queue.queueing_hints:Waking.after_news", lambda *_: None),
-        swap(PROPOSE + "queue.queueing_hints:Waking.after_releases", lambda *_: None),
+        swap(PROPOSE + "queue.queueing_hints:QueueingHints.after_news", lambda *_: None),
+        swap(PROPOSE + "queue.queueing_hints:QueueingHints.after_releases", lambda *_: None),
     ),
     bug(
         SC15,
         "sc15.zero",
         "what a list shows is counted as missed, also when it was told",
         rewrite(
-            OBSERVE + "reflector:Story.take_audit",
-            "self.audited = news.revision",
-            "self.audited, self.missed = news.revision, self.missed + 1",
+            OBSERVE + "reflector:Reflector.take_resync",
+            "self.resync_revision = event.revision",
+            "self.resync_revision, self.missed = event.revision, self.missed + 1",
         ),
     ),
     bug(
@@ -255,7 +255,7 @@ BUGS = (
         "sc15.found",
         "there is no resync, neither of the picture nor of the queue",
         rewrite(
-            OBSERVE + "cache:Cache._next_audit_ms",
+            OBSERVE + "cache:Cache._next_resync_ms",
             "now.monotonic_ms +",
             "10**9 + now.monotonic_ms +",
         ),
@@ -269,7 +269,9 @@ BUGS = (
         SC15,
         "sc15.counted",
         "what only a list showed is not counted",
-        rewrite(OBSERVE + "reflector:Story.take_audit", "self.missed += len(found)", "pass"),
-        rewrite(OBSERVE + "reflector:Story.take", "self.missed += len(self._unconfirmed)", "pass"),
+        rewrite(OBSERVE + "reflector:Reflector.take_resync", "self.missed += len(found)", "pass"),
+        rewrite(
+            OBSERVE + "reflector:Reflector.take", "self.missed += len(self._unconfirmed)", "pass"
+        ),
     ),
 )

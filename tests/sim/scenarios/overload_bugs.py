@@ -12,7 +12,7 @@ LIMIT = "holdfast.commit.flow.concurrency_limit:ConcurrencyLimit."
 
 # What every server had before anything was measured.
 CONSTANT = rewrite(
-    "holdfast.commit.flow.seats:Gates.__init__", "if settings.is_measured", "if False"
+    "holdfast.commit.flow.seats:FlowControllers.__init__", "if settings.is_measured", "if False"
 )
 NEVER_GROWS = rewrite(LIMIT + "_look", "if self.is_short and", "if False and")
 
@@ -32,7 +32,7 @@ BUGS: tuple[Bug, ...] = (
         QUARTER,
         "overload.goodput",
         "whoever is refused may come back at once",
-        rewrite(GATE + "Gate._retry_after_s", "return 1 + int(", "return int(0 * "),
+        rewrite(GATE + "FlowController._retry_after_s", "return 1 + int(", "return int(0 * "),
     ),
     bug(
         QUARTER,
@@ -45,6 +45,6 @@ BUGS: tuple[Bug, ...] = (
         USUAL,
         "overload.stalled",
         "reads and writes pass one gate",
-        swap("holdfast.commit.flow.seats:Gates.of", lambda gates, _errand: gates.writes),
+        swap("holdfast.commit.flow.seats:FlowControllers.of", lambda gates, _errand: gates.writes),
     ),
 )

@@ -35,7 +35,7 @@ NO_RETRY_BUDGET: tuple[Plant, ...] = (
 )
 # Whoever failed together comes back together.
 NO_JITTER: tuple[Plant, ...] = (
-    rewrite(OBSERVE + "cache:Cache._again", "(0.5 + self._rng.random() / 2)", "1"),
+    rewrite(OBSERVE + "cache:Cache._reopen_later", "(0.5 + self._rng.random() / 2)", "1"),
     rewrite(OBSERVE + "retry:RetryPolicy.pause", "int(rng.random() * full / 2)", "0"),
     rewrite(AGENT + "heartbeats:NodeHeartbeats._sooner", "(0.5 + self._rng.random() / 2)", "1"),
     rewrite(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.agent.runtime_protocol import (
     Attempt,
     Check,
@@ -27,10 +27,10 @@ from holdfast.agent.runtime_protocol import (
     LookAround,
     NotLaunched,
     PortsOpened,
-    Probe,
     Probed,
+    RunProbe,
 )
-from holdfast.commit.records import decode, versioned
+from holdfast.commit.records import decode, with_version
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.errors import OutcomeUnknown, Unavailable
@@ -40,12 +40,12 @@ from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.machine import Answered, Ask, Leave, Open, Pushed, Rng, Started, Wake, Woken
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage
 from holdfast.model.time import Instant
-from holdfast.observe.watch_events import Departed, Follow, Found, Get, Present, Reached
+from holdfast.observe.watch_events import Departed, Follow, Get, GetResult, Present, Reached
 from tests.furnished import Furnished
 from tests.plane import START_WALL_MS, template
 
 NODE = "node-a"
-FACTS = Facts(
+FACTS = NodeFacts(
     region="eu-west",
     zone="eu-west-a",
     capacity={"cpu": 8, "memory": "32Gi"},
@@ -262,7 +262,7 @@ class Rig:
         prefix = f"{keys.OBJECTS}{plural}/"
         found: dict[str, Any] = {}
         for record in self.plane.store.range(prefix, keys.after_prefix(prefix)).records:
-            obj = versioned(decode(record.key, record.value), record.modified)
+            obj = with_version(decode(record.key, record.value), record.modified)
             if isinstance(obj, Replica):
                 self.names[obj.metadata.uid] = obj.name
                 if obj.status.binding is None or obj.status.binding.node != NODE:
@@ -310,8 +310,8 @@ class Rig:
                     f"{body.namespace}/{body.name}" if body.namespace else body.name
                 )
                 record = self.plane.store.get(key)
-                obj = record and versioned(decode(key, record.value), record.modified)
-                return Found(obj, self.plane.store.revision)
+                obj = record and with_version(decode(key, record.value), record.modified)
+                return GetResult(obj, self.plane.store.revision)
             case Renew(node=name):
                 status = self.it.get(self.it.node).status
                 mark = status.mark.number if status.mark is not None else 0
@@ -393,7 +393,7 @@ class Rig:
                 return f"extend until {deadline_ms}"
             case Halt(attempt=attempt, grace_ms=grace_ms):
                 return f"halt {self._at(attempt)} within {grace_ms}"
-            case Probe(attempt=attempt, kind=kind, timeout_ms=timeout_ms):
+            case RunProbe(attempt=attempt, kind=kind, timeout_ms=timeout_ms):
                 return f"probe {self._at(attempt)} {kind.value} within {timeout_ms}"
             case Clear(uid=uid):
                 return f"clear {self.names.get(uid, uid)}"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.node_facts import Facts
-from holdfast.agent.registration import Entry
+from holdfast.agent.node_facts import NodeFacts
+from holdfast.agent.registration import Registration
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.kinds.node import Node, NodePhase, NodeStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, RegisterNode
-from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.watch_events import Get, GetResult
 from tests.unit.agent.rig import Half
 
 
@@ -22,23 +22,23 @@ def node(incarnation: int = 1, phase: NodePhase = NodePhase.READY) -> Node:
     return Node(ObjectMeta(name="n1", uid="u1"), status=status)
 
 
-def entry(name: str = "n1") -> Entry:
-    it = Entry(name, f"system:node:{name}", Facts(), Half())
+def entry(name: str = "n1") -> Registration:
+    it = Registration(name, f"system:node:{name}", NodeFacts(), Half())
     it.begin("boot-1", 5)
     return it
 
 
-def registration(it: Entry, seen: Node | None, now_ms: int = 0) -> RegisterNode:
+def registration(it: Registration, seen: Node | None, now_ms: int = 0) -> RegisterNode:
     """What it registers after it has seen this."""
     assert isinstance(it.due(now_ms, ()), Get)
-    assert it.answered(Found(seen, 7), now_ms) is None
+    assert it.answered(GetResult(seen, 7), now_ms) is None
     request = it.due(now_ms, ("r1",))
     assert isinstance(request, RegisterNode)
     return request
 
 
 def test_it_looks_before_it_registers_and_learns_its_life_from_the_answer() -> None:
-    """The boot and what runs belong to the registration. [H2, C7.3]"""
+    """The boot and what runs belong to the registration. [C7.3]"""
     it = entry()
     request = registration(it, None)
     assert (request.node.name, request.node.status.boot_id) == ("n1", "boot-1")
@@ -49,7 +49,7 @@ def test_it_looks_before_it_registers_and_learns_its_life_from_the_answer() -> N
 
 @pytest.mark.parametrize("lost", [Unavailable("x"), OutcomeUnknown("x")])
 def test_a_try_whose_answer_was_lost_is_repeated_under_its_id(lost: Any) -> None:
-    """Otherwise a delayed first try could begin a life that nobody knows of. [F6, N1.1]"""
+    """Otherwise a delayed first try could begin a life that nobody knows of. [N1.1]"""
     it = entry()
     first = registration(it, node())
     assert it.answered(lost, 0) is None
@@ -57,7 +57,7 @@ def test_a_try_whose_answer_was_lost_is_repeated_under_its_id(lost: Any) -> None
 
 
 def test_a_try_that_was_refused_is_followed_by_another_one() -> None:
-    """A refusal was a decision. [F6]"""
+    """A refusal was a decision."""
     it = entry()
     first = registration(it, node())
     it.answered(Refusal(Reason.OPERATION_REUSED, "another request had it"), 0)
@@ -65,7 +65,7 @@ def test_a_try_that_was_refused_is_followed_by_another_one() -> None:
 
 
 def test_the_return_from_a_fence_is_another_intention_than_a_registration() -> None:
-    """Under one id the return would be answered with what was accepted before the fence. [F6]"""
+    """Under one id the return would be answered with what was accepted before the fence."""
     it = entry()
     plain = registration(it, node())
     it.answered(Accepted(8, (node(),)), 0)
@@ -77,23 +77,23 @@ def test_the_return_from_a_fence_is_another_intention_than_a_registration() -> N
 
 
 def test_what_was_accepted_before_is_read() -> None:
-    """A repetition brings no object; a fence may have come since. [F6, K2]"""
+    """A repetition brings no object; a fence may have come since."""
     it = entry()
     registration(it, node())
     assert it.answered(Accepted(8, replayed=True), 0) is None
     assert isinstance(it.due(0, ()), Get)
-    assert it.answered(Found(node(), 9), 0) == node()
+    assert it.answered(GetResult(node(), 9), 0) == node()
     it.again(0)
     registration(it, node())
     it.answered(Accepted(8, replayed=True), 0)
     it.due(0, ())
-    assert it.answered(Found(node(phase=NodePhase.FENCED), 9), 0) is None
+    assert it.answered(GetResult(node(phase=NodePhase.FENCED), 9), 0) is None
     assert it.is_after_fence
 
 
 def test_a_node_that_was_deleted_is_registered_under_another_id() -> None:
     """The servers remember the first registration for longer than the node was there: under its id
-    they would answer that it was accepted before, again and again. [F6]"""
+    they would answer that it was accepted before, again and again."""
     it = entry()
     first = registration(it, None)
     it.answered(Accepted(8, (node(),)), 0)
@@ -106,7 +106,6 @@ def test_a_node_that_was_deleted_is_registered_under_another_id() -> None:
 
 
 def test_a_node_that_was_deleted_before_its_answer_came_is_registered_under_another_id() -> None:
-    """[F6]"""
     it = entry()
     first = registration(it, None)
     it.answered(OutcomeUnknown("x"), 0)
@@ -129,13 +128,12 @@ def test_pauses_grow_up_to_a_bound() -> None:
 
 
 def test_the_longest_name_leaves_room_for_what_matters() -> None:
-    """The authority takes no longer id. [C2]"""
+    """The authority takes no longer id."""
     request = registration(entry("n" * 253), node())
     assert request.operation.startswith("u1/1./register-")
 
 
 def test_why_it_is_not_let_in_is_known_until_it_is() -> None:
-    """[A7]"""
     it = entry()
     registration(it, node())
     it.answered(Refusal(Reason.NOT_OWNER, "node n1 is run by another agent"), 0)

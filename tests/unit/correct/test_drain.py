@@ -22,7 +22,7 @@ from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.placement.disruption import is_available
 from holdfast.model.requests import Evict, Update
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from tests.unit.correct.pictures import (
     TERM,
     at,
@@ -91,7 +91,7 @@ def said(made: Any) -> Any:
 
 
 def test_what_runs_is_stopped_and_what_is_left_is_said() -> None:
-    """[H2, E3]"""
+    """[E3]"""
     made = plan(
         draining(),
         workload(3),
@@ -142,7 +142,7 @@ def test_past_the_deadline_nothing_waits_for_budgets() -> None:
 
 
 def test_one_per_node_goes_last() -> None:
-    """It serves the others until they are gone. [H2]"""
+    """It serves the others until they are gone."""
     each = others(workload(1, type=WorkloadType.PER_NODE), "log")
     log = others(replica(), "log")
     made = plan(draining(), workload(1), each, log, replica())
@@ -164,7 +164,7 @@ def test_an_empty_node_says_so_once_the_picture_is_whole() -> None:
 
 
 def test_what_is_reserved_there_is_waited_for() -> None:
-    """[INV12, E3]"""
+    """[E3]"""
     claims = (Claim(node="node-a"), Claim(node="node-b", consumed=True))
     made = plan(draining(), held(claims))
     assert said(made).reason == "WaitingForReservations"
@@ -181,7 +181,6 @@ def test_nobody_is_asked_of_a_node_that_is_out_of_contact() -> None:
 
 
 def test_a_drain_that_is_taken_back_leaves_no_word_behind() -> None:
-    """[L1]"""
     told = plan(draining(), workload(1), replica()).requests[-1].object
     back = replaced(told, spec=replaced(told.spec, drain=None))
     (update,) = plan(back, workload(1), replica()).requests
@@ -221,15 +220,15 @@ def test_only_news_of_draining_nodes_are_looked_at() -> None:
     picture = view(*there)
     assert list(it.all_keys(picture)) == [KEY]
     assert list(it.all_keys(view(node()))) == []
-    near = Change("replicas", None, replica())
+    near = ObjectChange("replicas", None, replica())
     assert list(it.keys_of(near, picture)) == [KEY]
-    far = Change("replicas", None, replica(ordinal=1, node="node-b"))
+    far = ObjectChange("replicas", None, replica(ordinal=1, node="node-b"))
     assert list(it.keys_of(far, picture)) == []
     plan(*there, it=it)
     assert list(it.keys_of(far, picture)) == [KEY]
-    assert list(it.keys_of(Change("workloads", None, there[1]), picture)) == [KEY]
+    assert list(it.keys_of(ObjectChange("workloads", None, there[1]), picture)) == [KEY]
     assert list(it.keys_of(near, view(node()))) == []
-    claim = Change("reservations", held((Claim(node="node-a"),)), None)
+    claim = ObjectChange("reservations", held((Claim(node="node-a"),)), None)
     assert list(it.keys_of(claim, picture)) == [KEY]
     drain, plain = draining(), node()
     for before, after, is_news in (
@@ -241,7 +240,7 @@ def test_only_news_of_draining_nodes_are_looked_at() -> None:
         (drain, None, True),
         (drain, drain, False),
     ):
-        found = list(it.keys_of(Change("nodes", before, after), picture))
+        found = list(it.keys_of(ObjectChange("nodes", before, after), picture))
         assert found == ([KEY] if is_news else []), (before, after)
 
 
@@ -286,7 +285,7 @@ class Draining(Rig):
 
 
 def test_a_node_is_emptied_with_never_fewer_ready_than_the_budget_says() -> None:
-    """[G4, H2, C7.6]"""
+    """[G4, C7.6]"""
     rig = Draining()
     assert len(rig.on("node-a")) == 2
     rig.drain("node-a")
@@ -305,7 +304,7 @@ def test_a_node_is_emptied_with_never_fewer_ready_than_the_budget_says() -> None
 
 
 def test_a_drain_waits_without_a_write_and_goes_on_when_the_budget_does() -> None:
-    """[E3, C7.1, V4]"""
+    """[E3, V4]"""
     rig = Draining()
     there = rig.get("workloads", "web", "acme")
     tight = replaced(there.spec, disruption=Disruption(max_unavailable=0))
@@ -338,7 +337,7 @@ def test_the_operators_deadline_ends_the_wait() -> None:
 
 
 def test_a_drain_can_be_taken_back_at_any_moment() -> None:
-    """What was not stopped by then stays, and the node takes work again. [L1]"""
+    """What was not stopped by then stays, and the node takes work again."""
     rig = Draining()
     rig.drain("node-a")
     rig.run()

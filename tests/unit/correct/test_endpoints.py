@@ -14,7 +14,7 @@ from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import API_VERSION, OwnerReference
 from holdfast.model.requests import Create, Remove, ReportStage, Update
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from tests.unit.correct.pictures import NOW, TERM, later, meta, node, replica, view, workload
 from tests.unit.correct.team_rig import ADMIN, DONE, DOWN, LOST_AFTER, LOST_BEFORE, Rig, accepted
 
@@ -108,7 +108,7 @@ def test_work_that_ends_has_no_list(spec: dict[str, Any]) -> None:
 
 
 def test_a_list_goes_with_its_workload() -> None:
-    """Also the list of an earlier workload of the same name. [I5]"""
+    """Also the list of an earlier workload of the same name."""
     for gone in ((listed(entry()),), (workload(), listed(entry(), uid="another"), serving())):
         (removed,) = asked(*gone)
         assert isinstance(removed, Remove)
@@ -116,14 +116,13 @@ def test_a_list_goes_with_its_workload() -> None:
 
 
 def test_a_list_whose_workload_may_not_have_been_told_of_yet_stays() -> None:
-    """Kinds arrive on streams of their own. [C7.7]"""
+    """Kinds arrive on streams of their own."""
     plan = EndpointsController().reconcile(view(listed(revision=50), told=49), KEY, TERM, NOW)
     assert plan.requests == ()
     assert plan.wake_after_ms
 
 
 def test_replicas_of_an_earlier_workload_are_not_listed() -> None:
-    """[C6.7]"""
     other = serving()
     spec = msgspec.structs.replace(other.spec, workload_uid="another")
     assert asked(workload(), msgspec.structs.replace(other, spec=spec)) == ()
@@ -141,19 +140,19 @@ def test_large_services_rest_between_two_lists() -> None:
 
 
 def test_who_leaves_a_large_list_is_waited_for_less() -> None:
-    """Its clients get errors meanwhile. [I1, H4]"""
+    """Its clients get errors meanwhile. [I1]"""
     controller = EndpointsController()
     many = [serving(ordinal) for ordinal in range(200)]
     picture = view(workload(200), *many)
     assert controller.reconcile(picture, KEY, TERM, NOW).requests
-    gone = Change("replicas", many[0], replica(State.STOPPING))
+    gone = ObjectChange("replicas", many[0], replica(State.STOPPING))
     assert tuple(controller.keys_of(gone, picture)) == (KEY,)
     assert controller.reconcile(picture, KEY, TERM, NOW).wake_after_ms == 2
     assert controller.reconcile(picture, KEY, TERM, later(2)).requests
 
 
 def test_the_further_lists_of_a_large_service_come_and_go_with_its_addresses() -> None:
-    """One who leaves changes his list alone; a list of nobody goes. [A6, I5]"""
+    """One who leaves changes his list alone; a list of nobody goes."""
     many = [serving(ordinal, stage=Stage.SERVING) for ordinal in range(1_001)]
     made = [it.object for it in asked(workload(1_001), node(), *many)]
     assert [it.name for it in made] == ["web", "web.1"]
@@ -171,9 +170,8 @@ def test_the_further_lists_of_a_large_service_come_and_go_with_its_addresses() -
 
 
 def test_news_of_any_list_lead_to_its_workload_and_all_go_with_it() -> None:
-    """[I5]"""
     further = numbered(listed(entry()), 1)
-    change = Change("endpoints", None, further)
+    change = ObjectChange("endpoints", None, further)
     assert tuple(EndpointsController().keys_of(change, view())) == (KEY,)
     gone = asked(listed(entry()), further)
     assert [it.name for it in gone] == ["web", "web.1"]
@@ -190,7 +188,7 @@ def test_only_those_who_come_or_go_wake_anybody() -> None:
         (serving(), replica(State.STOPPING), (KEY,)),
         (serving(), None, (KEY,)),
     ):
-        change = Change("replicas", before, after)
+        change = ObjectChange("replicas", before, after)
         assert tuple(controller.keys_of(change, picture)) == keys
 
 

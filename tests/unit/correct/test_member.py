@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.controller_worker import LOOK_ON_MS, Member
+from holdfast.correct.controller_worker import LOOK_ON_MS, ControllerWorker
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import InvariantBroken, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Move, Term
-from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.watch_events import Get, GetResult
 from tests.unit.correct.pictures import NOW, later, meta, replica, view
 from tests.unit.correct.team_rig import target
 
@@ -22,13 +22,13 @@ KEY = ("acme", "web")
 MOVE = Move(target(replica()), State.RELEASED)
 
 
-def member(revision: int = 500) -> Member:
+def member(revision: int = 500) -> ControllerWorker:
     """A member that has just acquired its lease at a revision."""
-    made = Member(WorkloadController(), random.Random(3))
+    made = ControllerWorker(WorkloadController(), random.Random(3))
     spec = LeaseSpec(scope="controller:workload", holder=made.identity, epoch=4)
     answer = Accepted(revision, (Lease(meta("controller-workload"), spec=spec),))
     made.took_office(revision, NOW)
-    made.tenure.answered(AcquireLease(spec.scope, 15_000), answer, NOW.monotonic_ms, NOW)
+    made.election.answered(AcquireLease(spec.scope, 15_000), answer, NOW.monotonic_ms, NOW)
     return made
 
 
@@ -46,7 +46,7 @@ def test_a_picture_as_new_as_the_office_need_not_wait() -> None:
     assert member(revision=500).term(view(told=500), NOW) == Term("controller:workload", 4)
 
 
-def flown(answer: Any) -> tuple[Member, Get | None]:
+def flown(answer: Any) -> tuple[ControllerWorker, Get | None]:
     made = member()
     made.queue.add(KEY, 0)
     assert made.queue.take(0) == KEY
@@ -60,7 +60,7 @@ def test_a_refused_key_waits_and_only_a_stale_epoch_costs_the_lease(reason: Reas
     made, get = flown(Refusal(reason, "no"))
     assert get is None
     assert (made.asked, made.queue.failures(KEY)) == (0, 1)
-    assert (made.tenure.term is None) is (reason is Reason.STALE_EPOCH)
+    assert (made.election.term is None) is (reason is Reason.STALE_EPOCH)
 
 
 @pytest.mark.parametrize("answer", [Unavailable("down"), Accepted(9, replayed=True)])
@@ -71,20 +71,20 @@ def test_what_did_not_happen_now_is_tried_after_a_pause(answer: Any) -> None:
 
 
 def test_an_unknown_outcome_is_read_before_anything_else_is_decided() -> None:
-    """The key stays taken until then, and waits until its picture is as new as the read. [F6]"""
+    """The key stays taken until then, and waits until its picture is as new as the read. [N1.1]"""
     made, get = flown(OutcomeUnknown("lost"))
     assert get == Get("replicas", "web-0-0", "acme")
     made.queue.add(KEY, 0)
     assert made.queue.take(10**9) is None
     newer = replica()
     metadata = meta("web-0-0", "acme", revision=30)
-    made.settled(KEY, MOVE, Found(type(newer)(metadata, spec=newer.spec), 40), NOW)
+    made.settled(KEY, MOVE, GetResult(type(newer)(metadata, spec=newer.spec), 40), NOW)
     assert (made.asked, made.queue.failures(KEY)) == (0, 1)
     assert made.is_behind(KEY, view(replica(), told=20))
     assert not made.is_behind(KEY, view(replica(), told=30))
 
 
 def test_what_is_no_answer_is_our_own_bug() -> None:
-    """Nothing is guessed. [N7]"""
+    """Nothing is guessed."""
     with pytest.raises(InvariantBroken):
         flown("yes")

@@ -32,7 +32,7 @@ from holdfast.model.kinds.workload import Recovery
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ConditionStatus, condition
 from holdfast.model.requests import DropReservation, HoldCapacity, Remove, Update
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from tests.unit.correct.pictures import (
     TERM,
     at,
@@ -189,7 +189,6 @@ def test_what_nobody_wants_any_more_is_released(wish: Any) -> None:
 
 
 def test_a_workload_of_the_same_name_is_another_owner() -> None:
-    """[C6.9]"""
     other = web()
     other = replaced(other, metadata=replaced(other.metadata, uid="uid-new"))
     (drop,) = plan(other, machine(), lane("node-a")).requests
@@ -221,7 +220,10 @@ def test_only_news_of_lanes_are_looked_at() -> None:
         ("nodes", None, machine("node-b"), []),
         ("replicas", None, replica(State.BOUND), []),
     ):
-        assert list(it.keys_of(Change(plural, before, after), picture)) == keys, (plural, after)
+        assert list(it.keys_of(ObjectChange(plural, before, after), picture)) == keys, (
+            plural,
+            after,
+        )
 
 
 # In a team ---------------------------------------------------------------------------------------

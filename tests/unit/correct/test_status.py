@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.controller import Plan
+from holdfast.correct.controller import ReconcilePlan
 from holdfast.correct.status import (
     AVAILABLE,
     REASONS_MAX,
@@ -23,7 +23,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.kinds.workload import Job, JobStatus, RolloutStatus, Workload, WorkloadType
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Condition, ConditionStatus, condition
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from tests.unit.correct.pictures import (
     AGENT,
     NOW,
@@ -91,15 +91,15 @@ def test_what_runs_on_a_silent_node_is_unknown_and_not_ready(phase: NodePhase) -
 
 
 def test_a_node_that_falls_silent_or_comes_back_has_its_workloads_counted_again() -> None:
-    """And one that only renews its status has not. [A6, I6]"""
+    """And one that only renews its status has not. [I6]"""
     ready, dark = node(), node(phase=NodePhase.SUSPECT)
     cordoned = msgspec.structs.replace(ready, spec=msgspec.structs.replace(ready.spec, pool="x"))
     picture = view(workload(2), replica(ordinal=0), replica(ordinal=1), replica(node="other"))
     controller = StatusController()
     for before, after in ((ready, dark), (dark, ready), (ready, None), (None, ready)):
-        change = Change("nodes", before, after)
+        change = ObjectChange("nodes", before, after)
         assert list(controller.keys_of(change, picture)) == [KEY]
-    quiet = Change("nodes", ready, cordoned)
+    quiet = ObjectChange("nodes", ready, cordoned)
     assert list(controller.keys_of(quiet, picture)) == []
 
 
@@ -152,7 +152,7 @@ def test_every_wait_has_a_reason() -> None:
 
 
 def test_reasons_and_sentences_are_bounded() -> None:
-    """Nobody can fill a workload's status by inventing reasons. [I1]"""
+    """Nobody can fill a workload's status by inventing reasons."""
     many = Pending(reasons={f"R{at:03}": 1 for at in range(100)})
     step = msgspec.structs.replace(record(State.FAILED, AGENT), evidence="x" * 5_000)
     got = counted(workload(1), [replica(State.PENDING, pending=many, transitions=(step,))])
@@ -234,7 +234,7 @@ def test_only_its_own_parts_are_written() -> None:
 def test_available_says_whether_all_that_are_wanted_are_ready(
     ready: int, status: ConditionStatus, reason: str
 ) -> None:
-    """With the generation it speaks of, and the time of its last change. [A12, A2]"""
+    """With the generation it speaks of, and the time of its last change. [A2]"""
     mine = [replica(ordinal=at) for at in range(ready)]
     got = condition(told(workload(2), mine).status.conditions, AVAILABLE)
     assert got is not None
@@ -252,7 +252,7 @@ def test_work_that_ends_is_counted_and_never_called_available(kind: WorkloadType
 
 
 def test_of_a_job_all_that_is_complete_counts_as_succeeded_and_its_deadline_is_shown() -> None:
-    """What the account says and what replicas say besides, each index once. [A11, A7]"""
+    """What the account says and what replicas say besides, each index once. [A11]"""
     metadata = replaced(workload().metadata, creation_timestamp=at())
     account = JobStatus(succeeded=2, completed_indexes="0-1")
     job = workload(4, type=WorkloadType.JOB, job=Job(deadline_seconds=60))
@@ -281,7 +281,7 @@ def test_a_large_service_is_counted_less_often() -> None:
     controller, service = StatusController(), workload(200)
     mine = [replica(State.PENDING, ordinal) for ordinal in range(200)]
 
-    def look(after_ms: int, *objects: Replica) -> Plan:
+    def look(after_ms: int, *objects: Replica) -> ReconcilePlan:
         return controller.reconcile(view(service, *objects), KEY, TERM, later(after_ms))
 
     assert len(look(0, *mine).requests) == 1
@@ -292,5 +292,5 @@ def test_a_large_service_is_counted_less_often() -> None:
 
 
 def test_a_workload_that_is_gone_needs_nothing() -> None:
-    """A key may be looked at after its object went. [I1]"""
+    """A key may be looked at after its object went."""
     assert plan().requests == ()

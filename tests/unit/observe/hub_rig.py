@@ -31,8 +31,8 @@ from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.model.selection.selector_text import parse_label_selector
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Delete, Put, Transaction
-from holdfast.observe.selection import Selection
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.selection import ObjectSelection
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.observe.watchers import WatchRequest
 from holdfast.store.memory import Keyspace
 
@@ -63,7 +63,7 @@ class HubRig:
     def __init__(self) -> None:
         self.store = Keyspace()
         self.presentation = Plain()
-        self.hub = Hub(self.presentation)
+        self.hub = WatchHub(self.presentation)
         self.now_ms = 0
         self.wakes: dict[str, int] = {}
         self.pushed: dict[int, list[bytes]] = {}
@@ -76,7 +76,7 @@ class HubRig:
 
     def start(self, **options: Any) -> HubRig:
         """Begin a life of the hub; the store delivers what it asks for as far as it can."""
-        self.hub = Hub(self.presentation, **options)
+        self.hub = WatchHub(self.presentation, **options)
         self.wakes.clear()
         self.watch = None
         self.feed(Started({}))
@@ -175,7 +175,7 @@ class HubRig:
         **more: Any,
     ) -> int:
         found = kind_named(kind)
-        selection = Selection(
+        selection = ObjectSelection(
             found,
             namespace,
             parse_label_selector(labels),

@@ -14,7 +14,7 @@ from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.machine import Ended, Leave, Open, Pushed, Started, Wake, Woken
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant
-from holdfast.observe.cache import RETRY_MAX_MS, RETRY_MIN_MS, Cache, Change
+from holdfast.observe.cache import RETRY_MAX_MS, RETRY_MIN_MS, Cache, ObjectChange
 from holdfast.observe.informer import BEHIND_SHELL_MS, LIST_MAX_MS, SILENCE_MS, STEADY_MS
 from holdfast.observe.watch_events import (
     LIST_ENDS,
@@ -57,7 +57,7 @@ class Rig:
         self.wake_ms = 0
         self.opened_ms: list[int] = []
 
-    def step(self, stimulus: Any) -> list[Change]:
+    def step(self, stimulus: Any) -> list[ObjectChange]:
         told = self.cache.step(stimulus, Instant(self.now_ms, 0))
         for effect in told.effects:
             match effect:
@@ -71,10 +71,10 @@ class Rig:
                     self.wake_ms = at_ms
         return told.changes
 
-    def push(self, *news: Any, stream: int | None = None) -> list[Change]:
+    def push(self, *news: Any, stream: int | None = None) -> list[ObjectChange]:
         return self.step(Pushed(stream or min(self.streams), news))
 
-    def end(self, body: Any = None, stream: int | None = None) -> list[Change]:
+    def end(self, body: Any = None, stream: int | None = None) -> list[ObjectChange]:
         number = stream or min(self.streams)
         del self.streams[number]
         return self.step(Ended(number, body))
@@ -124,7 +124,7 @@ def test_nothing_is_shown_before_the_first_list_is_whole() -> None:
     assert rig.push(present("a", 2), stream=1) == []
     assert (rig.names, rig.cache.revision) == ({}, 0)
     changes = rig.push(list_end(5), stream=1)
-    assert changes == [Change("tenants", None, tenant("a", 2))]
+    assert changes == [ObjectChange("tenants", None, tenant("a", 2))]
     assert not rig.cache.is_ready
     rig.push(list_end(7), stream=2)
     assert rig.cache.is_ready
@@ -136,8 +136,8 @@ def test_changes_follow_and_repetitions_are_left_out(rig: Rig) -> None:
     """[C8, INV10]"""
     changes = rig.push(present("a", 6), departed("b", 7), present("a", 6), present("b", 4))
     assert changes == [
-        Change("tenants", tenant("a", 2), tenant("a", 6)),
-        Change("tenants", tenant("b", 4), None),
+        ObjectChange("tenants", tenant("a", 2), tenant("a", 6)),
+        ObjectChange("tenants", tenant("b", 4), None),
     ]
     assert rig.names == {"a": 6}
     assert rig.cache.get("tenants", "", "b") is None
@@ -152,7 +152,7 @@ def test_a_broken_stream_goes_on_after_the_last_revision_that_was_told_whole(rig
     rig.wake_until(1)
     assert next(iter(rig.streams.values())).since == 7
     assert rig.push(present("c", 8), present("d", 8), Reached(9)) == [
-        Change("tenants", None, tenant("d", 8))
+        ObjectChange("tenants", None, tenant("d", 8))
     ]
     assert rig.cache.revision == 9
     assert rig.cache.troubles() == {}
@@ -204,8 +204,8 @@ def test_a_resync_finds_what_was_lost_and_counts_it(rig: Rig) -> None:
     assert rig.streams[audit].since is None
     changes = rig.push(present("a", 2), present("c", 7), list_end(9, 2), stream=audit)
     assert changes == [
-        Change("tenants", tenant("b", 4), None),
-        Change("tenants", None, tenant("c", 7)),
+        ObjectChange("tenants", tenant("b", 4), None),
+        ObjectChange("tenants", None, tenant("c", 7)),
     ]
     assert rig.cache.missed == 2
     assert audit not in rig.streams
@@ -241,7 +241,7 @@ def test_what_a_resync_shows_before_the_stream_is_not_lost(rig: Rig) -> None:
     late = [present("a", 6), present("b", 7), departed("b", 8), present("c", 8), Reached(9)]
     assert [it for news in late for it in rig.push(news)] == []
     assert rig.cache.missed == 0
-    assert rig.push(present("a", 10)) == [Change("tenants", tenant("a", 6), tenant("a", 10))]
+    assert rig.push(present("a", 10)) == [ObjectChange("tenants", tenant("a", 6), tenant("a", 10))]
 
 
 def test_what_the_stream_passes_without_telling_was_lost(rig: Rig) -> None:
@@ -346,7 +346,7 @@ def _silence_of(rig: Rig, stream: int) -> int:
 
 
 def test_a_server_that_says_when_it_speaks_next_is_left_soon_after(rig: Rig) -> None:
-    """A hung server costs a few seconds and not the longest silence. [C7.6, SC13]"""
+    """A hung server costs a few seconds and not the longest silence. [C7.6]"""
     rig.push(Reached(6, within_ms=WITHIN_MS))
     assert _silence_of(rig, 1) == LIMIT_MS
     # The stream after it, at a server that did not even begin, is given twice the time: where all
@@ -375,7 +375,7 @@ def test_a_server_that_does_not_say_when_it_speaks_next_has_the_longest_silence(
 
 
 def test_a_machine_does_not_take_its_own_pause_for_the_silence_of_a_server(rig: Rig) -> None:
-    """What was told while the machine stood still is read after its wake-up. [C7.6, K1]"""
+    """What was told while the machine stood still is read after its wake-up. [C7.6]"""
     rig.push(Reached(6, within_ms=WITHIN_MS))
     rig.now_ms = rig.wake_ms + 60_000
     rig.step(Woken("cache"))
@@ -399,7 +399,7 @@ def test_a_list_that_is_not_whole_makes_nothing_younger_and_may_not_take_for_eve
 
 
 def test_pauses_grow_until_a_stream_was_well_for_a_while(rig: Rig) -> None:
-    """A server that ends each stream right after its list is not asked without pause. [E5, K1]"""
+    """A server that ends each stream right after its list is not asked without pause. [E5]"""
     pauses = []
     for _ in range(10):
         rig.end(Expired("too slow"))
@@ -420,13 +420,12 @@ def test_pauses_grow_until_a_stream_was_well_for_a_while(rig: Rig) -> None:
 def test_what_was_replaced_under_its_name_is_gone_and_then_new(rig: Rig) -> None:
     """[C8]"""
     assert rig.push(present("a", 6, "other")) == [
-        Change("tenants", tenant("a", 2), None),
-        Change("tenants", None, tenant("a", 6, "other")),
+        ObjectChange("tenants", tenant("a", 2), None),
+        ObjectChange("tenants", None, tenant("a", 6, "other")),
     ]
 
 
 def test_indexes_follow_changes_and_come_before_the_first_object(rig: Rig) -> None:
-    """[F8]"""
     with pytest.raises(InvariantBroken):
         rig.cache.index("tenants", "late", lambda it: [it.name])
     fresh = Rig()
@@ -476,6 +475,5 @@ def test_lines_of_a_watch_are_read_as_news_of_the_stores_revisions() -> None:
     ],
 )
 def test_a_line_that_no_server_of_ours_would_send_is_a_fault(text: bytes) -> None:
-    """[C7.5]"""
     with pytest.raises(Unavailable):
         read_line(Tenant, text)

@@ -9,25 +9,25 @@ import pytest
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.selection.field_selector import parse_field_selector
-from holdfast.observe.entries import Entry
-from holdfast.observe.entry_table import Cabinet
-from holdfast.observe.selection import Selection
+from holdfast.observe.entries import ObjectEntry
+from holdfast.observe.entry_table import EntryTable
+from holdfast.observe.selection import ObjectSelection
 
 KIND = kind_of_struct(Replica)
 # In keys `a/` comes after `a-b/`, unlike in names.
 NAMESPACES = ("a", "a-b", "b")
 
 
-def replica(namespace: str, name: str, node: str, state: str = "Bound") -> Entry:
-    return Entry((name, namespace, node, state, "web"), 1, {}, b"{}")
+def replica(namespace: str, name: str, node: str, state: str = "Bound") -> ObjectEntry:
+    return ObjectEntry((name, namespace, node, state, "web"), 1, {}, b"{}")
 
 
-def selection(fields: str, namespace: str = "") -> Selection:
-    return Selection(KIND, namespace, fields=parse_field_selector(fields, Replica))
+def selection(fields: str, namespace: str = "") -> ObjectSelection:
+    return ObjectSelection(KIND, namespace, fields=parse_field_selector(fields, Replica))
 
 
-def looked_through(cabinet: Cabinet, wanted: Selection) -> list[Entry]:
-    return [it for it in cabinet.select(Selection(KIND)) if wanted.matches(it)]
+def looked_through(entry_table: EntryTable, wanted: ObjectSelection) -> list[ObjectEntry]:
+    return [it for it in entry_table.select(ObjectSelection(KIND)) if wanted.matches(it)]
 
 
 @pytest.mark.parametrize(
@@ -42,29 +42,29 @@ def looked_through(cabinet: Cabinet, wanted: Selection) -> list[Entry]:
     ],
 )
 def test_what_an_index_finds_is_what_a_look_at_all_finds(fields: str, namespace: str) -> None:
-    """Objects come, move and go around the first question; the order is the keys'. [C8]"""
-    rng, cabinet, wanted = random.Random(7), Cabinet(), selection(fields, namespace)
+    """Objects come, move and go around the first question; the order is the keys'."""
+    rng, entry_table, wanted = random.Random(7), EntryTable(), selection(fields, namespace)
     for step in range(600):
         where, name = rng.choice(NAMESPACES), f"r{rng.randrange(12)}"
         node, state = f"n{rng.randrange(3)}", rng.choice(("Bound", "Running"))
         gone = rng.random() < 0.3
-        cabinet.put(KIND, where, name, None if gone else replica(where, name, node, state))
+        entry_table.put(KIND, where, name, None if gone else replica(where, name, node, state))
         if step > 200 and step % 7 == 0:
-            assert cabinet.select(wanted) == looked_through(cabinet, wanted)
+            assert entry_table.select(wanted) == looked_through(entry_table, wanted)
 
 
 def test_a_question_about_one_node_looks_at_its_own_replicas_only() -> None:
-    """The second question costs what it answers, however many others there are. [C8]"""
-    cabinet = Cabinet()
+    """The second question costs what it answers, however many others there are."""
+    entry_table = EntryTable()
     for number in range(200):
-        cabinet.put(KIND, "a", f"r{number}", replica("a", f"r{number}", f"n{number % 100}"))
+        entry_table.put(KIND, "a", f"r{number}", replica("a", f"r{number}", f"n{number % 100}"))
     looked: list[str] = []
 
-    class Counting(Selection):
-        def matches(self, entry: Entry) -> bool:
+    class Counting(ObjectSelection):
+        def matches(self, entry: ObjectEntry) -> bool:
             looked.append(entry.name)
             return super().matches(entry)
 
     wanted = Counting(KIND, fields=parse_field_selector("status.binding.node=n7", Replica))
-    assert [it.name for it in cabinet.select(wanted)] == ["r107", "r7"]
+    assert [it.name for it in entry_table.select(wanted)] == ["r107", "r7"]
     assert sorted(looked) == ["r107", "r7"]

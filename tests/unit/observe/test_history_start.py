@@ -12,8 +12,8 @@ from holdfast.model.machine import Asked, Changed, Range, Started, Unwatch, Watc
 from holdfast.model.registry import kind_named
 from holdfast.model.time import Instant
 from holdfast.observe import watch_hub as hub_module
-from holdfast.observe.selection import Selection
-from holdfast.observe.watch_hub import Hub, Reach
+from holdfast.observe.selection import ObjectSelection
+from holdfast.observe.watch_hub import Reach, WatchHub
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_resumption import crowded
 from tests.unit.observe.test_watch_hub import workload
@@ -100,7 +100,7 @@ def test_history_that_is_compacted_before_it_is_followed_is_given_up(rig: HubRig
     """[INV10]"""
     for count in range(1, 6):
         rig.put(workload("a", count=count))
-    rig.hub = Hub(rig.presentation)
+    rig.hub = WatchHub(rig.presentation)
     rig.feed(Started({}))
     assert not rig.hub.is_ready
     rig.store.compact(5)
@@ -114,7 +114,7 @@ def test_a_hub_is_not_ready_before_it_has_reached_the_present(rig: HubRig) -> No
     """Nobody reads the state of a while ago. [C2, INV10]"""
     for count in range(1, 6):
         rig.put(workload("a", count=count))
-    rig.hub = Hub(rig.presentation)
+    rig.hub = WatchHub(rig.presentation)
     rig.feed(Asked(7, "reader", Reach(0)))
     rig.feed(Started({}))
     first = rig.store.changes("", after=1, upto=3)
@@ -125,7 +125,7 @@ def test_a_hub_is_not_ready_before_it_has_reached_the_present(rig: HubRig) -> No
     assert isinstance(rig.ended[rig.open("Workload")], Unavailable)
     rig.deliver()
     assert rig.answers == {7: 5}
-    (entry,) = rig.hub.select(Selection(WORKLOAD))
+    (entry,) = rig.hub.select(ObjectSelection(WORKLOAD))
     assert entry.revision == 5
 
 
@@ -155,7 +155,7 @@ def test_more_changes_than_a_list_would_take_are_not_read(
     monkeypatch.setattr(hub_module, "RECENT_CHANGES_MAX", 20)
     for count in range(1, 6):
         rig.put(*(workload(f"w{number}", count=count) for number in range(10)))
-    rig.hub = Hub(rig.presentation)
+    rig.hub = WatchHub(rig.presentation)
     rig.feed(Started({}))
     assert rig.watch is not None
     number = rig.watch.watch
@@ -169,7 +169,7 @@ def test_more_changes_than_a_list_would_take_are_not_read(
 
 
 def test_a_hub_that_loses_its_place_later_never_becomes_older(rig: HubRig) -> None:
-    """Who may do what is read from it also while it lists again. [B5, INV10]"""
+    """Who may do what is read from it also while it lists again. [INV10]"""
     for count in range(1, 6):
         rig.put(workload("a", count=count))
     rig.deliver()

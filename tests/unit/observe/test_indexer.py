@@ -4,18 +4,18 @@ import random
 
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe.indexer import MANY, Key, Shelf
+from holdfast.observe.indexer import MANY, Indexer, Key
 
 BY_LABEL = "label"
 
 
-def _shelf() -> Shelf:
-    shelf = Shelf()
+def _shelf() -> Indexer:
+    shelf = Indexer()
     shelf.index(BY_LABEL, lambda it: tuple(it.metadata.labels.values()))
     return shelf
 
 
-def _put(shelf: Shelf, number: int, label: str | None) -> Key:
+def _put(shelf: Indexer, number: int, label: str | None) -> Key:
     """Let a tenant be known with this label, or with None be gone."""
     name = f"t{number}"
     labels = {"of": label} if label is not None else {}
@@ -25,7 +25,7 @@ def _put(shelf: Shelf, number: int, label: str | None) -> Key:
 
 
 def test_what_an_index_has_is_in_the_order_of_names_however_it_came_and_went() -> None:
-    """Looking in between, with few and with many, changes nothing about the order. [C8]"""
+    """Looking in between, with few and with many, changes nothing about the order."""
     rng = random.Random(7)
     shelf, expected = _shelf(), set[Key]()
     numbers = list(range(3 * MANY))
@@ -41,7 +41,7 @@ def test_what_an_index_has_is_in_the_order_of_names_however_it_came_and_went() -
 
 
 def test_an_index_forgets_a_value_that_nothing_has_any_more() -> None:
-    """And begins anew with the next one. [C8]"""
+    """And begins anew with the next one."""
     shelf = _shelf()
     for number in range(MANY + 1):
         _put(shelf, number, "a")

@@ -15,8 +15,8 @@ from holdfast.model.plane_format import VERSION
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, ReleaseLease, RenewLease, Term
 from holdfast.model.time import Instant
-from holdfast.observe.leader_election import LEASE_MS, RENEWALS_PER_LEASE, Tenure
-from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.leader_election import LEASE_MS, RENEWALS_PER_LEASE, LeaderElection
+from holdfast.observe.watch_events import Get, GetResult
 
 SCOPE = "controller:nodes"
 ME, OTHER = "system:controller:nodes", "system:controller:other"
@@ -33,7 +33,7 @@ class Authority:
         spec = self.spec
         match request:
             case Get():
-                return Found(self.lease() if spec is not None else None, 1)
+                return GetResult(self.lease() if spec is not None else None, 1)
             case AcquireLease():
                 seen = (request.seen_epoch, request.seen_renewals)
                 if spec is not None and spec.holder and (spec.epoch, spec.renewals) != seen:
@@ -55,60 +55,60 @@ class Authority:
         return Lease(ObjectMeta(name="controller-nodes"), spec=self.spec)
 
 
-def turn(tenure: Tenure, authority: Authority, now_ms: int) -> list[Any]:
+def turn(election: LeaderElection, authority: Authority, now_ms: int) -> list[Any]:
     """Everything that is due at a moment, answered at once; the requests."""
     sent: list[Any] = []
-    request: Any = tenure.due(Instant(now_ms, 0))
+    request: Any = election.due(Instant(now_ms, 0))
     while request is not None:
         sent.append(request)
-        answer = authority.answer(request, tenure.identity)
-        request = tenure.answered(request, answer, now_ms, Instant(now_ms, 0))
+        answer = authority.answer(request, election.identity)
+        request = election.answered(request, answer, now_ms, Instant(now_ms, 0))
     return sent
 
 
-def held(authority: Authority, identity: str = ME) -> Tenure:
-    tenure = Tenure(SCOPE, identity)
-    turn(tenure, authority, 0)
-    assert tenure.term is not None
-    return tenure
+def held(authority: Authority, identity: str = ME) -> LeaderElection:
+    election = LeaderElection(SCOPE, identity)
+    turn(election, authority, 0)
+    assert election.term is not None
+    return election
 
 
 def test_a_free_lease_is_taken_at_once_and_renewed_three_times_in_its_life() -> None:
     """[K3]"""
     authority = Authority()
-    tenure = held(authority)
-    assert tenure.term == Term(SCOPE, 1)
-    assert turn(tenure, authority, LEASE_MS // 3 - 1) == []
-    assert turn(tenure, authority, LEASE_MS // 3) == [
+    election = held(authority)
+    assert election.term == Term(SCOPE, 1)
+    assert turn(election, authority, LEASE_MS // 3 - 1) == []
+    assert turn(election, authority, LEASE_MS // 3) == [
         RenewLease(Term(SCOPE, 1), number=1, version=VERSION)
     ]
-    assert tenure.next_ms == 2 * (LEASE_MS // 3)
+    assert election.next_ms == 2 * (LEASE_MS // 3)
 
 
 def test_a_silent_holder_is_replaced_only_after_its_duration_on_our_own_clock() -> None:
     """[K3, SC7]"""
     authority = Authority()
     held(authority, OTHER)
-    tenure = Tenure(SCOPE, ME)
+    election = LeaderElection(SCOPE, ME)
     start_ms = 1_000_000
     taken_ms = None
     for now_ms in range(start_ms, start_ms + 3 * LEASE_MS, 500):
-        turn(tenure, authority, now_ms)
-        if tenure.term is not None:
+        turn(election, authority, now_ms)
+        if election.term is not None:
             taken_ms = taken_ms or now_ms
     assert taken_ms is not None
     assert LEASE_MS <= taken_ms - start_ms <= LEASE_MS + LEASE_MS // 3 + 500
-    assert tenure.term == Term(SCOPE, 2)
+    assert election.term == Term(SCOPE, 2)
 
 
 def test_a_holder_that_renews_is_never_replaced() -> None:
     """[K3]"""
     authority = Authority()
-    holder, tenure = held(authority, OTHER), Tenure(SCOPE, ME)
+    holder, election = held(authority, OTHER), LeaderElection(SCOPE, ME)
     for now_ms in range(0, 10 * LEASE_MS, 1_000):
         turn(holder, authority, now_ms)
-        turn(tenure, authority, now_ms)
-    assert tenure.term is None
+        turn(election, authority, now_ms)
+    assert election.term is None
     assert holder.term == Term(SCOPE, 1)
 
 
@@ -124,8 +124,8 @@ def test_two_that_act_under_one_name_do_not_take_it_from_each_other_for_ever() -
     authority = Authority()
     twins = [held(authority), held(authority)]
     for now_ms in range(1_000, 10 * LEASE_MS, 1_000):
-        for tenure in twins:
-            turn(tenure, authority, now_ms)
+        for election in twins:
+            turn(election, authority, now_ms)
     assert authority.epoch == 2
     assert [it.term for it in twins] == [None, Term(SCOPE, 2)]
 
@@ -133,70 +133,70 @@ def test_two_that_act_under_one_name_do_not_take_it_from_each_other_for_ever() -
 def test_another_process_of_the_same_identity_is_waited_for() -> None:
     """[K3]"""
     authority = Authority()
-    turn(Tenure(SCOPE, ME, instance="one"), authority, 0)
-    second = Tenure(SCOPE, ME, instance="two")
+    turn(LeaderElection(SCOPE, ME, instance="one"), authority, 0)
+    second = LeaderElection(SCOPE, ME, instance="two")
     turn(second, authority, 0)
     assert second.term is None
-    turn(Tenure(SCOPE, ME, instance="one"), authority, 0)
+    turn(LeaderElection(SCOPE, ME, instance="one"), authority, 0)
     assert authority.epoch == 2
 
 
 def test_a_lost_answer_leaves_the_term_but_acknowledges_nothing() -> None:
-    """[K3, F6]"""
+    """[K3]"""
     authority = Authority()
-    tenure = held(authority)
+    election = held(authority)
     for now_ms in (5_000, 10_000, 15_000):
-        request = tenure.due(Instant(now_ms, 0))
-        tenure.answered(request, OutcomeUnknown("lost"), now_ms, Instant(now_ms, 0))
-    assert tenure.term == Term(SCOPE, 1)
-    assert tenure.is_acknowledged(Instant(LEASE_MS - 1, 0))
-    assert not tenure.is_acknowledged(Instant(LEASE_MS, 0))
+        request = election.due(Instant(now_ms, 0))
+        election.answered(request, OutcomeUnknown("lost"), now_ms, Instant(now_ms, 0))
+    assert election.term == Term(SCOPE, 1)
+    assert election.is_acknowledged(Instant(LEASE_MS - 1, 0))
+    assert not election.is_acknowledged(Instant(LEASE_MS, 0))
 
 
 def test_an_acquisition_whose_answer_was_lost_is_found_and_taken_again() -> None:
-    """[F6, SC7]"""
-    authority, tenure = Authority(), Tenure(SCOPE, ME)
+    """[SC7, N1.1]"""
+    authority, election = Authority(), LeaderElection(SCOPE, ME)
     now = Instant(0, 0)
-    get = tenure.due(now)
-    acquire = tenure.answered(get, authority.answer(get, ME), 0, now)
+    get = election.due(now)
+    acquire = election.answered(get, authority.answer(get, ME), 0, now)
     authority.answer(acquire, ME)
-    assert tenure.answered(acquire, OutcomeUnknown("lost"), 0, now) is None
-    assert tenure.term is None
-    turn(tenure, authority, tenure.next_ms)
-    assert tenure.term == Term(SCOPE, 2)
+    assert election.answered(acquire, OutcomeUnknown("lost"), 0, now) is None
+    assert election.term is None
+    turn(election, authority, election.next_ms)
+    assert election.term == Term(SCOPE, 2)
 
 
 def test_a_refusal_ends_the_term_but_contention_and_faults_do_not() -> None:
     """[K3, INV7]"""
-    tenure = held(Authority())
+    election = held(Authority())
     for answer in (Unavailable("down"), Refusal(Reason.CONTENTION, "busy")):
-        tenure.answered(RenewLease(Term(SCOPE, 1)), answer, 0, Instant(0, 0))
-        assert tenure.term == Term(SCOPE, 1)
+        election.answered(RenewLease(Term(SCOPE, 1)), answer, 0, Instant(0, 0))
+        assert election.term == Term(SCOPE, 1)
     no = Refusal(Reason.STALE_EPOCH, "stale")
-    tenure.answered(RenewLease(Term(SCOPE, 1)), no, 0, Instant(0, 0))
-    assert tenure.term is None
-    assert not tenure.is_acknowledged(Instant(0, 0))
+    election.answered(RenewLease(Term(SCOPE, 1)), no, 0, Instant(0, 0))
+    assert election.term is None
+    assert not election.is_acknowledged(Instant(0, 0))
 
 
 def test_a_late_word_about_a_term_that_is_over_changes_nothing() -> None:
     """[INV7]"""
     authority = Authority()
-    tenure = held(authority)
-    renew = tenure.due(Instant(5_000, 0))
+    election = held(authority)
+    renew = election.due(Instant(5_000, 0))
     accepted = authority.answer(renew, ME)
-    tenure.lost()
-    tenure.answered(renew, accepted, 5_000, Instant(5_000, 0))
-    assert tenure.term is None
+    election.lost()
+    election.answered(renew, accepted, 5_000, Instant(5_000, 0))
+    assert election.term is None
 
 
 def test_what_was_given_back_is_free_for_the_next_one_at_once() -> None:
     """[K3]"""
     authority = Authority()
-    tenure = held(authority)
-    release = tenure.release()
+    election = held(authority)
+    release = election.release()
     assert release == ReleaseLease(Term(SCOPE, 1))
-    assert tenure.release() is None
-    assert not tenure.is_acknowledged(Instant(0, 0))
+    assert election.release() is None
+    assert not election.is_acknowledged(Instant(0, 0))
     authority.answer(release, ME)
     assert held(authority, OTHER).term == Term(SCOPE, 2)
 
@@ -214,25 +214,25 @@ def test_whoever_takes_over_saw_no_movement_for_the_whole_duration(
 ) -> None:
     """Two contenders, clocks that run at different rates, lost answers. [K3, INV7]"""
     authority = Authority()
-    pair = (Tenure(SCOPE, ME), Tenure(SCOPE, OTHER))
+    pair = (LeaderElection(SCOPE, ME), LeaderElection(SCOPE, OTHER))
     at_ms, moved_ms = 0, 0
     for who, pause_ms, fate in turns:
         at_ms += pause_ms
-        tenure, now = pair[who], Instant(at_ms * rates[who] // 100, 0)
-        request: Any = tenure.due(now)
+        election, now = pair[who], Instant(at_ms * rates[who] // 100, 0)
+        request: Any = election.due(now)
         while request is not None:
             before = authority.spec
             answer: Any = Unavailable("not sent")
             if fate != "not sent":
-                answer = authority.answer(request, tenure.identity)
+                answer = authority.answer(request, election.identity)
             if authority.spec is not before:
-                if before is not None and before.holder not in ("", tenure.identity):
+                if before is not None and before.holder not in ("", election.identity):
                     own_ms = (at_ms - moved_ms) * rates[who] // 100 + 1
                     assert own_ms >= before.duration_ms
                 moved_ms = at_ms
             if fate == "answer lost":
                 answer = OutcomeUnknown("lost")
-            request = tenure.answered(request, answer, now.monotonic_ms, now)
+            request = election.answered(request, answer, now.monotonic_ms, now)
         terms = {it.term.epoch for it in pair if it.term is not None}
         assert not terms or max(terms) <= authority.epoch
 
@@ -241,27 +241,27 @@ def test_a_standby_looks_thrice_in_the_life_of_a_lease_and_when_it_would_be_free
     """Answers take a moment; the takeover does not wait for another look because of that. [K3]"""
     authority, slow_ms = Authority(), 40
     held(authority, OTHER)
-    tenure = Tenure(SCOPE, ME)
+    election = LeaderElection(SCOPE, ME)
     looks: list[int] = []
     now_ms = 0
-    while tenure.term is None and now_ms < 3 * LEASE_MS:
-        request: Any = tenure.due(Instant(now_ms, 0))
+    while election.term is None and now_ms < 3 * LEASE_MS:
+        request: Any = election.due(Instant(now_ms, 0))
         if isinstance(request, Get):
             looks.append(now_ms)
         while request is not None:
             answered_ms = now_ms + slow_ms
             answer = authority.answer(request, ME)
-            request = tenure.answered(request, answer, now_ms, Instant(answered_ms, 0))
+            request = election.answered(request, answer, now_ms, Instant(answered_ms, 0))
         now_ms += 10
     assert looks == [0, LEASE_MS // 3, 2 * LEASE_MS // 3, LEASE_MS + slow_ms]
 
 
 def test_a_lease_may_be_tended_a_little_early_together_with_others() -> None:
     """[K3]"""
-    tenure = held(Authority())
+    election = held(Authority())
     early_ms = LEASE_MS // RENEWALS_PER_LEASE - 1_000
-    assert tenure.due(Instant(early_ms, 0)) is None
-    assert tenure.due(Instant(early_ms, 0), early_ms=999) is None
-    assert tenure.due(Instant(early_ms, 0), early_ms=1_000) == RenewLease(
+    assert election.due(Instant(early_ms, 0)) is None
+    assert election.due(Instant(early_ms, 0), early_ms=999) is None
+    assert election.due(Instant(early_ms, 0), early_ms=1_000) == RenewLease(
         Term(SCOPE, 1), number=1, version=VERSION
     )

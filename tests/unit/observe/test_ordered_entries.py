@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.observe import entry_table
-from holdfast.observe.entries import Entry
+from holdfast.observe.entries import ObjectEntry
 from holdfast.observe.entry_table import OrderedEntries
 
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.booleans()))
 
 
-def entry(namespace: str, number: int, revision: int) -> Entry:
-    return Entry((f"n{number}", namespace), revision, {}, b"{}")
+def entry(namespace: str, number: int, revision: int) -> ObjectEntry:
+    return ObjectEntry((f"n{number}", namespace), revision, {}, b"{}")
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(CHANGES, CHANGES)
 def test_a_picture_stays_as_it_was(before: list, after: list) -> None:  # type: ignore[type-arg]
-    """Whatever changes later, it shows what was there, in order, whole or of one namespace. [C8]"""
-    there: dict[str, Entry] = {}
+    """Whatever changes later, it shows what was there, in order, whole or of one namespace."""
+    there: dict[str, ObjectEntry] = {}
     ordered = OrderedEntries()
 
     def change(changes: list[tuple[str, int, bool]]) -> None:
@@ -39,10 +39,10 @@ def test_a_picture_stays_as_it_was(before: list, after: list) -> None:  # type: 
 
     change(before)
     expected = [there[key] for key in sorted(there)]
-    whole, of_b = ordered.picture(), ordered.picture("b/", "b0")
+    whole, of_b = ordered.snapshot(), ordered.snapshot("b/", "b0")
     change(after)
     assert list(whole) == expected
     assert whole.count == len(expected)
     assert list(of_b) == [it for it in expected if it.namespace == "b"]
-    assert list(ordered.picture()) == [there[key] for key in sorted(there)]
+    assert list(ordered.snapshot()) == [there[key] for key in sorted(there)]
     assert ordered.count == len(there)

@@ -10,7 +10,7 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.registry import KINDS, Kind, kind_of
 from holdfast.model.selection.field_selector import field_text, parse_field_selector
-from holdfast.observe.entries import Reader, kept_paths
+from holdfast.observe.entries import EntryReader, kept_paths
 from tests.unit.correct.pictures import node, replica
 
 
@@ -35,15 +35,14 @@ def whole(kind: Kind, data: bytes) -> tuple[str, ...]:
     ],
 )
 def test_fields_and_labels_are_those_of_the_whole_object(obj: Object) -> None:
-    """Also where they are at their defaults, or a part above them is missing. [C8]"""
+    """Also where they are at their defaults, or a part above them is missing."""
     data, kind = encode(obj), kind_of(obj)
-    entry = Reader().read(kind, data, 3)
+    entry = EntryReader().read(kind, data, 3)
     assert entry.fields == whole(kind, data)
     assert entry.labels == obj.metadata.labels
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_kind_can_be_glimpsed_when_little_is_said_of_it(kind: Kind) -> None:
-    """[C8]"""
     data = b'{"kind":"%b","metadata":{"name":"x"}}' % kind.name.encode()
-    assert Reader().read(kind, data, 3).fields[:2] == ("x", "")
+    assert EntryReader().read(kind, data, 3).fields[:2] == ("x", "")

@@ -19,18 +19,18 @@ from holdfast.model.errors import (
 from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
-    Attempts,
     Begun,
     Failed,
     Finish,
     GiveUp,
-    Look,
     Looked,
     LookFailed,
+    LookForOperation,
     Nature,
     Pause,
     Paused,
     Replied,
+    RequestAttempts,
     RetryPolicy,
     Send,
 )
@@ -51,7 +51,7 @@ class Run:
     """A machine with a clock that moves only by its pauses."""
 
     def __init__(self, nature: Nature, policy: RetryPolicy = POLICY) -> None:
-        self.machine = Attempts(policy, nature, Half())
+        self.machine = RequestAttempts(policy, nature, Half())
         self.at_ms = 1_000
         self.effects: list[Any] = []
 
@@ -84,7 +84,7 @@ def test_what_only_a_person_can_mend_is_told_at_once(nature: Nature) -> None:
 
 @pytest.mark.parametrize("then", [LookFailed(BROKEN), Looked(None)])
 def test_what_may_have_happened_before_stays_in_doubt_where_a_record_is_damaged(then: Any) -> None:
-    """[E5, F6]"""
+    """[E5, N1.1]"""
     run = Run(Nature.WRITE)
     run.told(Begun(), Failed(LOST), then)
     if isinstance(then, Looked):
@@ -132,9 +132,9 @@ def test_the_last_try_gets_no_more_time_than_is_left() -> None:
 
 
 def test_an_unknown_outcome_is_looked_up_and_found() -> None:
-    """[E5, A4]"""
+    """[E5]"""
     run = Run(Nature.WRITE)
-    assert run.told(Begun(), Failed(LOST)) == Look(2_000)
+    assert run.told(Begun(), Failed(LOST)) == LookForOperation(2_000)
     assert run.told(Looked("it is there")) == Finish("it is there", 1, looked=True)
 
 
@@ -150,8 +150,8 @@ def test_a_look_that_fails_is_repeated_and_never_replaced_by_a_try() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
     run.told(Begun(), Failed(LOST))
-    assert isinstance(run.told(LookFailed(DOWN)), Look)
-    assert isinstance(run.told(LookFailed(LOST)), Look)
+    assert isinstance(run.told(LookFailed(DOWN)), LookForOperation)
+    assert isinstance(run.told(LookFailed(LOST)), LookForOperation)
     last = run.told(LookFailed(DOWN))
     assert isinstance(last, GiveUp)
     assert isinstance(last.error, OutcomeUnknown)
@@ -171,7 +171,7 @@ def test_a_refusal_in_doubt_may_be_the_doing_of_the_lost_try() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
     run.told(Begun(), Failed(LOST), Looked(None))
-    assert isinstance(run.told(Failed(Conflict("changed"))), Look)
+    assert isinstance(run.told(Failed(Conflict("changed"))), LookForOperation)
     assert run.told(Looked("by us")) == Finish("by us", 2, looked=True)
 
 
@@ -187,7 +187,7 @@ def test_an_id_that_was_accepted_for_another_form_is_looked_up() -> None:
     """[E5]"""
     run = Run(Nature.CHANGE)
     reused = Conflict("used before", code=Reason.OPERATION_REUSED)
-    assert isinstance(run.told(Begun(), Failed(reused)), Look)
+    assert isinstance(run.told(Begun(), Failed(reused)), LookForOperation)
 
 
 def test_a_conflict_leads_to_a_fresh_read_where_the_caller_can_decide_again() -> None:
@@ -219,7 +219,7 @@ def test_a_refusal_is_an_answer(error: HoldfastError) -> None:
 
 @pytest.mark.parametrize("error", [Missing("none"), Expired("old"), Invalid("bad")])
 def test_a_refused_read_is_an_answer(error: HoldfastError) -> None:
-    """[E5, C8]"""
+    """[E5]"""
     run = Run(Nature.READ)
     assert run.told(Begun(), Failed(error)) == GiveUp(error, 1)
 

@@ -10,7 +10,6 @@ from collections import Counter
 from holdfast.model.errors import Conflict, HoldfastError, Unavailable
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
-    Attempts,
     Begun,
     Budget,
     Effect,
@@ -21,6 +20,7 @@ from holdfast.observe.retry import (
     Pause,
     Paused,
     Replied,
+    RequestAttempts,
     RetryPolicy,
     Send,
 )
@@ -36,11 +36,11 @@ class Client:
         self.budget, self.rng = budget, random.Random(seed)
         self.sends: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
-        self._due: list[tuple[int, int, Attempts]] = []
+        self._due: list[tuple[int, int, RequestAttempts]] = []
         self._number = 0
 
     def begin(self, now_ms: int, error: HoldfastError | None) -> None:
-        attempts = Attempts(PATIENT, Nature.READ, self.rng, self.budget)
+        attempts = RequestAttempts(PATIENT, Nature.READ, self.rng, self.budget)
         self._take(attempts, attempts.step(Begun(), _at(now_ms)), now_ms, error, "first")
 
     def run(self, until_ms: int, error: HoldfastError | None) -> None:
@@ -51,7 +51,7 @@ class Client:
 
     def _take(
         self,
-        attempts: Attempts,
+        attempts: RequestAttempts,
         effect: Effect,
         now_ms: int,
         error: HoldfastError | None,
@@ -103,7 +103,7 @@ def test_one_more_than_may_wait_is_told_its_trouble_at_once() -> None:
     """And whoever leaves, well or not, makes room. [E5, I1]"""
     budget = Budget(reserve=0, waiting_max=1)
     first, second = (
-        Attempts(RetryPolicy(), Nature.READ, random.Random(1), budget) for _ in range(2)
+        RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget) for _ in range(2)
     )
     for one in (first, second):
         assert isinstance(one.step(Begun(), _at(0)), Send)
@@ -129,9 +129,9 @@ def test_a_single_request_is_tried_again_as_ever() -> None:
 
 
 def test_conflicts_cost_nothing_of_the_budget() -> None:
-    """They were answered; that many change the same object is no fault of a server. [F9]"""
+    """They were answered; that many change the same object is no fault of a server."""
     budget = Budget(reserve=0)
-    attempts = Attempts(RetryPolicy(), Nature.CHANGE, random.Random(1), budget)
+    attempts = RequestAttempts(RetryPolicy(), Nature.CHANGE, random.Random(1), budget)
     assert isinstance(attempts.step(Begun(), _at(0)), Send)
     assert isinstance(attempts.step(Failed(Conflict("stale")), _at(1)), Pause)
     assert isinstance(attempts.step(Paused(), _at(2)), Send)
@@ -175,10 +175,10 @@ def test_a_request_that_fails_ends_the_row_of_answers() -> None:
     budget = Budget(reserve=1, per_cent=0)
     assert budget.spend(0)
     for _ in range(Budget.WELL_AFTER):
-        one = Attempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
+        one = RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
         assert isinstance(one.step(Begun(), _at(1)), Send)
         assert isinstance(one.step(Replied("yes"), _at(1)), Finish)
-    unlucky = Attempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
+    unlucky = RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
     assert isinstance(unlucky.step(Begun(), _at(2)), Send)
     assert isinstance(unlucky.step(Failed(DOWN), _at(2)), Pause)
     # By a probe, which is answered and earns nothing.

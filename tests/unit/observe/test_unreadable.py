@@ -153,7 +153,7 @@ def test_a_scribe_writes_a_gap_for_a_stamp_that_it_cannot_read_and_goes_on() -> 
     office.say(3)
     office.run(5_000)
     assert office.head.number == 6
-    assert office.desks["one"].scribe.failures == 0
+    assert office.desks["one"].writer.failures == 0
     gaps = [record_of(line).is_gap for line in office.desks["one"].lines]
     assert gaps == [False, False, True, False, False, False]
 
@@ -169,7 +169,7 @@ def test_a_scribe_lives_on_while_the_head_cannot_be_read() -> None:
     office.desks["one"].begin()
     office.say(1)
     office.run(20_000)
-    assert "cannot be read" in office.desks["one"].scribe.last_error
+    assert "cannot be read" in office.desks["one"].writer.last_error
     office.store.txn(Transaction((), (Put(keys.audit_head(), good.value),)))
     office.run(20_000)
     assert office.head.number == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.commit.records import versioned
+from holdfast.commit.records import with_version
 from holdfast.model import keys
 from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.encoding.wire import encode
@@ -27,7 +27,7 @@ from holdfast.observe.bookmarks import (
     BOOKMARKS_AT_ONCE_MIN,
     FREQUENT_STREAMS_MAX,
 )
-from holdfast.observe.selection import Selection
+from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, COMPONENT_BOOKMARK_MS
 from holdfast.observe.watch_hub import FEW_EVENTS, SOON_MS, TICK_MS, Reach
 from tests.unit.observe.hub_rig import HubRig
@@ -56,7 +56,7 @@ def rig() -> HubRig:
 
 
 def test_bytes_equal_the_encoding_of_the_versioned_object(rig: HubRig) -> None:
-    """A read needs no decoding: the revision stands where the encoder would have put it. [C8]"""
+    """A read needs no decoding: the revision stands where the encoder would have put it."""
     objects: list[Object] = [workload("web", app="x"), Tenant(ObjectMeta(name="t", uid="u"))]
     revision = rig.put(*objects)
     rig.deliver()
@@ -64,11 +64,11 @@ def test_bytes_equal_the_encoding_of_the_versioned_object(rig: HubRig) -> None:
         kind = kind_named(type(obj).__name__)
         entry = rig.hub.get(kind, obj.namespace, obj.name)
         assert entry is not None
-        assert entry.data == encode(versioned(obj, revision))
+        assert entry.data == encode(with_version(obj, revision))
 
 
 def test_an_object_without_uid_gets_its_revision_too(rig: HubRig) -> None:
-    """Nothing relies on the uid but the place of the version. [C8]"""
+    """Nothing relies on the uid but the place of the version."""
     revision = rig.put(Tenant(ObjectMeta(name="t")))
     rig.deliver()
     entry = rig.hub.get(kind_named("Tenant"), "", "t")
@@ -85,7 +85,7 @@ def test_what_was_there_before_the_start_is_listed_in_the_order_of_the_keys() ->
     rig.start()
     rig.put(workload("w", "a"))
     rig.deliver()
-    listed = [f"{e.namespace}/{e.name}" for e in rig.hub.select(Selection(WORKLOAD))]
+    listed = [f"{e.namespace}/{e.name}" for e in rig.hub.select(ObjectSelection(WORKLOAD))]
     prefix = keys.kind_prefix(WORKLOAD)
     page = rig.store.range(prefix, keys.after_prefix(prefix))
     assert listed == [record.key.removeprefix(prefix) for record in page.records]
@@ -94,7 +94,7 @@ def test_what_was_there_before_the_start_is_listed_in_the_order_of_the_keys() ->
 
 
 def test_a_watch_without_revision_tells_first_what_is_there(rig: HubRig) -> None:
-    """Then it goes on with what changes. [A2, C8]"""
+    """Then it goes on with what changes. [C8]"""
     rig.put(workload("web"))
     rig.deliver()
     stream = rig.open("Workload", bookmarks=True, marks_list_end=True)
@@ -136,7 +136,7 @@ def test_a_deletion_carries_the_last_state_at_the_revision_of_the_deletion(rig: 
 
 
 def test_what_enters_a_selector_is_added_and_what_leaves_it_is_deleted(rig: HubRig) -> None:
-    """A client that keeps what it is told keeps exactly what is selected. [A2]"""
+    """A client that keeps what it is told keeps exactly what is selected."""
     stream = rig.open("Workload", "acme", labels="app=web", since=0)
     for obj in (
         workload("a", app="db"),
@@ -152,7 +152,7 @@ def test_what_enters_a_selector_is_added_and_what_leaves_it_is_deleted(rig: HubR
 
 
 def test_an_agent_is_told_of_its_own_node_only(rig: HubRig) -> None:
-    """A replica that moves leaves one watcher and enters another. [A2]"""
+    """A replica that moves leaves one watcher and enters another."""
     one = rig.open("Replica", fields="status.binding.node=node-1", since=0)
     two = rig.open("Replica", fields="status.binding.node=node-2", since=0)
     other = rig.open("Replica", fields="status.binding.node!=node-1,spec.ordinal=0", since=0)
@@ -224,7 +224,7 @@ def test_the_first_event_goes_at_once_and_those_that_follow_go_together(rig: Hub
 
 
 def test_ticks_are_short_while_little_happens_and_long_while_much_does(rig: HubRig) -> None:
-    """Whoever waits for one answer does not wait for a batch that nobody needs. [C8]"""
+    """Whoever waits for one answer does not wait for a batch that nobody needs."""
     stream = rig.open("Workload", since=0)
     rig.events(stream)
 
@@ -245,7 +245,7 @@ def test_ticks_are_short_while_little_happens_and_long_while_much_does(rig: HubR
 
 
 def test_an_event_is_made_once_for_all_watchers_of_a_form(rig: HubRig) -> None:
-    """A thousand watchers cost one encoding. [C8]"""
+    """A thousand watchers cost one encoding."""
     plain = [rig.open("Workload", since=0) for _ in range(20)]
     table = [rig.open("Workload", since=0, form="Table") for _ in range(20)]
     rig.put(workload("a"))
@@ -256,7 +256,7 @@ def test_an_event_is_made_once_for_all_watchers_of_a_form(rig: HubRig) -> None:
 
 
 def test_a_reader_that_takes_nothing_is_dropped_at_a_thousand_events(rig: HubRig) -> None:
-    """It is told to list again and is counted, and the others go on. [C8, E5, M6]"""
+    """It is told to list again and is counted, and the others go on. [C8, M6]"""
     rig.takes = False
     stream = rig.open("Workload", since=0)
     rig.takes = True
@@ -318,7 +318,7 @@ def test_when_the_store_has_forgotten_the_place_everybody_lists_again(rig: HubRi
     rig.put(workload("b"))
     rig.lose(Expired("compacted"))
     assert isinstance(rig.ended[stream], Expired)
-    assert [e.name for e in rig.hub.select(Selection(WORKLOAD))] == ["b"]
+    assert [e.name for e in rig.hub.select(ObjectSelection(WORKLOAD))] == ["b"]
     assert isinstance(rig.ended[rig.open("Workload", since=old)], Expired)
     assert (rig.hub.relists, rig.hub.outlived) == (1, 1)
     again = rig.open("Workload")
@@ -349,7 +349,7 @@ def test_a_reader_is_answered_when_the_hub_has_what_it_waits_for(rig: HubRig) ->
 
 
 def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
-    """A quiet watch can go on from a recent place. [A2]"""
+    """A quiet watch can go on from a recent place."""
     asked = rig.open("Workload", since=0, bookmarks=True)
     silent = rig.open("Workload", since=0)
     rig.put(Tenant(ObjectMeta(name="t", uid="u")))
@@ -363,7 +363,7 @@ def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
 
 def test_bookmarks_of_streams_opened_together_are_spread_over_time(rig: HubRig) -> None:
     """Everybody has one in time, no turn sends more than its part of them, and they stay spread:
-    a burst of bookmarks is a pause for every other request. [C8, E6]
+    a burst of bookmarks is a pause for every other request. [C8]
     """
     streams = [
         rig.open("Replica", fields=f"status.binding.node=n{number}", bookmarks=True)
@@ -389,7 +389,7 @@ def test_bookmarks_of_streams_opened_together_are_spread_over_time(rig: HubRig) 
 
 def test_a_stream_that_asks_for_it_hears_every_few_seconds_and_at_once(rig: HubRig) -> None:
     """Each bookmark says within which time the next one comes, and it does: that is how a reader
-    notices a server that hangs. It begins with one even if nothing happened. [C8, SC13]
+    notices a server that hangs. It begins with one even if nothing happened. [C8]
     """
     rig.bookmark()
     stream = rig.open("Workload", since=0, bookmarks=True, bookmark_ms=COMPONENT_BOOKMARK_MS)
@@ -410,7 +410,7 @@ def test_a_stream_that_asks_for_it_hears_every_few_seconds_and_at_once(rig: HubR
 
 def test_only_so_many_streams_get_frequent_bookmarks_and_agents_leave_room(rig: HubRig) -> None:
     """The others are told that they come less often. So the cost is bounded, whatever clients ask
-    for, and a crowd of nodes does not make controllers blind. [C8, E6]
+    for, and a crowd of nodes does not make controllers blind. [C8]
     """
     kinds = {"fields": "metadata.name=n", "bookmarks": True, "since": 0}
     agents = FREQUENT_STREAMS_MAX[AGENT_BOOKMARK_MS]
@@ -437,7 +437,7 @@ def test_only_so_many_streams_get_frequent_bookmarks_and_agents_leave_room(rig: 
 
 
 def test_a_watcher_that_left_costs_nothing_any_more(rig: HubRig) -> None:
-    """Neither a queue nor an encoding. [C8]"""
+    """Neither a queue nor an encoding."""
     stream = rig.open("Workload", "acme", since=0)
     rig.leave(stream)
     rig.put(workload("a"))
@@ -448,7 +448,7 @@ def test_a_watcher_that_left_costs_nothing_any_more(rig: HubRig) -> None:
 
 
 def test_a_change_is_decoded_once_however_many_select_by_its_fields(rig: HubRig) -> None:
-    """What it was before was decoded when it became so. [E6]"""
+    """What it was before was decoded when it became so."""
     streams = [rig.open("Workload", fields=f"spec.replicas!={n}") for n in range(20)]
     for count in (30, 31, 32):
         rig.put(workload("a", count=count))
@@ -460,7 +460,7 @@ def test_a_change_is_decoded_once_however_many_select_by_its_fields(rig: HubRig)
 
 def test_a_watch_by_fields_and_a_list_by_them_find_the_same(rig: HubRig) -> None:
     """Also of an object that a newer version has written, of which this one knows the fields that
-    are asked for: a watch must not say that it is gone. [C5, C8]
+    are asked for: a watch must not say that it is gone. [C8]
     """
     rig.put(workload("a", count=3))
     rig.deliver()
@@ -470,7 +470,7 @@ def test_a_watch_by_fields_and_a_list_by_them_find_the_same(rig: HubRig) -> None
     rig.deliver()
     rig.tick()
     fields = parse_field_selector("spec.replicas=3", WORKLOAD.struct)
-    assert [it.name for it in rig.hub.select(Selection(WORKLOAD, fields=fields))] == ["a"]
+    assert [it.name for it in rig.hub.select(ObjectSelection(WORKLOAD, fields=fields))] == ["a"]
     assert [kind for kind, _ in rig.names(live)] == ["ADDED", "MODIFIED"]
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.model.errors import InvariantBroken
-from holdfast.observe.inflight import Asks
-from holdfast.observe.work_queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FairQueue, Queue
+from holdfast.observe.inflight import Inflight
+from holdfast.observe.work_queue import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FairWorkQueue, WorkQueue
 
 
 def test_keys_come_in_the_order_in_which_they_became_due() -> None:
     """[E6, V5]"""
-    queue: Queue[str] = Queue(random.Random(1))
+    queue: WorkQueue[str] = WorkQueue(random.Random(1))
     for key, at_ms in (("c", 30), ("a", 10), ("b", 10), ("a", 5), ("c", 40)):
         queue.add(key, at_ms)
     assert len(queue) == 3
@@ -26,7 +26,7 @@ def test_keys_come_in_the_order_in_which_they_became_due() -> None:
 
 def test_what_is_added_while_it_is_looked_at_is_looked_at_again() -> None:
     """[E1, C7.7]"""
-    queue: Queue[str] = Queue(random.Random(1))
+    queue: WorkQueue[str] = WorkQueue(random.Random(1))
     queue.add("a", 0)
     assert queue.take(0) == "a"
     queue.add("a", 7)
@@ -41,7 +41,7 @@ def test_what_is_added_while_it_is_looked_at_is_looked_at_again() -> None:
 
 def test_pauses_grow_to_a_bound_and_end_with_success() -> None:
     """[E5]"""
-    queue: Queue[str] = Queue(random.Random(1))
+    queue: WorkQueue[str] = WorkQueue(random.Random(1))
     now_ms, pauses = 0, []
     for _ in range(14):
         queue.add("a", now_ms)
@@ -60,14 +60,12 @@ def test_pauses_grow_to_a_bound_and_end_with_success() -> None:
 
 
 def test_a_key_that_was_not_taken_cannot_be_given_back() -> None:
-    """[C7.6]"""
     with pytest.raises(InvariantBroken):
-        Queue[str](random.Random(1)).done("a")
+        WorkQueue[str](random.Random(1)).done("a")
 
 
 def test_moments_that_were_replaced_do_not_pile_up() -> None:
-    """[N3]"""
-    queue: Queue[str] = Queue(random.Random(1))
+    queue: WorkQueue[str] = WorkQueue(random.Random(1))
     queue.add("first", 0)
     for at_ms in range(10_000, 0, -1):
         queue.add("a", at_ms)
@@ -75,14 +73,14 @@ def test_moments_that_were_replaced_do_not_pile_up() -> None:
     assert [queue.take(1), queue.take(1)] == ["first", "a"]
 
 
-def fair() -> FairQueue[str]:
+def fair() -> FairWorkQueue[str]:
     """Keys such as `acme/big/17`: tenant, owner, number."""
 
     def flow(key: str) -> tuple[str, str]:
         tenant, owner, _ = key.split("/")
         return tenant, owner
 
-    return FairQueue(random.Random(1), flow)
+    return FairWorkQueue(random.Random(1), flow)
 
 
 def test_tenants_take_turns_and_so_do_the_owners_of_each() -> None:
@@ -106,7 +104,7 @@ def test_tenants_take_turns_and_so_do_the_owners_of_each() -> None:
 
 
 def test_of_one_owner_keys_come_in_the_order_in_which_they_became_due() -> None:
-    """Also those that came again, and none of those that were forgotten. [E6, C7.7]"""
+    """Also those that came again, and none of those that were forgotten. [E6]"""
     queue = fair()
     for key, at_ms in (("a/b/3", 30), ("a/b/1", 10), ("a/b/2", 20), ("a/b/4", 20)):
         queue.add(key, at_ms)
@@ -123,8 +121,7 @@ def test_of_one_owner_keys_come_in_the_order_in_which_they_became_due() -> None:
 
 
 def test_answers_are_matched_once_and_room_is_bounded() -> None:
-    """[E6]"""
-    asks: Asks[str] = Asks(2)
+    asks: Inflight[str] = Inflight(2)
     first, second = asks.ask("x", "about x", 5), asks.ask("y", "about y", 6, sender="me")
     assert (first.call, second.call, second.sender, asks.room) == (1, 2, "me", 0)
     pending = asks.answered(1)
@@ -142,7 +139,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue: Queue[int] = Queue(random.Random(3))
+        self.queue: WorkQueue[int] = WorkQueue(random.Random(3))
         self.now_ms = 0
         self.due: dict[int, int] = {}
         self.taken: dict[int, int | None] = {}

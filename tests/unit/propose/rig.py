@@ -26,7 +26,7 @@ from holdfast.model.registry import kind_of
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Key
-from holdfast.observe.watch_events import Departed, Found, Get, Present, Reached
+from holdfast.observe.watch_events import Departed, Get, GetResult, Present, Reached
 from holdfast.propose.scheduler import Scheduler
 from tests.plane import START_WALL_MS, template
 
@@ -272,8 +272,8 @@ class Rig:
         if request.plural == "leases":
             held = self.lease
             lease = Lease(ObjectMeta(name="it"), spec=held) if held is not None else None
-            return Found(lease, self.revision)
-        return Found(self.get(request.name, request.namespace), self.revision)
+            return GetResult(lease, self.revision)
+        return GetResult(self.get(request.name, request.namespace), self.revision)
 
     def _bind(self, request: Bind) -> Any:
         verdict = self.verdicts.pop(0) if self.verdicts else None

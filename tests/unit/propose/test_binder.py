@@ -319,10 +319,10 @@ def test_a_refusal_of_an_earlier_term_says_nothing_about_the_present_one() -> No
     rig.replica("web-0-0")
     rig.replica("web-1-0")
     rig.pass_time(20_000)
-    assert rig.scheduler.tenure.term is not None
-    assert rig.scheduler.tenure.term.epoch == 2
+    assert rig.scheduler.election.term is not None
+    assert rig.scheduler.election.term.epoch == 2
     rig.answer(refusal(Reason.STALE_EPOCH))
-    assert rig.scheduler.tenure.term is not None
+    assert rig.scheduler.election.term is not None
     rig.pass_time(20_000)
     assert len(rig.sent(AcquireLease)) == 2
     assert rig.where("web-0-0")

@@ -9,7 +9,7 @@ from holdfast.explain.replay import decide_again
 from holdfast.model.errors import Invalid
 from holdfast.model.refusal import Reason
 from holdfast.propose.decision_records import OPEN_MS
-from holdfast.propose.decision_rounds import Left
+from holdfast.propose.decision_rounds import AssumedMembers
 from tests.unit.propose.recorded import Recorded
 from tests.unit.propose.rig import Lost, Silence, refusal
 
@@ -112,7 +112,7 @@ def test_what_was_assumed_is_named_by_the_round_that_placed_it() -> None:
     rig.replica("web-1-0")
     rig.replica("web-2-0")
     rig.pass_time(OPEN_MS)
-    assert rig.rounds[3].assumed == (Left(1, "1"), Left(2, "1"))
+    assert rig.rounds[3].assumed == (AssumedMembers(1, "1"), AssumedMembers(2, "1"))
     assert rig.again(rig.rounds[3]) == []
 
 

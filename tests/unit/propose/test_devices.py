@@ -16,8 +16,8 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.requests import Bind
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.outcome import Proposal
-from holdfast.propose.feasibility.verdict_cache import Board
-from holdfast.propose.placement import propose_run
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
+from holdfast.propose.placement import propose_batch
 from tests.plane import template
 from tests.unit.propose.recorded import Recorded
 from tests.unit.propose.test_placement import NOW, node, placed, replica, view
@@ -82,19 +82,19 @@ def test_work_without_devices_does_not_strand_them_where_it_has_to_share_a_node(
 
 
 def test_many_without_devices_are_placed_at_once_until_one_goes_beside_devices() -> None:
-    """Then all nodes are ranked anew, for the scores of others depend on it. [F1, E6]"""
+    """Then all nodes are ranked anew, for the scores of others depend on it."""
     seen = view(
         node("rich", devices=gpus(2)),
         node("plain", capacity={"cpu": "2", "memory": "8Gi"}),
         policy=expecting(ONE),
     )
     waiting = [replica(template("1")) for _ in range(6)]
-    found = propose_run(seen, waiting, NOW, 1, Board())
+    found = propose_batch(seen, waiting, NOW, 1, VerdictCache())
     assert [it.node for it in found if isinstance(it, Proposal)] == ["plain", "plain", "rich"]
     for number, it in enumerate(found):
         assert isinstance(it, Proposal)
         settle(seen, it, f"r{number}")
-    assert len(propose_run(seen, waiting, NOW, 1, Board())) == 1
+    assert len(propose_batch(seen, waiting, NOW, 1, VerdictCache())) == 1
 
 
 def test_what_needs_a_search_is_left_to_the_model() -> None:

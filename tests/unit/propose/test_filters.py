@@ -20,7 +20,7 @@ from holdfast.model.kinds.workload import Workload, WorkloadSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, Create, Update
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import Proposal
@@ -108,7 +108,7 @@ def test_the_commit_accepts_what_the_filters_let_pass_and_nothing_else(
     plane, made = furnished(tenant, nodes)
     fleet = Fleet()
     for node in made:
-        fleet.notice(Change("nodes", None, plane.get(node)))
+        fleet.notice(ObjectChange("nodes", None, plane.get(node)))
     view = View(fleet, Store(plane))
     term = plane.term(SCHEDULER)
     by_name = {node.name: node for node in made}
@@ -131,7 +131,7 @@ def test_the_commit_accepts_what_the_filters_let_pass_and_nothing_else(
             assert isinstance(answer, Accepted), (answer, work)
             after = plane.get(replica)
             assert after.status.binding.devices == decision.held.devices
-            fleet.notice(Change("replicas", replica, after))
+            fleet.notice(ObjectChange("replicas", replica, after))
             site = fleet.get(chosen)
             assert site is not None
             assert site.ledger == plane.ledger(chosen)

@@ -27,10 +27,16 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import SHUNNED_MS, Fleet
-from holdfast.propose.feasibility.outcome import NO_NODES, Hope, Proposal, Report, Verdict
+from holdfast.propose.feasibility.outcome import (
+    NO_NODES,
+    PlacementReport,
+    Proposal,
+    Verdict,
+    WakeEvent,
+)
 from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, could_take, propose
 from tests.plane import template
 
@@ -64,7 +70,7 @@ def node(name: str = "n", **more: Any) -> Node:
 def fleet(*nodes: Node) -> Fleet:
     made = Fleet()
     for each in nodes:
-        made.notice(Change("nodes", None, each))
+        made.notice(ObjectChange("nodes", None, each))
     return made
 
 
@@ -79,7 +85,7 @@ def replica(wanted: Template | None = None, **placement: Any) -> Replica:
     return Replica(ObjectMeta(name="w-0-0", namespace="acme", uid="r"), spec=spec)
 
 
-def decide(seen: View, work: Replica | None = None) -> Proposal | Report:
+def decide(seen: View, work: Replica | None = None) -> Proposal | PlacementReport:
     return propose(seen, work or replica(), NOW, random.Random(1))
 
 
@@ -89,9 +95,9 @@ def placed(seen: View, work: Replica | None = None) -> Proposal:
     return decision
 
 
-def waits(seen: View, work: Replica | None = None) -> Report:
+def waits(seen: View, work: Replica | None = None) -> PlacementReport:
     decision = decide(seen, work)
-    assert isinstance(decision, Report), decision
+    assert isinstance(decision, PlacementReport), decision
     return decision
 
 
@@ -152,7 +158,7 @@ def test_a_toleration_lets_the_taint_pass() -> None:
 
 
 def test_nodes_of_one_machine_do_not_give_the_same_fixed_port() -> None:
-    """The second one has no place, and is told why and what would help. [F2, F4]"""
+    """The second one has no place, and is told why and what would help. [F2]"""
     nodes = [node(f"n{i}", port_share=PortShare(index=i, of=3)) for i in range(3)]
     seen = view(*nodes)
     first = placed(seen, replica(PORT))
@@ -194,7 +200,7 @@ def test_nothing_is_proposed_on_a_picture_that_is_too_old() -> None:
     """[E4]"""
     report = waits(view(node(), age_ms=SNAPSHOT_AGE_MAX_MS + 1))
     assert report.reasons == {"ObservationTooOld": 1}
-    assert report.hopes == (Hope.FRESHNESS,)
+    assert report.wake_events == (WakeEvent.FRESHNESS,)
     assert placed(view(node(), age_ms=SNAPSHOT_AGE_MAX_MS)).snapshot_age_ms == SNAPSHOT_AGE_MAX_MS
 
 
@@ -210,7 +216,7 @@ def test_an_unknown_tenant_is_placed_nowhere() -> None:
     """What cannot be checked is not done. [B2, F2]"""
     report = waits(view(node(), objects=(WEST,)))
     assert report.reasons == {"ResidencyUnknown": 1}
-    assert Hope.ALLOWANCE in report.hopes
+    assert WakeEvent.ALLOWANCE in report.wake_events
 
 
 def test_what_the_quota_could_never_hold_is_never_placed() -> None:
@@ -273,7 +279,6 @@ def test_the_emptier_node_is_better_and_the_score_is_bounded() -> None:
 
 
 def test_equal_nodes_are_chosen_among_at_random_and_the_seed_decides() -> None:
-    """[F1]"""
     seen = view(*(node(f"n{index}") for index in range(8)))
 
     def chosen(seed: int) -> str:

@@ -71,7 +71,7 @@ def test_a_scheduler_that_cannot_renew_stops_trying_long_before_anybody_takes_ov
     rig.is_cut_off = True
     rig.pass_time(16_000)
     rig.is_deaf, rig.is_cut_off = True, False
-    assert not rig.scheduler.tenure.is_acknowledged(rig.now)
+    assert not rig.scheduler.election.is_acknowledged(rig.now)
     rig.is_deaf = False
     rig.replica()
     assert rig.binds == []
@@ -180,7 +180,11 @@ def test_a_member_of_a_gang_is_not_placed_alone() -> None:
     rig.replica("web-0-0", gang="web")
     rig.pass_time(100_000)
     assert rig.binds == []
-    assert rig.get("web-0-0").status.pending.reasons == {"GangIncomplete": 1}
+    pending = rig.get("web-0-0").status.pending
+    assert pending.reasons == {"GangsNotScheduled": 1}
+    assert "gangs are not scheduled yet" in pending.message
+    assert (pending.verdict, pending.owner) == ("Never", "user")
+    assert "without spec.gang" in pending.smallest_change
 
 
 @pytest.mark.parametrize("state", [State.RESERVED, State.BOUND, State.RELEASED])

@@ -21,7 +21,7 @@ from holdfast.model.meta import Object
 from holdfast.model.refusal import Reason
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Bind, Move, Update
-from holdfast.observe.watch_events import Departed, Found, Get, Present
+from holdfast.observe.watch_events import Departed, Get, GetResult, Present
 from tests.plane import ADMIN, SCHEDULER, Plane, accepted, bind, target, template
 from tests.unit.propose.rig import Rig
 
@@ -70,7 +70,7 @@ class OnPlane(Rig):
     def _answer(self, request: Any) -> Any:
         if isinstance(request, Get):
             found = self.objects.get(request.plural, {}).get((request.namespace, request.name))
-            return Found(found, self.revision)
+            return GetResult(found, self.revision)
         answer = self.do(lambda: self.plane.ask(SCHEDULER, request))
         self.answers.append((request, answer))
         if isinstance(request, Bind) and self.losses:

@@ -24,7 +24,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, AcquireLease, Bind, RenewLease, ReportPending
-from holdfast.observe.watch_events import Found, Get
+from holdfast.observe.watch_events import Get, GetResult
 from tests.unit.propose.rig import Lost, Rig, refusal
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -75,11 +75,11 @@ def heard(answer: Any) -> str:
             return f"refused: {reason.value}, {message}"
         case HoldfastError():
             return f"{answer.code}: {answer.message}"
-        case Found(object=Replica() as replica):
+        case GetResult(object=Replica() as replica):
             binding = replica.status.binding
             where = f" on {binding.node}" if binding is not None else ""
             return f"{replica.status.state.value}{where}"
-        case Found(object=obj):
+        case GetResult(object=obj):
             return "found" if obj is not None else "nothing there"
     raise AssertionError(answer)
 
@@ -124,7 +124,7 @@ class Player:
         """How the servers see a replica."""
         replica = self.rig.get(name)
         number = replica.status.transition_number
-        self.rig.lines.append(f"         = {name}: {heard(Found(replica, 0))}, transition {number}")
+        self.rig.lines.append(f"         = {name}: {heard(GetResult(replica, 0))}, transition {number}")
 
 
 def play(text: str) -> str:
@@ -154,5 +154,5 @@ def test_the_scheduler_does_what_its_scripts_say(script: str) -> None:
 
 
 def test_there_are_scripts() -> None:
-    """A glob that finds nothing would prove nothing. [SC3]"""
+    """A glob that finds nothing would prove nothing."""
     assert {"scheduler-lost-committed", "scheduler-lost-before"} <= set(SCRIPTS)

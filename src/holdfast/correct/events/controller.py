@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_NODE, Controller, Index, Plan, View
+from holdfast.correct.controller import BY_NODE, Controller, Index, ReconcilePlan, View
 from holdfast.correct.events.event_recorder import (
     TOLD_ANNOTATION,
     event_name,
@@ -27,7 +27,7 @@ from holdfast.correct.events.event_recorder import (
 )
 from holdfast.correct.events.event_sources import (
     PHASES,
-    Happening,
+    Occurrence,
     of_node,
     of_replica,
     of_workload,
@@ -35,7 +35,7 @@ from holdfast.correct.events.event_sources import (
 )
 from holdfast.correct.events.overdue import GONE, Scans, is_overdue_soon
 from holdfast.correct.garbage.event_retention import EVENTS_PER_TENANT_MAX, TELL_WITHIN_MS, last_ms
-from holdfast.correct.pacing import Pace
+from holdfast.correct.pacing import RateLimiter
 from holdfast.model.kinds.event import Event, EventType
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
@@ -44,7 +44,7 @@ from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Create, Term, Update
 from holdfast.model.time import Instant, timestamp
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 TELLER = "controller:events"
 EVENTS_PER_S, EVENTS_BURST = 10, 60
@@ -69,14 +69,14 @@ class EventsController(Controller):
     indexes = (BY_UID, BY_NODE)
 
     def __init__(self) -> None:
-        self._pace = Pace(EVENTS_PER_S, EVENTS_BURST)
+        self._pace = RateLimiter(EVENTS_PER_S, EVENTS_BURST)
         # How many events each namespace has, as of the last listing and the news since.
         self._counts: dict[str, int] = {}
         # What each node was last said to be, by uid: its event may be forgotten by now.
         self._phases: dict[str, str] = {}
         self._scans = Scans()
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """Only what brings something to tell: most news of an object do not."""
         obj: Any = change.object
         if isinstance(obj, Event):
@@ -92,7 +92,7 @@ class EventsController(Controller):
         work = view.found(BY_NODE, obj.name) if is_given_up else ()
         return [_key(it) for it in (obj, *work)]
 
-    def _counted(self, event: Event, change: Change) -> Iterable[Key]:
+    def _counted(self, event: Event, change: ObjectChange) -> Iterable[Key]:
         more = int(change.before is None) - int(change.after is None)
         self._counts[event.namespace] = self._counts.get(event.namespace, 0) + more
         if event.source.component != TELLER or change.after is None:
@@ -109,13 +109,13 @@ class EventsController(Controller):
         nodes = (it for it in view.all("nodes") if it.status.phase is not NodePhase.READY)
         return [_key(it) for them in (replicas, view.all("workloads"), nodes) for it in them]
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         plural, _, name = key[1].partition("/")
         obj: Any = view.get(plural, key[0], name)
         if obj is None:
-            return Plan()
+            return ReconcilePlan()
         if self._is_not_worth_it(obj, now):
-            return Plan()
+            return ReconcilePlan()
         since = timestamp(now.wall_ms - TELL_WITHIN_MS)
         match obj:
             case Replica():
@@ -134,9 +134,11 @@ class EventsController(Controller):
                 continue
             if not self._pace.takes(now, 0 if it.warns else WARNINGS_BURST):
                 # Somebody may still need a warning; what went well is not worth a wait.
-                return Plan(tuple(requests), wake_after_ms=PACED_PAUSE_MS if it.warns else None)
+                return ReconcilePlan(
+                    tuple(requests), wake_after_ms=PACED_PAUSE_MS if it.warns else None
+                )
             requests.append(_written(obj, event, it, fresh, now))
-        return Plan(tuple(requests))
+        return ReconcilePlan(tuple(requests))
 
     def _is_not_worth_it(self, obj: Object, now: Instant) -> bool:
         """Whether only what went well could be told, and there is no room for that now.
@@ -151,7 +153,7 @@ class EventsController(Controller):
         """Whether its tenant may have one more event, if it takes one more."""
         return event is not None or self._counts.get(namespace_of(obj), 0) < EVENTS_PER_TENANT_MAX
 
-    def _phase(self, view: View, node: Node) -> Iterable[Happening]:
+    def _phase(self, view: View, node: Node) -> Iterable[Occurrence]:
         """What a node is, if that is not what was said of it last. A first Ready is no news."""
         uid, told = node.metadata.uid, tuple(PHASES.values())
         said = [it for it in view.found(BY_UID, uid) if it.reason in told]
@@ -190,7 +192,7 @@ def _warns(replica: Replica) -> bool:
 
 
 def _written(
-    obj: Object, event: Event | None, it: Happening, fresh: int, now: Instant
+    obj: Object, event: Event | None, it: Occurrence, fresh: int, now: Instant
 ) -> Create | Update:
     """The event that tells it, or counts up. Its name, or its version, is used up by that."""
     at = it.at if it.at is not None else timestamp(now.wall_ms)

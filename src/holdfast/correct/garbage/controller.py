@@ -26,8 +26,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_WORKLOAD, Controller, Plan, View, operation, sooner
-from holdfast.correct.events.event_recorder import Tellings, event_of
+from holdfast.correct.controller import (
+    BY_WORKLOAD,
+    Controller,
+    ReconcilePlan,
+    View,
+    operation,
+    sooner,
+)
+from holdfast.correct.events.event_recorder import EventRecorder, event_of
 from holdfast.correct.garbage.event_retention import EVENTS, EventsByAge
 from holdfast.correct.garbage.ownership import (
     FOLLOWED,
@@ -40,7 +47,7 @@ from holdfast.correct.garbage.ownership import (
     owned_by,
     owners_of,
 )
-from holdfast.correct.pacing import Pace, Waits, held_left_ms
+from holdfast.correct.pacing import MonotonicWaits, RateLimiter, held_left_ms
 from holdfast.model.kinds.access import Token
 from holdfast.model.kinds.event import Event
 from holdfast.model.kinds.replica import Replica
@@ -51,7 +58,7 @@ from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of
 from holdfast.model.requests import Accepted, DropReservation, Remove, Term, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
@@ -85,18 +92,18 @@ class GarbageController(Controller):
     indexes = (BY_WORKLOAD, *OWNED, *EventsByAge.indexes)
 
     def __init__(self) -> None:
-        self._pace = Pace(ACTS_PER_S, ACTS_BURST)
-        self._waits = Waits()
+        self._pace = RateLimiter(ACTS_PER_S, ACTS_BURST)
+        self._waits = MonotonicWaits()
         self._events = EventsByAge(self._waits)
         self._emptying = Emptying(self.identity)
-        self._tellings = Tellings(self.identity)
+        self._tellings = EventRecorder(self.identity)
         # What we asked to be taken away, by uid, and what to tell of it once it is so: an answer
         # need not show what is gone.
         self._asked: dict[str, tuple[Object, str, str]] = {}
 
     # Keys ----------------------------------------------------------------------------------------
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """Whoever goes concerns those it owned and those who wait for it; others, themselves."""
         obj: Any = change.object
         if isinstance(obj, Replica) and change.after is not None:
@@ -146,36 +153,36 @@ class GarbageController(Controller):
 
     # Decisions -----------------------------------------------------------------------------------
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         namespace, rest = key
         if key == TOLD:
-            return Plan(tuple(self._tellings.requests()))
+            return ReconcilePlan(tuple(self._tellings.requests()))
         if rest == EVENTS:
             return self._events.aged(view, namespace, now)
         plural, _, name = rest.partition("/")
         obj: Any = view.get(plural, namespace, name)
         if obj is None:
-            return Plan()
+            return ReconcilePlan()
         if isinstance(obj, Tenant):
             return self._emptying.emptied(view, obj)
         if is_dying(obj):
             return self._let_go(view, obj)
         if not view.knows_all_of(obj):
-            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+            return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         owners = obj.metadata.owner_references
         is_ownerless = bool(owners) and not any(is_there(view, obj, it) for it in owners)
         wait_ms = 0 if is_ownerless else _over_in_ms(obj, self._waits, now)
         if wait_ms is None or wait_ms > 0:
-            return Plan(wake_after_ms=wait_ms)
+            return ReconcilePlan(wake_after_ms=wait_ms)
         if (
             isinstance(obj, Reservation)
             and obj.status.phase in _ACTIVE
             and _is_waited_for(view, obj)
         ):
-            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+            return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         if not self._pace.takes(now):
-            return Plan(wake_after_ms=PACED_PAUSE_MS)
-        return Plan((self._collected(obj, is_ownerless, term),))
+            return ReconcilePlan(wake_after_ms=PACED_PAUSE_MS)
+        return ReconcilePlan((self._collected(obj, is_ownerless, term),))
 
     def _collected(self, obj: Object, is_ownerless: bool, term: Term) -> Any:
         """Take it away. Where a reservation has ended, or a token, there is nothing to tell."""
@@ -191,7 +198,7 @@ class GarbageController(Controller):
             self._asked[uid] = obj, "Collected", f"its owner is gone: {owners}"
         return _removal(obj)
 
-    def _let_go(self, view: View, obj: Object) -> Plan:
+    def _let_go(self, view: View, obj: Object) -> ReconcilePlan:
         """See to those whom an object that goes waits for, and then let it go."""
         finalizers = obj.metadata.finalizers
         if FOREGROUND_FINALIZER in finalizers:
@@ -199,12 +206,12 @@ class GarbageController(Controller):
             left = [it for it in own if not is_dying(it)][:DEPENDENTS_PER_PLAN_MAX]
             waits = any(blocks(it, obj) for it in own) or has_replicas(view, obj)
             done = () if waits else (self._without(obj, FOREGROUND_FINALIZER),)
-            return Plan((*(_removal(it) for it in left), *done))
+            return ReconcilePlan((*(_removal(it) for it in left), *done))
         if ORPHAN_FINALIZER in finalizers:
             own = list(owned_by(view, obj))
             cut = tuple(self._cut_loose(it, obj) for it in own[:DEPENDENTS_PER_PLAN_MAX])
-            return Plan(cut or (self._without(obj, ORPHAN_FINALIZER),))
-        return Plan()
+            return ReconcilePlan(cut or (self._without(obj, ORPHAN_FINALIZER),))
+        return ReconcilePlan()
 
     def _without(self, obj: Object, finalizer: str) -> Update:
         rest = tuple(it for it in obj.metadata.finalizers if it != finalizer)
@@ -227,7 +234,7 @@ def _removal(obj: Object) -> Remove:
     return Remove(kind_of(obj).plural, obj.namespace, obj.name, obj.metadata.uid)
 
 
-def _comes_or_goes(change: Change) -> bool:
+def _comes_or_goes(change: ObjectChange) -> bool:
     return change.before is None or change.after is None
 
 
@@ -247,7 +254,7 @@ def _is_waited_for(view: View, held: Reservation) -> bool:
     )
 
 
-def _over_in_ms(obj: Object, waits: Waits, now: Instant) -> int | None:
+def _over_in_ms(obj: Object, waits: MonotonicWaits, now: Instant) -> int | None:
     """In how long an object is over by its own deadline, if it has one."""
     match obj:
         case Reservation():

@@ -28,16 +28,16 @@ from holdfast.correct.controller import (
     REQUESTS_PER_PLAN_MAX,
     Controller,
     Index,
-    Plan,
+    ReconcilePlan,
     View,
     key_of,
     operation,
     step_id,
     target,
 )
-from holdfast.correct.pacing import Rests, Waits
+from holdfast.correct.pacing import Cooldowns, MonotonicWaits
 from holdfast.correct.rollout.progress import COMPLETE, next_course
-from holdfast.correct.rollout.survey import Place, Sightings, led_on_nodes, survey
+from holdfast.correct.rollout.survey import ReadyTimes, RolloutPlace, led_on_nodes, survey
 from holdfast.correct.rollout.widening import to_stop
 from holdfast.correct.workload.each_node import BY_TYPE, is_same_home
 from holdfast.correct.workload.replica_creation import is_of, revision_of
@@ -66,7 +66,7 @@ from holdfast.model.meta import (
 from holdfast.model.requests import Create, Evict, Remove, Term, Update
 from holdfast.model.rollouts import REVERTED, is_misplaced, revision_name
 from holdfast.model.time import Instant, timestamp
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 # The history of a workload's templates: one WorkloadRevision for each that it has had.
 #
@@ -163,13 +163,13 @@ class RolloutController(Controller):
     indexes = (BY_WORKLOAD, BY_OWNER, BY_TYPE)
 
     def __init__(self) -> None:
-        self._rests = Rests()
-        self._sightings = Sightings()
-        self._waits = Waits()
+        self._rests = Cooldowns()
+        self._sightings = ReadyTimes()
+        self._waits = MonotonicWaits()
 
     # Keys ----------------------------------------------------------------------------------------
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """At rest, replicas of the right revision concern nobody here, whatever becomes of them."""
         obj: Any = change.object
         match obj:
@@ -196,7 +196,7 @@ class RolloutController(Controller):
 
     # Decisions -----------------------------------------------------------------------------------
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         workload: Workload | None = view.get("workloads", *key)
         known: list[WorkloadRevision] = view.found(BY_OWNER, f"{key[0]}/{key[1]}")
         left = [it for it in known if workload is None or not belongs(it, workload)]
@@ -205,22 +205,22 @@ class RolloutController(Controller):
         if workload is None or workload.spec.type not in _ROLLED:
             self._rests.forget(key)
             self._sightings.forget(key)
-            return Plan()
+            return ReconcilePlan()
         if workload.metadata.deletion_timestamp is not None:
-            return Plan()
+            return ReconcilePlan()
         revision = revision_of(workload.spec.template)
         if not any(it.spec.digest == revision for it in known):
-            return Plan((recorded(workload, revision, known),))
+            return ReconcilePlan((recorded(workload, revision, known),))
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         return self._led(view, workload, revision, known, term, now)
 
-    def _cleared(self, view: View, left: list[WorkloadRevision]) -> Plan:
+    def _cleared(self, view: View, left: list[WorkloadRevision]) -> ReconcilePlan:
         """Revisions of a workload that is gone, or of an earlier one of its name."""
         if not all(view.knows_all_of(it) for it in left):
-            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
-        return Plan(tuple(map(removal, left[: REQUESTS_PER_PLAN_MAX + 1])))
+            return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
+        return ReconcilePlan(tuple(map(removal, left[: REQUESTS_PER_PLAN_MAX + 1])))
 
     def _led(
         self,
@@ -230,10 +230,10 @@ class RolloutController(Controller):
         known: list[WorkloadRevision],
         term: Term,
         now: Instant,
-    ) -> Plan:
+    ) -> ReconcilePlan:
         course_of = sound(workload, known)
         if course_of is not workload and not view.knows_all_of(workload):
-            return Plan(wake_after_ms=UNTOLD_PAUSE_MS)
+            return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         mine = _mine(view, workload)
         if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
             rollout = workload.status.rollout
@@ -248,11 +248,13 @@ class RolloutController(Controller):
         written = _written(workload, numbered(course.status, known), now)
         if written:
             # Nothing is stopped for targets that may not come true.
-            return Plan(tuple(written), wake_after_ms=course.wake_ms)
+            return ReconcilePlan(tuple(written), wake_after_ms=course.wake_ms)
         stops = [
             _stop(it, it.holder, term) for it in to_stop(workload, seen) if it.holder is not None
         ]
-        return Plan(tuple(stops[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=course.wake_ms)
+        return ReconcilePlan(
+            tuple(stops[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=course.wake_ms
+        )
 
     def _ends(
         self,
@@ -261,13 +263,13 @@ class RolloutController(Controller):
         known: list[WorkloadRevision],
         mine: list[Replica],
         now: Instant,
-    ) -> Plan:
+    ) -> ReconcilePlan:
         """What is left to do at rest: say so, and keep no more history than is wanted."""
         written = _written(workload, rollout, now)
         if written:
-            return Plan(tuple(written))
+            return ReconcilePlan(tuple(written))
         gone = excess(workload, known, mine)[: REQUESTS_PER_PLAN_MAX + 1]
-        return Plan(tuple(map(removal, gone)))
+        return ReconcilePlan(tuple(map(removal, gone)))
 
 
 def _mine(view: View, workload: Workload) -> list[Replica]:
@@ -286,7 +288,7 @@ def _is_quiet(workload: Workload, revision: str) -> bool:
     return rollout.phase in _AT_REST and rollout.current == revision
 
 
-def _stop(place: Place, holder: Replica, term: Term) -> Evict:
+def _stop(place: RolloutPlace, holder: Replica, term: Term) -> Evict:
     """Whoever does no work may go for free, unless it has begun to work since it was seen."""
     step = "roll-to" if place.is_ready else "roll-idle-to"
     return Evict(

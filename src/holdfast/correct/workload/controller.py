@@ -26,15 +26,15 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Controller,
-    Plan,
+    ReconcilePlan,
     View,
     key_of,
     operation,
 )
-from holdfast.correct.jobs.account import Accounts
-from holdfast.correct.jobs.cron import BY_CRON, Crons, Zones, only_utc, runs_of
-from holdfast.correct.jobs.index_runs import Jobs
-from holdfast.correct.workload.each_node import BY_TYPE, EachNode, is_same_home
+from holdfast.correct.jobs.account import JobAccounts
+from holdfast.correct.jobs.cron import BY_CRON, CronRuns, Zones, only_utc, runs_of
+from holdfast.correct.jobs.index_runs import JobReplicas
+from holdfast.correct.workload.each_node import BY_TYPE, PerNodeReplicas, is_same_home
 from holdfast.correct.workload.ordinals import (
     BY_PLACE,
     BY_STRETCH,
@@ -43,8 +43,8 @@ from holdfast.correct.workload.ordinals import (
     stretches,
     whole,
 )
-from holdfast.correct.workload.replica_creation import IDENTITY, Births, ended, is_of
-from holdfast.correct.workload.services import Services
+from holdfast.correct.workload.replica_creation import IDENTITY, ReplicaCreation, ended, is_of
+from holdfast.correct.workload.services import ServiceReplicas
 from holdfast.model.indexes import parse
 from holdfast.model.jobs import cron_of
 from holdfast.model.kinds.node import Node
@@ -54,7 +54,7 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Create, Term, Update
 from holdfast.model.rollouts import REVERTED
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Change, Key
+from holdfast.observe.cache import Key, ObjectChange
 
 # What keeps a workload until its last replica is gone; the server puts it there.
 REPLICAS_FINALIZER = "holdfast.dev/replicas"
@@ -76,7 +76,7 @@ def _wish(workload: Any) -> Any:
     return *wanted, targets, rollout.updated
 
 
-def _moved_places(change: Change) -> list[int]:
+def _moved_places(change: ObjectChange) -> list[int]:
     """The places of a service that a rollout has begun, or given up, with this change."""
     before, after = change.before, change.after
     if not isinstance(before, Workload) or not isinstance(after, Workload):
@@ -93,16 +93,16 @@ class WorkloadController(Controller):
     indexes = (BY_WORKLOAD, BY_PLACE, BY_STRETCH, BY_CRON, BY_TYPE)
 
     def __init__(self, zones: Zones = only_utc) -> None:
-        self._births = Births()
-        self._services = Services(self._births)
-        self._jobs = Jobs(self._births)
-        self._accounts = Accounts()
-        self._crons = Crons(zones)
-        self._each_node = EachNode(self._births)
+        self._births = ReplicaCreation()
+        self._services = ServiceReplicas(self._births)
+        self._jobs = JobReplicas(self._births)
+        self._accounts = JobAccounts()
+        self._crons = CronRuns(zones)
+        self._each_node = PerNodeReplicas(self._births)
 
     # Keys ----------------------------------------------------------------------------------------
 
-    def keys_of(self, change: Change, view: View) -> Iterable[Key]:
+    def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """A replica concerns its stretch of places; a workload's wish, all of them."""
         obj: Any = change.object
         match obj:
@@ -129,7 +129,7 @@ class WorkloadController(Controller):
         is_dying = owner is not None and owner.metadata.deletion_timestamp is not None
         return [key, named] if is_job or is_dying else [key]
 
-    def _keys_of_workload(self, workload: Workload, change: Change, view: View) -> list[Key]:
+    def _keys_of_workload(self, workload: Workload, change: ObjectChange, view: View) -> list[Key]:
         keys, owner = [key_of(workload)], cron_of(workload)
         if owner is not None:
             keys.append((workload.namespace, owner.name))
@@ -196,16 +196,16 @@ class WorkloadController(Controller):
 
     # Decisions -----------------------------------------------------------------------------------
 
-    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> Plan:
+    def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         name, _, stretch = key[1].partition("/")
         workload: Workload | None = view.get("workloads", key[0], name)
         if workload is None:
             self._services.places.open_all(key)
-            return Plan()
+            return ReconcilePlan()
         if workload.metadata.deletion_timestamp is not None:
             if stretch:
-                return Plan(tuple(self._emptied(view, workload, key, term)))
-            return Plan(tuple(self._let_go(view, workload)))
+                return ReconcilePlan(tuple(self._emptied(view, workload, key, term)))
+            return ReconcilePlan(tuple(self._let_go(view, workload)))
         match workload.spec.type:
             case WorkloadType.SERVICE if stretch:
                 return self._services.served(view, workload, key, term, now)
@@ -218,7 +218,7 @@ class WorkloadController(Controller):
                 return self._crons.kept(view, workload, now)
             case WorkloadType.PER_NODE if stretch:
                 return self._each_node.spread(view, workload, key, term, now)
-        return Plan()
+        return ReconcilePlan()
 
     def _emptied(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
         """Stop and clear away all replicas of a workload that goes."""

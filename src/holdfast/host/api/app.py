@@ -1,7 +1,7 @@
 """The HTTP server: limits, identities, routing, errors, and a stop that takes at most seconds.
 
 `host/server/server_process.py` makes one from a store, the authority's shell and the hub, and gives
-it a way to authenticate callers. Whatever holds for all requests is in `_handle`.
+it a way to authenticate callers. What holds for every request is in `_handle`.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from holdfast.model.registry import Kind
 from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
-# Speaking for somebody else by a header, as `kubectl --as` does, is not offered here.
+# Impersonation by a header, as `kubectl --as` does it, is not offered.
 #
-# A header that is left unread would be worse than none: whoever tries out with `--as` what another
-# may do would do it himself. Access reviews answer the question instead (`reviews`).
+# Ignoring the header would be worse than refusing it: a user who tries with `--as` what another
+# user may do would do it as themselves. Access reviews answer that question (`access_reviews`).
 
 _PREFIX = b"impersonate-"
 
 
 def refuse_impersonation(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raises Forbidden for a request that means to come from somebody else."""
+    """Raises Forbidden for a request that asks to be taken for another user's."""
     for name, _ in headers:
         if name[:12].lower() == _PREFIX:
             raise Forbidden(
-                f"{name.decode('ascii', 'replace')[:63]}: nobody may speak for another here "
-                "(--as); create a SubjectAccessReview to learn what somebody may do",
+                f"{name.decode('ascii', 'replace')[:63]}: impersonation (--as) is not supported; "
+                "create a SubjectAccessReview to learn what another user may do",
                 code=Reason.NOT_ALLOWED,
             )
 
@@ -64,9 +64,10 @@ Authenticate = Callable[[web.BaseRequest], Identity]
 DemandCurrent = Callable[[web.BaseRequest], Awaitable[None]]
 # Paths with rules of their own, such as health and metrics.
 Extra = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-# Is told of every request when it is over: its code and how many seconds it took.
+# Called when a request is over, with its code and how many seconds it took.
 Observer = Callable[[web.BaseRequest, int, float], None]
-# As nginx counts a client that went before its answer, and what aiohttp answers after a bug.
+# The code with which nginx counts a client that left before its answer, and what aiohttp answers
+# after a bug.
 CLIENT_WENT = 499
 BUG = 500
 
@@ -82,7 +83,7 @@ class ApiLimits(msgspec.Struct, frozen=True):
     header_bytes: int = 8 << 10
     headers_max: int = 64
     patience: ClientTimeouts = ClientTimeouts()
-    # A stop ends watches at once and waits so long for requests that are being served.
+    # A stop ends watches at once and waits this long for requests that are being served.
     stop_s: float = 3.0
 
 
@@ -136,7 +137,7 @@ class Api:
         self._limits = limits
         self._observer = observer
         self._router = Router(table())
-        # Connections cut by what was waited for too long, once it listens.
+        # How many connections were cut, by what they took too long for. Set once it listens.
         self.cut: dict[str, int] = {}
         self._runner: web.ServerRunner | None = None
         self._confirming: asyncio.Task[None] | None = None
@@ -154,7 +155,7 @@ class Api:
         server = HttpServer(
             self._handle,
             request_factory=self._request,
-            # A client that goes is noticed at once; otherwise an idle watch would stay for ever.
+            # A client that leaves is noticed at once; otherwise an idle watch would stay for ever.
             handler_cancellation=True,
             access_log=None,
             patience=self._limits.patience,
@@ -165,18 +166,18 @@ class Api:
         self.cut = server.cut
         self._runner = web.ServerRunner(server, shutdown_timeout=self._limits.stop_s)
         await self._runner.setup()
-        handshakes = Handshakes(on_refused=self._tell_of_refused)
+        handshakes = Handshakes(on_refused=self._record_refused_certificate)
         await HttpSite(self._runner, host, port, tls, self._limits.patience, handshakes).start()
         self._confirming = asyncio.create_task(self._services.rights.confirm_for_ever())
         return int(self._runner.addresses[0][1])
 
-    def _tell_of_refused(self, source: str, why: str) -> None:
-        """A client showed a certificate that TLS did not accept."""
+    def _record_refused_certificate(self, source: str, why: str) -> None:
+        """Record that a client presented a certificate that TLS did not accept."""
         if self._services.accesses is not None:
             self._services.accesses.failed(source, f"certificate refused: {why}")
 
     async def stop(self) -> None:
-        """Take in nothing new, end all watches, let the rest finish, and be gone within seconds."""
+        """Accept nothing new, end all watches, let the rest finish, and return within seconds."""
         for stream in list(self._services.streams):
             stream.end(None)
         self._services.switchboard.close()
@@ -226,7 +227,7 @@ class Api:
             response = reply(*status.of(error, *about))
             code = response.status
             if isinstance(error, Overloaded) and about is _NOTHING:
-                # Nobody who asks too often keeps a connection for it.
+                # A client that asks too often must not keep a connection for it.
                 response.force_close()
             return response
         except asyncio.CancelledError:
@@ -237,20 +238,20 @@ class Api:
                 self._observer(request, code, time.perf_counter() - began)
 
     async def _last(self, call: Call) -> web.StreamResponse:
-        """Serve what may go on for long."""
+        """Serve a request whose answer may go on for long."""
         let_last(call.request)
         with self.long_streams.stay(call):
             return await self.admission.stay(call)
 
     def _count_early(self, request: web.BaseRequest, path: str) -> None:
-        """Count who asks before being anybody. Raises Overloaded."""
+        """Count a request to a path that needs no authentication. Raises Overloaded."""
         if path in OPEN_PATHS:
             self.anonymous_limits.demand(request)
         elif path in HEALTH_PATHS:
             self.anonymous_limits.demand_health(request)
 
     def _known(self, request: web.BaseRequest) -> Identity | None:
-        """Who is asking, where nothing has to be waited for to know that: nearly always."""
+        """The caller's identity where it is known without waiting, which is nearly always."""
         try:
             identity = self._authenticate(request)
         except TokenUnknown:
@@ -259,40 +260,40 @@ class Api:
         return identity if is_believed and identity.name != ANONYMOUS else None
 
     async def _identity(self, request: web.BaseRequest) -> Identity:
-        """Who is asking. Nobody in particular learns nothing, not even what paths there are."""
+        """The caller's identity. Anonymous callers learn nothing, not even which paths exist."""
         try:
             identity = self._authenticate(request)
         except TokenUnknown:
-            # It may have been made just now, at this server or at another one. Finding out costs a
-            # look at the store, which anybody could ask for.
+            # It may have been created just now, at this server or at another one. Finding out costs
+            # a read of the store, and anyone can send an unknown token: so it is counted.
             self.anonymous_limits.demand(request)
             await self._services.freshness.is_hub_fresh()
             identity = self._authenticate(request)
         if identity.name == ANONYMOUS:
             self.anonymous_limits.demand(request)
             raise Forbidden(
-                "nobody in particular is asking; show a certificate or a token",
+                "authentication required: present a client certificate or bearer token",
                 code=Reason.UNAUTHENTICATED,
             )
         if not is_person(identity):
             await self.demand_unrevoked(request)
         elif not await self._services.rights.is_current():
             raise Unavailable(
-                "this server does not hear from its store and cannot tell whether who you are "
-                "still counts; try another one"
+                "this server cannot reach its store and cannot tell whether your credentials are "
+                "still valid; try another server"
             )
         return identity
 
     async def demand_unrevoked(self, request: web.BaseRequest) -> None:
-        """Ask the store about a component whose revocation this server may not have heard of.
-        Raises CertificateEnded, and Unavailable for a change that nobody can vouch for.
+        """Ask the store about a component whose revocation may not have reached this server.
+        Raises CertificateEnded, and Unavailable for a change while the store cannot be asked.
         """
         if self._demand_current is None or self._services.rights.is_trusted:
             return
         try:
             await self._demand_current(request)
         except Unavailable:
-            # What can be read here is older than a revocation that was missed.
+            # What this server shows is older than any revocation that it has missed.
             if request.method != "GET":
                 raise
 

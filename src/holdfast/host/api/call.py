@@ -1,4 +1,8 @@
-"""One request on its way through the server: who asks for what, and what may serve it."""
+"""One request on its way through the server: who asks for what, and what serves it.
+
+`app` makes a `Call` for each request once the caller is authenticated and the route is found;
+handlers get nothing else.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ from holdfast.store.contract import Store
 if TYPE_CHECKING:
     from holdfast.host.api.flow.admission import RequestAdmission
 
-# A command has one for each of its words. The line itself is bounded by the server.
+# An exec request has one field for each argument of its command. The server bounds the line itself.
 QUERY_FIELDS_MAX = 1_100
 TIMEOUT_S = 10.0
 _TRUE = ("1", "true", "True", "t", "T", "TRUE")
@@ -50,9 +54,9 @@ _FALSE = ("", "0", "false", "False", "f", "F", "FALSE")
 class ApiServices(msgspec.Struct):
     """What requests are served with.
 
-    `authority` runs the commit machine, `hub_shell` the hub, `renewals` hears the agents,
-    `switchboard` is the way to them, `decisions` keeps what schedulers decided, `pulses` how the
-    components are doing, and `service_tokens` issues those of replicas.
+    `authority` runs the commit machine and `hub_shell` the hub. `renewals` receives the agents'
+    heartbeats, `switchboard` reaches the agents. `decisions` keeps what schedulers decided,
+    `pulses` the health that components report, and `service_tokens` issues tokens of replicas.
     """
 
     store: Store
@@ -71,7 +75,7 @@ class ApiServices(msgspec.Struct):
     # An explanation reads a good part of the store: few at a time, and one for each tenant.
     explaining: TenantLocks = msgspec.field(default_factory=TenantLocks)
     loop_share: LoopShare = msgspec.field(default_factory=LoopShare)
-    # Where accesses are written down that change nothing, and what their senders have shown.
+    # Where accesses that change nothing are recorded, and which credential a sender presented.
     accesses: AccessRecorder | None = None
     credential: Callable[[web.BaseRequest], str] = lambda request: ""
 
@@ -124,28 +128,28 @@ class Call:
         self._text = query
         self._query: dict[str, str] | None = None
         self._body: bytes | None = None
-        # The seat that it has, and who gave it; see `admission`.
+        # The seat that it has, and what gave it; see `admission`.
         self.seat: QueuedRequest | None = None
         self.admission: RequestAdmission | None = None
-        # How to let a stream end in peace, where there is such a way; see `long_streams`.
+        # Ends the stream in order, where the protocol has a way; see `long_streams`.
         self.end_gracefully: Callable[[], None] | None = None
 
     @property
     def kind(self) -> Kind:
         """The kind that the route is about."""
         if self.route.kind is None:
-            raise Rejected("this path is about no kind", code=status.BAD_REQUEST)
+            raise Rejected("the path names no kind of object", code=status.BAD_REQUEST)
         return self.route.kind
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters of the query; of one that is given twice the last counts."""
+        """The parameters of the query. If one is given twice, the last value counts."""
         if self._query is None:
             self._query = parse_query(self._text)
         return self._query
 
     def every(self, name: str) -> tuple[str, ...]:
-        """A parameter as often as it was given, in that order."""
+        """All values of a parameter, in the order they were given."""
         pairs = _pairs(self._text) if self._text else []
         return tuple(value for key, value in pairs if key == name)
 
@@ -167,7 +171,7 @@ class Call:
 
     @property
     def version(self) -> Version | None:
-        """The resourceVersion that the caller names; None if he names none."""
+        """The resourceVersion that the caller names; None without one."""
         text = self.query.get("resourceVersion", "")
         if not text:
             return None
@@ -184,13 +188,13 @@ class Call:
 
     @property
     def media_type(self) -> str:
-        """What the body is said to be."""
+        """The media type of the body, as its header states it."""
         return self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     async def take_in(self) -> None:
         """Wait for a body that is still on its way. Raises Rejected.
 
-        Before the request has its turn: whoever sends slowly must not keep others from theirs.
+        This happens before the request gets a seat: a slow sender must not hold one.
         """
         if not self.request.content.is_eof():
             self._body = await self.body()
@@ -202,12 +206,15 @@ class Call:
         return await read_body(self.request, self.request.client_max_size)
 
     def demand_authenticated(self) -> None:
-        """Let only those through who are known. Raises Forbidden."""
+        """Let only authenticated callers through. Raises Forbidden."""
         if self.identity.name in ("", ANONYMOUS) or not acts_as(self.identity):
-            raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+            raise Forbidden(
+                "authentication required: present a client certificate or bearer token",
+                code=Reason.UNAUTHENTICATED,
+            )
 
     def demand(self, verb: str) -> None:
-        """Let only those through who may use this verb here. Raises Forbidden."""
+        """Let only callers through who may use this verb here. Raises Forbidden."""
         self.demand_authenticated()
         identity, kind = self.identity, self.kind
         if self.services.rights.may(identity, self.permission(verb)):
@@ -220,7 +227,7 @@ class Call:
         )
 
     def permission(self, verb: str) -> Permission:
-        """This verb on what the path names."""
+        """The permission to use this verb on what the path names."""
         kind = self.kind
         where = self.namespace if kind.namespaced else ""
         name = self.name or selected_name(self.query.get("fieldSelector", ""))
@@ -228,7 +235,7 @@ class Call:
 
     @property
     def operation(self) -> str:
-        """The caller's own id of what it wants done."""
+        """The caller's own id for this operation."""
         return self.request.headers.get(OPERATION_HEADER, "")
 
     @property
@@ -251,21 +258,21 @@ class Call:
         return verdict
 
     async def more(self, cost: int) -> None:
-        """It has turned out to be so many requests: wait for their turn. Raises Overloaded."""
+        """Wait for further seats: the request costs as much as this many. Raises Overloaded."""
         if self.admission is not None:
             await self.admission.more(self, cost)
 
     async def wait_for_rights(self, *verdicts: Any) -> None:
-        """Until accepted changes of roles and bindings count at this server."""
+        """Wait until accepted changes of roles and bindings have effect at this server."""
         for verdict in verdicts:
             if isinstance(verdict, Accepted) and concerns_rights(verdict.objects):
                 await self.services.rights.reached(verdict.revision)
 
     async def witness(self, verb: str, reason: str = "", *, waits: bool = True) -> None:
-        """Have it written down, before it happens, that this is given. Raises Unavailable.
+        """Record this access in the audit log before the data is given. Raises Unavailable.
 
-        A node is not kept waiting: it gets what its work refers to while the store is away, too.
-        Nor is what has happened already.
+        A node does not wait: it gets what its work refers to even while the store is unreachable.
+        With `waits` false the access has happened already, and there is nothing to wait for.
         """
         accesses = self.services.accesses
         if accesses is None:
@@ -314,16 +321,16 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
     except ValueError:
-        bad(f"the query cannot be read, or has more than {QUERY_FIELDS_MAX} parameters")
+        bad(f"the query string is malformed or has more than {QUERY_FIELDS_MAX} parameters")
 
 
 def bad(message: str) -> NoReturn:
-    """Refuse what no client of ours would send."""
+    """Raise Rejected with 400 Bad Request."""
     raise Rejected(message, code=status.BAD_REQUEST)
 
 
 def code_of(verdict: Accepted) -> int:
-    """The HTTP code of a yes. An object that was made is 201, also when an apply made it."""
+    """The HTTP code of an accepted request: 201 if it created an object, also by an apply."""
     return 201 if verdict.created else 200
 
 

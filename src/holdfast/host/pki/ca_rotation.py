@@ -25,7 +25,7 @@ from aiohttp import web
 
 from holdfast.host.api import status
 from holdfast.host.api.call import reply, source_of
-from holdfast.host.api.flow.connections import received
+from holdfast.host.api.flow.connections import read_body
 from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.client.server_discovery import KnownServer
 from holdfast.host.pki import rotation_readiness as readiness
@@ -347,7 +347,7 @@ def handlers(
             identity = await demand_admin(request, "post")
             if request.method != "POST":
                 raise Invalid("a rotation is read by GET and goes on by POST")
-            wish = msgspec.json.decode(await received(request, BODY_MAX), type=RotationRequest)
+            wish = msgspec.json.decode(await read_body(request, BODY_MAX), type=RotationRequest)
             await accesses.record(
                 Mutation(
                     who=identity.name,

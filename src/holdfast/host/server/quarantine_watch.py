@@ -11,11 +11,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from holdfast.commit.server import Server
+from holdfast.commit.server import AuthorityServer
 from holdfast.host.api.plane.quarantine import quarantined
 from holdfast.host.process.metrics import Labels, Metrics
 from holdfast.model.errors import HoldfastError
-from holdfast.observe.watch_hub import Hub
+from holdfast.observe.watch_hub import WatchHub
 from holdfast.store.contract import Store
 
 EVERY_S = 10.0
@@ -24,7 +24,7 @@ EVERY_S = 10.0
 class QuarantineWatch:
     """See the module's docstring."""
 
-    def __init__(self, store: Store, hub: Hub, say: Callable[[str], None]) -> None:
+    def __init__(self, store: Store, hub: WatchHub, say: Callable[[str], None]) -> None:
         self._store, self._hub, self._say = store, hub, say
         # The reason of each, by key.
         self.found: dict[str, str] = {}
@@ -48,7 +48,7 @@ class QuarantineWatch:
                 await self.look()
             await asyncio.sleep(every_s)
 
-    def count(self, metrics: Metrics, machine: Server) -> None:
+    def count(self, metrics: Metrics, machine: AuthorityServer) -> None:
         """Add it to what the server counts."""
         metrics.gauges(
             "records_quarantined",

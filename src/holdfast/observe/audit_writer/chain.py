@@ -1,6 +1,6 @@
 """The chain of audit records as far as one scribe has come: its end, and what waits to be written.
 
-`scribe.Scribe` fills it from the store's history and lets its journal write what waits. A record
+`writer.AuditWriter` fills it from the store's history and lets its journal write what waits. A record
 follows from the history and the hash before it alone, so every scribe makes the same ones.
 """
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.errors import invariant
-from holdfast.observe.node_columns import Bools, Codes, Columns, Floats, Ints, Level, Rows
-from holdfast.propose.decision_view import View, Work
+from holdfast.observe.node_columns import Bools, Codes, Floats, Ints, Level, NodeColumns, Rows
+from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters import Filter
 from holdfast.propose.scores import Scorer
 from holdfast.propose.scores.fragmentation import Packs
@@ -27,7 +27,7 @@ CHANGED_SHARE_MAX = 0.25
 CHANGED_FEW = 64
 
 
-class Standing:
+class NodeVerdicts:
     """See the module's docstring. Arrays are as long as the columns have room for.
 
     `sums` is the weighted sum of scores, or minus infinity where the node does not do.
@@ -35,7 +35,7 @@ class Standing:
 
     def __init__(
         self,
-        work: Work,
+        work: PendingWork,
         view: View,
         filters: tuple[Filter, ...],
         scorers: Sequence[Scorer],
@@ -83,7 +83,7 @@ class Standing:
         only_sums = all(each.is_exact for each in self.filters if each.by_load)
         return only_sums and all(scorer.is_exact for scorer, _ in self.scorers)
 
-    def _begin(self, columns: Columns) -> None:
+    def _begin(self, columns: NodeColumns) -> None:
         room = columns.capacity
         self.code: Codes = np.full(room, NOBODY, np.uint8)
         # What filters say before and after those that ask for the load.
@@ -219,7 +219,7 @@ class Standing:
         packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
         return any(each.stirs(self.work, view, row) for each in packs)
 
-    def takes_work(self, columns: Columns) -> Bools:
+    def takes_work(self, columns: NodeColumns) -> Bools:
         """Where only the load, or company, could be in the way."""
         rows = columns.all
         found: Bools = (self._before[rows] == 0) & (self._after[rows] == 0)
@@ -245,7 +245,7 @@ class Standing:
         return sums, parts
 
 
-def _once(noted: npt.NDArray[np.intp], columns: Columns) -> npt.NDArray[np.intp]:
+def _once(noted: npt.NDArray[np.intp], columns: NodeColumns) -> npt.NDArray[np.intp]:
     """Each of these rows once, in order."""
     if len(noted) == 1:
         return noted

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.quantity import Resource, demand, render
 from holdfast.model.refusal import Reason, Refusal
-from holdfast.propose.decision_view import Work
-from holdfast.propose.feasibility.outcome import Hope, Report, Verdict
+from holdfast.propose.decision_view import PendingWork
+from holdfast.propose.feasibility.outcome import PlacementReport, Verdict, WakeEvent
 
 # Resources that are named in one sentence.
 NAMED_MAX = 4
@@ -56,19 +56,19 @@ def quota_change(refusal: Refusal, tenant: str) -> str:
     return f"{render(resource, used + needed - limit)} more {resource} in {whose}"
 
 
-def over_quota(refusal: Refusal, tenant: str) -> Report:
+def over_quota(refusal: Refusal, tenant: str) -> PlacementReport:
     """The report for work beyond what its tenant may have now."""
-    return Report(
+    return PlacementReport(
         {refusal.reason.value: 1},
         refusal.message,
         Verdict.BLOCKED_BY,
-        (Hope.ALLOWANCE, Hope.QUOTA),
+        (WakeEvent.ALLOWANCE, WakeEvent.QUOTA),
         smallest_change=quota_change(refusal, tenant),
     )
 
 
 def change_at(
-    work: Work, node: str, refusal: Refusal | None, settled: NodeLedger, *, could_be: bool
+    work: PendingWork, node: str, refusal: Refusal | None, settled: NodeLedger, *, could_be: bool
 ) -> str:
     """What would let the work onto the node that came closest.
 
@@ -93,7 +93,7 @@ def change_at(
     return words.format(node=node, tenant=work.namespace)
 
 
-def _more_free(work: Work, node: str, ledger: NodeLedger) -> str:
+def _more_free(work: PendingWork, node: str, ledger: NodeLedger) -> str:
     lacking = [
         f"{render(resource, units - ledger.free(resource))} {resource}"
         for resource, units in _sums(work)
@@ -104,7 +104,7 @@ def _more_free(work: Work, node: str, ledger: NodeLedger) -> str:
     return f"{_and(lacking)} more free on node {node}" if lacking else ""
 
 
-def a_node(work: Work) -> str:
+def a_node(work: PendingWork) -> str:
     """The node that would have to come."""
     wanted = [f"{render(name, units)} {name}" for name, units in _sums(work)]
     if work.demand.devices:
@@ -112,17 +112,17 @@ def a_node(work: Work) -> str:
     return f"a node with {_and(wanted)} free"
 
 
-def _sums(work: Work) -> list[tuple[str, int]]:
+def _sums(work: PendingWork) -> list[tuple[str, int]]:
     """What it takes, but for devices, which are given one by one."""
     left_out = [Resource.REPLICAS.value, *(it.device_class for it in work.demand.devices)]
     return [it for it in sorted(work.demand.amounts.items()) if it[1] and it[0] not in left_out]
 
 
-def _devices(work: Work) -> str:
+def _devices(work: PendingWork) -> str:
     return _and([f"{it.count} {it.device_class}" for it in work.demand.devices])
 
 
-def _labelled(work: Work) -> str:
+def _labelled(work: PendingWork) -> str:
     placement = work.placement
     wanted = [f"{key}={value}" for key, value in sorted(placement.node_selector.items())]
     wanted += [
@@ -132,7 +132,7 @@ def _labelled(work: Work) -> str:
     return f"one node with label {_and(wanted)}"
 
 
-def _place(work: Work) -> str:
+def _place(work: PendingWork) -> str:
     placement = work.placement
     parts = [
         f"{what} {' or '.join(names[:NAMED_MAX])}"

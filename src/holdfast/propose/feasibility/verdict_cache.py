@@ -11,13 +11,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Template
 from holdfast.propose.decision_view import View
-from holdfast.propose.feasibility.equivalence_class import Alike, key_of
-from holdfast.propose.feasibility.node_verdicts import Standing
-from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, Hope, Report, Verdict
+from holdfast.propose.feasibility.equivalence_class import EquivalenceClass, key_of
+from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
+from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, PlacementReport, Verdict, WakeEvent
 from holdfast.propose.filters import FILTERS, Filter
 from holdfast.propose.scores import SCORERS, Scorer, weights_of
-from holdfast.propose.topology.affinity import Company, has_company
-from holdfast.propose.topology.topology_counts import kin_of
+from holdfast.propose.topology.affinity import TopologyRules, has_topology_rules
+from holdfast.propose.topology.topology_counts import traits_of
 
 # Rows of all standings together. Each takes about 30 bytes: 800 sorts of work on 5,000 nodes.
 CELLS_MAX = 4_000_000
@@ -29,49 +29,57 @@ _Key = tuple[Hashable, Hashable]
 _Recent = tuple[Template, dict[str, str], tuple[str, str], _Key]
 
 
-class Board:
+class VerdictCache:
     """See the module's docstring. `filters` and `scorers` are those that users added."""
 
     def __init__(self, filters: Sequence[Filter] = (), scorers: Sequence[Scorer] = ()) -> None:
         self._added = {each.name: each for each in filters}
         self._scorers = (*SCORERS, *scorers)
-        self._alikes: dict[Hashable, Alike] = {}
+        self._classes: dict[Hashable, EquivalenceClass] = {}
         # What is asked of nodes is the same for many sorts; kept as long as one of them is.
-        self._standings: dict[Hashable, Standing] = {}
+        self._standings: dict[Hashable, NodeVerdicts] = {}
         self._users: dict[Hashable, int] = {}
         self._recent: dict[tuple[str, str, str], _Recent] = {}
 
-    def alike(self, replica: Replica, view: View) -> Alike | Report:
+    def class_of(self, replica: Replica, view: View) -> EquivalenceClass | PlacementReport:
         """How all nodes stand to work like this one, or why that cannot be said."""
         key = self.key(replica)
-        alike = self._alikes.pop(key, None)
-        if alike is None or alike.rules != view.rules or alike.policy is not view.policy:
-            if alike is not None:
-                self._left(alike)
+        equivalence = self._classes.pop(key, None)
+        if (
+            equivalence is None
+            or equivalence.rules != view.rules
+            or equivalence.policy is not view.policy
+        ):
+            if equivalence is not None:
+                self._left(equivalence)
             fresh = self._new(replica, view)
-            if isinstance(fresh, Report):
+            if isinstance(fresh, PlacementReport):
                 return fresh
-            alike = fresh
+            equivalence = fresh
             self._make_room(view)
-            self._users[alike.of_nodes] = self._users.get(alike.of_nodes, 0) + 1
-            self._standings[alike.of_nodes] = alike.standing
+            self._users[equivalence.of_nodes] = self._users.get(equivalence.of_nodes, 0) + 1
+            self._standings[equivalence.of_nodes] = equivalence.verdicts
         # At the end again, as the last to be forgotten.
-        self._alikes[key] = alike
-        alike.standing.refresh(view)
-        if alike.company is None and view.fleet.census.repelling(alike.kin):
+        self._classes[key] = equivalence
+        equivalence.verdicts.refresh(view)
+        if equivalence.topology_rules is None and view.fleet.topology_counts.repelling(
+            equivalence.traits
+        ):
             # It asks nothing of others, but somebody is there who has to stay away from it.
-            alike.company = Company(alike.work, alike.kin, self._weights(view))
-        return alike
+            equivalence.topology_rules = TopologyRules(
+                equivalence.work, equivalence.traits, self._weights(view)
+            )
+        return equivalence
 
-    def known(self, key: Hashable) -> Alike | None:
+    def known(self, key: Hashable) -> EquivalenceClass | None:
         """What is kept of a sort of work, perhaps under rules that have changed since."""
-        return self._alikes.get(key)
+        return self._classes.get(key)
 
     def shapes(self, most: int) -> list[tuple[tuple[int, int], ...]]:
         """What the sorts that were asked for last take of each resource, every shape once."""
         found: dict[tuple[tuple[int, int], ...], None] = {}
-        for alike in reversed(self._alikes.values()):
-            found[alike.work.units] = None
+        for equivalence in reversed(self._classes.values()):
+            found[equivalence.work.units] = None
             if len(found) == most:
                 break
         return list(found)
@@ -93,33 +101,35 @@ class Board:
         self._recent[whose] = spec.template, labels, beside, key
         return key
 
-    def _new(self, replica: Replica, view: View) -> Alike | Report:
+    def _new(self, replica: Replica, view: View) -> EquivalenceClass | PlacementReport:
         filters = self._filters(view)
-        if isinstance(filters, Report):
+        if isinstance(filters, PlacementReport):
             return filters
         work, of_nodes = view.work(replica), self.key(replica)[0]
         weights = self._weights(view)
-        standing = self._standings.get(of_nodes)
-        if standing is None or not standing.is_of(view):
-            standing = Standing(work, view, filters, self._scorers, weights)
-        company = Company(work, kin_of(replica), weights) if has_company(work) else None
-        return Alike(work, of_nodes, standing, company, view.rules, view.policy)
+        verdicts = self._standings.get(of_nodes)
+        if verdicts is None or not verdicts.is_of(view):
+            verdicts = NodeVerdicts(work, view, filters, self._scorers, weights)
+        topology_rules = (
+            TopologyRules(work, traits_of(replica), weights) if has_topology_rules(work) else None
+        )
+        return EquivalenceClass(work, of_nodes, verdicts, topology_rules, view.rules, view.policy)
 
     def _weights(self, view: View) -> Mapping[str, int]:
         return weights_of(view.policy, self._scorers)
 
-    def _filters(self, view: View) -> tuple[Filter, ...] | Report:
+    def _filters(self, view: View) -> tuple[Filter, ...] | PlacementReport:
         """The hard rules, and what the policy adds to them by name."""
         named = view.policy.spec.filters if view.policy is not None else ()
         usual = {each.name for each in FILTERS}
         unknown = [name for name in named if name not in self._added and name not in usual]
         if unknown:
             # What cannot be checked is not done.
-            return Report(
+            return PlacementReport(
                 {FILTER_UNKNOWN: 1},
                 f"the policy in force asks for filter {unknown[0]}, which this scheduler lacks",
                 Verdict.BLOCKED_BY,
-                (Hope.ALLOWANCE,),
+                (WakeEvent.ALLOWANCE,),
             )
         added = [self._added[name] for name in named if name in self._added]
         if not added:
@@ -136,12 +146,12 @@ class Board:
 
     def _make_room(self, view: View) -> None:
         sorts_max = max(SORTS_MIN, CELLS_MAX // max(1, view.columns.capacity))
-        while len(self._alikes) >= sorts_max:
-            self._left(self._alikes.pop(next(iter(self._alikes))))
+        while len(self._classes) >= sorts_max:
+            self._left(self._classes.pop(next(iter(self._classes))))
 
-    def _left(self, alike: Alike) -> None:
+    def _left(self, equivalence: EquivalenceClass) -> None:
         """A sort is not kept any more; if it was the last to ask this of nodes, nor is that."""
-        of_nodes = alike.of_nodes
+        of_nodes = equivalence.of_nodes
         self._users[of_nodes] -= 1
         if not self._users[of_nodes]:
             del self._users[of_nodes], self._standings[of_nodes]

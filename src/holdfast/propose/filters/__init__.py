@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters import (
     isolation,
     labels,
@@ -30,9 +30,9 @@ from holdfast.propose.filters import (
     tenancy,
 )
 
-Rule = Callable[[Work, Candidate], Refusal | None]
+Rule = Callable[[PendingWork, Candidate], Refusal | None]
 # For each of these rows 0, or the place of the reason from 1; None where it rules out no node.
-Judge = Callable[[Work, View, Rows, Level], Codes | None]
+Judge = Callable[[PendingWork, View, Rows, Level], Codes | None]
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ FILTERS: tuple[Filter, ...] = (
 
 
 def first_refusal(
-    work: Work, candidate: Candidate, filters: tuple[Filter, ...] = FILTERS
+    work: PendingWork, candidate: Candidate, filters: tuple[Filter, ...] = FILTERS
 ) -> tuple[int, Refusal] | None:
     """The first filter that rules the node out, by its place in the order, and why."""
     for place, each in enumerate(filters):

@@ -16,7 +16,7 @@ from holdfast.model.ledger import DeviceSlot
 from holdfast.model.placement.fit import DeviceDemand, choose_devices, suits
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Bools, Codes, Level, Rows
-from holdfast.propose.decision_view import View, Work
+from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters.tables import table_of
 
 # Devices that the widest nodes have, at different times.
@@ -24,7 +24,14 @@ WIDTHS_MAX = 64
 
 
 def device_codes(
-    work: Work, view: View, rows: Rows, level: Level, codes: Codes, *, missing: int, taken: int
+    work: PendingWork,
+    view: View,
+    rows: Rows,
+    level: Level,
+    codes: Codes,
+    *,
+    missing: int,
+    taken: int,
 ) -> None:
     """Write down in `codes` where the devices do not do, of the rows that are still at 0."""
     requests = work.demand.devices
@@ -57,7 +64,7 @@ def device_codes(
             codes[place] = missing if found.reason is Reason.DEVICE_MISSING else taken
 
 
-def _suiting(work: Work, index: int, request: DeviceDemand, view: View) -> Bools:
+def _suiting(work: PendingWork, index: int, request: DeviceDemand, view: View) -> Bools:
     """Whether a device of each type suits, by the model's rule."""
     types = view.columns.devices.types
     table = table_of(work, f"device-{index}", types, lambda slot: _suits(slot, request))

@@ -8,18 +8,18 @@ from __future__ import annotations
 from holdfast.model.placement.placement_rules import residency_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.tables import code_of, table_of
 
 REASONS = (Reason.RESIDENCY_UNKNOWN, Reason.RESIDENCY_FORBIDDEN)
 
 
-def residency(work: Work, candidate: Candidate) -> Refusal | None:
+def residency(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the data of this work may be in the node's region."""
     return residency_refusal(work.placement, work.tenant, candidate.gate.region, candidate.region)
 
 
-def residencies(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def residencies(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes: asked once for each region."""
 
     def judged(name: str) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from holdfast.model.placement.fit import claim
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.devices import device_codes
 
 REASONS = (
@@ -23,13 +23,13 @@ REASONS = (
 _FULL, _PORT, _ELSEWHERE, _MISSING, _TAKEN = range(1, 6)
 
 
-def resources(work: Work, candidate: Candidate) -> Refusal | None:
+def resources(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the work fits on the node beside what is there."""
     held = claim(candidate.site.ledger, work.demand)
     return held if isinstance(held, Refusal) else None
 
 
-def fitting(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def fitting(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes: sums first, then ports, then devices, as the rule goes."""
     columns = view.columns
     short = None

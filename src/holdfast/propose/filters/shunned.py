@@ -10,14 +10,14 @@ import numpy as np
 
 from holdfast.model.refusal import Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 
 
-def shunned(work: Work, candidate: Candidate) -> Refusal | None:
+def shunned(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the node is left alone for a moment."""
     return candidate.shunned
 
 
-def left_alone(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def left_alone(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes."""
     return view.columns.shunned[rows].astype(np.uint8)

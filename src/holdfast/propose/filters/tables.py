@@ -14,12 +14,12 @@ import numpy as np
 
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes
-from holdfast.propose.decision_view import Work
+from holdfast.propose.decision_view import PendingWork
 
 V = TypeVar("V")
 
 
-def table_of(work: Work, name: str, values: Sequence[V], rule: Callable[[V], int]) -> Codes:
+def table_of(work: PendingWork, name: str, values: Sequence[V], rule: Callable[[V], int]) -> Codes:
     """What the rule says of each value, by the value's number."""
     table = work.tables.get(name)
     known = len(table) if table is not None else 0

@@ -12,19 +12,19 @@ from holdfast.model.kinds.region import Region
 from holdfast.model.placement.placement_rules import protection_refusal
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.observe.node_columns import Codes, Level, Rows
-from holdfast.propose.decision_view import Candidate, View, Work
+from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.filters.tables import code_of, table_of
 
 REASONS = (Reason.TENANCY_FORBIDDEN, Reason.PROTECTED_CAPACITY)
 
 
-def tenancy(work: Work, candidate: Candidate) -> Refusal | None:
+def tenancy(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the capacity of the node, and of its pool, is for this work."""
     gate = candidate.gate
     return _kept(gate.protected_for, work) or _kept(_of_pool(candidate.region, gate.pool), work)
 
 
-def tenancies(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
+def tenancies(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same of many nodes: asked once for each protection and each pool of a region."""
 
     def of_node(protection: Protection | None) -> int:
@@ -43,7 +43,7 @@ def tenancies(work: Work, view: View, rows: Rows, level: Level) -> Codes | None:
     return np.where(own != 0, own, pools[columns.place[rows]])
 
 
-def _kept(protection: Protection | None, work: Work) -> Refusal | None:
+def _kept(protection: Protection | None, work: PendingWork) -> Refusal | None:
     return protection_refusal(protection, work.namespace, work.priority_class)
 
 

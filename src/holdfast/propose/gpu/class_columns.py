@@ -36,7 +36,7 @@ SUITING_MAX = 1024
 _State = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
-class Demand(msgspec.Struct, frozen=True, order=True, array_like=True):
+class GpuDemand(msgspec.Struct, frozen=True, order=True, array_like=True):
     """What one replica asks of such a node, memory in MiB; `models` empty means any model."""
 
     cpu_milli: int
@@ -92,7 +92,7 @@ class GpuNode(msgspec.Struct, frozen=True):
 NOBODY = GpuNode(0, 0)
 
 
-class Columns:
+class ClassColumns:
     """What is free, by row. `changed_at[row]` is the tick of that row's last change.
 
     Which builds there are is fixed when this is made: a node of another one, or with more devices
@@ -164,32 +164,32 @@ class Columns:
         found: Ints = rows[first]
         return found, found[of]
 
-    def allowed(self, demand: Demand) -> Bools:
+    def allowed(self, demand: GpuDemand) -> Bools:
         """Per build, whether some device of it would do."""
         suiting = self._suits(demand)
         found = [any(suiting[kind] for kind in build) for build in self._builds]
         return np.array(found, np.bool_)
 
-    def fits(self, demand: Demand, rows: Ints) -> Bools:
+    def fits(self, demand: GpuDemand, rows: Ints) -> Bools:
         """Which of these rows could take the demand now."""
         fit: Bools = (self.cpu[rows] >= demand.cpu_milli) & (self.memory[rows] >= demand.memory)
         if demand.devices:
             fit &= self.room(demand, rows).sum(axis=1) >= demand.devices
         return fit
 
-    def room(self, demand: Demand, rows: Ints) -> Bools:
+    def room(self, demand: GpuDemand, rows: Ints) -> Bools:
         """Which devices of these rows would do for a demand of devices."""
         room: Bools = self.devices[rows] >= demand.device_milli
         if demand.is_picky:
             room &= self._suits(demand)[self._kind[rows]]
         return room
 
-    def idle_devices(self, demand: Demand, row: int) -> list[int]:
+    def idle_devices(self, demand: GpuDemand, row: int) -> list[int]:
         """The first devices that whole devices, or none at all, are taken from."""
         room = np.flatnonzero(self.room(demand, np.array([row])))
         return [int(device) for device in room[: demand.devices]]
 
-    def _suits(self, demand: Demand) -> Bools:
+    def _suits(self, demand: GpuDemand) -> Bools:
         """Per type, whether it is what the demand asks for, by the model's rule."""
         key = demand.models, demand.device_memory
         found = self._suiting.get(key)
@@ -225,6 +225,6 @@ class _States:
         return number
 
 
-def _suits(slot: DeviceSlot, demand: Demand) -> bool:
+def _suits(slot: DeviceSlot, demand: GpuDemand) -> bool:
     of = slot.device_class
     return suits(slot, DeviceDemand(of, 1, 1, demand.models, demand.device_memory))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.propose.gpu.class_columns import Demand
+from holdfast.propose.gpu.class_columns import GpuDemand
 
 # Enough for every kind of GPU work that a fleet sees in numbers; each costs time in each decision.
 TYPICAL_MAX = 96
@@ -30,28 +30,28 @@ LOOK_EVERY = 16
 class Typical(msgspec.Struct, frozen=True, array_like=True):
     """A kind of demand and its share of all that are counted."""
 
-    demand: Demand
+    demand: GpuDemand
     share: float
 
 
 Mix = tuple[Typical, ...]
 
 
-def typical_mix(counts: Mapping[Demand, float], *, cover: float = 1.0, most: int = 0) -> Mix:
+def typical_mix(counts: Mapping[GpuDemand, float], *, cover: float = 1.0, most: int = 0) -> Mix:
     """The most frequent kinds until they cover this share of all, their shares adding up to one.
 
     Demands that differ in memory only are one kind, with their mean. `most` bounds the number of
     kinds; 0 leaves it open.
     """
-    weight: dict[Demand, float] = {}
-    memory: dict[Demand, float] = {}
+    weight: dict[GpuDemand, float] = {}
+    memory: dict[GpuDemand, float] = {}
     for demand, count in counts.items():
         kind = msgspec.structs.replace(demand, memory=0)
         weight[kind] = weight.get(kind, 0.0) + count
         memory[kind] = memory.get(kind, 0.0) + count * demand.memory
     # Larger demands first among equals: the order in which the published FGD breaks such ties.
     ordered = sorted(weight, key=lambda kind: (weight[kind], kind), reverse=True)
-    chosen: list[Demand] = []
+    chosen: list[GpuDemand] = []
     covered, wanted = 0.0, cover * sum(weight.values())
     for kind in ordered:
         if covered >= wanted or (most and len(chosen) >= most):
@@ -71,13 +71,13 @@ class LearnedMix:
     """The mix of the demands seen so far, older ones counting less and less."""
 
     def __init__(self) -> None:
-        self._counts: dict[Demand, float] = {}
+        self._counts: dict[GpuDemand, float] = {}
         self._unit = 1.0
         self._seen = 0
-        self._published: dict[Demand, float] = {}
+        self._published: dict[GpuDemand, float] = {}
         self.mix: Mix = ()
 
-    def see(self, demand: Demand) -> bool:
+    def see(self, demand: GpuDemand) -> bool:
         """Count a demand, once for each replica; whether `mix` is another one now."""
         # Growing the unit is the same as shrinking all that was counted before, at no cost.
         self._unit *= GROWTH

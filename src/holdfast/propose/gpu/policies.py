@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from holdfast.propose.gpu.class_columns import Columns, Demand, Floats, Ints
+from holdfast.propose.gpu.class_columns import ClassColumns, Floats, GpuDemand, Ints
 from holdfast.propose.gpu.demand_mix import Mix
 from holdfast.propose.gpu.usable import ROWS_AT_ONCE, Usable, Worth
 
@@ -48,10 +48,10 @@ class Ranking(msgspec.Struct, frozen=True):
     devices: Ints
 
 
-class Policy(Protocol):
+class GpuPolicy(Protocol):
     """What ranks the rows for a demand."""
 
-    def rank(self, demand: Demand) -> Ranking: ...
+    def rank(self, demand: GpuDemand) -> Ranking: ...
 
     def weigh_anew(self) -> None:
         """Forget whatever depends on more than what is free now."""
@@ -59,7 +59,7 @@ class Policy(Protocol):
 
 
 # From what a demand would cost, by choice, to how good each choice is.
-_Judge = Callable[[Demand, Floats], Floats]
+_Judge = Callable[[GpuDemand, Floats], Floats]
 
 
 class _Costs:
@@ -77,18 +77,20 @@ class _Costs:
 class _CostBook:
     """The costs of the demands asked about lately. Only rows that changed are computed again."""
 
-    def __init__(self, columns: Columns, usable: Usable, judge: _Judge, claims: Floats) -> None:
+    def __init__(
+        self, columns: ClassColumns, usable: Usable, judge: _Judge, claims: Floats
+    ) -> None:
         self._columns = columns
         self._usable = usable
         self._judge = judge
         # By these the device of a row is chosen. They do not change with what is taken elsewhere,
         # so that the choice is the same however long ago it was made.
         self._claims = claims
-        self._of: OrderedDict[Demand, _Costs] = OrderedDict()
+        self._of: OrderedDict[GpuDemand, _Costs] = OrderedDict()
         size = max(1, columns.rows * max(1, usable.kinds) * 4)
         self._most = max(1, CACHE_BYTES_MAX // size)
 
-    def look_up(self, demand: Demand, weights: Floats) -> _Costs:
+    def look_up(self, demand: GpuDemand, weights: Floats) -> _Costs:
         columns = self._columns
         costs = self._of.get(demand)
         if costs is None:
@@ -107,7 +109,7 @@ class _CostBook:
             costs.weights = weights
         return costs
 
-    def _fill(self, costs: _Costs, demand: Demand, rows: Ints, weights: Floats) -> None:
+    def _fill(self, costs: _Costs, demand: GpuDemand, rows: Ints, weights: Floats) -> None:
         """Compute the costs at these rows, where they are many once for all that are equal."""
         if len(rows) <= ROWS_AT_ONCE:
             self._compute(costs, demand, rows, weights)
@@ -121,7 +123,7 @@ class _CostBook:
             part = slice(start, start + ROWS_AT_ONCE)
             costs.lost[rows[part]] = costs.lost[like[part]]
 
-    def _compute(self, costs: _Costs, demand: Demand, rows: Ints, weights: Floats) -> None:
+    def _compute(self, costs: _Costs, demand: GpuDemand, rows: Ints, weights: Floats) -> None:
         after, chosen, device = self._usable.after(demand, rows)
         lost = self._usable.now[chosen] - after
         if demand.is_fraction:
@@ -141,7 +143,7 @@ class _CostBook:
 class Sparing:
     """The default: spare what is scarce for the kinds that need it."""
 
-    def __init__(self, columns: Columns, mix: Mix) -> None:
+    def __init__(self, columns: ClassColumns, mix: Mix) -> None:
         self._usable = Usable(columns, mix, WORTH)
         size = self._usable.gpu_milli / 1000.0
         # How often a kind comes, but the larger ones less: with few places that do for them they
@@ -152,7 +154,7 @@ class Sparing:
         self._last = self._usable.gpu_milli * WORTH.unit
         self._weights: Floats = np.zeros(self._usable.kinds, np.float64)
 
-    def rank(self, demand: Demand) -> Ranking:
+    def rank(self, demand: GpuDemand) -> Ranking:
         """0 to 100: 100 where others lose least, 50 where they lose a tenth of a device more.
 
         Work without devices need not cost anybody anything, and is measured by that.
@@ -179,23 +181,23 @@ class Sparing:
         if np.abs(weights - self._weights).sum() * WORTH.unit > WEIGHT_DRIFT:
             self._weights = weights
 
-    def _good(self, demand: Demand, cost: Floats) -> Floats:
+    def _good(self, demand: GpuDemand, cost: Floats) -> Floats:
         return -_grained(cost)
 
 
 class Fgd:
     """Fragmentation Gradient Descent: the integer score of the published simulator."""
 
-    def __init__(self, columns: Columns, mix: Mix) -> None:
+    def __init__(self, columns: ClassColumns, mix: Mix) -> None:
         self._usable = Usable(columns, mix, Worth(), counts_memory=False)
         self._book = _CostBook(columns, self._usable, self._good, self._usable.shares)
 
-    def rank(self, demand: Demand) -> Ranking:
+    def rank(self, demand: GpuDemand) -> Ranking:
         self._usable.refresh()
         costs = self._book.look_up(demand, self._usable.shares)
         return Ranking(np.where(costs.fits, costs.good, UNFIT), costs.devices)
 
-    def _good(self, demand: Demand, cost: Floats) -> Floats:
+    def _good(self, demand: GpuDemand, cost: Floats) -> Floats:
         # What is idle becomes less by the demand, and of that what was usable is no fragment.
         less: Floats = (demand.gpu_milli - _grained(cost)) / 1000.0
         return np.floor(SCORE_MAX / (1.0 + np.exp(-less)))
@@ -210,11 +212,11 @@ class BestFit:
     CPU_MILLI = 128_000.0
     GPU_MILLI = 8_000.0
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: ClassColumns) -> None:
         self._columns = columns
         self._rows = np.arange(columns.rows)
 
-    def rank(self, demand: Demand) -> Ranking:
+    def rank(self, demand: GpuDemand) -> Ranking:
         columns = self._columns
         fits = columns.fits(demand, self._rows)
         cpu = (columns.cpu - demand.cpu_milli) / self.CPU_MILLI

@@ -1,6 +1,6 @@
 """Pools: the nodes of the fleet that have devices of one class, ready to be packed.
 
-The fleet has one `Pools`, tells it of each new replica, and otherwise leaves it alone: a pool reads
+The fleet has one `GpuPools`, tells it of each new replica, and otherwise leaves it alone: a pool reads
 the logs of the fleet's columns when somebody asks, and states anew what changed since. Nodes that
 take no new work at the moment have nothing to give, and so nothing to spare.
 
@@ -25,12 +25,12 @@ from holdfast.propose.gpu.class_columns import (
     DEVICES_MAX,
     NOBODY,
     WHOLE_MILLI,
-    Columns,
-    Demand,
+    ClassColumns,
+    GpuDemand,
     GpuNode,
 )
 from holdfast.propose.gpu.demand_mix import TYPICAL_MAX, LearnedMix, Mix, typical_mix
-from holdfast.propose.gpu.policies import UNFIT, Policy, Ranking
+from holdfast.propose.gpu.policies import UNFIT, GpuPolicy, Ranking
 
 # Classes of devices that are packed. What a plane has beyond them is placed without a thought for
 # others, as it would be without this room.
@@ -43,11 +43,11 @@ SPARE_MIN = 8
 # Memory is counted by this power of two.
 MIB = 20
 
-Make = Callable[[Columns, Mix], Policy]
+Make = Callable[[ClassColumns, Mix], GpuPolicy]
 _OPEN = fleets.gate_number(NodePhase.READY, draining=False, cordoned=False)
 
 
-def demand_for(wanted: fit.Demand, device_class: str) -> Demand:
+def demand_for(wanted: fit.Demand, device_class: str) -> GpuDemand:
     """What a demand is to the nodes with devices of this class.
 
     Several requests for one class count as whole devices of any model: a rank may be rough, and
@@ -57,22 +57,22 @@ def demand_for(wanted: fit.Demand, device_class: str) -> Demand:
     memory = min(-(-wanted.amounts.get(Resource.MEMORY.value, 0) >> MIB), AMOUNT_MAX)
     asked = [request for request in wanted.devices if request.device_class == device_class]
     if not asked:
-        return Demand(cpu, memory=memory)
+        return GpuDemand(cpu, memory=memory)
     if len(asked) > 1:
         count = sum(request.count for request in asked)
-        return Demand(cpu, WHOLE_MILLI, min(count, DEVICES_MAX), memory=memory)
+        return GpuDemand(cpu, WHOLE_MILLI, min(count, DEVICES_MAX), memory=memory)
     (one,) = asked
     count = min(one.count, DEVICES_MAX)
-    return Demand(cpu, one.milli, count, one.models, memory, one.memory)
+    return GpuDemand(cpu, one.milli, count, one.models, memory, one.memory)
 
 
-class Pool:
+class GpuPool:
     """See the module's docstring.
 
     `rows` has the row in the fleet for each row here, or -1; `there` are the rows that have one.
     """
 
-    def __init__(self, fleet: fleets.Columns, device_class: str) -> None:
+    def __init__(self, fleet: fleets.NodeColumns, device_class: str) -> None:
         self._fleet, self.device_class = fleet, device_class
         self._node_at = self._load_at = -1
         resources = Resource.CPU, Resource.MEMORY
@@ -80,8 +80,8 @@ class Pool:
         self._own: dict[int, int] = {}
         self._places: dict[int, tuple[int, ...]] = {}
         self._spare: list[int] = []
-        self._policies: dict[Make, tuple[Columns, Mix, Policy]] = {}
-        self._ranked: tuple[Policy, Demand, int, Ranking] | None = None
+        self._policies: dict[Make, tuple[ClassColumns, Mix, GpuPolicy]] = {}
+        self._ranked: tuple[GpuPolicy, GpuDemand, int, Ranking] | None = None
         # Grow whenever the columns are made anew, and their ticks begin again; and by each round.
         self.version = 0
         self.weighed = 0
@@ -95,7 +95,9 @@ class Pool:
         rows = np.flatnonzero(self._is_ours()[kinds].any(axis=1)).tolist() if fleet.count else []
         self._places = {row: self._places_of(row) for row in rows}
         spare = SPARE_MIN + len(rows) // 8
-        self.columns = Columns([self._node(row) for row in rows], fleet.devices.types, spare=spare)
+        self.columns = ClassColumns(
+            [self._node(row) for row in rows], fleet.devices.types, spare=spare
+        )
         self._own = {row: own for own, row in enumerate(rows)}
         self._spare = list(range(len(rows), len(rows) + spare))
         self.rows: npt.NDArray[np.intp] = np.array([*rows, *[-1] * spare], np.intp)
@@ -181,7 +183,7 @@ class Pool:
 
     # Asking --------------------------------------------------------------------------------------
 
-    def rank(self, make: Make, mix: Mix, demand: Demand) -> Ranking:
+    def rank(self, make: Make, mix: Mix, demand: GpuDemand) -> Ranking:
         """The rows here for a demand, by this way of packing."""
         kept = self._policies.get(make)
         if kept is None or kept[0] is not self.columns or kept[1] is not mix:
@@ -206,7 +208,7 @@ class Pool:
         """Whether this row of the fleet is one of these nodes."""
         return row in self._own
 
-    def devices(self, row: int, demand: Demand, ranking: Ranking) -> list[str]:
+    def devices(self, row: int, demand: GpuDemand, ranking: Ranking) -> list[str]:
         """The devices of this node that the demand should take, by name; fewer if too few do."""
         own, places = self._own[row], self._places[row]
         if ranking.scores[own] == UNFIT:
@@ -219,12 +221,12 @@ class Pool:
         return [self._fleet.devices.name(row, places[at]) for at in chosen if at >= 0]
 
 
-class Pools:
+class GpuPools:
     """All pools of a fleet, and what is asked of each typically."""
 
-    def __init__(self, fleet: fleets.Columns) -> None:
+    def __init__(self, fleet: fleets.NodeColumns) -> None:
         self._fleet = fleet
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, GpuPool] = {}
         self._types = 0
         self._learned: dict[str, LearnedMix] = {}
         self._given: tuple[SchedulerPolicy | None, dict[str, Mix]] = (None, {})
@@ -243,24 +245,24 @@ class Pools:
                 learned = self._learned[device_class] = LearnedMix()
             learned.see(demand_for(wanted, device_class))
 
-    def refreshed(self) -> Collection[Pool]:
+    def refreshed(self) -> Collection[GpuPool]:
         """The pools as they are now, the first class that was ever seen first."""
         types = self._fleet.devices.types
         for slot in types[self._types :]:
             device_class = slot.device_class if slot is not None else ""
             is_new = device_class and device_class not in self._pools
             if is_new and len(self._pools) < CLASSES_MAX:
-                self._pools[device_class] = Pool(self._fleet, device_class)
+                self._pools[device_class] = GpuPool(self._fleet, device_class)
         self._types = len(types)
         for pool in self._pools.values():
             pool.refresh()
         return self._pools.values()
 
-    def all(self) -> Collection[Pool]:
+    def all(self) -> Collection[GpuPool]:
         """The same as of the last time that they were refreshed."""
         return self._pools.values()
 
-    def get(self, device_class: str) -> Pool | None:
+    def get(self, device_class: str) -> GpuPool | None:
         return self._pools.get(device_class)
 
     def begin_round(self) -> dict[str, Mix]:
@@ -287,7 +289,7 @@ class Pools:
 
 
 def _given(policy: SchedulerPolicy | None) -> dict[str, Mix]:
-    counts: dict[str, dict[Demand, float]] = {}
+    counts: dict[str, dict[GpuDemand, float]] = {}
     for each in policy.spec.demands if policy is not None else ():
         wanted = fit.demand_of(Template(resources=each.resources, devices=each.devices))
         for device_class in dict.fromkeys(request.device_class for request in wanted.devices):

@@ -19,9 +19,9 @@ import numpy as np
 from holdfast.propose.gpu.class_columns import (
     WHOLE_MILLI,
     Bools,
-    Columns,
-    Demand,
+    ClassColumns,
     Floats,
+    GpuDemand,
     Ints,
     Shorts,
 )
@@ -47,7 +47,7 @@ class Usable:
     """A mix made ready for a fleet's columns. `now` and `total` are in `worth.unit`."""
 
     def __init__(
-        self, columns: Columns, mix: Mix, worth: Worth, *, counts_memory: bool = True
+        self, columns: ClassColumns, mix: Mix, worth: Worth, *, counts_memory: bool = True
     ) -> None:
         self._columns = columns
         self._worth = worth
@@ -93,7 +93,7 @@ class Usable:
             self.total += (fresh - self.now[part]).sum(axis=0, dtype=np.float64)
             self.now[part] = fresh
 
-    def after(self, demand: Demand, rows: Ints) -> tuple[Shorts, Ints, Ints]:
+    def after(self, demand: GpuDemand, rows: Ints) -> tuple[Shorts, Ints, Ints]:
         """As rows that fit would be after the demand: per choice, with its row and device.
 
         Whole devices leave no choice, and their device is -1. A fraction may go to any device

@@ -17,7 +17,7 @@ from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Accepted, ReportPending, Target, Term
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Key
-from holdfast.propose.feasibility.outcome import Report
+from holdfast.propose.feasibility.outcome import PlacementReport
 
 # The same reasons with other counts, or another nearest miss, are not news that anybody waits for.
 NOTICE_EVERY_MS = 30_000
@@ -59,7 +59,7 @@ class Notices:
         self._tickets = 0
 
     def say(
-        self, replica: Replica, report: Report, attempts: int, next_ms: int, now: Instant
+        self, replica: Replica, report: PlacementReport, attempts: int, next_ms: int, now: Instant
     ) -> None:
         """Let people know why it waits, and that it is tried again at this moment at the latest."""
         key = replica.namespace, replica.name
@@ -173,7 +173,7 @@ class Notices:
             self._wish(key, request.target, request.pending, late_ms, version)
 
 
-def _nearest(report: Report) -> str:
+def _nearest(report: PlacementReport) -> str:
     miss = report.nearest_miss
     return f"node {miss.node}: {miss.message}" if miss is not None else ""
 

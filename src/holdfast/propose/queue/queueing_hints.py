@@ -19,39 +19,46 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 from holdfast.propose.decision_view import QUOTA_NAME, Objects, View
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.feasibility.outcome import Hope, Report
-from holdfast.propose.feasibility.verdict_cache import Board
+from holdfast.propose.feasibility.outcome import PlacementReport, WakeEvent
+from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
-from holdfast.propose.queue.scheduling_queue import Entry, Queue, Sort
+from holdfast.propose.queue.scheduling_queue import QueueEntry, SchedulingQueue, Sort
 
 # Of each sort that waits for company. Those that get a place stir the others again.
 WOKEN_PER_STIR = 64
 
 
-class Waking:
+class QueueingHints:
     """See the module's docstring."""
 
-    def __init__(self, queue: Queue, fleet: Fleet, board: Board, objects: Objects) -> None:
-        self._queue, self._fleet, self._board, self._objects = queue, fleet, board, objects
+    def __init__(
+        self, queue: SchedulingQueue, fleet: Fleet, verdict_cache: VerdictCache, objects: Objects
+    ) -> None:
+        self._queue, self._fleet, self._verdict_cache, self._objects = (
+            queue,
+            fleet,
+            verdict_cache,
+            objects,
+        )
 
     def after_news(self, view: View, freed: Iterable[str], now: Instant) -> None:
         """Give those another turn whom the news of this step may help."""
         if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
-            self._queue.wake_hoping(Hope.FRESHNESS)
-        census = self._fleet.census
-        stirred, census.stirred = census.stirred, {}
-        shaken, census.is_shaken = census.is_shaken, False
+            self._queue.wake_waiting_for(WakeEvent.FRESHNESS)
+        topology_counts = self._fleet.topology_counts
+        stirred, topology_counts.stirred = topology_counts.stirred, {}
+        shaken, topology_counts.is_shaken = topology_counts.is_shaken, False
         if stirred or shaken:
-            for (tenant, _), alike in self._queue.hoping(Hope.COMPANY):
+            for (tenant, _), group in self._queue.waiting_for(WakeEvent.TOPOLOGY):
                 if shaken or tenant in stirred:
-                    self._queue.wake_some(alike, WOKEN_PER_STIR)
+                    self._queue.wake_some(group, WOKEN_PER_STIR)
         sites = [site for site in map(self._fleet.get, freed) if site is not None]
         if not sites:
             return
         self._fleet.forgive(now.monotonic_ms)
         rows = np.array([site.row for site in sites], np.intp)
-        for _, alike in self._queue.hoping(Hope.NODES):
-            self._queue.wake_some(alike, self._room(view, next(iter(alike.values())), rows))
+        for _, group in self._queue.waiting_for(WakeEvent.NODES):
+            self._queue.wake_some(group, self._room(view, next(iter(group.values())), rows))
 
     def after_releases(
         self, view: View, tenants: Iterable[str], doubted: Container[Sort] = ()
@@ -64,31 +71,31 @@ class Waking:
         thousand that are refused again would be a storm.
         """
         released = list(tenants)
-        for sort, alike in self._queue.hoping(Hope.QUOTA) if released else ():
+        for sort, group in self._queue.waiting_for(WakeEvent.QUOTA) if released else ():
             if any(self._share_quota(sort[0], other) for other in released):
-                room = self._quota_room(view, alike)
-                self._queue.wake_some(alike, min(room, 1) if sort in doubted else room)
+                room = self._quota_room(view, group)
+                self._queue.wake_some(group, min(room, 1) if sort in doubted else room)
 
-    def _quota_room(self, view: View, alike: Mapping[Key, Entry]) -> int:
+    def _quota_room(self, view: View, group: Mapping[Key, QueueEntry]) -> int:
         """How many of these the quota of their tenant has room for."""
-        entry = next(iter(alike.values()))
+        entry = next(iter(group.values()))
         replica: Replica | None = self._objects.get("replicas", *entry.key)
-        return quota_room(view, view.work(replica), len(alike))[0] if replica is not None else 1
+        return quota_room(view, view.work(replica), len(group))[0] if replica is not None else 1
 
-    def _room(self, view: View, entry: Entry, rows: npt.NDArray[np.intp]) -> int:
+    def _room(self, view: View, entry: QueueEntry, rows: npt.NDArray[np.intp]) -> int:
         """How many like this one the nodes of these rows could take at most."""
         replica: Replica | None = self._objects.get("replicas", *entry.key)
         if replica is None:
             return 1
-        known = self._board.known(entry.sort)
+        known = self._verdict_cache.known(entry.sort)
         if known is not None:
             # Whatever else has changed, what has no room has no room.
             for resource, units in known.work.units:
                 rows = rows[view.columns.free[resource, rows] >= units]
             if not len(rows):
                 return 0
-        found = self._board.alike(replica, view)
-        return 0 if isinstance(found, Report) else room_for(view, found, rows)
+        found = self._verdict_cache.class_of(replica, view)
+        return 0 if isinstance(found, PlacementReport) else room_for(view, found, rows)
 
     def _share_quota(self, one: str, other: str) -> bool:
         if one == other:

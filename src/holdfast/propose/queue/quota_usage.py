@@ -29,7 +29,7 @@ _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 _NO_LIMITS = TenantLimits()
 
 
-class Due(msgspec.Struct, frozen=True, gc=False):
+class QuotaCharge(msgspec.Struct, frozen=True, gc=False):
     """What somebody is charged; `is_assumed` says that it is not seen yet.
 
     `budget` is the priority class whose budget is charged.
@@ -42,13 +42,13 @@ class Due(msgspec.Struct, frozen=True, gc=False):
     is_assumed: bool = False
 
 
-class Dues:
+class QuotaUsage:
     """See the module's docstring."""
 
     def __init__(self) -> None:
         self._limits: dict[str, TenantLimits] = {}
         self._cohorts: dict[str, str] = {}
-        self._dues: dict[str, Due] = {}
+        self._quota_usage: dict[str, QuotaCharge] = {}
         self._used: dict[tuple[str, CapacityClass], dict[str, int]] = {}
         # The same again, by tenant and priority class.
         self._spent: dict[str, dict[str, dict[str, int]]] = {}
@@ -74,7 +74,7 @@ class Dues:
             self._limits[tenant] = limits
             self._cohorts[tenant] = quota.spec.cohort
         if not self.is_counting:
-            self._dues.clear()
+            self._quota_usage.clear()
             self._used.clear()
             self._spent.clear()
         return self.is_counting and not was_counting
@@ -95,7 +95,7 @@ class Dues:
             return any(lessened)
         uid = (after if after is not None else before).metadata.uid
         found = _of_replica(after) if isinstance(after, Replica) else None
-        mine = self._dues.get(uid)
+        mine = self._quota_usage.get(uid)
         if found is None and mine is not None and mine.is_assumed:
             # The cache may be behind; whoever assumed it says when that is over.
             return False
@@ -106,30 +106,30 @@ class Dues:
     ) -> None:
         """Count a bind of ours that is on its way."""
         if self._limits:
-            self._put(uid, Due(tenant, of, amounts, budget, is_assumed=True))
+            self._put(uid, QuotaCharge(tenant, of, amounts, budget, is_assumed=True))
 
     def unassume(self, uid: str) -> str | None:
         """Count it no longer, unless it was seen meanwhile; the tenant that may have more by it."""
-        due = self._dues.get(uid)
+        due = self._quota_usage.get(uid)
         if due is None or not due.is_assumed:
             return None
         self._put(uid, None)
         return due.tenant
 
-    def _put(self, owner: str, due: Due | None) -> bool:
+    def _put(self, owner: str, due: QuotaCharge | None) -> bool:
         """Charge an owner this from now on. Whether it was charged something else before."""
-        old = self._dues.get(owner)
+        old = self._quota_usage.get(owner)
         if old == due:
             return False
         if old is not None:
             self._add(old, -1)
-            del self._dues[owner]
+            del self._quota_usage[owner]
         if due is not None:
             self._add(due, 1)
-            self._dues[owner] = due
+            self._quota_usage[owner] = due
         return old is not None and (due is None or not _is_same_charge(old, due))
 
-    def _add(self, due: Due, sign: int) -> None:
+    def _add(self, due: QuotaCharge, sign: int) -> None:
         used = self._used.setdefault((due.tenant, due.of), {})
         spent = self._spent.setdefault(due.tenant, {}).setdefault(due.budget, {})
         for resource, units in due.amounts.items():
@@ -194,7 +194,7 @@ class Dues:
         return QuotaLedger(limits={name: self._limits[name] for name in tenants}, used=used)
 
 
-def _is_same_charge(one: Due, other: Due) -> bool:
+def _is_same_charge(one: QuotaCharge, other: QuotaCharge) -> bool:
     """Whether two differ in nothing but that one of them is only assumed."""
     return msgspec.structs.replace(one, is_assumed=other.is_assumed) == other
 
@@ -207,15 +207,15 @@ def _stated(whose: str, used: Amounts, most: Amounts) -> str:
     return f"{whose}: {', '.join(parts)}" if parts else ""
 
 
-def _of_replica(replica: Replica) -> Due | None:
+def _of_replica(replica: Replica) -> QuotaCharge | None:
     binding = replica.status.binding
     if binding is None or replica.status.state not in CHARGED:
         return None
     of = CapacityClass(binding.capacity_class) if binding.capacity_class else CapacityClass.HARD
-    return Due(replica.metadata.namespace, of, binding.charge, binding.priority_class)
+    return QuotaCharge(replica.metadata.namespace, of, binding.charge, binding.priority_class)
 
 
-def _of_reservation(reservation: Any) -> dict[str, Due]:
+def _of_reservation(reservation: Any) -> dict[str, QuotaCharge]:
     """The open claims that are charged to the tenant, each by a name of its own."""
     if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
         return {}
@@ -224,7 +224,7 @@ def _of_reservation(reservation: Any) -> dict[str, Due]:
         return {}
     tenant, of, budget = reservation.namespace, spec.capacity_class, spec.priority_class
     return {
-        f"{uid}/{index}": Due(tenant, of, claim.charge, budget)
+        f"{uid}/{index}": QuotaCharge(tenant, of, claim.charge, budget)
         for index, claim in enumerate(reservation.status.claims)
         if not claim.consumed
     }

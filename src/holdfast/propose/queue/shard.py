@@ -20,7 +20,7 @@ _SHARD = re.compile(r"([0-9]{1,2})/([0-9]{1,2})", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
-class Share(msgspec.Struct, frozen=True):
+class SchedulerShare(msgspec.Struct, frozen=True):
     """See the module's docstring. `count` 0 and no tenants mean everything."""
 
     index: int = 0
@@ -43,7 +43,7 @@ class Share(msgspec.Struct, frozen=True):
         )
 
 
-EVERYTHING = Share()
+EVERYTHING = SchedulerShare()
 
 
 def shard_of(tenant: str, count: int) -> int:
@@ -51,7 +51,7 @@ def shard_of(tenant: str, count: int) -> int:
     return zlib.crc32(tenant.encode()) % count
 
 
-def parse_share(shard: str, tenants: str) -> Share:
+def parse_share(shard: str, tenants: str) -> SchedulerShare:
     """From what an operator says: `0/3`, or names of tenants with commas. Raises Invalid."""
     if shard and tenants:
         raise _wrong("--shard", shard, "may not be stated together with --tenants")
@@ -62,7 +62,7 @@ def parse_share(shard: str, tenants: str) -> Share:
                 raise _wrong("--tenants", name, "must be names of tenants with commas in between")
         if len(names) > TENANTS_MAX:
             raise _wrong("--tenants", tenants, f"may name {TENANTS_MAX} at most")
-        return Share(tenants=names)
+        return SchedulerShare(tenants=names)
     if not shard:
         return EVERYTHING
     found = _SHARD.fullmatch(shard)
@@ -71,7 +71,7 @@ def parse_share(shard: str, tenants: str) -> Share:
         raise _wrong(
             "--shard", shard, f"must be I/N with I from 0 below N, and N at most {SHARDS_MAX}"
         )
-    return Share(index, count)
+    return SchedulerShare(index, count)
 
 
 def _wrong(option: str, value: str, rule: str) -> Invalid:

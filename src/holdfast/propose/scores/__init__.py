@@ -6,6 +6,8 @@ the choice to the default weights. A scorer that has nothing to say of some work
 preference) is left out of its mean.
 
 `spread` and `affinity` rank by where other replicas are and live in `propose/topology/affinity.py`.
+Locality has no scorer of its own: work states it as `prefer`, or as a soft affinity within a zone
+or region.
 """
 
 from __future__ import annotations
@@ -16,17 +18,15 @@ import msgspec
 
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import View, Work
+from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.scores.fragmentation import FRAGMENTATION, Packs, has_devices
 from holdfast.propose.scores.scorers import (
     cost,
     has_image,
     has_preference,
-    has_region,
     has_taints,
     headroom,
     image,
-    locality,
     packing,
     preference,
     scarce,
@@ -37,10 +37,10 @@ from holdfast.propose.scores.scorers import (
 SCORE_MAX = 100.0
 
 # How good these rows are once `more` replicas of the same work were put there before this one.
-Score = Callable[[Work, View, Rows, Ints | int], Floats]
+Score = Callable[[PendingWork, View, Rows, Ints | int], Floats]
 
 
-def always(work: Work, view: View) -> bool:
+def always(work: PendingWork, view: View) -> bool:
     return True
 
 
@@ -56,7 +56,7 @@ class Scorer(msgspec.Struct, frozen=True):
     name: str
     score: Score
     weight: int = 0
-    applies: Callable[[Work, View], bool] = always
+    applies: Callable[[PendingWork, View], bool] = always
     by_load: bool = False
     is_exact: bool = True
     packs: Packs | None = None
@@ -72,7 +72,6 @@ SCORERS: tuple[Scorer, ...] = (
     Scorer("preference", preference, 10, has_preference),
     Scorer("taints", welcome, 10, has_taints),
     Scorer("scarce", scarce, 5, spares_devices),
-    Scorer("locality", locality, 5, has_region),
     Scorer("image", image, 2, has_image),
     Scorer("cost", cost),
 )

@@ -11,12 +11,12 @@ import numpy as np
 from holdfast.model.kinds.placement import Taint
 from holdfast.model.placement.placement_rules import untolerated
 from holdfast.observe.node_columns import Floats, Ints, Rows
-from holdfast.propose.decision_view import View, Work
+from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters.labels import all_hold
 from holdfast.propose.filters.tables import table_of
 
 
-def headroom(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def headroom(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the share of the node that is left afterwards, of what the work asks for.
 
     What a node that can take the work has left is never negative, nor more than there is.
@@ -32,7 +32,7 @@ def headroom(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
     return total * (100.0 / len(work.units))
 
 
-def packing(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def packing(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the opposite, for fleets that pay by the node: fill one before the next."""
     return 100.0 - headroom(work, view, rows, more)
 
@@ -42,7 +42,7 @@ def packing(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
 # It has no weight of its own: who pays by the node gives it one. An old picture only ranks wrongly.
 
 
-def cost(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def cost(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: 100 for a node that costs nothing, 50 at one unit an hour, towards 0 above that.
 
     It does not compare with the dearest node: one new node would change the score of all.
@@ -55,31 +55,14 @@ def cost(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
 # A node says in its status what it has. An old picture only ranks wrongly.
 
 
-def image(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def image(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """100 where the image is already, 0 where it would have to be fetched first."""
     warm = view.columns.facts.image(work.replica.spec.template.image)
     return np.where(warm[rows], 100.0, 0.0)
 
 
-def has_image(work: Work, view: View) -> bool:
+def has_image(work: PendingWork, view: View) -> bool:
     return bool(work.replica.spec.template.image)
-
-
-# Locality: near the plane that was asked to place the work, and so near whoever asked.
-#
-# Where data must be is a hard rule (`filters/residency.py`). Where else work would rather be it
-# says by `prefer`, or by a soft affinity within a zone or region. An old picture only ranks
-# wrongly.
-
-
-def locality(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
-    """100 in the region whose plane was asked to place it, 0 elsewhere."""
-    number = view.columns.regions.known(work.replica.spec.region)
-    return np.where(view.columns.region[rows] == (-1 if number is None else number), 100.0, 0.0)
-
-
-def has_region(work: Work, view: View) -> bool:
-    return bool(work.replica.spec.region)
 
 
 # Preference: nodes that the work would rather have, or rather not, by their labels.
@@ -88,7 +71,7 @@ def has_region(work: Work, view: View) -> bool:
 # wrongly.
 
 
-def preference(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def preference(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the weight of the stated preferences that the node meets, of all of them."""
     wishes = work.placement.prefer
     met = np.zeros(len(view.columns.live[rows]), np.float64)
@@ -99,7 +82,7 @@ def preference(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
     return met * (100.0 / sum(wish.weight for wish in wishes))
 
 
-def has_preference(work: Work, view: View) -> bool:
+def has_preference(work: PendingWork, view: View) -> bool:
     return bool(work.placement.prefer)
 
 
@@ -109,12 +92,12 @@ def has_preference(work: Work, view: View) -> bool:
 # any of them is the worse choice, whatever was asked for so far. An old picture only ranks wrongly.
 
 
-def scarce(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def scarce(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """100 where the node has no devices, 0 where work that asks for none would be in their way."""
     return np.where(view.columns.devices.count[rows] > 0, 0.0, 100.0)
 
 
-def spares_devices(work: Work, view: View) -> bool:
+def spares_devices(work: PendingWork, view: View) -> bool:
     return not work.demand.devices and bool(view.columns.devices.count.any())
 
 
@@ -124,17 +107,17 @@ def spares_devices(work: Work, view: View) -> bool:
 # wrongly.
 
 
-def welcome(work: Work, view: View, rows: Rows, more: Ints | int) -> Floats:
+def welcome(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """100 where no taint asks to be avoided, 0 where one does and the work says nothing of it."""
     columns = view.columns
     table = table_of(work, "welcome", columns.taints_seen.values, lambda it: _welcome(work, it))
     return table[columns.taints[rows]].astype(np.float64)
 
 
-def has_taints(work: Work, view: View) -> bool:
+def has_taints(work: PendingWork, view: View) -> bool:
     return any(view.columns.taints_seen.values)
 
 
-def _welcome(work: Work, taints: tuple[Taint, ...]) -> int:
+def _welcome(work: PendingWork, taints: tuple[Taint, ...]) -> int:
     avoided = untolerated(taints, work.placement.tolerations, hard_only=False)
     return 100 if avoided is None else 0

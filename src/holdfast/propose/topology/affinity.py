@@ -26,11 +26,11 @@ from holdfast.model.placement.spread import (
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import LabelSelector
-from holdfast.observe.node_columns import Bools, Codes, Columns, Floats, Ints
-from holdfast.propose.decision_view import View, Work
-from holdfast.propose.feasibility.node_verdicts import Standing
+from holdfast.observe.node_columns import Bools, Codes, Floats, Ints, NodeColumns
+from holdfast.propose.decision_view import PendingWork, View
+from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
 from holdfast.propose.scores import AFFINITY, SPREAD
-from holdfast.propose.topology.topology_counts import Census, Kin, Term
+from holdfast.propose.topology.topology_counts import ReplicaTraits, TopologyCounts, TopologyTerm
 
 REASONS = (
     Reason.TOO_MANY_PER_NODE,
@@ -41,18 +41,20 @@ REASONS = (
 _CROWD, _SPREAD, _AFFINITY, _ANTI = range(1, 5)
 
 
-def has_company(work: Work) -> bool:
+def has_topology_rules(work: PendingWork) -> bool:
     """Whether work has any rule about other replicas. Others may have one about it."""
     placement = work.placement
     rules = placement.spread, placement.affinity, placement.anti_affinity
     return any(rules) or placement.max_per_node > 0
 
 
-class Company:
+class TopologyRules:
     """The rules of one sort of work. `leans` says that some of them rank places."""
 
-    def __init__(self, work: Work, kin: Kin, weights: Mapping[str, int]) -> None:
-        self._work, self._kin = work, kin
+    def __init__(
+        self, work: PendingWork, traits: ReplicaTraits, weights: Mapping[str, int]
+    ) -> None:
+        self._work, self._traits = work, traits
         placement = work.placement
         self.limit = placement.max_per_node
         self.spreads = [rule for rule in placement.spread if rule.required]
@@ -80,33 +82,33 @@ class Company:
 
     # Terms and places ----------------------------------------------------------------------------
 
-    def own(self, census: Census) -> Term:
+    def own(self, topology_counts: TopologyCounts) -> TopologyTerm:
         """The workload's own replicas."""
-        return census.term(self._kin.namespace, self._kin.workload_uid, None)
+        return topology_counts.term(self._traits.namespace, self._traits.workload_uid, None)
 
-    def term(self, census: Census, selector: LabelSelector) -> Term:
-        return census.term(self._kin.namespace, "", selector)
+    def term(self, topology_counts: TopologyCounts, selector: LabelSelector) -> TopologyTerm:
+        return topology_counts.term(self._traits.namespace, "", selector)
 
-    def repelling(self, census: Census) -> list[tuple[Term, Topology]]:
+    def repelling(self, topology_counts: TopologyCounts) -> list[tuple[TopologyTerm, Topology]]:
         """Those who have to stay away from such work."""
-        return census.repelling(self._kin)
+        return topology_counts.repelling(self._traits)
 
-    def grows(self, term: Term) -> bool:
+    def grows(self, term: TopologyTerm) -> bool:
         """Whether such work counts by this term itself."""
-        return term.takes(self._kin)
+        return term.takes(self._traits)
 
-    def is_first(self, term: Term) -> bool:
+    def is_first(self, term: TopologyTerm) -> bool:
         """Whether nobody is there to be near to, and it would be such a one itself."""
         return term.total == 0 and self.grows(term)
 
-    def eligible(self, topology: Topology, standing: Standing, columns: Columns) -> Bools:
+    def eligible(self, topology: Topology, verdicts: NodeVerdicts, columns: NodeColumns) -> Bools:
         """The places that have a node which could take such work at all."""
-        if self._version != standing.version:
+        if self._version != verdicts.version:
             self._eligible.clear()
-            self._version = standing.version
+            self._version = verdicts.version
         found = self._eligible.get(topology)
         if found is None:
-            ids = numbers(topology, columns)[standing.takes_work(columns)]
+            ids = numbers(topology, columns)[verdicts.takes_work(columns)]
             found = np.zeros(size(topology, columns), np.bool_)
             found[ids] = True
             self._eligible[topology] = found
@@ -114,61 +116,63 @@ class Company:
 
     # Hard rules ----------------------------------------------------------------------------------
 
-    def codes(self, view: View, standing: Standing) -> Codes:
+    def codes(self, view: View, verdicts: NodeVerdicts) -> Codes:
         """For each row 0, or the place of the reason that rules it out."""
-        columns, census = view.columns, view.fleet.census
+        columns, topology_counts = view.columns, view.fleet.topology_counts
         codes: Codes = np.zeros(columns.count, np.uint8)
         if self.limit:
-            here = counted(self.own(census), Topology.NODE, columns)
+            here = counted(self.own(topology_counts), Topology.NODE, columns)
             codes[here >= self.limit] = _CROWD
         for rule in self.spreads:
-            bad = self.uneven(rule, self.own(census), standing, columns)
+            bad = self.uneven(rule, self.own(topology_counts), verdicts, columns)
             _refuse(codes, bad[numbers(rule.over, columns)], _SPREAD)
         for affinity, anti in self.affinities:
-            term = self.term(census, affinity.selector)
+            term = self.term(topology_counts, affinity.selector)
             if not anti and self.is_first(term):
                 continue
             found = counted(term, affinity.within, columns) > 0
             bad = found if anti else ~found
             _refuse(codes, bad[numbers(affinity.within, columns)], _ANTI if anti else _AFFINITY)
-        for term, within in self.repelling(census):
+        for term, within in self.repelling(topology_counts):
             bad = counted(term, within, columns) > 0
             _refuse(codes, bad[numbers(within, columns)], _ANTI)
         return codes
 
-    def uneven(self, rule: Spread, term: Term, standing: Standing, columns: Columns) -> Bools:
+    def uneven(
+        self, rule: Spread, term: TopologyTerm, verdicts: NodeVerdicts, columns: NodeColumns
+    ) -> Bools:
         """The places where one more would break a spread."""
         counts = counted(term, rule.over, columns)
-        eligible = self.eligible(rule.over, standing, columns)
+        eligible = self.eligible(rule.over, verdicts, columns)
         emptiest = int(counts[eligible].min()) if eligible.any() else 0
         return counts + 1 - emptiest > rule.max_skew
 
-    def refusal(self, view: View, standing: Standing, row: int) -> Refusal | None:
+    def refusal(self, view: View, verdicts: NodeVerdicts, row: int) -> Refusal | None:
         """The same of one node, by the model's functions, in words."""
-        columns, census = view.columns, view.fleet.census
-        own = self.own(census)
+        columns, topology_counts = view.columns, view.fleet.topology_counts
+        own = self.own(topology_counts)
         refusal = crowd_refusal(self.limit, own.counts[Topology.NODE].get(row, 0))
         for rule in self.spreads:
-            refusal = refusal or self._spread_refusal(rule, view, standing, row)
+            refusal = refusal or self._spread_refusal(rule, view, verdicts, row)
         for affinity, anti in self.affinities:
             if refusal is None:
                 place = int(numbers(affinity.within, columns)[row])
-                here = census.labels_in(self._kin.namespace, affinity.within, place)
-                first = self.is_first(self.term(census, affinity.selector))
+                here = topology_counts.labels_in(self._traits.namespace, affinity.within, place)
+                first = self.is_first(self.term(topology_counts, affinity.selector))
                 refusal = affinity_refusal(affinity, here, anti=anti, first=first)
         for topology in Topology:
             if refusal is None:
                 place = int(numbers(topology, columns)[row])
-                rules = census.aparts_in(self._kin.namespace, topology, place)
-                refusal = repulsion_refusal(rules, dict(self._kin.labels))
+                rules = topology_counts.aparts_in(self._traits.namespace, topology, place)
+                refusal = repulsion_refusal(rules, dict(self._traits.labels))
         return refusal
 
     def _spread_refusal(
-        self, rule: Spread, view: View, standing: Standing, row: int
+        self, rule: Spread, view: View, verdicts: NodeVerdicts, row: int
     ) -> Refusal | None:
         columns = view.columns
-        own = self.own(view.fleet.census).counts[rule.over]
-        eligible = np.flatnonzero(self.eligible(rule.over, standing, columns)).tolist()
+        own = self.own(view.fleet.topology_counts).counts[rule.over]
+        eligible = np.flatnonzero(self.eligible(rule.over, verdicts, columns)).tolist()
         place = int(numbers(rule.over, columns)[row])
 
         def named(number: int) -> str:
@@ -184,11 +188,11 @@ class Company:
 
     # Soft rules ----------------------------------------------------------------------------------
 
-    def leanings(self, view: View, standing: Standing) -> dict[str, Floats]:
+    def leanings(self, view: View, verdicts: NodeVerdicts) -> dict[str, Floats]:
         """How good each row is by where others are: from 0 to 100 for each of the two."""
         found = {}
         if SPREAD in self._weights:
-            found[SPREAD] = self._evenness(view, standing)
+            found[SPREAD] = self._evenness(view, verdicts)
         if AFFINITY in self._weights:
             found[AFFINITY] = self._nearness(view)
         return found
@@ -200,13 +204,13 @@ class Company:
             total = total + self._weights[name] * part
         return total
 
-    def _evenness(self, view: View, standing: Standing) -> Floats:
+    def _evenness(self, view: View, verdicts: NodeVerdicts) -> Floats:
         """100 in the emptiest place, half of that with one more, and so on; the mean of all."""
         columns = view.columns
         total = np.zeros(columns.count, np.float64)
         for rule in self._soft_spreads:
-            counts = counted(self.own(view.fleet.census), rule.over, columns)
-            eligible = self.eligible(rule.over, standing, columns)
+            counts = counted(self.own(view.fleet.topology_counts), rule.over, columns)
+            eligible = self.eligible(rule.over, verdicts, columns)
             emptiest = int(counts[eligible].min()) if eligible.any() else 0
             score = 100.0 / (1.0 + np.maximum(counts - emptiest, 0))
             total += score[numbers(rule.over, columns)]
@@ -217,14 +221,14 @@ class Company:
         columns = view.columns
         total = np.zeros(columns.count, np.float64)
         for rule, anti in self._soft:
-            term = self.term(view.fleet.census, rule.selector)
+            term = self.term(view.fleet.topology_counts, rule.selector)
             found = counted(term, rule.within, columns) > 0
             kept = ~found if anti else found
             total += rule.weight * kept[numbers(rule.within, columns)]
         return total * (100.0 / sum(rule.weight for rule, _ in self._soft))
 
 
-def numbers(topology: Topology, columns: Columns) -> Ints:
+def numbers(topology: Topology, columns: NodeColumns) -> Ints:
     """For each row the number of its place."""
     match topology:
         case Topology.NODE:
@@ -235,7 +239,7 @@ def numbers(topology: Topology, columns: Columns) -> Ints:
             return columns.region[columns.all]
 
 
-def size(topology: Topology, columns: Columns) -> int:
+def size(topology: Topology, columns: NodeColumns) -> int:
     """How many places there are; at least one, so that rows without a place yet have one."""
     sizes = {
         Topology.NODE: columns.count,
@@ -245,7 +249,7 @@ def size(topology: Topology, columns: Columns) -> int:
     return max(1, sizes[topology])
 
 
-def counted(term: Term, topology: Topology, columns: Columns) -> Ints:
+def counted(term: TopologyTerm, topology: Topology, columns: NodeColumns) -> Ints:
     """How many replicas each place has."""
     counts: Ints = np.zeros(size(topology, columns), np.int64)
     there = term.counts[topology]

@@ -1,7 +1,7 @@
 """The rules about company while a run of replicas is being placed: counts that grow as it goes.
 
 `runs.py` asks it before each placement and tells it of each. It begins with the counts of the
-census and counts its own placements on top; the rules are those of `company.py`, said of one place.
+census and counts its own placements on top; the rules are those of `topology_rules.py`, said of one place.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy.typing as npt
 from holdfast.model.kinds.placement import Spread, Topology
 from holdfast.observe.node_columns import Bools
 from holdfast.propose.decision_view import View
-from holdfast.propose.feasibility.node_verdicts import Standing
-from holdfast.propose.topology.affinity import Company
-from holdfast.propose.topology.topology_counts import Term
+from holdfast.propose.feasibility.node_verdicts import NodeVerdicts
+from holdfast.propose.topology.affinity import TopologyRules
+from holdfast.propose.topology.topology_counts import TopologyTerm
 
 
 class Effect(Flag):
@@ -28,7 +28,7 @@ class Effect(Flag):
     ROWS = auto()
 
 
-class Places(Protocol):
+class GroupDomains(Protocol):
     """Where a group of rows is."""
 
     zone: int
@@ -40,7 +40,7 @@ class _Even:
 
     __slots__ = ("counts", "emptiest", "least", "max_skew", "over")
 
-    def __init__(self, rule: Spread, term: Term, eligible: list[int]) -> None:
+    def __init__(self, rule: Spread, term: TopologyTerm, eligible: list[int]) -> None:
         self.over, self.max_skew = rule.over, rule.max_skew
         self.counts = dict(term.counts[rule.over])
         # How many eligible places have as few as the emptiest.
@@ -73,7 +73,7 @@ class _Near:
 
     __slots__ = ("anti", "counts", "grows", "is_first", "within")
 
-    def __init__(self, term: Term, within: Topology, *, anti: bool, grows: bool) -> None:
+    def __init__(self, term: TopologyTerm, within: Topology, *, anti: bool, grows: bool) -> None:
         self.within, self.anti, self.grows = within, anti, grows
         self.counts = dict(term.counts[within])
         self.is_first = not anti and grows and term.total == 0
@@ -90,25 +90,27 @@ class _Near:
         return Effect.GROUPS if was_first else Effect.NONE
 
 
-class Crowd:
+class BatchCounts:
     """See the module's docstring."""
 
-    def __init__(self, view: View, company: Company, standing: Standing) -> None:
-        columns, census = view.columns, view.fleet.census
-        own = company.own(census)
-        self._limit = company.limit
+    def __init__(self, view: View, topology_rules: TopologyRules, verdicts: NodeVerdicts) -> None:
+        columns, topology_counts = view.columns, view.fleet.topology_counts
+        own = topology_rules.own(topology_counts)
+        self._limit = topology_rules.limit
         self._own = dict(own.counts[Topology.NODE])
         self._even: list[_Even] = []
         self._near: list[_Near] = []
-        for rule in company.spreads:
-            eligible = np.flatnonzero(company.eligible(rule.over, standing, columns)).tolist()
+        for rule in topology_rules.spreads:
+            eligible = np.flatnonzero(
+                topology_rules.eligible(rule.over, verdicts, columns)
+            ).tolist()
             self._even.append(_Even(rule, own, eligible))
-        for affinity, anti in company.affinities:
-            term = company.term(census, affinity.selector)
-            grows = company.grows(term)
+        for affinity, anti in topology_rules.affinities:
+            term = topology_rules.term(topology_counts, affinity.selector)
+            grows = topology_rules.grows(term)
             self._near.append(_Near(term, affinity.within, anti=anti, grows=grows))
-        for term, within in company.repelling(census):
-            self._near.append(_Near(term, within, anti=True, grows=company.grows(term)))
+        for term, within in topology_rules.repelling(topology_counts):
+            self._near.append(_Near(term, within, anti=True, grows=topology_rules.grows(term)))
         by_row = Topology.NODE
         self._even_rows = [rule for rule in self._even if rule.over is by_row]
         self._near_rows = [rule for rule in self._near if rule.within is by_row]
@@ -156,13 +158,13 @@ class Crowd:
         """Whether spreads over nodes allow it at the moment."""
         return all(rule.allows(row) for rule in self._even_rows)
 
-    def allows_group(self, group: Places) -> bool:
+    def allows_group(self, group: GroupDomains) -> bool:
         """Whether the zone and the region may get one more."""
         return all(rule.allows(_place(rule.over, group)) for rule in self._even_groups) and all(
             rule.allows(_place(rule.within, group)) for rule in self._near_groups
         )
 
-    def placed(self, row: int, group: Places) -> Effect:
+    def placed(self, row: int, group: GroupDomains) -> Effect:
         """One more is there. Whom that may matter to besides its own group."""
         self._own[row] = self._own.get(row, 0) + 1
         effect = self._usual
@@ -179,5 +181,5 @@ class Crowd:
         return effect
 
 
-def _place(topology: Topology, group: Places) -> int:
+def _place(topology: Topology, group: GroupDomains) -> int:
     return group.zone if topology is Topology.ZONE else group.region

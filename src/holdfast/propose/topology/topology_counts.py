@@ -18,7 +18,7 @@ import msgspec
 from holdfast.model.kinds.placement import Topology
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.selection.selectors import LabelSelector, selects
-from holdfast.observe.node_columns import Columns
+from holdfast.observe.node_columns import NodeColumns
 
 # Terms that are counted at once. The one that was asked for first is counted anew when needed.
 TERMS_MAX = 4_096
@@ -30,7 +30,7 @@ SORTS_MAX = 16_384
 Apart = tuple[bytes, Topology]
 
 
-class Kin(msgspec.Struct, frozen=True, gc=False):
+class ReplicaTraits(msgspec.Struct, frozen=True, gc=False):
     """What the rules about company look at in a replica."""
 
     namespace: str
@@ -40,22 +40,22 @@ class Kin(msgspec.Struct, frozen=True, gc=False):
     apart: tuple[Apart, ...] = ()
 
 
-def kin_of(replica: Replica) -> Kin:
+def traits_of(replica: Replica) -> ReplicaTraits:
     """The same of a replica, whether it has a place or needs one."""
     labels = tuple(replica.metadata.labels.items())
     spec = replica.spec
     rules = spec.template.placement.anti_affinity
     if not rules:
-        return Kin(replica.namespace, spec.workload_uid, labels)
+        return ReplicaTraits(replica.namespace, spec.workload_uid, labels)
     apart = tuple((_written(it.selector), it.within) for it in rules if it.required)
-    return Kin(replica.namespace, spec.workload_uid, labels, apart)
+    return ReplicaTraits(replica.namespace, spec.workload_uid, labels, apart)
 
 
 def _written(selector: LabelSelector) -> bytes:
     return msgspec.json.encode(selector, order="deterministic")
 
 
-class Term:
+class TopologyTerm:
     """Whom to count: replicas of one workload, those of a tenant that a selector takes, or those
     that have to stay away from whom a selector takes.
     """
@@ -75,17 +75,17 @@ class Term:
         self.counts: dict[Topology, dict[int, int]] = {topology: {} for topology in Topology}
         self.total = 0
 
-    def takes(self, kin: Kin) -> bool:
+    def takes(self, traits: ReplicaTraits) -> bool:
         """Whether a replica counts."""
-        if kin.namespace != self.namespace:
+        if traits.namespace != self.namespace:
             return False
         if self.apart is not None:
-            return self.apart in kin.apart
+            return self.apart in traits.apart
         if self.selector is None:
-            return kin.workload_uid == self.workload_uid
-        return selects(self.selector, dict(kin.labels))
+            return traits.workload_uid == self.workload_uid
+        return selects(self.selector, dict(traits.labels))
 
-    def add(self, row: int, columns: Columns, more: int) -> None:
+    def add(self, row: int, columns: NodeColumns, more: int) -> None:
         """So many more on this row, or with a negative number less."""
         self.total += more
         for topology, number in domains_of(row, columns):
@@ -97,7 +97,7 @@ class Term:
                 del counts[number]
 
 
-def domains_of(row: int, columns: Columns) -> Iterator[tuple[Topology, int]]:
+def domains_of(row: int, columns: NodeColumns) -> Iterator[tuple[Topology, int]]:
     """The places that a row belongs to, by topology."""
     yield Topology.NODE, row
     yield Topology.ZONE, int(columns.zone[row])
@@ -107,41 +107,41 @@ def domains_of(row: int, columns: Columns) -> Iterator[tuple[Topology, int]]:
 class _Sort:
     """Replicas that no term tells apart: how many are on each row, and which terms take them."""
 
-    __slots__ = ("kin", "rows", "terms")
+    __slots__ = ("rows", "terms", "traits")
 
-    def __init__(self, kin: Kin, terms: list[Term]) -> None:
-        self.kin, self.terms = kin, terms
+    def __init__(self, traits: ReplicaTraits, terms: list[TopologyTerm]) -> None:
+        self.traits, self.terms = traits, terms
         self.rows: dict[int, int] = {}
 
 
-class Census:
+class TopologyCounts:
     """See the module's docstring. A replica is in one place, or in none."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
         # By tenant: where each replica is, and the sorts of replicas that are anywhere.
         self._where: dict[str, dict[str, tuple[_Sort, int]]] = {}
-        self._sorts: dict[str, dict[Kin, _Sort]] = {}
-        self._terms: dict[tuple[str, str, bytes | Apart], Term] = {}
+        self._sorts: dict[str, dict[ReplicaTraits, _Sort]] = {}
+        self._terms: dict[tuple[str, str, bytes | Apart], TopologyTerm] = {}
         # By tenant, the anti-affinities of replicas that are somewhere, with how many have each.
         self._aparts: dict[str, dict[Apart, int]] = {}
         # Which of them are about a sort of replicas; made anew when there are others.
-        self._repelling: dict[Kin, list[Apart]] = {}
+        self._repelling: dict[ReplicaTraits, list[Apart]] = {}
         # The tenants of whose replicas some came or went since somebody last asked.
         self.stirred: dict[str, None] = {}
         # Whether a node changed: the places that a spread compares with may be others now.
         self.is_shaken = False
         self.changes = 0
 
-    def put(self, uid: str, kin: Kin, row: int) -> None:
+    def put(self, uid: str, traits: ReplicaTraits, row: int) -> None:
         """A replica is on this row now, wherever it was before."""
-        there = self._where.setdefault(kin.namespace, {})
+        there = self._where.setdefault(traits.namespace, {})
         before = there.get(uid)
         if before is not None:
-            if before[1] == row and before[0].kin == kin:
+            if before[1] == row and before[0].traits == traits:
                 return
             self._count(before[0], before[1], -1)
-        sort = self._sort(kin)
+        sort = self._sort(traits)
         there[uid] = sort, row
         self._count(sort, row, 1)
 
@@ -156,50 +156,54 @@ class Census:
             del self._where[namespace]
         self._count(before[0], row, -1)
 
-    def term(self, namespace: str, workload_uid: str, selector: LabelSelector | None) -> Term:
+    def term(
+        self, namespace: str, workload_uid: str, selector: LabelSelector | None
+    ) -> TopologyTerm:
         """The counts of a workload, or of what a selector takes in this tenant."""
         key = namespace, workload_uid, msgspec.json.encode(selector) if selector else b""
-        return self._terms.get(key) or self._term(key, Term(namespace, workload_uid, selector))
+        return self._terms.get(key) or self._term(
+            key, TopologyTerm(namespace, workload_uid, selector)
+        )
 
-    def repelling(self, kin: Kin) -> list[tuple[Term, Topology]]:
+    def repelling(self, traits: ReplicaTraits) -> list[tuple[TopologyTerm, Topology]]:
         """Those who have to stay away from such a replica, and how far, in a fixed order."""
-        aparts = self._aparts.get(kin.namespace)
+        aparts = self._aparts.get(traits.namespace)
         if not aparts:
             return []
-        found = self._repelling.get(kin)
+        found = self._repelling.get(traits)
         if found is None:
             if len(self._repelling) >= SORTS_MAX:
                 self._repelling.clear()
-            labels = dict(kin.labels)
+            labels = dict(traits.labels)
             found = [it for it in sorted(aparts) if selects(_selector(it[0]), labels)]
-            self._repelling[kin] = found
-        return [(self._bearers(kin.namespace, apart), apart[1]) for apart in found]
+            self._repelling[traits] = found
+        return [(self._bearers(traits.namespace, apart), apart[1]) for apart in found]
 
-    def _bearers(self, namespace: str, apart: Apart) -> Term:
+    def _bearers(self, namespace: str, apart: Apart) -> TopologyTerm:
         key = namespace, "", apart
-        return self._terms.get(key) or self._term(key, Term(namespace, "", None, apart))
+        return self._terms.get(key) or self._term(key, TopologyTerm(namespace, "", None, apart))
 
     def aparts_in(
         self, namespace: str, topology: Topology, number: int
     ) -> Iterator[tuple[LabelSelector, Topology]]:
         """The anti-affinities within such a place of all replicas in one, to say why in words."""
         for sort, row in self._where.get(namespace, {}).values():
-            for written, within in sort.kin.apart:
+            for written, within in sort.traits.apart:
                 if within is topology and (topology, number) in domains_of(row, self._columns):
                     yield _selector(written), within
 
-    def _term(self, key: tuple[str, str, bytes | Apart], term: Term) -> Term:
+    def _term(self, key: tuple[str, str, bytes | Apart], term: TopologyTerm) -> TopologyTerm:
         if len(self._terms) >= TERMS_MAX:
             self._forget(self._terms.pop(next(iter(self._terms))))
         self._terms[key] = term
         for sort in self._sorts.get(term.namespace, {}).values():
-            if term.takes(sort.kin):
+            if term.takes(sort.traits):
                 sort.terms.append(term)
                 for row, count in sort.rows.items():
                     term.add(row, self._columns, count)
         return term
 
-    def _forget(self, term: Term) -> None:
+    def _forget(self, term: TopologyTerm) -> None:
         for sort in self._sorts.get(term.namespace, {}).values():
             if term in sort.terms:
                 sort.terms.remove(term)
@@ -210,7 +214,7 @@ class Census:
         """The labels of all replicas of a tenant in one place, to say why in words."""
         for sort, row in self._where.get(namespace, {}).values():
             if (topology, number) in domains_of(row, self._columns):
-                yield dict(sort.kin.labels)
+                yield dict(sort.traits.labels)
 
     def rezone(self) -> None:
         """A node is in another zone or region than before: count places anew."""
@@ -222,16 +226,18 @@ class Census:
                     fresh[topology][number] = fresh[topology].get(number, 0) + count
             term.counts = dict(fresh)
 
-    def _sort(self, kin: Kin) -> _Sort:
-        sorts = self._sorts.setdefault(kin.namespace, {})
-        sort = sorts.get(kin)
+    def _sort(self, traits: ReplicaTraits) -> _Sort:
+        sorts = self._sorts.setdefault(traits.namespace, {})
+        sort = sorts.get(traits)
         if sort is None:
-            sort = sorts[kin] = _Sort(kin, [it for it in self._terms.values() if it.takes(kin)])
+            sort = sorts[traits] = _Sort(
+                traits, [it for it in self._terms.values() if it.takes(traits)]
+            )
         return sort
 
     def _count(self, sort: _Sort, row: int, more: int) -> None:
-        kin, rows = sort.kin, sort.rows
-        self.stirred[kin.namespace] = None
+        traits, rows = sort.traits, sort.rows
+        self.stirred[traits.namespace] = None
         self.changes += 1
         count = rows.get(row, 0) + more
         if count:
@@ -239,17 +245,17 @@ class Census:
         else:
             del rows[row]
             if not rows:
-                del self._sorts[kin.namespace][kin]
-                if not self._sorts[kin.namespace]:
-                    del self._sorts[kin.namespace]
+                del self._sorts[traits.namespace][traits]
+                if not self._sorts[traits.namespace]:
+                    del self._sorts[traits.namespace]
         for term in sort.terms:
             term.add(row, self._columns, more)
-        if kin.apart:
-            self._keep_apart(kin, more)
+        if traits.apart:
+            self._keep_apart(traits, more)
 
-    def _keep_apart(self, kin: Kin, more: int) -> None:
-        aparts = self._aparts.setdefault(kin.namespace, {})
-        for apart in kin.apart:
+    def _keep_apart(self, traits: ReplicaTraits, more: int) -> None:
+        aparts = self._aparts.setdefault(traits.namespace, {})
+        for apart in traits.apart:
             before = aparts.get(apart, 0)
             if before and before + more:
                 aparts[apart] = before + more
@@ -260,7 +266,7 @@ class Census:
             else:
                 aparts[apart] = more
         if not aparts:
-            del self._aparts[kin.namespace]
+            del self._aparts[traits.namespace]
 
 
 # A selector is asked for each sort of work whenever somebody with an anti-affinity is there.

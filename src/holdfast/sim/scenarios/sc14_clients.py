@@ -19,12 +19,12 @@ from holdfast.model.requests import Patch, PatchType
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
     DEFAULT_POLICY,
-    Attempts,
+    RequestAttempts,
     Begun,
     Budget,
     Failed,
     Finish,
-    Look,
+    LookForOperation,
     Looked,
     LookFailed,
     Nature,
@@ -34,7 +34,7 @@ from holdfast.observe.retry import (
     Send,
     Stimulus,
 )
-from holdfast.observe.watch_events import SERVERS, Found, Get
+from holdfast.observe.watch_events import SERVERS, GetResult, Get
 from holdfast.sim.cell import Seat
 from holdfast.sim.scenarios.sc14_meter import Meter
 
@@ -48,7 +48,7 @@ class _Intent:
 
     __slots__ = ("attempts", "began_us", "is_looking", "request")
 
-    def __init__(self, attempts: Attempts, request: Patch | Get, began_us: int) -> None:
+    def __init__(self, attempts: RequestAttempts, request: Patch | Get, began_us: int) -> None:
         self.attempts, self.request, self.began_us = attempts, request, began_us
         self.is_looking = False
 
@@ -115,15 +115,15 @@ class TenantClient:
             request = Patch(
                 "workloads", self._tenant, name, PatchType.MERGE, body, operation=operation
             )
-        attempts = Attempts(DEFAULT_POLICY, nature, self._rng, self._budget)
+        attempts = RequestAttempts(DEFAULT_POLICY, nature, self._rng, self._budget)
         self._meter.wished()
         self._go_on(_Intent(attempts, request, self._meter.now_us), Begun(), now, out)
 
     def _go_on(self, intent: _Intent, stimulus: Stimulus, now: Instant, out: list[Any]) -> None:
         effect = intent.attempts.step(stimulus, now)
         match effect:
-            case Send(timeout_ms=timeout_ms) | Look(timeout_ms=timeout_ms):
-                intent.is_looking = isinstance(effect, Look)
+            case Send(timeout_ms=timeout_ms) | LookForOperation(timeout_ms=timeout_ms):
+                intent.is_looking = isinstance(effect, LookForOperation)
                 self._calls += 1
                 self._open[self._calls] = intent
                 out.append(Ask(self._calls, SERVERS, _request(intent), timeout_ms))
@@ -157,6 +157,6 @@ def _heard(intent: _Intent, body: Any) -> Stimulus:
 
 
 def _remembers(request: Patch | Get, found: Any) -> bool:
-    if not isinstance(found, Found) or found.object is None or not isinstance(request, Patch):
+    if not isinstance(found, GetResult) or found.object is None or not isinstance(request, Patch):
         return False
     return any(it.id == request.operation for it in found.object.metadata.operations)

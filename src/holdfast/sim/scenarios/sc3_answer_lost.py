@@ -13,7 +13,7 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.lifecycle import Stage as Progress
 from holdfast.model.lifecycle import State
 from holdfast.model.requests import Bind
-from holdfast.observe.watch_events import Found
+from holdfast.observe.watch_events import GetResult
 from holdfast.propose.feasibility.outcome import SCHEDULING_RETRYING
 from holdfast.sim.randomness import between
 from holdfast.sim.run import Scenario
@@ -109,7 +109,7 @@ def _unknown(story: Story, name: str) -> Moment:
 
 def _reads(story: Story) -> str:
     lost = _unknown(story, KEPT)
-    found = story.all(Told, lambda it: isinstance(it.answer, Found) and it.request.name == KEPT)
+    found = story.all(Told, lambda it: isinstance(it.answer, GetResult) and it.request.name == KEPT)
     demand(found and found[0].at_ms >= lost.at_ms, f"{KEPT} was not read after its answer was lost")
     again = [it for it in story.binds(KEPT) if lost.at_ms <= it.at_ms <= found[0].at_ms]
     demand(not again, f"{KEPT} was asked for again before it was read")

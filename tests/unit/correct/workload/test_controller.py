@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.controller import Plan, View, sooner
+from holdfast.correct.controller import ReconcilePlan, View, sooner
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
 from holdfast.correct.workload.ordinals import PLACES_PER_STRETCH
@@ -18,7 +18,7 @@ from holdfast.model.kinds.workload import Cron, Gang, Job, Workload, WorkloadTyp
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move, Remove, Update
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from tests.plane import template
 from tests.unit.correct.pictures import (
     AGENT,
@@ -36,11 +36,11 @@ from tests.unit.correct.team_rig import ADMIN, Rig, accepted
 KEY = ("acme", "web")
 
 
-def plan(*objects: Object, after_ms: int = 0) -> Plan:
+def plan(*objects: Object, after_ms: int = 0) -> ReconcilePlan:
     return looked(WorkloadController(), view(*objects), after_ms)
 
 
-def looked(controller: WorkloadController, picture: View, after_ms: int = 0) -> Plan:
+def looked(controller: WorkloadController, picture: View, after_ms: int = 0) -> ReconcilePlan:
     """What it wants of all its keys, without being told of anything."""
     requests: list[Any] = []
     wake_ms: int | None = None
@@ -48,7 +48,7 @@ def looked(controller: WorkloadController, picture: View, after_ms: int = 0) -> 
         made = controller.reconcile(picture, key, TERM, later(after_ms))
         requests += made.requests
         wake_ms = sooner(wake_ms, made.wake_after_ms)
-    return Plan(tuple(requests), wake_after_ms=wake_ms)
+    return ReconcilePlan(tuple(requests), wake_after_ms=wake_ms)
 
 
 def wanted(*objects: Object) -> list[tuple[str, str]]:
@@ -115,7 +115,7 @@ def test_a_place_is_not_taken_before_it_was_released(state: State) -> None:
 
 
 def test_a_released_place_gets_the_next_incarnation_and_the_old_object_stays() -> None:
-    """The released replica goes only once its successor is there. [H5, I5]"""
+    """The released replica goes only once its successor is there."""
     service = workload(1)
     old = replica(State.RELEASED, incarnation=2)
     assert wanted(service, old) == [("Create", "web-0-3")]
@@ -194,7 +194,7 @@ def test_a_workload_of_any_type_is_emptied_and_let_go(kind: WorkloadType) -> Non
 
 
 def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync() -> None:
-    """However many places there are, one bind costs a look at one of them. [I1, C7.4]"""
+    """However many places there are, one bind costs a look at one of them. [I1]"""
     controller, service = WorkloadController(), workload(3)
     all_there = [replica(State.PENDING, ordinal) for ordinal in range(3)]
 
@@ -203,7 +203,7 @@ def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync
 
     assert look(*all_there) == []
     # Two are gone, and news came of one of them.
-    controller.keys_of(Change("replicas", all_there[2], None), view(service))
+    controller.keys_of(ObjectChange("replicas", all_there[2], None), view(service))
     assert look(all_there[0]) == [("Create", "web-2-1")]
     assert look(all_there[0]) == [("Create", "web-2-1")]
     assert list(controller.all_keys(view(service))) == [KEY, ("acme", "web/0")]
@@ -220,7 +220,7 @@ def test_a_change_of_what_is_wanted_opens_all_places_and_one_of_the_status_none(
     there = replica(State.PENDING)
 
     def look(before: Workload, after: Workload) -> int:
-        controller.keys_of(Change("workloads", before, after), view(after))
+        controller.keys_of(ObjectChange("workloads", before, after), view(after))
         return len(looked(controller, view(after)).requests)
 
     assert not looked(controller, view(service, there)).requests
@@ -229,7 +229,7 @@ def test_a_change_of_what_is_wanted_opens_all_places_and_one_of_the_status_none(
 
 
 def test_a_workload_that_is_gone_needs_nothing() -> None:
-    """A key may be looked at after its object went. [I1]"""
+    """A key may be looked at after its object went."""
     assert WorkloadController().reconcile(view(), KEY, TERM, NOW).requests == ()
 
 
@@ -264,7 +264,7 @@ def test_a_crash_loop_slows_down_and_says_so() -> None:
 
 
 def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
-    """Its object goes with its release; the place is filled again, by the next one. [I5, C7.2]"""
+    """Its object goes with its release; the place is filled again, by the next one. [I5]"""
     rig = rig_with(replicas=1)
     rig.run()
     for incarnation in range(3):

@@ -19,7 +19,7 @@ from holdfast.model.meta import Object
 from holdfast.model.placement import vacancy as places
 from holdfast.model.placement.vacancy import home_of
 from holdfast.model.requests import Create, Evict, Move, Remove, Term, Update
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from tests.plane import accepted, bind, template
 from tests.unit.correct.pictures import (
     AGENT,
@@ -146,7 +146,7 @@ def test_a_taint_that_is_tolerated_does_not_keep_it_away() -> None:
 def test_what_runs_stays_unless_its_node_is_not_its_place_any_more(
     where: Node, leaves: bool
 ) -> None:
-    """A cordon is for new work; a drain is somebody else's to carry out. [A9, I1]"""
+    """A cordon is for new work; a drain is somebody else's to carry out. [I1]"""
     made = short(plan(daemon(zones=("a",)), where, at_home("node-a")))
     assert (("ScaleDown", "web-0-0") in made) is leaves
     waits = short(plan(daemon(zones=("a",)), where, at_home("node-a", State.PENDING)))
@@ -154,7 +154,7 @@ def test_what_runs_stays_unless_its_node_is_not_its_place_any_more(
 
 
 def test_nothing_is_stopped_for_a_node_that_may_not_have_been_told_of_yet() -> None:
-    """Kinds arrive on streams of their own, and another controller may have known more. [I1, E1]"""
+    """Kinds arrive on streams of their own, and another controller may have known more. [I1]"""
     mine = at_home("node-new")
     behind = view(TENANT, daemon(), node(), mine, told=6)
     waits = WorkloadController().reconcile(behind, PLACES, TERM, NOW)
@@ -175,7 +175,7 @@ def test_labels_decide_where_it_belongs() -> None:
 
 
 def test_its_next_incarnation_comes_at_the_same_place_after_its_pause() -> None:
-    """And the old object goes once the new one is there. [H5, I1]"""
+    """And the old object goes once the new one is there. [I1]"""
     steps = (record(State.FAILED, AGENT, 0, State.RUNNING),)
     old = at_home("node-a", State.RELEASED, ordinal=7, transitions=steps)
     assert plan(daemon(), node(), old).wake_after_ms == 1_000
@@ -199,16 +199,16 @@ def test_no_successor_comes_before_the_last_one_was_released(state: State) -> No
 
 
 def test_news_of_a_node_concern_all_that_run_on_every_node_and_only_if_they_matter() -> None:
-    """What a node reports of itself all day wakes nobody. [I1, C7.4]"""
+    """What a node reports of itself all day wakes nobody. [I1]"""
     controller, stated = WorkloadController(), daemon()
     picture = view(TENANT, stated, node())
     told = replaced(node(), status=replaced(node().status, images=("busybox",)))
     assert is_same_home(node(), told)
-    assert list(controller.keys_of(Change("nodes", node(), told), picture)) == []
+    assert list(controller.keys_of(ObjectChange("nodes", node(), told), picture)) == []
     cordoned = spec("node-a", cordoned=True)
-    assert list(controller.keys_of(Change("nodes", node(), cordoned), picture)) == [PLACES]
-    assert list(controller.keys_of(Change("nodes", None, node()), picture)) == [PLACES]
-    assert list(controller.keys_of(Change("tenants", TENANT, TENANT), picture)) == [PLACES]
+    assert list(controller.keys_of(ObjectChange("nodes", node(), cordoned), picture)) == [PLACES]
+    assert list(controller.keys_of(ObjectChange("nodes", None, node()), picture)) == [PLACES]
+    assert list(controller.keys_of(ObjectChange("tenants", TENANT, TENANT), picture)) == [PLACES]
 
 
 def test_a_large_fleet_is_not_looked_at_for_each_of_its_news() -> None:
@@ -238,7 +238,7 @@ def homes(rig: Rig) -> dict[str, str]:
 
 
 def test_nodes_come_and_go_and_each_has_one() -> None:
-    """A new node gets one, a cordoned one keeps its own, a drained one gets none back. [I1, H4]"""
+    """A new node gets one, a cordoned one keeps its own, a drained one gets none back. [I1]"""
     rig = Rig()
     rig.plane.tenant()
     rig.plane.node("node-a")

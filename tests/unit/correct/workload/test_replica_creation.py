@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.correct.controller import Plan
+from holdfast.correct.controller import ReconcilePlan
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
 from holdfast.correct.workload.replica_creation import revision_of
@@ -22,7 +22,7 @@ from holdfast.model.kinds.workload import (
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.meta import Object
 from holdfast.model.requests import Create, Evict, Move
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from tests.unit.correct.pictures import (
     AGENT,
     NOW,
@@ -57,11 +57,11 @@ def of(name: str, it: Replica) -> Replica:
     return msgspec.structs.replace(it, spec=msgspec.structs.replace(it.spec, revision=name))
 
 
-def plan(*objects: Object) -> Plan:
+def plan(*objects: Object) -> ReconcilePlan:
     return WorkloadController().reconcile(view(*objects), ("acme", "web/0"), TERM, NOW)
 
 
-def born(made: Plan) -> dict[str, tuple[str, Template]]:
+def born(made: ReconcilePlan) -> dict[str, tuple[str, Template]]:
     creates = [it.object for it in made.requests if isinstance(it, Create)]
     return {it.name: (it.spec.revision, it.spec.template) for it in creates}
 
@@ -119,5 +119,5 @@ def test_places_that_a_rollout_begins_are_looked_at_and_no_others() -> None:
     for key in controller.all_keys(picture):
         controller.reconcile(picture, key, TERM, NOW)
     after = service(600, "0,300")
-    keys = list(controller.keys_of(Change("workloads", before, after), picture))
+    keys = list(controller.keys_of(ObjectChange("workloads", before, after), picture))
     assert keys == [("acme", "web"), ("acme", "web/1")]

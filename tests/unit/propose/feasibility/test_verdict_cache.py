@@ -19,6 +19,7 @@ from holdfast.observe.cache import ObjectChange
 from holdfast.observe.node_columns import Codes, Floats, Ints, Level, Rows
 from holdfast.propose.decision_view import Candidate, PendingWork, View
 from holdfast.propose.feasibility import verdict_cache as verdict_caches
+from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.outcome import FILTER_UNKNOWN, PlacementReport, Proposal, Verdict
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters import Filter
@@ -241,15 +242,15 @@ def test_what_is_asked_of_nodes_is_looked_at_once_for_all_who_ask_it() -> None:
     equivalences = [verdict_cache.class_of(each, seen) for each in sorts]
     assert not any(isinstance(each, PlacementReport) for each in equivalences)
     first, second = equivalences
-    assert isinstance(first, verdict_caches.Alike)
-    assert isinstance(second, verdict_caches.Alike)
+    assert isinstance(first, EquivalenceClass)
+    assert isinstance(second, EquivalenceClass)
     assert first is not second
     assert first.verdicts is second.verdicts
     changed = msgspec.structs.replace(seen, rules=1)
     third = verdict_cache.class_of(sorts[0], changed)
-    assert isinstance(third, verdict_caches.Alike)
+    assert isinstance(third, EquivalenceClass)
     assert third.verdicts is not first.verdicts
     fourth = verdict_cache.class_of(sorts[1], changed)
-    assert isinstance(fourth, verdict_caches.Alike)
+    assert isinstance(fourth, EquivalenceClass)
     assert fourth.verdicts is third.verdicts
     assert len(verdict_cache._standings) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.model.ledger import DeviceSlot
-from holdfast.propose.gpu import Columns, Demand, GpuNode
+from holdfast.propose.gpu import ClassColumns, GpuDemand, GpuNode
 from holdfast.propose.gpu.class_columns import WHOLE_MILLI
 
 MODELS = ("G2", "P100", "T4")
@@ -19,11 +19,13 @@ def gpu_node(cpu_milli: int, memory: int, devices: int, *models: str) -> GpuNode
     return GpuNode(cpu_milli, memory, (WHOLE_MILLI,) * devices, tuple(kinds))
 
 
-def columns_of(nodes: Sequence[GpuNode], spare: int = 0) -> Columns:
-    return Columns(nodes, TYPES, spare=spare)
+def columns_of(nodes: Sequence[GpuNode], spare: int = 0) -> ClassColumns:
+    return ClassColumns(nodes, TYPES, spare=spare)
 
 
-def take(columns: Columns, row: int, demand: Demand, devices: Sequence[int], sign: int = 1) -> None:
+def take(
+    columns: ClassColumns, row: int, demand: GpuDemand, devices: Sequence[int], sign: int = 1
+) -> None:
     """State a row with this demand on these devices, or with -1 without it."""
     free = columns.devices[row].tolist()
     for device in devices:

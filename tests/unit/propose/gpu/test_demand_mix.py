@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from holdfast.propose.gpu import Demand, LearnedMix, typical_mix
+from holdfast.propose.gpu import GpuDemand, LearnedMix, typical_mix
 from holdfast.propose.gpu.demand_mix import HALF_LIFE, KINDS_MAX, TYPICAL_MAX
 
-A = Demand(1_000, 500, 1)
-B = Demand(2_000, 1_000, 1)
-C = Demand(8_000, 1_000, 8)
+A = GpuDemand(1_000, 500, 1)
+B = GpuDemand(2_000, 1_000, 1)
+C = GpuDemand(8_000, 1_000, 8)
 
 
 def test_the_mix_holds_the_most_frequent_kinds_until_they_cover_the_share() -> None:
@@ -19,7 +19,7 @@ def test_the_mix_holds_the_most_frequent_kinds_until_they_cover_the_share() -> N
 
 def test_demands_that_differ_in_memory_only_are_one_kind_with_their_mean() -> None:
     """Memory varies more than what is worth telling apart. [F3]"""
-    counts = {Demand(1, 500, 1, (), 100): 3, Demand(1, 500, 1, (), 200): 1}
+    counts = {GpuDemand(1, 500, 1, (), 100): 3, GpuDemand(1, 500, 1, (), 200): 1}
     (typical,) = typical_mix(counts)
     assert (typical.demand.memory, typical.share) == (125, 1.0)
 
@@ -34,7 +34,7 @@ def test_a_mix_is_learnt_from_the_first_demand_on() -> None:
 def test_work_without_devices_has_no_part_in_the_learnt_mix() -> None:
     """It uses no idle GPU, however often it comes. [F3]"""
     learned = LearnedMix()
-    assert not learned.see(Demand(1_000))
+    assert not learned.see(GpuDemand(1_000))
     assert learned.mix == ()
 
 
@@ -63,7 +63,7 @@ def test_random_demands_do_not_fill_memory() -> None:
     """Kinds are bounded, and a frequent one survives the noise. [F3]"""
     learned = LearnedMix()
     for index in range(2 * KINDS_MAX):
-        learned.see(Demand(index + 1, 100, 1))
+        learned.see(GpuDemand(index + 1, 100, 1))
         learned.see(A)
     assert len(learned._counts) <= KINDS_MAX
     assert len(learned.mix) <= TYPICAL_MAX

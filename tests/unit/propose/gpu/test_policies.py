@@ -11,9 +11,9 @@ from holdfast.propose.gpu import (
     SCORE_MAX,
     UNFIT,
     BestFit,
-    Columns,
-    Demand,
+    ClassColumns,
     Fgd,
+    GpuDemand,
     GpuNode,
     Mix,
     Sparing,
@@ -38,18 +38,18 @@ def _random_fleet(rng: random.Random, rows: int) -> list[GpuNode]:
     ]
 
 
-def _random_demand(rng: random.Random) -> Demand:
+def _random_demand(rng: random.Random) -> GpuDemand:
     cpu, memory = rng.choice([1_000, 4_000, 12_000]), rng.choice([1, 8, 40])
     models = tuple(rng.sample(MODELS, rng.choice([0, 0, 1, 2])))
     kind = rng.random()
     if kind < 0.5:
-        return Demand(cpu, rng.choice([100, 300, 470, 810]), 1, models, memory)
+        return GpuDemand(cpu, rng.choice([100, 300, 470, 810]), 1, models, memory)
     if kind < 0.9:
-        return Demand(cpu, 1_000, rng.choice([1, 1, 2, 8]), models, memory)
-    return Demand(cpu, memory=memory)
+        return GpuDemand(cpu, 1_000, rng.choice([1, 1, 2, 8]), models, memory)
+    return GpuDemand(cpu, memory=memory)
 
 
-def _used_fleet(seed: int) -> tuple[Columns, Mix, random.Random]:
+def _used_fleet(seed: int) -> tuple[ClassColumns, Mix, random.Random]:
     """Some nodes, half full of random work, and a mix of random kinds."""
     rng = random.Random(seed)
     columns = columns_of(_random_fleet(rng, 20))
@@ -59,7 +59,7 @@ def _used_fleet(seed: int) -> tuple[Columns, Mix, random.Random]:
     return columns, typical_mix(kinds), rng
 
 
-def _place_somewhere(columns: Columns, demand: Demand, rng: random.Random) -> None:
+def _place_somewhere(columns: ClassColumns, demand: GpuDemand, rng: random.Random) -> None:
     rows = np.flatnonzero(columns.fits(demand, np.arange(columns.rows)))
     if len(rows):
         row = int(rng.choice(rows.tolist()))
@@ -71,7 +71,7 @@ def _place_somewhere(columns: Columns, demand: Demand, rng: random.Random) -> No
 
 
 def _usable(
-    free: list[int], cpu: int, memory: float, model: str, kind: Demand, depth: float
+    free: list[int], cpu: int, memory: float, model: str, kind: GpuDemand, depth: float
 ) -> float:
     room = [milli for milli in free if milli >= kind.device_milli]
     fits = cpu >= kind.cpu_milli and memory >= kind.memory and len(room) >= kind.devices
@@ -86,12 +86,12 @@ def _usable(
     return (sum(room) + depth * copies * kind.gpu_milli) / (1 + depth)
 
 
-def _model(columns: Columns, row: int) -> str:
+def _model(columns: ClassColumns, row: int) -> str:
     (kind,) = set(columns._kind[row].tolist()) - {0}
     return MODELS[kind - 1]
 
 
-def _ways(columns: Columns, demand: Demand, row: int) -> list[list[int]]:
+def _ways(columns: ClassColumns, demand: GpuDemand, row: int) -> list[list[int]]:
     """The devices of a row after the demand, for each way of taking it."""
     free = columns.devices[row].tolist()
     if demand.is_fraction:
@@ -138,12 +138,12 @@ def test_fgd_scores_as_its_definition_says(seed: int) -> None:
 def test_best_fit_scores_as_its_definition_says() -> None:
     """Half for CPU and half for GPU left over; a fraction goes where least stays. [F3]"""
     columns = columns_of([gpu_node(64_000, 10, 2, "T4"), gpu_node(96_000, 10, 8, "G2")])
-    take(columns, 0, Demand(4_000, 300, 1), [1])
-    ranking = BestFit(columns).rank(Demand(8_000, 500, 1))
+    take(columns, 0, GpuDemand(4_000, 300, 1), [1])
+    ranking = BestFit(columns).rank(GpuDemand(8_000, 500, 1))
     assert ranking.scores[0] == int(100 * (1 - 0.5 * 52 / 128 - 0.5 * 1.2 / 8))
     assert ranking.scores[1] == int(100 * (1 - 0.5 * 88 / 128 - 0.5 * 7.5 / 8))
     assert ranking.devices[0] == 1
-    assert BestFit(columns).rank(Demand(8_000, 500, 1, memory=11)).scores.tolist() == [UNFIT] * 2
+    assert BestFit(columns).rank(GpuDemand(8_000, 500, 1, memory=11)).scores.tolist() == [UNFIT] * 2
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -183,12 +183,14 @@ def _weighed(lost: list[float], weights: list[float]) -> float:
     return sum(each * weight for each, weight in zip(lost, weights, strict=True))
 
 
-def _now(columns: Columns, row: int, kind: Demand) -> float:
+def _now(columns: ClassColumns, row: int, kind: GpuDemand) -> float:
     free, model = columns.devices[row].tolist(), _model(columns, row)
     return _usable(free, int(columns.cpu[row]), int(columns.memory[row]), model, kind, DEPTH)
 
 
-def _after(columns: Columns, row: int, free: list[int], demand: Demand, kind: Demand) -> float:
+def _after(
+    columns: ClassColumns, row: int, free: list[int], demand: GpuDemand, kind: GpuDemand
+) -> float:
     cpu = int(columns.cpu[row]) - demand.cpu_milli
     memory = int(columns.memory[row]) - demand.memory
     return _usable(free, cpu, memory, _model(columns, row), kind, DEPTH)
@@ -197,42 +199,42 @@ def _after(columns: Columns, row: int, free: list[int], demand: Demand, kind: De
 # What comes of it. --------------------------------------------------------------------------------
 
 
-def _best(columns: Columns, mix: Mix, demand: Demand) -> int:
+def _best(columns: ClassColumns, mix: Mix, demand: GpuDemand) -> int:
     return int(Sparing(columns, mix).rank(demand).scores.argmax())
 
 
 def test_a_scarce_model_is_spared_for_those_who_insist_on_it() -> None:
     """Work that does not care goes where nobody has to. [F3]"""
     fleet = [gpu_node(64_000, 64, 4, "G2")] * 3 + [gpu_node(64_000, 64, 4, "T4")]
-    anywhere = Demand(4_000, 1_000, 1)
-    mix = typical_mix({anywhere: 3, Demand(4_000, 1_000, 1, ("T4",)): 1})
+    anywhere = GpuDemand(4_000, 1_000, 1)
+    mix = typical_mix({anywhere: 3, GpuDemand(4_000, 1_000, 1, ("T4",)): 1})
     assert _best(columns_of(fleet[::-1]), mix, anywhere) != 0
     # Were the others the scarce ones, it would be the other way round.
-    mix = typical_mix({anywhere: 3, Demand(4_000, 1_000, 1, ("G2",)): 1})
+    mix = typical_mix({anywhere: 3, GpuDemand(4_000, 1_000, 1, ("G2",)): 1})
     assert _best(columns_of(fleet[::-1]), mix, anywhere) == 0
 
 
 def test_idle_nodes_are_kept_for_those_who_need_all_devices() -> None:
     """A single GPU is taken from the node that is broken into already. [F3]"""
     columns = columns_of([gpu_node(96_000, 64, 8, "G2")] * 3)
-    one = Demand(4_000, 1_000, 1)
+    one = GpuDemand(4_000, 1_000, 1)
     take(columns, 1, one, [0])
-    assert _best(columns, typical_mix({one: 9, Demand(64_000, 1_000, 8): 1}), one) == 1
+    assert _best(columns, typical_mix({one: 9, GpuDemand(64_000, 1_000, 8): 1}), one) == 1
 
 
 def test_cpu_is_left_beside_idle_devices() -> None:
     """Work without devices goes where CPU is left over, not where GPUs would be stranded. [F3]"""
     rich, poor = gpu_node(104_000, 64, 2, "T4"), gpu_node(96_000, 64, 8, "G2")
-    mix = typical_mix({Demand(11_000, 1_000, 1): 1})
-    assert _best(columns_of([poor, rich]), mix, Demand(32_000)) == 1
+    mix = typical_mix({GpuDemand(11_000, 1_000, 1): 1})
+    assert _best(columns_of([poor, rich]), mix, GpuDemand(32_000)) == 1
 
 
 def test_a_fraction_fills_the_device_that_others_can_use_least() -> None:
     """It goes beside another fraction rather than onto an idle device. [F3]"""
     columns = columns_of([gpu_node(96_000, 64, 4, "G2")])
-    half = Demand(1_000, 500, 1)
+    half = GpuDemand(1_000, 500, 1)
     take(columns, 0, half, [2])
-    mix = typical_mix({half: 1, Demand(1_000, 1_000, 1): 1})
+    mix = typical_mix({half: 1, GpuDemand(1_000, 1_000, 1): 1})
     assert Sparing(columns, mix).rank(half).devices[0] == 2
 
 
@@ -263,7 +265,7 @@ def test_stocks_are_weighed_anew_when_they_moved_enough() -> None:
     """Until then only rows that changed are looked at again, and no score is far off. [F3]"""
     columns, mix, rng = _used_fleet(3)
     kept = Sparing(columns, mix)
-    kept.rank(Demand(1_000))
+    kept.rank(GpuDemand(1_000))
     weighed = [kept._weights]
     for _ in range(40):
         demand = _random_demand(rng)
@@ -281,8 +283,8 @@ def test_stocks_are_weighed_anew_when_they_moved_enough() -> None:
 def test_what_a_kind_does_not_ask_for_may_be_used_up() -> None:
     """A kind without memory still finds a node whose memory is gone. [F3]"""
     columns = columns_of([gpu_node(64_000, 8, 2, "T4"), gpu_node(64_000, 64, 2, "T4")])
-    take(columns, 0, Demand(1_000, memory=8), [])
-    kind = Demand(1_000, 1_000, 2)
+    take(columns, 0, GpuDemand(1_000, memory=8), [])
+    kind = GpuDemand(1_000, 1_000, 2)
     scores = Sparing(columns, typical_mix({kind: 1})).rank(kind).scores
     assert scores.tolist() == [SCORE_MAX, SCORE_MAX]
 
@@ -290,4 +292,4 @@ def test_what_a_kind_does_not_ask_for_may_be_used_up() -> None:
 def test_without_any_mix_all_that_fits_is_equal() -> None:
     """A plane that has seen no GPU work yet still places. [F3]"""
     columns = columns_of([gpu_node(8_000, 64, 1, "T4"), gpu_node(1_000, 64, 1, "T4")])
-    assert Sparing(columns, ()).rank(Demand(4_000)).scores.tolist() == [SCORE_MAX, UNFIT]
+    assert Sparing(columns, ()).rank(GpuDemand(4_000)).scores.tolist() == [SCORE_MAX, UNFIT]

@@ -13,10 +13,10 @@ from holdfast.model.kinds.schedulerpolicy import (
 from holdfast.model.kinds.template import DeviceRequest, Resources, Template
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import demand_of
-from holdfast.observe.cache import Change
+from holdfast.observe.cache import ObjectChange
 from holdfast.propose.decision_view import View
 from holdfast.propose.feasibility.fleet import Fleet
-from holdfast.propose.gpu import Demand, Pool, Sparing
+from holdfast.propose.gpu import GpuDemand, GpuPool, Sparing
 from holdfast.propose.gpu.class_columns import DEVICES_MAX
 from holdfast.propose.gpu.pools import CLASSES_MAX, demand_for
 from tests.unit.propose.test_placement import ACME, WEST, Things, fleet, node, placed, replica
@@ -31,7 +31,7 @@ def asking(**wanted: Any) -> Template:
     return Template(resources=Resources(cpu="2"), devices=(request,))
 
 
-def pool_of(seen: Fleet) -> Pool:
+def pool_of(seen: Fleet) -> GpuPool:
     (pool,) = seen.pools.refreshed()
     return pool
 
@@ -44,14 +44,14 @@ def test_new_nodes_of_a_known_build_need_no_new_columns() -> None:
     version = pool.version
     for index in range(4, 20):
         there[f"n{index}"] = new = node(f"n{index}", devices=devices(2))
-        seen.notice(Change("nodes", None, new))
-        seen.notice(Change("nodes", there.pop(f"n{index - 4}"), None))
+        seen.notice(ObjectChange("nodes", None, new))
+        seen.notice(ObjectChange("nodes", there.pop(f"n{index - 4}"), None))
         pool.refresh()
     assert (pool.version, len(pool.there)) == (version, 4)
-    seen.notice(Change("nodes", None, node("wide", devices=devices(3))))
+    seen.notice(ObjectChange("nodes", None, node("wide", devices=devices(3))))
     pool.refresh()
     assert (pool.version, len(pool.there)) == (version + 1, 5)
-    ranking = pool.rank(Sparing, (), Demand(1_000, 1_000, 3))
+    ranking = pool.rank(Sparing, (), GpuDemand(1_000, 1_000, 3))
     fitting = [own for own in pool.there if ranking.scores[own] >= 0]
     assert [seen.at(int(pool.rows[own])).name for own in fitting] == ["wide"]
 
@@ -84,29 +84,29 @@ def test_what_is_asked_for_is_learnt_from_each_new_replica_once() -> None:
     """A change of one that is known teaches nothing. [F3]"""
     seen = fleet(node(devices=devices(2)))
     one = replica(asking(share="500m"))
-    seen.notice(Change("replicas", None, one))
+    seen.notice(ObjectChange("replicas", None, one))
     (typical,) = seen.pools.mix("gpu", None)
-    assert typical.demand == Demand(2_000, 500, 1)
+    assert typical.demand == GpuDemand(2_000, 500, 1)
     mix = seen.pools.mix("gpu", None)
     changed = msgspec.structs.replace(one, spec=replica(asking(count=2)).spec)
-    seen.notice(Change("replicas", one, changed))
+    seen.notice(ObjectChange("replicas", one, changed))
     assert seen.pools.mix("gpu", None) is mix
-    seen.notice(Change("replicas", None, replica()))
+    seen.notice(ObjectChange("replicas", None, replica()))
     assert seen.pools.mix("gpu", None) is mix, "work without devices asks for none"
 
 
 def test_what_a_policy_expects_counts_instead_of_what_was_seen() -> None:
     """Of the classes that it speaks of. [F3]"""
     seen = fleet(node(devices=devices(2)))
-    seen.notice(Change("replicas", None, replica(asking())))
+    seen.notice(ObjectChange("replicas", None, replica(asking())))
     expected = ExpectedDemand(weight=3, devices=asking(count=2).devices)
     spec = SchedulerPolicySpec(demands=(expected,))
     policy = SchedulerPolicy(ObjectMeta(name="p"), spec=spec)
     (typical,) = seen.pools.mix("gpu", policy)
-    assert (typical.demand, typical.share) == (Demand(0, 1_000, 2), 1.0)
+    assert (typical.demand, typical.share) == (GpuDemand(0, 1_000, 2), 1.0)
     other = SchedulerPolicy(ObjectMeta(name="q"), spec=SchedulerPolicySpec())
     (typical,) = seen.pools.mix("gpu", other)
-    assert typical.demand == Demand(2_000, 1_000, 1)
+    assert typical.demand == GpuDemand(2_000, 1_000, 1)
 
 
 def test_several_requests_for_one_class_are_whole_devices_of_any_model() -> None:
@@ -119,6 +119,6 @@ def test_several_requests_for_one_class_are_whole_devices_of_any_model() -> None
         )
     )
     demand = demand_of(both)
-    assert demand_for(demand, "gpu") == Demand(0, 1_000, 2)
-    assert demand_for(demand, "fpga") == Demand(0, 1_000, 1, device_memory=2**30)
-    assert demand_for(demand, "other") == Demand(0)
+    assert demand_for(demand, "gpu") == GpuDemand(0, 1_000, 2)
+    assert demand_for(demand, "fpga") == GpuDemand(0, 1_000, 1, device_memory=2**30)
+    assert demand_for(demand, "other") == GpuDemand(0)

@@ -14,7 +14,7 @@ from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, ReportPending, Term
 from holdfast.model.time import Instant, timestamp
-from holdfast.propose.feasibility.outcome import Miss, Report, Verdict
+from holdfast.propose.feasibility.outcome import Miss, PlacementReport, Verdict
 from holdfast.propose.queue.pending_reasons import (
     MESSAGE_MAX,
     NOTICE_EVERY_MS,
@@ -39,8 +39,12 @@ def replica(number: int = 0, revision: int = 5, **status: Any) -> Replica:
     return Replica(meta, spec=spec, status=ReplicaStatus(transition_number=number, **status))
 
 
-def full(count: int = 1, reason: str = "NodeFull", verdict: Verdict = Verdict.WAITING) -> Report:
-    return Report({reason: count}, f"{count} nodes", verdict, (), Miss("n", reason, "no room"))
+def full(
+    count: int = 1, reason: str = "NodeFull", verdict: Verdict = Verdict.WAITING
+) -> PlacementReport:
+    return PlacementReport(
+        {reason: count}, f"{count} nodes", verdict, (), Miss("n", reason, "no room")
+    )
 
 
 class Desk:
@@ -49,7 +53,7 @@ class Desk:
     def __init__(self) -> None:
         self.notices = Notices()
 
-    def say(self, report: Report, ms: int, seen: Replica | None = None) -> None:
+    def say(self, report: PlacementReport, ms: int, seen: Replica | None = None) -> None:
         self.notices.say(seen or replica(), report, 3, ms + 60_000, at(ms))
 
     def sent(self, ms: int, room: int = 10) -> list[ReportPending]:
@@ -178,7 +182,6 @@ def test_two_words_of_one_replica_are_never_on_their_way_at_once() -> None:
 
 
 def test_no_more_are_sent_than_there_is_room_for() -> None:
-    """[E5]"""
     desk = Desk()
     for index in range(5):
         meta = ObjectMeta(name=f"web-{index}-0", namespace="acme", uid=str(index))
@@ -188,9 +191,8 @@ def test_no_more_are_sent_than_there_is_room_for() -> None:
 
 
 def test_novels_are_cut() -> None:
-    """[V4]"""
     desk = Desk()
-    desk.say(Report({"NodeFull": 1}, "x" * 10_000, Verdict.NEVER, ()), 0)
+    desk.say(PlacementReport({"NodeFull": 1}, "x" * 10_000, Verdict.NEVER, ()), 0)
     (request,) = desk.sent(0)
     assert len(request.pending.message) == MESSAGE_MAX
     assert request.pending.owner == "user"

@@ -8,32 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.propose.feasibility.outcome import Hope
+from holdfast.propose.feasibility.outcome import WakeEvent
 from holdfast.propose.queue import scheduling_queue as queues
 from holdfast.propose.queue.scheduling_queue import (
     AGING_EVERY,
     BACKOFF_MAX_MS,
     BACKOFF_MIN_MS,
-    Entry,
-    Queue,
+    QueueEntry,
+    SchedulingQueue,
 )
 
 
-def made(*names: str, lane: tuple[bool, int] = (False, 0)) -> Queue:
-    queue = Queue(random.Random(1))
+def made(*names: str, lane: tuple[bool, int] = (False, 0)) -> SchedulingQueue:
+    queue = SchedulingQueue(random.Random(1))
     for name in names:
         add(queue, name, lane=lane)
     return queue
 
 
-def add(queue: Queue, name: str, *, lane: tuple[bool, int] = (False, 0)) -> Entry:
+def add(queue: SchedulingQueue, name: str, *, lane: tuple[bool, int] = (False, 0)) -> QueueEntry:
     tenant, _, rest = name.partition("/")
     entry = queue.add((tenant, rest), f"uid-{name}", 0, lane)
     assert entry is not None
     return entry
 
 
-def order(queue: Queue, now_ms: int = 0) -> list[str]:
+def order(queue: SchedulingQueue, now_ms: int = 0) -> list[str]:
     found = []
     while (entry := queue.take(now_ms)) is not None:
         found.append("/".join(entry.key))
@@ -130,13 +130,13 @@ def test_a_conflict_is_tried_again_before_others_of_its_tenant() -> None:
 def test_parked_ones_are_found_by_what_could_help_them() -> None:
     """[E1]"""
     queue = made("a/1", "a/2", "a/3")
-    for hopes in ((Hope.NODES,), (Hope.NODES, Hope.ALLOWANCE), ()):
+    for wake_events in ((WakeEvent.NODES,), (WakeEvent.NODES, WakeEvent.ALLOWANCE), ()):
         entry = queue.take(0)
         assert entry is not None
-        queue.park(entry, hopes)
-    ((_, alike),) = queue.hoping(Hope.NODES)
-    assert [entry.key[1] for entry in alike.values()] == ["1", "2"]
-    ((_, both),) = queue.hoping(Hope.ALLOWANCE)
+        queue.park(entry, wake_events)
+    ((_, equivalence),) = queue.waiting_for(WakeEvent.NODES)
+    assert [entry.key[1] for entry in equivalence.values()] == ["1", "2"]
+    ((_, both),) = queue.waiting_for(WakeEvent.ALLOWANCE)
     assert queue.wake_some(both, 5) == 1
     assert order(queue) == ["a/2"]
     queue.wake_all()
@@ -156,7 +156,7 @@ def test_what_is_forgotten_is_never_taken_wherever_it_stood() -> None:
             queue.failed(entry, 0)
             queue.forget(entry.key)
         else:
-            queue.park(entry, (Hope.NODES,))
+            queue.park(entry, (WakeEvent.NODES,))
             queue.forget(entry.key)
     queue.wake_all()
     assert order(queue, 100_000) == []
@@ -166,8 +166,8 @@ def test_what_is_forgotten_is_never_taken_wherever_it_stood() -> None:
 @given(st.lists(st.tuples(st.sampled_from("atfpwxg"), st.integers(0, 5)), max_size=60))
 def test_nobody_is_lost_or_taken_twice(moves: list[tuple[str, int]]) -> None:
     """Whatever is done in whatever order, all that were not forgotten are taken once. [E1, V5]"""
-    queue = Queue(random.Random(1))
-    taken: dict[str, Entry] = {}
+    queue = SchedulingQueue(random.Random(1))
+    taken: dict[str, QueueEntry] = {}
     known: set[str] = set()
     now_ms = 0
     for move, which in moves:
@@ -190,7 +190,7 @@ def test_nobody_is_lost_or_taken_twice(moves: list[tuple[str, int]]) -> None:
             case "f" if entry is not None:
                 queue.failed(taken.pop(name), now_ms)
             case "p" if entry is not None:
-                queue.park(taken.pop(name), (Hope.NODES,))
+                queue.park(taken.pop(name), (WakeEvent.NODES,))
             case "g" if entry is not None:
                 queue.again(taken.pop(name))
             case "w":

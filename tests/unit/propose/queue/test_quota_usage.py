@@ -9,7 +9,7 @@ from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota, Quo
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
-from holdfast.propose.queue.quota_usage import Dues
+from holdfast.propose.queue.quota_usage import QuotaUsage
 from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence, refusal
 
@@ -31,45 +31,45 @@ def started(cpu: str, **more: str) -> Rig:
 
 def test_a_plane_without_quotas_counts_nothing() -> None:
     """[D2]"""
-    dues = Dues()
-    dues.assume("u", "acme", HARD, {"cpu": 1_000}, "default")
-    assert not dues.is_counting
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 7) == (7, None)
-    assert dues.state("acme", HARD, "default") == ""
+    quota_usage = QuotaUsage()
+    quota_usage.assume("u", "acme", HARD, {"cpu": 1_000}, "default")
+    assert not quota_usage.is_counting
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 7) == (7, None)
+    assert quota_usage.state("acme", HARD, "default") == ""
 
 
 @pytest.mark.parametrize("most, allowed", [(1, 1), (3, 3), (4, 3), (1_000, 3)])
 def test_as_many_are_allowed_as_the_quota_has_room_for(most: int, allowed: int) -> None:
     """[D2, F2]"""
-    dues = Dues()
-    dues.limit("acme", quota(cpu="4"))
-    dues.assume("u", "acme", HARD, {"cpu": 500}, "default")
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", most) == (allowed, None)
-    assert dues.state("acme", HARD, "default") == "hard: cpu 500m of 4"
+    quota_usage = QuotaUsage()
+    quota_usage.limit("acme", quota(cpu="4"))
+    quota_usage.assume("u", "acme", HARD, {"cpu": 500}, "default")
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", most) == (allowed, None)
+    assert quota_usage.state("acme", HARD, "default") == "hard: cpu 500m of 4"
 
 
 def test_a_full_quota_says_what_is_used_of_what() -> None:
     """[E3]"""
-    dues = Dues()
-    dues.limit("acme", quota(cpu="1"))
-    dues.assume("u", "acme", HARD, {"cpu": 1_000}, "default")
-    allowed, no = dues.room("acme", HARD, {"cpu": 1_000}, "default", 5)
+    quota_usage = QuotaUsage()
+    quota_usage.limit("acme", quota(cpu="1"))
+    quota_usage.assume("u", "acme", HARD, {"cpu": 1_000}, "default")
+    allowed, no = quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 5)
     assert no is not None
     assert (allowed, no.reason) == (0, Reason.QUOTA_EXCEEDED)
     assert no.message == "tenant acme uses 1 of 1 cpu, 1 more is asked for"
-    assert dues.unassume("u") == "acme"
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 5) == (1, None)
+    assert quota_usage.unassume("u") == "acme"
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 5) == (1, None)
 
 
 def test_tenants_of_one_cohort_share_what_they_have() -> None:
     """[D2]"""
-    dues = Dues()
+    quota_usage = QuotaUsage()
     lent = QuotaSpec(cohort="c", hard={"cpu": "2"}, borrowing={"cpu": "2"})
-    dues.limit("acme", msgspec.structs.replace(quota(), spec=lent))
-    dues.limit("other", msgspec.structs.replace(quota("other"), spec=lent))
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (4, None)
-    dues.assume("u", "other", HARD, {"cpu": 3_000}, "default")
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (1, None)
+    quota_usage.limit("acme", msgspec.structs.replace(quota(), spec=lent))
+    quota_usage.limit("other", msgspec.structs.replace(quota("other"), spec=lent))
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (4, None)
+    quota_usage.assume("u", "other", HARD, {"cpu": 3_000}, "default")
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (1, None)
 
 
 def budgeted(**classes: dict[str, str]) -> Rig:
@@ -85,16 +85,19 @@ def budgeted(**classes: dict[str, str]) -> Rig:
 
 def test_a_budget_counts_the_work_of_its_priority_class_alone() -> None:
     """[B6, D2]"""
-    dues = Dues()
+    quota_usage = QuotaUsage()
     spec = QuotaSpec(hard={"cpu": "9"}, priority_classes={"high": {"cpu": "2"}})
-    dues.limit("acme", msgspec.structs.replace(quota(), spec=spec))
-    dues.assume("u", "acme", HARD, {"cpu": 1_000}, "high")
-    dues.assume("v", "acme", HARD, {"cpu": 1_000}, "default")
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "high", 5) == (1, None)
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (7, None)
-    assert dues.state("acme", HARD, "high") == "hard: cpu 2 of 9; priority class high: cpu 1 of 2"
-    dues.unassume("u")
-    assert dues.room("acme", HARD, {"cpu": 1_000}, "high", 5) == (2, None)
+    quota_usage.limit("acme", msgspec.structs.replace(quota(), spec=spec))
+    quota_usage.assume("u", "acme", HARD, {"cpu": 1_000}, "high")
+    quota_usage.assume("v", "acme", HARD, {"cpu": 1_000}, "default")
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "high", 5) == (1, None)
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 9) == (7, None)
+    assert (
+        quota_usage.state("acme", HARD, "high")
+        == "hard: cpu 2 of 9; priority class high: cpu 1 of 2"
+    )
+    quota_usage.unassume("u")
+    assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "high", 5) == (2, None)
 
 
 def test_work_beyond_the_budget_of_its_class_waits_with_the_reason_and_is_not_sent() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import Invalid
-from holdfast.propose.queue.shard import EVERYTHING, Share, parse_share, shard_of
+from holdfast.propose.queue.shard import EVERYTHING, SchedulerShare, parse_share, shard_of
 from tests.unit.propose.rig import Rig
 
 MANY = ",".join(f"t{number}" for number in range(257))
@@ -26,7 +26,7 @@ def test_a_tenant_stays_in_its_shard_over_releases() -> None:
 
 
 def test_the_lease_follows_from_the_share() -> None:
-    """Of processes with the same share one acts, whatever their names. [K3]"""
+    """Of processes with the same share one acts, whatever their names."""
     assert parse_share("1/3", "").scope("a") == parse_share("1/3", "").scope("b")
     assert parse_share("", "x,y").scope("a") == parse_share("", "y,x").scope("b")
     assert EVERYTHING.scope("a") != EVERYTHING.scope("b")
@@ -39,21 +39,19 @@ def test_the_lease_follows_from_the_share() -> None:
     [("3/3", ""), ("0/0", ""), ("-1/2", ""), ("1", ""), ("0/65", ""), ("a/b", ""), ("0/2", "x")],
 )
 def test_a_share_that_cannot_be_is_refused(shard: str, tenants: str) -> None:
-    """[A12]"""
     with pytest.raises(Invalid, match="--shard"):
         parse_share(shard, tenants)
 
 
 @pytest.mark.parametrize("tenants", ["a,,b", "A", "a b", MANY, "-x"], ids=len)
 def test_tenants_that_cannot_be_are_refused(tenants: str) -> None:
-    """[A12]"""
     with pytest.raises(Invalid, match="--tenants"):
         parse_share("", tenants)
 
 
 def test_a_shard_leaves_the_work_of_other_tenants_alone() -> None:
     """Not even their waiting is its business; what they use of nodes is. [K2]"""
-    rig = Rig(share=Share(tenants=frozenset(("acme",))))
+    rig = Rig(share=SchedulerShare(tenants=frozenset(("acme",))))
     rig.node("node-a", cpu="2")
     rig.start()
     rig.replica("web-0-0", tenant="other")

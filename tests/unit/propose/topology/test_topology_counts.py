@@ -11,17 +11,17 @@ from holdfast.model.kinds.placement import Topology
 from holdfast.model.ledger import NodeLedger, gate_of
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.selection.selectors import LabelSelector
-from holdfast.observe.node_columns import Columns
+from holdfast.observe.node_columns import NodeColumns
 from holdfast.propose.topology import topology_counts as room
-from holdfast.propose.topology.topology_counts import Census, Kin, Term
+from holdfast.propose.topology.topology_counts import ReplicaTraits, TopologyCounts, TopologyTerm
 
 ROWS = 6
 SELECTORS = [None, *(LabelSelector(match_labels={"app": f"a{n}"}) for n in range(3))]
 
 
-def fleet() -> Columns:
+def fleet() -> NodeColumns:
     """Six nodes in three zones."""
-    columns = Columns()
+    columns = NodeColumns()
     for number in range(ROWS):
         node = Node(
             ObjectMeta(name=f"n{number}", uid=f"u{number}"),
@@ -32,11 +32,13 @@ def fleet() -> Columns:
     return columns
 
 
-def counted(term: Term, there: dict[str, tuple[Kin, int]], columns: Columns) -> dict[int, int]:
+def counted(
+    term: TopologyTerm, there: dict[str, tuple[ReplicaTraits, int]], columns: NodeColumns
+) -> dict[int, int]:
     """The zones of all that the term takes, counted by hand."""
     zones: dict[int, int] = {}
-    for kin, row in there.values():
-        if term.takes(kin):
+    for traits, row in there.values():
+        if term.takes(traits):
             zone = int(columns.zone[row])
             zones[zone] = zones.get(zone, 0) + 1
     return zones
@@ -50,32 +52,32 @@ def test_counts_are_those_of_a_count_by_hand(
     monkeypatch.setattr(room, "TERMS_MAX", terms_max)
     rng = random.Random(7)
     columns = fleet()
-    census, there = Census(columns), dict[str, tuple[Kin, int]]()
+    topology_counts, there = TopologyCounts(columns), dict[str, tuple[ReplicaTraits, int]]()
     for _ in range(1_500):
         tenant, uid = f"t{rng.randrange(2)}", f"r{rng.randrange(12)}"
         known = there.get(uid)
         if known is not None and (known[0].namespace != tenant or rng.random() < 0.3):
-            census.remove(uid, known[0].namespace, known[1])
+            topology_counts.remove(uid, known[0].namespace, known[1])
             del there[uid]
         else:
             labels = (("app", f"a{rng.randrange(3)}"),)
-            kin, row = Kin(tenant, f"w{rng.randrange(3)}", labels), rng.randrange(ROWS)
-            census.put(uid, kin, row)
-            there[uid] = kin, row
+            traits, row = ReplicaTraits(tenant, f"w{rng.randrange(3)}", labels), rng.randrange(ROWS)
+            topology_counts.put(uid, traits, row)
+            there[uid] = traits, row
         selector = rng.choice(SELECTORS)
         workload = f"w{rng.randrange(3)}" if selector is None else ""
-        term = census.term(tenant, workload, selector)
+        term = topology_counts.term(tenant, workload, selector)
         zones = counted(term, there, columns)
         assert term.counts[Topology.ZONE] == zones
         assert term.total == sum(zones.values())
 
 
 def test_what_is_gone_leaves_nothing_behind() -> None:
-    """A plane that runs for years meets more sorts of work than it could remember. [F2, E5]"""
+    """A plane that runs for years meets more sorts of work than it could remember."""
     columns = fleet()
-    census = Census(columns)
+    topology_counts = TopologyCounts(columns)
     for number in range(50):
-        census.put("r", Kin("t", f"w{number}"), number % ROWS)
-    census.remove("r", "t", 49 % ROWS)
-    assert not census._sorts
-    assert not census._where
+        topology_counts.put("r", ReplicaTraits("t", f"w{number}"), number % ROWS)
+    topology_counts.remove("r", "t", 49 % ROWS)
+    assert not topology_counts._sorts
+    assert not topology_counts._where

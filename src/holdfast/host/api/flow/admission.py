@@ -1,14 +1,15 @@
-"""Lets requests in by their turns: performs the gates of `commit/` on the event loop.
+"""Admits requests to the API: runs the flow control of `commit/` on the event loop.
 
-`app` hands every request here once it is known who asks for what, before its body is read or its
-rights are looked at. What the gates decide is in `commit/flow/flow_control`; here is only when.
+`app` hands every request over once its caller and route are known, before its body is read or its
+rights are checked. `commit/flow/flow_control` decides which request starts; this module decides
+when to ask it.
 
-Most reads are answered without ever waiting for anything, so that a seat that came back at once
-would never be missed: all that arrived in one turn of the event loop would be served before anybody
-looked who is first. So seats come back with a later turn of the loop, and in one turn no class
-begins more than its seats. Between two turns new requests are read, and leases among them are next.
-While nobody waits, seats that came back lie about until there are several: giving each back by
-itself would cost more than the gate.
+Most reads are answered without waiting for anything. If seats were returned at once, everything
+that arrives in one turn of the event loop would be served before flow control could choose an
+order. So seats are returned in a later turn of the loop, and in one turn no class starts more
+requests than it has seats. New requests are read between two turns, and lease renewals among them
+go first. While no request waits, returned seats are collected and handed back several at a time:
+one by one would cost more than flow control itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from holdfast.commit.flow.flow_control import (
     QueuedRequest,
     RequestState,
 )
-from holdfast.commit.flow.overload import RejectionReason, overloaded
+from holdfast.commit.flow.overload import RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow, RequestClass, RequestPurpose, classify
 from holdfast.commit.flow.seats import LEFT_MAX, FlowControllers
 from holdfast.host.api.call import Call, Route
@@ -43,13 +44,13 @@ from holdfast.model.errors import HoldfastError
 from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watch_hub import WatchHub
 
-# What a request does, as far as its turn depends on it: by its route, and a list by its size.
+# What a request does, as far as its order depends on it: by its route, and a list by its size.
 
 # A list of more objects than this that asks for no pages can wait.
 SWEEP_OVER = 1_000
-# A read costs as much more as it has hundreds of objects.
+# A read costs one more for every so many objects.
 _OBJECTS_PER_COST = 100
-# An object that has to be decoded to know whether it is selected costs as much as so many others.
+# An object that must be decoded to know whether it is selected costs as much as this many others.
 DECODED_COST = 5
 _COST_MAX = 100
 _READ_VERBS = ("get", "list", "watch", "discover", "review", "attend")
@@ -57,7 +58,7 @@ _LIFELINE_PATHS = (f"{GROUP_PATH}/heartbeats", f"{GROUP_PATH}/terms")
 
 
 def errand_of(route: Route) -> RequestPurpose:
-    """What a route does. A list turns out to be a sweep only when it is known what it asks for."""
+    """What a route does. Whether a list is a sweep depends on its query; see `extent`."""
     if route.verb == "renew" or route.path in _LIFELINE_PATHS:
         return RequestPurpose.LIFELINE
     if route.subresource in ("log", "exec") or route.verb in _READ_VERBS:
@@ -66,9 +67,9 @@ def errand_of(route: Route) -> RequestPurpose:
 
 
 def extent(hub: WatchHub, call: Call) -> tuple[RequestPurpose, int]:
-    """How much a list, or a watch that begins with one, may have to read, and what that costs.
+    """Whether a list, or a watch that begins with one, is a sweep, and what it costs.
 
-    What is looked at counts, not what is found: a selector that finds nothing may look at all.
+    The objects examined count, not those found: a selector that finds nothing may examine all.
     """
     kind, query = call.route.kind, call.query
     if kind is None or (call.route.verb == "watch" and not _begins_with_list(query)):
@@ -85,8 +86,8 @@ def extent(hub: WatchHub, call: Call) -> tuple[RequestPurpose, int]:
 
 
 def _chosen(call: Call) -> ObjectSelection | None:
-    """What a request selects, where that is not everything. What cannot be read is refused by the
-    handler, which looks at nothing for it.
+    """What a request selects, unless that is everything. The handler refuses an invalid selector,
+    and examines no objects for it.
     """
     if "fieldSelector" not in call.query and "labelSelector" not in call.query:
         return None
@@ -103,9 +104,9 @@ def _begins_with_list(query: dict[str, str]) -> bool:
 
 _MS = 1_000
 _EXTENSIVE_VERBS = ("list", "watch")
-# What adds bytes to the store. Who has written too much may still delete.
+# Verbs that add bytes to the store. A tenant that has written too much may still delete.
 _WRITING_VERBS = ("create", "update", "patch", "request")
-# Codes from here on say that nothing was written.
+# Status codes from here on mean that nothing was written.
 _REFUSED = 300
 _PEOPLE = (RequestClass.TENANT, RequestClass.BACKGROUND)
 
@@ -122,18 +123,18 @@ class RequestAdmission:
         self.rates = TenantRates(hub)
         # By the row of the table, which lives as long as the process.
         self._errands = {id(route): errand_of(route) for route in table()}
-        # Who is done and has a seat still, and since when.
+        # Requests that are done and still have a seat, and since when.
         self._left: list[tuple[FlowController, QueuedRequest, int]] = []
-        # Since when the next turn of the event loop is awaited.
+        # When the next turn of the event loop was scheduled; None if it is not.
         self._turning_ms: int | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # How long those waited that did, if anybody counts.
+        # How long requests waited, of those that did; None if it is not measured.
         self.waits: Histogram | None = None
 
     # Requests ------------------------------------------------------------------------------------
 
     async def serve(self, call: Call) -> web.StreamResponse:
-        """Answer a request when its turn has come. Raises Overloaded."""
+        """Answer a request once it has a seat. Raises Overloaded."""
         if not call.request.content.is_eof():
             return await self._serve_large(call)
         gate, entry = self._arrive(call)
@@ -150,7 +151,7 @@ class RequestAdmission:
                 self._leave(gate, call.seat)
 
     def _charge_written(self, call: Call, flow: Flow) -> None:
-        """A write costs what it sends, or the whole object if that is more."""
+        """Charge a write with what it sends, or with the whole object if that is larger."""
         if flow.request_class not in _PEOPLE:
             return
         size, kind = call.request.content_length or 0, call.route.kind
@@ -160,14 +161,14 @@ class RequestAdmission:
         self.rates.charge_written(flow.tenant, size, self.now_ms())
 
     async def _serve_large(self, call: Call) -> web.StreamResponse:
-        """Read what is still on its way, if there is room for it, and then the same."""
+        """Receive the rest of the body, if there is room for it, and then serve the request."""
         flow = classify(call.identity, RequestPurpose.READ)
         length = call.request.content_length
-        # Too large is refused by whoever reads it.
+        # `Call.body` refuses what is too large.
         most = call.request.client_max_size
         size = min(length, most) if length is not None else most
         if not self.bytes_held.take(flow, size):
-            raise overloaded(flow, RejectionReason.TOO_MANY_BYTES, self._later_s())
+            raise overload_error(flow, RejectionReason.TOO_MANY_BYTES, self._later_s())
         try:
             await call.take_in()
             return await self.serve(call)
@@ -175,11 +176,11 @@ class RequestAdmission:
             self.bytes_held.give_back(flow, size)
 
     async def stay(self, call: Call) -> web.StreamResponse:
-        """The same for what lasts: it takes a seat to begin, and a place among what is open."""
+        """Serve a long stream: it needs a seat to start, and counts among the open watches."""
         flow = classify(call.identity, RequestPurpose.READ)
         is_watch = call.route.verb == "watch"
         if is_watch and not self.watches.take(flow):
-            raise overloaded(flow, RejectionReason.TOO_MANY_WATCHES, self._later_s())
+            raise overload_error(flow, RejectionReason.TOO_MANY_WATCHES, self._later_s())
         try:
             gate, entry = self._arrive(call, is_patient=True)
             if entry.state is not RequestState.BEGUN:
@@ -191,9 +192,9 @@ class RequestAdmission:
                 self.watches.give_back(flow)
 
     async def more(self, call: Call, cost: int) -> None:
-        """A request has turned out to be many: it takes its turn again, for so many of them.
+        """Queue a request again, at this cost: its body has turned out to hold many requests.
 
-        Components are trusted to bring what has to be done, and only pay for it. Raises Overloaded.
+        Components send what has to be done: they are charged and do not wait. Raises Overloaded.
         """
         entry = call.seat
         if entry is None:
@@ -223,7 +224,7 @@ class RequestAdmission:
         connection = call.request.protocol
         if isinstance(connection, Connection):
             if connection.ticket is not None:
-                connection.use_pass()
+                connection.release_ticket()
             if connection.when_lost is None:
                 self._count_connection(connection, call)
         if flow.request_class in _PEOPLE:
@@ -236,14 +237,14 @@ class RequestAdmission:
         return gate, gate.enter(flow, now_ms, cost=cost, is_patient=is_patient)
 
     def _count_connection(self, connection: Connection, call: Call) -> None:
-        """The first request of a connection says whose it is. Raises Overloaded."""
+        """Count a connection for the sender of its first request. Raises Overloaded."""
         flow = classify(call.identity, RequestPurpose.READ)
         if not self.connections.take(flow):
-            raise overloaded(flow, RejectionReason.TOO_MANY_CONNECTIONS, self._later_s())
+            raise overload_error(flow, RejectionReason.TOO_MANY_CONNECTIONS, self._later_s())
         connection.when_lost = partial(self.connections.give_back, flow)
 
     async def _wait(self, call: Call, gate: FlowController, entry: QueuedRequest) -> None:
-        """Until its turn has come. Raises Overloaded when it does not."""
+        """Wait for a seat. Raises Overloaded if the request is refused instead."""
         if entry.state is RequestState.WAITING:
             turn = entry.about = asyncio.get_running_loop().create_future()
             self._watch_time(entry.since_ms)
@@ -252,7 +253,7 @@ class RequestAdmission:
             try:
                 await turn
             except asyncio.CancelledError:
-                # The client has gone. Its turn may have come in the same moment.
+                # The client has left. The request may have got its seat at the same moment.
                 if not gate.withdraw(entry) and entry.error is None:
                     self._leave(gate, entry)
                 raise
@@ -264,11 +265,11 @@ class RequestAdmission:
             self.waits.observe(waited_ms / _MS, entry.flow.request_class.label)
 
     def _shed_from_now_on(self, call: Call, flow: Flow) -> None:
-        """Whoever was refused may be turned away at the door when he comes again too soon."""
+        """Let the load shedder answer this connection's next requests while the queue is full."""
         connection = call.request.protocol
         if flow.request_class not in _PEOPLE or not isinstance(connection, Connection):
             return
-        # Another token may say that somebody else is asking; a certificate says it for good.
+        # A later request may carry another user's token; a certificate holds for the connection.
         transport = call.request.transport
         if transport is not None and transport.get_extra_info("peercert"):
             of_all = classify(call.identity, RequestPurpose.READ)
@@ -285,21 +286,21 @@ class RequestAdmission:
             asyncio.get_running_loop().call_soon(self._turned)
 
     def _turned(self) -> None:
-        """The event loop has gone round once. How long that took is how long leases wait."""
+        """The event loop has made one turn. Its duration is how long lease renewals wait."""
         if self._turning_ms is not None:
             self.gates.turned(self.now_ms() - self._turning_ms)
             self._turning_ms = None
         self._turn()
 
     def _turn(self) -> None:
-        """Give the seats back that became free, and then away."""
+        """Return free seats, and give them to waiting requests."""
         self.settle()
         for gate in self.gates.all:
             if gate.waiting:
                 self._decide(gate, self.now_ms())
 
     def settle(self) -> None:
-        """Give back what lies about; who takes the seats is decided with the next turn."""
+        """Return the collected seats; the next turn decides which requests get them."""
         left, self._left = self._left, []
         for gate, entry, at_ms in left:
             gate.leave(entry, at_ms)
@@ -312,7 +313,7 @@ class RequestAdmission:
             self._watch_time(now_ms)
 
     def _watch_time(self, now_ms: int) -> None:
-        """Look again when somebody has waited too long, though nobody leaves."""
+        """Set a timer for the next wait that ends, in case no request finishes before."""
         if self._timer is None:
             firsts = [gate.next_ms for gate in self.gates.all]
             at_ms = min((it for it in firsts if it is not None), default=now_ms)
@@ -330,12 +331,14 @@ class RequestAdmission:
     def _demand_rate(self, flow: Flow, now_ms: int) -> None:
         wait_ms = self.rates.take(flow.tenant, now_ms)
         if wait_ms:
-            raise overloaded(flow, RejectionReason.RATE_EXCEEDED, self._later_s() + wait_ms // _MS)
+            raise overload_error(
+                flow, RejectionReason.RATE_EXCEEDED, self._later_s() + wait_ms // _MS
+            )
 
     def _demand_write_rate(self, flow: Flow, now_ms: int) -> None:
         wait_ms = self.rates.write_wait_ms(flow.tenant, now_ms)
         if wait_ms:
-            raise overloaded(
+            raise overload_error(
                 flow, RejectionReason.WRITES_TOO_MUCH, self._later_s() + wait_ms // _MS
             )
 

@@ -68,14 +68,14 @@ class Freshness:
         if patience_s <= 0:
             return self._hub.is_ready and self._hub.revision >= wanted
         began = time.monotonic()
-        is_fresh = await self.reached(wanted, patience_s)
+        is_fresh = await self.wait_for_revision(wanted, patience_s)
         if self.lags is not None:
             # Only here, where the store itself has said how far it is: a client may ask for any
             # revision. What is given up counts as long as it was waited for.
             self.lags.observe(time.monotonic() - began)
         return is_fresh
 
-    async def reached(self, revision: int, patience_s: float) -> bool:
+    async def wait_for_revision(self, revision: int, patience_s: float) -> bool:
         """Whether the hub has, within some patience, everything up to a revision."""
         if self._hub.is_ready and self._hub.revision >= revision:
             return True

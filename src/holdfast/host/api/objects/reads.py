@@ -18,8 +18,8 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.ledgers.charges import alone
-from holdfast.commit.records import readable as record_value
+from holdfast.commit.ledgers.charges import single_tenant_cohort
+from holdfast.commit.records import decode_or_none as record_value
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.objects import presentation
@@ -56,7 +56,7 @@ PAGE = 500
 FEW = 8
 
 
-async def filled(store: Store, quotas: Sequence[bytes]) -> list[bytes]:
+async def with_quota_use(store: Store, quotas: Sequence[bytes]) -> list[bytes]:
     """These Quotas, each with what its tenant uses now."""
     decoded = [readable(Quota, data) for data in quotas]
     uses = await _uses(store, {_ledger_of(quota) for quota in decoded if quota is not None})
@@ -64,7 +64,7 @@ async def filled(store: Store, quotas: Sequence[bytes]) -> list[bytes]:
 
 
 def _ledger_of(quota: Quota) -> str:
-    return keys.quota_ledger(quota.spec.cohort or alone(quota.namespace))
+    return keys.quota_ledger(quota.spec.cohort or single_tenant_cohort(quota.namespace))
 
 
 async def _uses(store: Store, wanted: set[str]) -> dict[str, TenantUse]:
@@ -139,7 +139,7 @@ async def get(call: Call) -> web.StreamResponse:
     if call.kind.plural == SECRETS:
         await call.witness(READ)
     shape = call.shape
-    (entry,) = await _told(call, [entry])
+    (entry,) = await _with_computed_fields(call, [entry])
     data = entry.data
     if not shape and not call.route.facade:
         return reply(200, data)
@@ -154,7 +154,7 @@ async def current(call: Call) -> ObjectEntry | None:
     services, kind = call.services, call.kind
     version = call.version
     if call.identity.node is not None and kind.plural == SECRETS:
-        return await _given(call, call.identity.node)
+        return await _secret_for_node(call, call.identity.node)
     # Who may see nothing of a kind learns no more of its names than that.
     visible(call.identity, kind)
     if version is None:
@@ -162,7 +162,7 @@ async def current(call: Call) -> ObjectEntry | None:
         if not (freshness.is_hub_fresh_now or await freshness.is_hub_fresh(patience_s=0)):
             # Reading one key costs less than waiting for the hub.
             return await _one_from_store(call)
-    elif not await services.freshness.reached(version.revision, AHEAD_S):
+    elif not await services.freshness.wait_for_revision(version.revision, AHEAD_S):
         raise too_new(call)
     broken = services.hub.unreadable.get(keys.object_key(kind, call.namespace, call.name))
     if broken is not None:
@@ -171,7 +171,7 @@ async def current(call: Call) -> ObjectEntry | None:
     return entry if entry is not None and _may_see(call, entry) else None
 
 
-async def _given(call: Call, node: str) -> ObjectEntry | None:
+async def _secret_for_node(call: Call, node: str) -> ObjectEntry | None:
     """A Secret for an agent. What it refers to is judged on the same moment as it is read."""
     if not await call.services.freshness.is_hub_fresh():
         raise Unavailable("the server is behind the store and cannot say who may see this")
@@ -228,12 +228,12 @@ async def list_(call: Call) -> web.StreamResponse:
     found = await _found(call, chosen, limit)
     token = token_text(found.revision, found.more_from) if found.more_from is not None else ""
     listing = ListMetadata(complete_version(found.revision), token, found.remaining)
-    entries = await _told(call, found.entries)
+    entries = await _with_computed_fields(call, found.entries)
     return await _send(call, Rendering(call.route.facade, shape, call.kind, listing), entries)
 
 
 async def chosen_entries(
-    call: Call, chosen: ObjectSelection, picture: EntrySnapshot, limit: int = 0
+    call: Call, chosen: ObjectSelection, snapshot: EntrySnapshot, limit: int = 0
 ) -> tuple[list[ObjectEntry], ObjectEntry | None]:
     """Those of a picture that are selected, and the one that the next page begins with.
 
@@ -243,8 +243,8 @@ async def chosen_entries(
     found: list[ObjectEntry] = []
     looked_at, is_everything = 0, chosen.is_everything
     is_bounded = limit and _may_begin_anywhere(call, chosen)
-    looked_at_max = LOOKED_AT_MAX if is_bounded else picture.count
-    for chunk in picture.chunks:
+    looked_at_max = LOOKED_AT_MAX if is_bounded else snapshot.count
+    for chunk in snapshot.chunks:
         if is_everything and not limit:
             found += chunk
         else:
@@ -273,11 +273,13 @@ def _may_begin_anywhere(call: Call, chosen: ObjectSelection) -> bool:
     return call.identity.node is None and chosen.name is None
 
 
-async def _told(call: Call, entries: Sequence[ObjectEntry]) -> Sequence[ObjectEntry]:
+async def _with_computed_fields(
+    call: Call, entries: Sequence[ObjectEntry]
+) -> Sequence[ObjectEntry]:
     """The objects as they are told: a Quota with its use, everything else as it is stored."""
     if call.kind.struct is not Quota:
         return entries
-    told = await filled(call.services.store, [entry.data for entry in entries])
+    told = await with_quota_use(call.services.store, [entry.data for entry in entries])
     return [
         msgspec.structs.replace(entry, data=data) for entry, data in zip(entries, told, strict=True)
     ]
@@ -288,7 +290,7 @@ async def _found(call: Call, chosen: ObjectSelection, limit: int) -> _Found:
     _demand_sense(call)
     prefix = keys.kind_prefix(chosen.kind, chosen.namespace)
     if query.get("continue"):
-        token = parsed_token(query["continue"], prefix)
+        token = parse_token(query["continue"], prefix)
         return await _from_store(call, chosen, token.start, token.revision, limit)
     version = call.version
     if version is not None and query.get("resourceVersionMatch") == EXACT:
@@ -296,15 +298,15 @@ async def _found(call: Call, chosen: ObjectSelection, limit: int) -> _Found:
             raise too_new(call)
         return await _from_store(call, chosen, prefix, version.revision, limit)
     if version is not None:
-        if not await services.freshness.reached(version.revision, AHEAD_S):
+        if not await services.freshness.wait_for_revision(version.revision, AHEAD_S):
             raise too_new(call)
     elif not await services.freshness.is_hub_fresh():
         return await _from_store(call, chosen, prefix, None, limit)
-    picture, revision = services.hub.candidates(chosen), services.hub.revision
-    entries, following = await chosen_entries(call, chosen, picture, limit)
+    snapshot, revision = services.hub.candidates(chosen), services.hub.revision
+    entries, following = await chosen_entries(call, chosen, snapshot, limit)
     if following is None:
         return _Found(entries, revision)
-    remaining = picture.count - limit if chosen.is_everything else None
+    remaining = snapshot.count - limit if chosen.is_everything else None
     return _Found(entries, revision, _key(chosen, following), remaining)
 
 
@@ -381,7 +383,7 @@ def token_text(revision: int, start: str) -> str:
     return urlsafe_b64encode(msgspec.json.encode(PageToken(revision, start))).decode()
 
 
-def parsed_token(text: str, prefix: str) -> PageToken:
+def parse_token(text: str, prefix: str) -> PageToken:
     """A token of ours, for this very list: it must not lead anywhere else. Raises Rejected."""
     try:
         token = _TOKENS.decode(urlsafe_b64decode(text)) if len(text) <= TOKEN_MAX else None

@@ -35,7 +35,7 @@ def selection(call: Call, *, named: bool = False) -> ObjectSelection:
     """The objects that a list or a watch is about; `named` adds the name of the path."""
     query, kind = call.query, call.kind
     labels = parse_label_selector(query.get("labelSelector", ""))
-    asked = core_names.selected(call.route.facade, query.get("fieldSelector", ""))
+    asked = core_names.own_field_selector(call.route.facade, query.get("fieldSelector", ""))
     fields = parse_field_selector(asked, kind.struct)
     if named:
         fields = (*fields, *parse_field_selector(f"metadata.name={call.name}", kind.struct))

@@ -8,7 +8,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
 from holdfast.model.placement.fit import demand_of
 from holdfast.model.requests import Bind
-from holdfast.propose.queue.shard import Share, shard_of
+from holdfast.propose.queue.shard import SchedulerShare, shard_of
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.scenarios.scheduler_taps import Sent
 from holdfast.sim.world import World
@@ -115,7 +115,7 @@ class Split(Checker):
             if not (isinstance(new, Replica) and same(old, new) and _is_placed(old, new)):
                 continue
             binding = new.status.binding
-            scope = Share(shard_of(new.namespace, self._shards), self._shards).scope("")
+            scope = SchedulerShare(shard_of(new.namespace, self._shards), self._shards).scope("")
             if binding is None or binding.scope != scope:
                 self.violated("SPLIT", f"{new.name} of {new.namespace} was not placed by {scope}")
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.agent.node_facts import Facts, as_seen
+from holdfast.agent.node_facts import NodeFacts, as_seen
 from holdfast.model.heartbeat import Renew, Renewed
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Process, Replica
@@ -18,7 +18,7 @@ from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
 from holdfast.model.requests import Accepted, Move, RegisterNode, ReportStage, Target
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
-from holdfast.observe.inflight import Asks
+from holdfast.observe.inflight import Inflight
 from holdfast.observe.watch_events import Follow
 
 ROUND_MS = 4_000
@@ -31,12 +31,12 @@ _WAKE = "node"
 class HollowNode:
     """See the module's docstring."""
 
-    def __init__(self, name: str, facts: Facts, rng: Rng) -> None:
+    def __init__(self, name: str, facts: NodeFacts, rng: Rng) -> None:
         self._name, self._facts, self._rng = name, facts, rng
         self._cache = Cache(
             [Follow("nodes", fields=f"metadata.name={name}"), _mine(name)], rng, resync_ms=RESYNC_MS
         )
-        self._asks: Asks[str] = Asks(ASKS_MAX)
+        self._asks: Inflight[str] = Inflight(ASKS_MAX)
         self._asking: set[str] = set()
         # What was not accepted is asked for again in the next round, not at once.
         self._declined: set[str] = set()

@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.node_facts import Facts
-from holdfast.commit.context import Settings
+from holdfast.agent.node_facts import NodeFacts
+from holdfast.commit.context import PlaneSettings
 from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model import keys
 from holdfast.model.kinds.node import Device
 from holdfast.model.kinds.placement import Isolation
 from holdfast.observe.watch_events import SERVERS
-from holdfast.propose.queue.shard import Share
+from holdfast.propose.queue.shard import SchedulerShare
 from holdfast.propose.scheduler import Scheduler
 from holdfast.sim.cell import Seat
 from holdfast.sim.check import Settles
@@ -58,7 +58,7 @@ SHARED_ONE_IN = 3
 FAULTS_MS = 240_000
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 80_000
-SETTINGS = Settings()
+SETTINGS = PlaneSettings()
 FOLLOWED = "objects/replicas/"
 
 HAZARDS = (
@@ -118,8 +118,8 @@ def build_with(world: World, nodes: int, *, shards: int = 0, resync_ms: int = RE
     _add_checkers(world, keyspace, shards)
 
 
-def _team(seat: Seat) -> Team:
-    return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+def _team(seat: Seat) -> ControllerRunner:
+    return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
 
 
 def _add_schedulers(world: World, resync_ms: int) -> None:
@@ -137,7 +137,7 @@ def _add_schedulers(world: World, resync_ms: int) -> None:
 def _add_shards(world: World, shards: int) -> None:
     """Two schedulers for each part of the tenants, of which one acts and the other stands by."""
     for number in range(2 * shards):
-        name, share = f"s{number}", Share(number % shards, shards)
+        name, share = f"s{number}", SchedulerShare(number % shards, shards)
         identity = f"system:scheduler:{name}"
         make: Callable[[Seat], Scheduler] = partial(_sharded, name, share)
         world.add(f"scheduler-{name}", overheard(identity, doored(name, make)), identity=identity)
@@ -147,7 +147,7 @@ def _scheduler(name: str, scope: str, resync_ms: int, seat: Seat) -> Scheduler:
     return Scheduler(name, seat.rng, scope=scope, resync_ms=resync_ms)
 
 
-def _sharded(name: str, share: Share, seat: Seat) -> Scheduler:
+def _sharded(name: str, share: SchedulerShare, seat: Seat) -> Scheduler:
     return Scheduler(name, seat.rng, share=share)
 
 
@@ -156,7 +156,7 @@ def _add_node(world: World, number: int) -> None:
     region = "us" if number % 5 == 4 else "eu"
     gpus = 1 if number % 4 == 0 else 0
     devices = tuple(Device(id=f"gpu-{n}", device_class="gpu", memory="16Gi") for n in range(gpus))
-    facts = Facts(
+    facts = NodeFacts(
         region=region,
         zone=f"{region}-{'abc'[number % 3]}",
         capacity={"cpu": "4", "memory": "16Gi"},

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.context import Settings
-from holdfast.commit.ledgers.ledger_sums import Contents
-from holdfast.commit.ledgers.rebuild import rebuilt
+from holdfast.commit.context import PlaneSettings
+from holdfast.commit.ledgers.ledger_sums import StoreContents
+from holdfast.commit.ledgers.rebuild import rebuild_ledger
 from holdfast.commit.records import encode
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
@@ -35,7 +35,7 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted, Create, Forward, Update, refuses_unknown
 from holdfast.model.time import Instant
 from holdfast.model.transaction import Compare, Delete, Put, Transaction
-from holdfast.observe.watch_events import Found, read_line
+from holdfast.observe.watch_events import GetResult, read_line
 from holdfast.sim.cell import Factory, Seat
 from holdfast.sim.check import CRASHED, Checker, Commit
 from holdfast.sim.faults import STORE, Heal, Kind
@@ -137,7 +137,9 @@ class _Lives:
 class MixedServer(_Lives):
     """A server that reads requests by its own structs. Whoever asked reads the answers by his."""
 
-    def __init__(self, seat: Seat, settings: Settings, *, is_newer: bool | None = None) -> None:
+    def __init__(
+        self, seat: Seat, settings: PlaneSettings, *, is_newer: bool | None = None
+    ) -> None:
         super().__init__(seat, _Unread(seat, settings), is_newer=is_newer)
 
     def _stepped(self, stimulus: Any, now: Instant) -> Sequence[Any]:
@@ -231,10 +233,10 @@ def _answer(body: Any) -> Any:
     try:
         if isinstance(body, Accepted):
             return msgspec.structs.replace(body, objects=tuple(map(received, body.objects)))
-        if isinstance(body, Found) and body.object is not None:
-            return Found(received(body.object), body.revision)
+        if isinstance(body, GetResult) and body.object is not None:
+            return GetResult(received(body.object), body.revision)
     except msgspec.ValidationError as error:
-        kind = Unavailable if isinstance(body, Found) else OutcomeUnknown
+        kind = Unavailable if isinstance(body, GetResult) else OutcomeUnknown
         return kind(f"an answer that cannot be read: {error}")
     return body
 
@@ -367,7 +369,7 @@ def _newer_type(world: World, fault: Fault) -> Heal | None:
         records = store.keyspace.range("", keys.END).records
         if all(record.key != counted for record in records):
             return
-        put = Put(counted, encode(rebuilt(Contents(records), counted)))
+        put = Put(counted, encode(rebuild_ledger(StoreContents(records), counted)))
         wish = Transaction((), (put, Delete(keys.quarantine(counted))))
         world.storage.write(store, wish, "an operator")
 
