@@ -75,12 +75,12 @@ def _json(data: bytes) -> str:
 
 def _yaml(data: bytes) -> str:
     try:
-        tree = yaml_text.decoded(data)
+        tree = yaml_text.decode_yaml(data)
     except Invalid as error:
         return refused(error)
     if isinstance(tree, dict):
         # What was read is JSON, which is YAML too.
-        assert yaml_text.decoded(json.dumps(tree).encode()) == tree
+        assert yaml_text.decode_yaml(json.dumps(tree).encode()) == tree
     return "read"
 
 

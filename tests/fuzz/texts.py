@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.host.api.call import parsed_query
+from holdfast.host.api.call import parse_query
 from holdfast.host.api.objects import negotiation
 from holdfast.host.api.plane.logs import since
 from holdfast.host.component import options
@@ -114,7 +114,7 @@ def _accept(case: tuple[str, str]) -> str:
 
 def _query(text: str) -> str:
     try:
-        return "read" if parsed_query(text) else "empty"
+        return "read" if parse_query(text) else "empty"
     except HoldfastError:
         return "refused"
 

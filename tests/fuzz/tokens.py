@@ -97,16 +97,16 @@ def _join(text: str) -> str:
 def _continue(text: str) -> str:
     answers = []
     try:
-        found = reads.parsed_token(text, PREFIX)
+        found = reads.parse_token(text, PREFIX)
         assert found.start.startswith(PREFIX)
-        assert reads.parsed_token(reads.token_text(found.revision, found.start), PREFIX) == found
+        assert reads.parse_token(reads.token_text(found.revision, found.start), PREFIX) == found
         found.start.encode()
         assert 0 < found.revision < 1 << 63
         answers.append("read")
     except Rejected as error:
         refused(error)
     try:
-        decisions.parsed_token(text)
+        decisions.parse_token(text)
         answers.append("row")
     except Rejected as error:
         refused(error)

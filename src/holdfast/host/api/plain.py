@@ -1,8 +1,8 @@
-"""An answer in JSON in one write: what a server says most, with headers that hardly ever differ.
+"""JSON responses in a single write: most of what a server sends, with nearly constant headers.
 
-aiohttp composes the headers of every response anew, which costs more than most of our reads. Here
-the head of each code is made once a second. Whatever is unusual goes aiohttp's way: HEAD, HTTP/1.0,
-a connection that is about to end, further headers, a body so large that it is not copied for this.
+aiohttp composes the headers of every response again, which costs more than most reads here. This
+module makes the head of each status code once a second. Unusual responses go aiohttp's way: HEAD,
+HTTP/1.0, a connection that is about to close, further headers, a body too large to copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
 class _Heads:
-    """The first lines of answers by their code, all but the length, in this second."""
+    """The heads of responses by status code for the current second, all but the length."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -62,7 +62,7 @@ class PlainResponse(web.Response):
             return await super().prepare(request)
         body = self._plain
         await writer.write(b"%b%d\r\n\r\n%b" % (_heads.of(self._status), len(body), body))
-        # Nothing is left to do for `write_eof`.
+        # Everything is written: `write_eof` must do nothing.
         self._eof_sent, self._keep_alive = True, True
         return None
 

@@ -1,8 +1,8 @@
 """Every route as one table: path, method, verb, kind, handler.
 
-The server looks requests up here, and whatever must hold for all routes is generated from here: a
-route that is not in the table does not exist. Paths are cut at their slashes and followed through a
-tree, which takes the same time for the last row as for the first.
+`app` looks requests up here. Tests that must cover all routes are generated from this table too: a
+route that is not in it does not exist. Paths are split at their slashes and followed through a
+tree, so the last row takes no longer to find than the first.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _ANSWERS = {
 
 @cache
 def table() -> tuple[Route, ...]:
-    """All routes. Made once: the documents among them take a while."""
+    """All routes. Made once, since the OpenAPI documents among them take a while."""
     return (*(row for kind in KINDS for row in _of_kind(kind)), *_facades(), *_others())
 
 
 def _of_kind(kind: Kind) -> Iterator[Route]:
     collection = collection_path(kind)
     if kind.plural == DECISIONS:
-        # They are kept outside the store, and nobody but a scheduler makes any.
+        # Decisions are kept outside the store, and only schedulers make them.
         yield Route(f"{GROUP_PATH}/{kind.plural}", "GET", "list", decisions.list_, kind)
         yield Route(collection, "GET", "list", decisions.list_, kind)
         yield Route(f"{collection}/{{name}}", "GET", "get", decisions.get, kind)
@@ -156,14 +156,14 @@ def _others() -> Iterator[Route]:
 
 def _document(body: bytes, media_type: str) -> Any:
     async def document(call: Call) -> web.StreamResponse:
-        call.demand_somebody()
+        call.demand_authenticated()
         return reply(200, body, {"Content-Type": media_type})
 
     return document
 
 
 async def _review(call: Call) -> web.StreamResponse:
-    call.demand_somebody()
+    call.demand_authenticated()
     body, which = await call.body(), _REVIEWS[call.route.path]
     if which == "whoami":
         return reply(201, access_reviews.whoami(call.identity))
@@ -172,7 +172,7 @@ async def _review(call: Call) -> web.StreamResponse:
 
 
 class _Branch:
-    """One step into the tree of paths: by a literal word, or by a variable."""
+    """One node of the path tree, reached by a literal segment or by a variable."""
 
     __slots__ = ("names", "routes", "variable", "words")
 
@@ -180,13 +180,13 @@ class _Branch:
         self.words: dict[str, _Branch] = {}
         self.variable: _Branch | None = None
         self.routes: dict[str, Route] = {}
-        # What the first of the routes calls the variables on the way here: two that differ in a
-        # word may call the same place differently.
+        # The names of the path's variables, as the first route here has them: routes that differ in
+        # a later segment may name the same variable differently.
         self.names: tuple[str, ...] = ()
 
 
 class Router:
-    """Finds routes. What is found does not depend on the order of the table."""
+    """Finds routes. The result does not depend on the order of the table."""
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._root = _Branch()
@@ -208,7 +208,7 @@ class Router:
         branch.routes[route.method] = route
 
     def find(self, path: str) -> tuple[dict[str, Route], dict[str, str]] | None:
-        """The routes of a path by method, and what its variables are."""
+        """The routes of a path by method, and the values of its variables."""
         branch = self._root
         values: list[str] = []
         for word in path.strip("/").split("/"):
@@ -227,16 +227,16 @@ class Router:
 
 
 def _name(word: str) -> str:
-    """A variable of a path. What could name nothing is refused before anybody looks for it."""
+    """The value of a path variable. What cannot be a name is refused before any lookup."""
     if len(word) > 3 * NAME_MAX:
-        bad(f"the path: {excerpt(word)} must be a name of at most {NAME_MAX} characters")
+        bad(f"path: {excerpt(word)} must be a name of at most {NAME_MAX} characters")
     try:
         name = unquote(word, errors="strict") if "%" in word else word
     except UnicodeDecodeError:
-        bad(f"the path: {excerpt(word)} is not UTF-8")
+        bad(f"path: {excerpt(word)} is not valid UTF-8")
     if len(name) > NAME_MAX or "/" in name or not name.isprintable() or name in (".", ".."):
         bad(
-            f"the path: {excerpt(name)} must be a name: printable, without a slash, at most "
+            f"path: {excerpt(name)} must be a name: printable, without a slash, at most "
             f"{NAME_MAX} characters"
         )
     return name

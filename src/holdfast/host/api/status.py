@@ -1,8 +1,8 @@
-"""Every no as a `Status` object: the HTTP code and the reason that Kubernetes clients act upon.
+"""Errors as `Status` objects: the HTTP code and the reason that Kubernetes clients act upon.
 
-Refusals of the authority and errors of our own come here; nothing else makes an error's body. The
-reason of Kubernetes says what a stock client may do about it; our own, finer reason code stands in
-the first cause and in a header, where our components read it.
+The authority's refusals and the server's own errors become responses here and nowhere else. The
+Kubernetes reason says what a stock client may do about it; our own, finer reason code is in the
+first cause and in a header, where our components read it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from holdfast.observe.retry import LASTING
 
 REASON_HEADER = "X-Holdfast-Reason"
 RETRY_AFTER_S = 1
-# The longest name there is.
+# The longest valid name.
 SHOWN_MAX = 253
 
-# What only the shell refuses has codes here and no class of its own.
+# Codes of errors that only the HTTP server raises; they have no class of their own.
 BAD_REQUEST = "BadRequest"
 METHOD_NOT_ALLOWED = "MethodNotAllowed"
 NOT_ACCEPTABLE = "NotAcceptable"
@@ -53,11 +53,11 @@ TOO_MANY_REQUESTS = "TooManyRequests"
 NOT_FOUND = "NotFound"
 INTERNAL_ERROR = "InternalError"
 VERSION_TOO_LARGE = "ResourceVersionTooLarge"
-# An agent could not be asked. Trying again at once would not help, so nobody is told to.
+# An agent could not be reached. Retrying at once would not help, so no Retry-After is sent.
 NODE_UNREACHABLE = "NodeUnreachable"
 NOT_STARTED = "NotStarted"
 
-# By code, from the most precise to the class: HTTP code and reason of Kubernetes.
+# HTTP code and Kubernetes reason, by our reason code and, where that is not listed, by class.
 _BY_CODE: dict[str, tuple[int, str]] = {
     BAD_REQUEST: (400, "BadRequest"),
     CODE_MALFORMED: (400, "BadRequest"),
@@ -84,7 +84,7 @@ _BY_CLASS: tuple[tuple[type[HoldfastError], tuple[int, str]], ...] = (
     (Invalid, (422, "Invalid")),
     (Expired, (410, "Expired")),
     (Unavailable, (503, "ServiceUnavailable")),
-    # It may have happened. A client that gave an operation id asks again under the same id.
+    # It may have happened. A client that sent an operation id asks again under the same id.
     (OutcomeUnknown, (504, "Timeout")),
     (Rejected, (400, "BadRequest")),
 )
@@ -96,18 +96,18 @@ Headers = dict[str, str]
 def of(
     problem: HoldfastError | Refusal, kind: Kind | None = None, name: str = ""
 ) -> tuple[int, bytes, Headers]:
-    """HTTP code, body and headers for whatever was refused or went wrong."""
+    """The HTTP code, body and headers for an error or a refusal."""
     error = problem.error() if isinstance(problem, Refusal) else problem
     code, reason = _code(error)
     headers = {REASON_HEADER: error.code}
     if isinstance(error, CertificateEnded) or _is_one_too_many(error):
-        # Nothing more can come of this connection, and a client would go on with it for ever.
+        # This connection can serve nothing more, and a client would otherwise keep using it.
         headers["Connection"] = "close"
     if code == 401:
         headers["WWW-Authenticate"] = "Bearer"
     details: dict[str, Any] = {}
     if name:
-        # It is whatever a client called something, and so as long as a client likes.
+        # The name comes from the client and may have any length.
         name = escaped(name, SHOWN_MAX)
         details["name"] = name
     if kind is not None:
@@ -115,7 +115,7 @@ def of(
     causes = _causes(problem, error)
     if causes:
         details["causes"] = causes
-    # Nobody is told to come back for what only a person can mend.
+    # What only a person can repair gets no Retry-After.
     if code in (429, 503, 504) and error.code not in LASTING:
         after_s = error.retry_after_s if isinstance(error, Overloaded) else RETRY_AFTER_S
         details["retryAfterSeconds"] = after_s
@@ -129,7 +129,7 @@ def _is_one_too_many(error: HoldfastError) -> bool:
 
 
 def failure(code: int, reason: str, message: str, details: dict[str, Any]) -> bytes:
-    """The body of a Status that says no."""
+    """The body of a Status that reports a failure."""
     return _ENCODER.encode(
         {
             "kind": "Status",
@@ -145,7 +145,7 @@ def failure(code: int, reason: str, message: str, details: dict[str, Any]) -> by
 
 
 def success(kind: Kind, name: str, uid: str) -> bytes:
-    """The body of a Status that says that an object is gone."""
+    """The body of a Status that reports that an object is gone."""
     details = {"name": name, "group": API_GROUP, "kind": kind.plural, "uid": uid}
     return _ENCODER.encode(
         {
@@ -166,7 +166,7 @@ def _code(error: HoldfastError) -> tuple[int, str]:
 
 
 def _causes(problem: HoldfastError | Refusal, error: HoldfastError) -> list[dict[str, str]]:
-    """Every field that is wrong; then what else the authority told, by our own reason."""
+    """Each wrong field; then the authority's other details, under our own reason code."""
     fields: tuple[FieldError, ...] = ()
     details: dict[str, str] = {}
     reason = "FieldValueInvalid"
@@ -200,7 +200,7 @@ def _message(
     kind: Kind | None,
     name: str,
 ) -> str:
-    """The sentence, in the words that users of Kubernetes and their scripts know."""
+    """The message, in the wording that users of Kubernetes and their scripts know."""
     if kind is None or not name:
         return error.message
     resource = f'{kind.plural}.{API_GROUP} "{name}"'
@@ -219,7 +219,7 @@ def _message(
 
 
 def _is_itself_missing(problem: HoldfastError | Refusal, name: str) -> bool:
-    """Whether it is this very object that is missing, not something that it refers to."""
+    """Whether the named object itself is missing, not something that it refers to."""
     if isinstance(problem, Refusal):
         return problem.reason is Reason.MISSING and problem.details.get("name") == name
     return problem.code == Missing.code

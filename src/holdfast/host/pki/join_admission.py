@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from holdfast.commit.records import decode, with_version
 from holdfast.host.api import status
 from holdfast.host.api.call import reply, source_of
-from holdfast.host.api.flow.connections import received
+from holdfast.host.api.flow.connections import read_body
 from holdfast.host.audit.accesses import ISSUE, RENEW, AccessRecorder, certified
 from holdfast.host.pki import join_tokens
 from holdfast.host.pki.ca_keys import CertificateAuthorities
@@ -113,7 +113,7 @@ class JoinAdmission:
             if request.method != "POST":
                 raise Rejected("nodes join by POST", code=status.METHOD_NOT_ALLOWED)
             shown = self._shown(request.transport)
-            wanted = decoded(await received(request, BODY_MAX))
+            wanted = decoded(await read_body(request, BODY_MAX))
             joined = await self.join(shown, wanted, source_of(request))
         except HoldfastError as error:
             return reply(*status.of(error))

@@ -20,7 +20,7 @@ from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.server import FORWARD_TIMEOUT_MS
 from holdfast.host.api import status
 from holdfast.host.api.call import bad, reply
-from holdfast.host.api.flow.connections import received
+from holdfast.host.api.flow.connections import read_body
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.model.access.identity import Identity, acts_as
@@ -238,7 +238,7 @@ def no_to(peer: Identity | None) -> Reason:
 
 async def _lines(request: web.BaseRequest) -> list[bytes]:
     """The requests of the body, not read yet. It may be larger than any body of a client."""
-    lines = (await received(request, BODY_BYTES_MAX)).split(b"\n")
+    lines = (await read_body(request, BODY_BYTES_MAX)).split(b"\n")
     if lines.pop():
         bad("the body does not end with the end of a line")
     if len(lines) > LINES_MAX:

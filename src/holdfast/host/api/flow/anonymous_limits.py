@@ -1,11 +1,11 @@
-"""How often those may ask who are nobody yet: by address, and all of them together.
+"""Rate limits for callers without an identity: by address, and for all of them together.
 
-Joining, the authority's certificate, health and every request without a good identity come before
-the gates of `turns`, which go by identity. Each costs little, and none costs nothing: a connection,
-a look into the store, a signature. So they are counted here, before that is spent.
+Joining, fetching the authority's certificate, health checks and every request without a valid
+identity come before `admission`, which goes by identity. Each costs a little: a connection, a read
+of the store, a signature. So `app` counts them here before that cost arises.
 
-Health is counted by address alone: whoever floods a server from many addresses must not make a load
-balancer take it for ill.
+Health checks are limited by address alone: a flood from many addresses must not make a load
+balancer take the server for unhealthy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from holdfast.host.pki.join_protocol import AUTHORITY_PATH, BUNDLE_PATH, JOIN_PA
 
 HEALTH_PATHS = frozenset(("/livez", "/readyz", "/healthz"))
 OPEN_PATHS = frozenset((JOIN_PATH, AUTHORITY_PATH, BUNDLE_PATH))
-# A rack of machines behind one address joins at once, and a script that lost its token is told so.
+# Enough for a rack of machines behind one address that joins at once, and for a script that lost
+# its token to learn so.
 PER_ADDRESS = Rate(200, 15)
 ALL = Rate(1_000, 10)
-# Whoever has one address of IPv6 usually has all that share this many bits.
+# A client with one IPv6 address usually has all addresses that share this many bits.
 _IPV6_BITS = 64
 _MS = 1_000
 
@@ -39,13 +40,13 @@ class AnonymousLimits:
         self.refused = 0
 
     def demand(self, request: web.BaseRequest) -> None:
-        """Count somebody who has shown nothing that counts. Raises Overloaded."""
+        """Count a request without a valid credential. Raises Overloaded."""
         address, now_ms = address_of(request), int(time.monotonic() * _MS)
         wait_ms = self._addresses.take(address, self._per_address, now_ms)
         self._refuse_before(address, wait_ms or self._all.take("", self._of_all, now_ms))
 
     def demand_health(self, request: web.BaseRequest) -> None:
-        """Count a look at the health. Raises Overloaded."""
+        """Count a health check. Raises Overloaded."""
         address, now_ms = address_of(request), int(time.monotonic() * _MS)
         self._refuse_before(address, self._health.take(address, self._per_address, now_ms))
 
@@ -57,14 +58,14 @@ class AnonymousLimits:
 
 
 def address_of(request: web.BaseRequest) -> str:
-    """Whom a request is counted for: the address it comes from, of IPv6 its network."""
+    """The address that a request is counted for: where it comes from, for IPv6 its network."""
     transport = request.transport
     name = transport.get_extra_info("peername") if transport is not None else None
     return network_of(str(name[0]) if isinstance(name, tuple) and name else "")
 
 
 def network_of(text: str) -> str:
-    """Whom an address is counted for: itself, of IPv6 its network."""
+    """The address itself, for IPv6 its network."""
     if ":" not in text:
         return text
     try:

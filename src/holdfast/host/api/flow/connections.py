@@ -1,10 +1,9 @@
-"""Connections of clients: how long each may take, and what is said to one that speaks no HTTP.
+"""Client connections: how long each may take, and the answer to what is not HTTP.
 
-`app` listens with these. A client that connects and says little, or takes little of what it asked
-for, costs memory for as long as it is borne; so every wait has an end
+`app` listens with these. A client that sends little, or reads little of what it asked for, costs
+memory as long as its connection is open; so every wait has a limit
 (`host/server/patience_options.py`). A client that is still sending when its answer is ready gets a
-moment to notice; then the connection ends, for reading whatever somebody cares to send would cost
-without end.
+moment to notice. Then the connection closes: reading the rest could go on without end.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from holdfast.host.server.patience_options import ClientTimeouts
 from holdfast.model.encoding.problems import CODE_TOO_LARGE, escaped
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
 
-# So much of a body that nobody wants is read and thrown away, and for so long.
+# How much of an unwanted body is read and discarded, and for how long.
 UNWANTED_BYTES_MAX = 1 << 20
 UNWANTED_S = 1.0
-# A client that does not say goodbye is not waited for longer.
+# How long a closing connection waits for the client's TLS goodbye.
 GOODBYE_S = 2.0
 BACKLOG = 1_024
 HEADER, WRITE = "header", "write"
@@ -45,10 +44,10 @@ class HttpServer(web.Server):
     """Makes a Connection for each client."""
 
     def __init__(self, handler: Any, *, patience: ClientTimeouts, **more: Any) -> None:
-        # What a client has compressed is not unpacked before anybody has looked at it.
+        # A compressed body is not unpacked: `read_body` refuses it.
         super().__init__(handler, auto_decompress=False, lingering_time=0.0, **more)
         self._patience = patience
-        # How many connections were cut for a head that did not come, or an answer not taken.
+        # How many connections were cut: the request head did not come, the answer was not read.
         self.cut = {HEADER: 0, WRITE: 0}
 
     def __call__(self) -> Connection:
@@ -56,7 +55,7 @@ class HttpServer(web.Server):
 
 
 class Connection(web.RequestHandler):
-    """One client. Of what lasts, its handler says how long it bears a reader that stops."""
+    """One client. The handler of a long stream has its own limit for a reader that stops."""
 
     __slots__ = (
         "_header_timer",
@@ -74,16 +73,16 @@ class Connection(web.RequestHandler):
         super().__init__(server, keepalive_timeout=patience.idle_s, **more)
         self.patience = patience
         self._write_s: float | None = patience.write_s
-        # How many heads were complete when somebody last looked.
+        # How many request heads had arrived when data last came.
         self._heads = 0
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        # Whose requests are turned away while there is no use in taking them in, and by whom.
+        # Answers requests of this flow without parsing them while its queue is full.
         self.load_shedder: tuple[LoadShedder, Flow] | None = None
         self._held = b""
-        # Of what was let in and does not stand in line yet.
+        # Counts a request that the load shedder let through and that is not queued yet.
         self.ticket: ArrivalTicket | None = None
-        # Whoever counts connections is told of the end of this one.
+        # Called when this connection is lost, to count it no longer.
         self.when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -107,35 +106,35 @@ class Connection(web.RequestHandler):
             self._heads = self._request_count
             self._stop_header_timer()
         elif self._header_timer is None and self._waiter is not None:
-            # Nothing is being served, so that this is a part of the next head.
+            # No request is being served, so this is a part of the next head.
             self._await_head()
 
     def _shed(self, load_shedder: LoadShedder, flow: Flow, data: bytes) -> bool:
-        """Whether this is a request that is answered in a moment and never taken in."""
+        """Whether the load shedder answers this request, a moment later, without parsing it."""
         if self._held:
-            # More than one at a time: answers come in the order of what was asked.
+            # Pipelined requests: answers must come in the order of the requests.
             self.answer(self._held)
         is_idle = self._waiter is not None and not self._waiter.done() and not self._messages
         if not is_idle or self._header_timer is not None:
             return False
-        word = load_shedder.refusal(flow, bytes(data))
-        if isinstance(word, ArrivalTicket):
+        outcome = load_shedder.refusal(flow, bytes(data))
+        if isinstance(outcome, ArrivalTicket):
             self.release_ticket()
-            self.ticket = word
+            self.ticket = outcome
             return False
-        if word is None or not load_shedder.hold(self, word):
+        if outcome is None or not load_shedder.hold(self, outcome):
             return False
-        self._held = word
+        self._held = outcome
         return True
 
     def release_ticket(self) -> None:
-        """What was let in stands in line now, or never will."""
+        """Release the ticket: the request is queued now, or never will be."""
         if self.ticket is not None:
             self.ticket.release()
             self.ticket = None
 
     def answer(self, data: bytes) -> None:
-        """Send what was held, once."""
+        """Send the delayed answer, once."""
         if self._held is not data or self.transport is None or self._force_close:
             return
         self._held = b""
@@ -164,7 +163,7 @@ class Connection(web.RequestHandler):
         return found
 
     def let_last(self) -> None:
-        """From now until this answer ends, whoever writes it says how long its reader may rest."""
+        """Until this response ends, its handler limits how long the reader may pause."""
         self._write_s = None
 
     def handle_error(
@@ -174,12 +173,12 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Whatever is wrong, the client reads a Status. Only what is our own fault is logged."""
+        """Answer any error with a Status. Only faults of the server are logged."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             path = escaped(request.raw_path.partition("?")[0], 200)
-            _log.error("a request broke: %s %s", request.method, path, exc_info=exc)
+            _log.error("internal error while serving %s %s", request.method, path, exc_info=exc)
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun, so that it cannot become another one")
+            raise ConnectionError("the response has begun and cannot become an error response")
         response = _answer(_problem(status, exc, message))
         response.force_close()
         return response
@@ -188,7 +187,7 @@ class Connection(web.RequestHandler):
         self._header_timer = self._loop.call_later(self.patience.header_s, self._cut, HEADER)
 
     def _cut(self, reason: str) -> None:
-        """End it at once: whoever does not read or write would not say goodbye either."""
+        """Abort at once: a client that neither reads nor writes would not say goodbye either."""
         if isinstance(self._manager, HttpServer):
             self._manager.cut[reason] += 1
         self._force_close = True
@@ -208,13 +207,16 @@ class Connection(web.RequestHandler):
 
 def _problem(code: int, exc: BaseException | None, message: str | None) -> HoldfastError:
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Rejected("this request broke something; it is logged", code=status.INTERNAL_ERROR)
+        return Rejected(
+            "internal error while serving the request; see the server's log",
+            code=status.INTERNAL_ERROR,
+        )
     said = escaped((message or str(exc or "it cannot be read")).partition("\n")[0], 160)
     if isinstance(exc, LineTooLong):
         return Rejected(
-            f"the line or a header of the request is too long: {said}", code=status.HEADER_TOO_LARGE
+            f"the request line or a header is too long: {said}", code=status.HEADER_TOO_LARGE
         )
-    return Rejected(f"the request is not HTTP as it must be: {said}", code=status.BAD_REQUEST)
+    return Rejected(f"the request is not valid HTTP: {said}", code=status.BAD_REQUEST)
 
 
 def _answer(problem: HoldfastError) -> web.Response:
@@ -233,7 +235,7 @@ async def _throw_away(content: Any) -> None:
 
 
 def let_last(request: web.BaseRequest) -> None:
-    """This answer may go on for hours, and its reader may rest: a log in a pager, a command."""
+    """Let this response go on for hours and its reader pause: a log in a pager, a command."""
     if isinstance(request.protocol, Connection):
         request.protocol.let_last()
 
@@ -243,8 +245,8 @@ async def read_body(request: web.BaseRequest, bytes_max: int) -> bytes:
     encoding = request.headers.get("Content-Encoding", "")
     if encoding and encoding.lower() != "identity":
         raise Rejected(
-            f"Content-Encoding: {escaped(encoding, 40)!r} must be identity: bodies are sent as "
-            "they are",
+            f"Content-Encoding: {escaped(encoding, 40)!r} must be identity: send the body "
+            "uncompressed",
             code=status.UNSUPPORTED_MEDIA_TYPE,
         )
     if (request.content_length or 0) > bytes_max:
@@ -282,9 +284,9 @@ def _too_large(bytes_max: int) -> Invalid:
 
 
 class HttpSite(web.BaseSite):
-    """Listens at a TCP port, as aiohttp's own does, with an end to every handshake and few at once.
+    """Listens at a TCP port, as aiohttp's own does, with bounds on handshakes.
 
-    Without TLS nothing costs before a request comes, so that asyncio accepts by itself.
+    Without TLS nothing costs before a request comes, so asyncio accepts by itself.
     """
 
     __slots__ = ("_accepting", "_handshakes", "_host", "_patience", "_port")
@@ -322,7 +324,7 @@ class HttpSite(web.BaseSite):
         if tls is None:
             return
         for bound in self._server.sockets:
-            # The server shows and closes its sockets; what accepts has a descriptor of its own.
+            # asyncio's server owns and closes its sockets; `Accepting` needs its own descriptor.
             listening = socket.socket(fileno=os.dup(bound.fileno()))
             listening.setblocking(False)
             accepting = Accepting(
@@ -346,8 +348,8 @@ class HttpSite(web.BaseSite):
 
 # How much memory each TLS connection takes while it is idle.
 #
-# `plane` calls this before it listens. Most connections of a server are watches that say little,
-# and there are a thousand of them.
+# `server_process` calls this before it listens. Most connections of a server are watches that carry
+# little, and there are a thousand of them.
 
 # asyncio gives each connection a buffer of 256 KiB to receive into and keeps it as long as the
 # connection lives: a quarter of a gigabyte for a thousand watches. A TLS record has at most 16 KiB,
@@ -356,5 +358,5 @@ RECEIVE_BYTES = 32 << 10
 
 
 def receive_into_small_buffers() -> None:
-    """For all connections of this process from now on; asyncio knows no setting for each."""
+    """Shrink the buffers of all later connections of this process; asyncio has no finer setting."""
     sslproto.SSLProtocol.max_size = RECEIVE_BYTES

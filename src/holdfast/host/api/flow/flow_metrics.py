@@ -1,6 +1,7 @@
-"""What the gates are doing, for Prometheus: who is under way, who waits, who was refused.
+"""Flow control for Prometheus: which requests run, which wait, and which were refused.
 
-`plane` adds it to what a server counts. Tenants beyond the first thousand are counted together.
+`host/server/server_metrics.py` adds it to a server's metrics. Tenants beyond the first thousand are
+counted together.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _STANDINGS: tuple[tuple[str, str, Callable[[ClassLoad], float]], ...] = (
 
 
 def count(admission: RequestAdmission, metrics: Metrics) -> None:
-    """Add all of it to what the server counts."""
+    """Add the figures of flow control to the server's metrics."""
     for name, text, read in _STANDINGS:
         metrics.gauges(name, text, ("gate", "class"), partial(_standings, admission, read))
     metrics.gauges(

@@ -1,11 +1,11 @@
-"""TLS handshakes under way: so many in all and so many of one address, and no more.
+"""TLS handshakes under way: bounded in all and for each address.
 
-A handshake costs a signature and memory before anybody has said who they are, and lasts as long as
+A handshake costs a signature and memory before the client is authenticated, and lasts as long as
 its client likes, up to `--tls-timeout`. So connections are accepted here, where their address is
 known before the handshake begins. At a cap the oldest of an address makes way for the newest: a
 handshake that is meant to succeed is over within moments, so the oldest is the least likely to be
-one. Work on a node has the address of the node's agent, and must not be able to keep it out by
-holding all places. `Site` in `connections` listens with this.
+one. Work on a node has the address of the node's agent, and must not be able to keep the agent out
+by holding all places. `HttpSite` in `connections` listens with this.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ import msgspec
 from holdfast.host.api.flow.anonymous_limits import network_of
 from holdfast.host.server.patience_options import ClientTimeouts
 
-# A crowd that comes back after a server was lost finishes its handshakes within moments of each
-# other; what stays under way for longer is slow, or means harm.
+# Clients that reconnect after a server was lost finish their handshakes within moments of each
+# other; what takes longer is slow, or an attack.
 UNDER_WAY_MAX = 1_024
 # Clients that share an address, behind a load balancer or on one machine, begin at once as well.
 OF_ADDRESS_MAX = 512
 # While an address has more than half of its places, a handshake of it may take no longer than this.
 CROWDED_S = 2.0
-# So long nothing is accepted when this process has no descriptor left.
+# How long accepting pauses when this process has no descriptor left.
 EXHAUSTED_PAUSE_S = 1.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger(__name__)
 
 
 class Ticket(msgspec.Struct, eq=False):
-    """One handshake under way: whose it is, and how it is ended."""
+    """One handshake under way: its client's address, and how to cancel it."""
 
     address: str
     cancel: Callable[[], object] = lambda: None
 
 
-# Told the address of a client and why its certificate was refused.
+# Called with the address of a client and why its certificate was refused.
 OnRefused = Callable[[str, str], None]
 
 
 class Handshakes:
-    """Those that are under way, by address, the oldest first."""
+    """The handshakes under way, by address, the oldest first."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Handshakes:
         self.displaced = 0
 
     def begin(self, address: str) -> Ticket:
-        """One more of this address, until `end`; the oldest makes way where there are too many."""
+        """Count one more of this address until `end`; at a cap the oldest makes way."""
         if len(self._by_address.get(address, ())) >= self._of_address:
             self._displace(address)
         elif self.under_way >= self._most:
-            # Whoever has most of them gives one up: others can always begin.
+            # The address with the most gives one up: others can always begin.
             self._displace(max(self._by_address, key=lambda it: len(self._by_address[it])))
         ticket = Ticket(address)
         self._by_address.setdefault(address, {})[ticket] = None
@@ -76,11 +76,11 @@ class Handshakes:
         return ticket
 
     def is_crowded(self, address: str) -> bool:
-        """Whether this address has more than half of what it may have."""
+        """Whether this address uses more than half of its cap."""
         return len(self._by_address.get(address, ())) > self._of_address // 2
 
     def end(self, ticket: Ticket) -> None:
-        """It is over, well or not."""
+        """Count a handshake no longer, successful or not."""
         held = self._by_address.get(ticket.address, {})
         if ticket not in held:
             return
@@ -171,10 +171,10 @@ class Accepting:
                 ssl_shutdown_timeout=self._goodbye_s,
             )
         except ssl.SSLCertVerificationError as error:
-            # It showed a certificate that is not good here: of another authority, or expired.
+            # The client's certificate is not valid here: of another authority, or expired.
             if self._handshakes.on_refused is not None:
                 self._handshakes.on_refused(source, error.verify_message)
         except OSError:
-            # What a client does wrong, or too late, has ended its connection and is no news. Errors
-            # of TLS are errors of the system, too.
+            # A client's mistake or delay has ended its connection; it is not worth a log line. TLS
+            # errors are subclasses of OSError.
             return

@@ -1,14 +1,13 @@
-"""Turns requests away at the door while there is no use in letting them in.
+"""Sheds load: answers requests with 429 before they are parsed, while their queue is full.
 
-Taking a request in, reading it, and answering it with a 429 costs a third of serving it: a client
-that floods a server, and does not stay away when it is told to, would use the server up with
-refusals alone. So a connection that was refused once gets a doorkeeper (`turns`). While as many of
-its user wait as could be under way, a whole request that arrives there is answered with the same
-429, from its bytes, without being parsed. It is answered a little later, for whoever has no answer
-does not ask again meanwhile.
+To parse a request and answer it with a 429 costs a third of serving it: a client that floods a
+server and ignores Retry-After would exhaust it with refusals alone. So a connection that was
+refused once gets the load shedder (`admission`). While as many requests of its user wait as could
+run, a whole request that arrives there is answered with the same 429, from its bytes, without
+being parsed. The answer is delayed a little, since a client without an answer does not ask again.
 
-Who asks is known, since it is the certificate of the connection; whether it reads or writes is the
-first word. Anything that is not one whole request is let in, and judged as everything is.
+The caller is known from the certificate of the connection; the HTTP method says whether it reads or
+writes. Anything that is not one whole request goes to the parser and is handled as usual.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from collections import deque
 from typing import Protocol
 
 from holdfast.commit.flow.fair_queues import ArrivingRequests
-from holdfast.commit.flow.overload import Overloaded, RejectionReason, overloaded
+from holdfast.commit.flow.overload import Overloaded, RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow, RequestPurpose
 from holdfast.commit.flow.seats import FlowControllers
 from holdfast.host.api import status
 
 HEAD_END = b"\r\n\r\n"
 _LENGTH = b"\r\ncontent-length:"
-# More than any body may have; turning a long text into a number takes long, or fails.
+# More digits than any body's length may have; converting a longer text takes long, or fails.
 _DIGITS_MAX = 9
-# Words that begin a request, and what it does.
+# The first bytes of a request, and what it does.
 _WORDS = {
     b"GET ": RequestPurpose.READ,
     b"POST": RequestPurpose.WRITE,
@@ -41,15 +40,15 @@ _ANSWERS_MAX = 1_000
 
 
 class DelayedConnection(Protocol):
-    """A connection whose answer waits a little."""
+    """A connection whose answer is delayed a little."""
 
     def answer(self, data: bytes) -> None:
-        """Send it, unless the connection is gone."""
+        """Send the answer, unless the connection is gone."""
         ...
 
 
 class ArrivalTicket:
-    """Of a request that was let in and does not stand in line yet."""
+    """Counts a request that was let through and is not queued yet."""
 
     __slots__ = ("_coming", "_flow")
 
@@ -57,13 +56,13 @@ class ArrivalTicket:
         coming.more(flow.tenant, flow.user, 1)
         self._coming, self._flow = coming, flow
 
-    def used(self) -> None:
-        """It stands in line, or never will."""
+    def release(self) -> None:
+        """Count it no longer: it is queued, or never will be."""
         self._coming.more(self._flow.tenant, self._flow.user, -1)
 
 
 class LoadShedder:
-    """What a server says at the door; one for all connections of a server."""
+    """See the module's docstring. One for all connections of a server."""
 
     def __init__(self, gates: FlowControllers) -> None:
         self._gates = gates
@@ -73,8 +72,8 @@ class LoadShedder:
         self._timer: asyncio.TimerHandle | None = None
 
     def refusal(self, flow: Flow, data: bytes) -> bytes | ArrivalTicket | None:
-        """The answer to a request that is not let in, or its pass if it is; None for anything that
-        is not one whole request.
+        """The answer to a request that is shed, or its ticket if it is let through; None for
+        anything that is not one whole request.
         """
         errand = _WORDS.get(data[:4])
         if errand is None or not is_whole(data):
@@ -83,26 +82,26 @@ class LoadShedder:
         coming = self._coming.setdefault(gate.name, ArrivingRequests())
         if not gate.is_crowded(flow, coming):
             return ArrivalTicket(coming, flow)
-        return self._said(flow, gate.turn_away(flow, int(time.monotonic() * 1_000)))
+        return self._refusal_bytes(flow, gate.turn_away(flow, int(time.monotonic() * 1_000)))
 
-    def _said(self, flow: Flow, retry_after_s: int) -> bytes:
-        """The same to all who are the same: making it anew would cost more than sending it."""
+    def _refusal_bytes(self, flow: Flow, retry_after_s: int) -> bytes:
+        """The response, cached by tenant: composing it each time costs more than sending it."""
         key = (flow.tenant, retry_after_s)
         found = self._answers.get(key)
         if found is None:
             if len(self._answers) >= _ANSWERS_MAX:
                 self._answers.clear()
-            found = answer(overloaded(flow, RejectionReason.QUEUE_FULL, retry_after_s))
+            found = answer(overload_error(flow, RejectionReason.QUEUE_FULL, retry_after_s))
             self._answers[key] = found
         return found
 
     def hold(self, connection: DelayedConnection, data: bytes) -> bool:
-        """Answer in a moment; False if too many are held already."""
+        """Delay the answer; False if too many are delayed already."""
         if len(self._held) >= _HELD_MAX:
             return False
         loop = asyncio.get_running_loop()
-        # As long as somebody who is let in may wait. Who is held is answered in order, also if that
-        # has become shorter meanwhile.
+        # As long as a queued request may wait. Delayed answers are sent in order, even if that
+        # time has become shorter meanwhile.
         due = loop.time() + self._gates.patience_ms / 1_000
         self._held.append((due, connection, data))
         if self._timer is None:
@@ -124,8 +123,8 @@ def is_whole(data: bytes) -> bool:
     if end < 0:
         return False
     head = data[:end].lower()
-    # A body whose end is told otherwise, or twice, is for the parser: it refuses what two readers
-    # could understand in two ways.
+    # A body whose length is stated differently, or twice, is for the parser: it refuses what two
+    # readers could understand in two ways.
     if b"\r\ntransfer-encoding" in head or head.count(b"\r\ncontent-length") > 1:
         return False
     at = head.find(_LENGTH)
@@ -137,7 +136,7 @@ def is_whole(data: bytes) -> bool:
 
 
 def answer(error: Overloaded) -> bytes:
-    """A refusal as the bytes of an HTTP answer."""
+    """A refusal as the bytes of an HTTP response."""
     code, body, headers = status.of(error)
     lines = [f"HTTP/1.1 {code} Too Many Requests", "Content-Type: application/json"]
     lines += [f"{key}: {value}" for key, value in headers.items()]

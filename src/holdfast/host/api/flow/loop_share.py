@@ -1,9 +1,9 @@
-"""Long work in slices: of all that is long, one slice in each turn of the event loop.
+"""Divides the event loop: all long requests together get one time slice in each turn of it.
 
-A list may look at hundreds of thousands of objects. What it does in one piece everybody else waits
-for, leases too; and ten such lists that take turns with each other make each turn ten times as
-long. So whoever does something for many objects asks after each whether his slice is over, and
-rests until all others that do the same have had one. Short requests are served in every turn.
+A list may examine hundreds of thousands of objects. While it runs in one piece, everything else
+waits, lease renewals too; and ten such lists that alternate make each turn ten times as long. So
+code that works on many objects asks after each whether its slice is over, and then rests until all
+other long requests have had a slice. Short requests are served in every turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LoopShare:
 
     @property
     def is_over(self) -> bool:
-        """Whether this turn's slice is used up: whoever asks has to rest."""
+        """Whether this turn's slice is used up: then the caller has to rest."""
         now_s = time.perf_counter()
         if self._until_s is None:
             self._until_s = now_s + SLICE_S
@@ -39,7 +39,7 @@ class LoopShare:
         return now_s >= self._until_s
 
     async def rest(self) -> None:
-        """Until there is a slice for this one, after all that rest already."""
+        """Wait for the next slice, behind all that rest already."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._resting.append(turn)
@@ -49,38 +49,37 @@ class LoopShare:
         await turn
 
     def _turn(self) -> None:
-        """The loop has gone round: the next one has a slice."""
+        """The loop has made a turn: the next one gets a slice."""
         self._until_s = None
         while self._resting:
             turn = self._resting.popleft()
-            # One whose client went meanwhile was cancelled.
+            # One whose client left meanwhile was cancelled.
             if not turn.done():
                 turn.set_result(None)
                 self._until_s = time.perf_counter() + SLICE_S
-                # He is woken with the next turn of the loop, in which this comes after him.
+                # It wakes with the next turn of the loop, and this runs after it.
                 asyncio.get_running_loop().call_soon(self._turn)
                 return
 
 
-# What is dear for a server: one at a time for each tenant, and few at a time in all.
+# Expensive requests: one at a time for each tenant, and few at a time in all.
 #
-# One lock for everybody would let a single tenant, who asks again and again, keep all others
-# waiting behind his own questions. Here he waits behind them himself, and is refused when too many
-# do.
+# With a single lock one tenant that asks again and again would keep all others waiting. Here it
+# waits behind its own requests, and is refused when too many of them wait.
 
 ALL_MAX = 4
-# So many of one tenant may wait or be under way.
+# How many requests of one tenant may wait or run.
 TENANT_MAX = 16
 RETRY_AFTER_S = 1
 
 
 class TenantLocks:
-    """See the module's docstring."""
+    """Locks for expensive requests; see above."""
 
     def __init__(self, all_max: int = ALL_MAX, tenant_max: int = TENANT_MAX) -> None:
         self._seats = asyncio.Semaphore(all_max)
         self._tenant_max = tenant_max
-        # The lock of each tenant of whom something is under way, and how many want it.
+        # The lock of each tenant with requests that wait or run, and how many these are.
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager

@@ -1,11 +1,12 @@
-"""How often each tenant may ask this server, as its quota says: `spec.requestsPerSecond`; and how
-much it may write: `spec.writeBytesPerSecond`.
+"""Rates of each tenant at this server, from its quota: requests (`spec.requestsPerSecond`) and
+bytes written (`spec.writeBytesPerSecond`).
 
-What is written is known when it is done, since a patch of a few bytes writes the whole object. So
-it is charged afterwards, and who is too far ahead waits before the next write. Deleting is free.
+The size of a write is known when it is done, since a patch of a few bytes writes the whole object.
+So it is charged afterwards, and a tenant that is too far ahead waits before its next write.
+Deleting is free.
 
-`turns` asks here for people; `commit/flow/rates` counts. A quota that changes counts from when the
-hub has heard of it.
+`admission` asks here for requests of people; `commit/flow/rates` counts. A changed quota applies
+once the hub has received it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _QUOTA = kind_of_struct(Quota)
 _QUOTAS_MAX = 10_000
 # Bytes are counted in these, since a rate has no finer grain than a millionth of a second.
 _KIB = 1 << 10
-# What a tenant without a rate of its own may write: more than any controller needs, and so little
-# that history, which is forgotten by its bytes, never fills a store of the usual size.
+# What a tenant without a rate of its own may write: more than any controller needs, and little
+# enough that the history, which is compacted by size, never fills a store of the usual size.
 WRITE_KIB_PER_S = 4 << 10
 WRITE_BURST_S = 30
 _WRITES = Rate(WRITE_KIB_PER_S, WRITE_BURST_S)
@@ -36,7 +37,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Limited(msgspec.Struct, frozen=True, gc=False):
-    """As much of a quota as is asked for here."""
+    """The part of a quota that is needed here."""
 
     spec: _Spec = _Spec()
 
@@ -58,13 +59,13 @@ class TenantRates:
     def __init__(self, hub: WatchHub) -> None:
         self._hub = hub
         self._rates, self._written = Rates(), Rates()
-        # What each quota says, and the very quota that said it.
+        # The rates of each tenant, and the version of the quota that they come from.
         self._known: dict[str, tuple[ObjectEntry, _Both]] = {}
         self.refused = 0
         self.exhausted = ExhaustedBudgets()
 
     def take(self, tenant: str, now_ms: int) -> int:
-        """One more request: 0 if it may be made, else after how many milliseconds it may."""
+        """Count one request: 0 if it may run, else the milliseconds after which it may."""
         wait_ms = self._rates.take(tenant, self._of(tenant).requests, now_ms)
         if wait_ms:
             self.refused += 1
@@ -72,11 +73,11 @@ class TenantRates:
         return wait_ms
 
     def charge(self, tenant: str, cost: int, now_ms: int) -> None:
-        """A request has turned out to be so many."""
+        """Charge a request that counts as this many."""
         self._rates.charge(tenant, self._of(tenant).requests, cost, now_ms)
 
     def write_wait_ms(self, tenant: str, now_ms: int) -> int:
-        """After how many milliseconds the tenant may write again; 0 if it may now."""
+        """The milliseconds after which the tenant may write again; 0 if it may now."""
         wait_ms = self._written.wait_ms(tenant, self._of(tenant).writes, now_ms)
         if wait_ms:
             self.refused += 1
@@ -84,7 +85,7 @@ class TenantRates:
         return wait_ms
 
     def charge_written(self, tenant: str, size: int, now_ms: int) -> None:
-        """So many bytes were written for the tenant."""
+        """Charge the tenant for bytes written."""
         rate = self._of(tenant).writes
         self._written.charge(tenant, rate, -(-size // _KIB), now_ms)
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.host.api.objects import slices
-from holdfast.host.api.objects.bodies import decoded, is_dry, manager, validation
+from holdfast.host.api.objects.bodies import decode_object, is_dry, manager, validation
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed
 from holdfast.model.errors import HoldfastError
@@ -77,7 +77,7 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
 
     def make(number: int) -> Create | HoldfastError:
         try:
-            found = decoded(call, bodies[number], wish)
+            found = decode_object(call, bodies[number], wish)
         except HoldfastError as error:
             return error
         names[number] = found.object.name
@@ -85,10 +85,10 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
         return Create(found.object, who, dry, operation, term)
 
     results = []
-    verdicts = await slices.decided(call, len(bodies), make)
+    verdicts = await slices.decide_in_slices(call, len(bodies), make)
     for number, (name, verdict) in enumerate(zip(names, verdicts, strict=True)):
         results.append(result(verdict, call.kind, name, brief=brief))
-        await slices.between(number)
+        await slices.yield_after_slice(number)
     return reply(200, results_body(results))
 
 

@@ -56,15 +56,15 @@ def demand_json(call: Call) -> None:
         )
 
 
-def decoded(call: Call, body: bytes, wish: str) -> Decoded[Object]:
+def decode_object(call: Call, body: bytes, wish: str) -> Decoded[Object]:
     """The object in a body, placed where the path says."""
     found = wire.decode(call.kind, body, strict=wish == STRICT)
     return Decoded(
-        placed(call, found.object), found.unknown, found.warnings if wish == WARN else ()
+        place_by_path(call, found.object), found.unknown, found.warnings if wish == WARN else ()
     )
 
 
-def placed(call: Call, obj: Object) -> Object:
+def place_by_path(call: Call, obj: Object) -> Object:
     """The object in the namespace and under the name of the path."""
     metadata = obj.metadata
     namespace = call.namespace if call.kind.namespaced else ""

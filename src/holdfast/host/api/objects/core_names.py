@@ -164,7 +164,7 @@ def names(facade: str, kind: Kind) -> Names:
     return _NAMES[facade] if facade else Names(kind.name, "holdfast.dev/v1")
 
 
-def shown(facade: str, data: bytes) -> bytes:
+def present(facade: str, data: bytes) -> bytes:
     """An object as the facade shows it; nothing, if it cannot be read."""
     if facade == NAMESPACE:
         tenant = readable(Tenant, data)
@@ -179,7 +179,7 @@ def shown(facade: str, data: bytes) -> bytes:
     return data
 
 
-def selected(facade: str, fields: str) -> str:
+def own_field_selector(facade: str, fields: str) -> str:
     """The field selector that is meant: events are about our kinds, which kubectl knows by others.
 
     `kubectl describe pod` asks for the events of a Pod; they are those of the replica.

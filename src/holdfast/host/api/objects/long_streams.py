@@ -47,19 +47,19 @@ def lasts(route: Route) -> bool:
 class LongStream:
     """One open stream and the task that serves it."""
 
-    __slots__ = ("call", "is_leaving", "task")
+    __slots__ = ("call", "is_ending", "task")
 
     def __init__(self, call: Call) -> None:
-        self.call, self.is_leaving = call, False
+        self.call, self.is_ending = call, False
         self.task = asyncio.current_task()
 
-    def show_out(self) -> None:
+    def end(self) -> None:
         """Let it end; the second time whatever it is doing."""
-        if self.call.farewell is not None and not self.is_leaving:
-            self.call.farewell()
+        if self.call.end_gracefully is not None and not self.is_ending:
+            self.call.end_gracefully()
         elif self.task is not None:
             self.task.cancel()
-        self.is_leaving = True
+        self.is_ending = True
 
 
 class LongStreams:
@@ -69,7 +69,7 @@ class LongStreams:
         self._authenticate = authenticate
         self._streams: dict[int, LongStream] = {}
         # How many streams were ended because whoever opened them may not have them any more.
-        self.shown_out = 0
+        self.ended = 0
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -105,8 +105,8 @@ class LongStreams:
                 await asyncio.sleep(0)
             # It may have ended meanwhile, and its task be about something else by now.
             if id(stream) in self._streams and not self.may_stay(stream.call):
-                self.shown_out += not stream.is_leaving
-                stream.show_out()
+                self.ended += not stream.is_ending
+                stream.end()
 
     def may_stay(self, call: Call) -> bool:
         """Whether the caller is still who it was and may still have this stream."""

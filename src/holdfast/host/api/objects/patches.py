@@ -11,7 +11,7 @@ from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad
 from holdfast.host.api.objects import yaml_text
 from holdfast.host.api.objects.bodies import IGNORE, STRICT, is_dry, manager, validation
-from holdfast.host.api.objects.writes import written
+from holdfast.host.api.objects.writes import write_response
 from holdfast.model.encoding import wire
 from holdfast.model.errors import FieldError, Invalid, Rejected
 from holdfast.model.refusal import Refusal
@@ -35,7 +35,7 @@ def patch_type(call: Call) -> PatchType:
 async def tree(call: Call, kind: PatchType) -> Any:
     """The body of a patch."""
     body = await call.body()
-    found = yaml_text.decoded(body) if kind is PatchType.APPLY else wire.decode_tree(body)
+    found = yaml_text.decode_yaml(body) if kind is PatchType.APPLY else wire.decode_tree(body)
     if not isinstance(found, list if kind is PatchType.JSON else dict):
         bad(f"a {kind.value} must be {'a list' if kind is PatchType.JSON else 'an object'}")
     return found
@@ -71,7 +71,7 @@ async def patch(call: Call) -> web.StreamResponse:
     verdict = await call.ask(request)
     if wish == IGNORE and not isinstance(verdict, Refusal):
         verdict = msgspec.structs.replace(verdict, warnings=())
-    return await written(call, verdict)
+    return await write_response(call, verdict)
 
 
 def _named(call: Call, body: dict[str, Any]) -> dict[str, Any]:

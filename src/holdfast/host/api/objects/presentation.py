@@ -129,7 +129,7 @@ class Rendering:
         """One object; nothing, if it cannot be read. `holdfast status` names what cannot."""
         if self._is_table:
             return self._row(data)
-        return _partial(data) if self._shape == PARTIAL else core_names.shown(self._facade, data)
+        return _partial(data) if self._shape == PARTIAL else core_names.present(self._facade, data)
 
     def _row(self, data: bytes) -> bytes:
         obj: Any = readable(self._kind.struct, data)
@@ -150,7 +150,7 @@ class Rendering:
 def one(facade: str, shape: str, kind: Kind, data: bytes) -> bytes:
     """One object."""
     if shape == JSON:
-        return core_names.shown(facade, data)
+        return core_names.present(facade, data)
     if shape == PARTIAL:
         return _partial(data)
     return Rendering(facade, shape, kind, ListMetadata(_version(data))).whole([data])

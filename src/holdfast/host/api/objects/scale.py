@@ -110,7 +110,7 @@ async def _set(call: Call, scale: Any) -> web.StreamResponse:
     )
     verdict = await call.ask(request)
     if isinstance(verdict, Refusal):
-        return call.refused(verdict)
+        return call.refusal_response(verdict)
     workload = next((obj for obj in verdict.objects if isinstance(obj, Workload)), None)
     if workload is None:
         return reply(200, _ENCODER.encode(await _current(call)))

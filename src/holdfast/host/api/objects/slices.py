@@ -20,7 +20,7 @@ from holdfast.model.errors import HoldfastError
 SLICE = 256
 
 
-async def decided(call: Call, count: int, make: Callable[[int], Any]) -> list[Any]:
+async def decide_in_slices(call: Call, count: int, make: Callable[[int], Any]) -> list[Any]:
     """The verdict on each of so many, in order, with errors as values.
 
     `make` gives the request of a number when its slice has its turn, or the error that it is.
@@ -44,11 +44,11 @@ async def decided(call: Call, count: int, make: Callable[[int], Any]) -> list[An
             ]
         # A slice that cannot be read is refused without asking anybody; others have their turn.
         await asyncio.sleep(0)
-    await call.settled(*verdicts)
+    await call.wait_for_rights(*verdicts)
     return verdicts
 
 
-async def between(number: int) -> None:
+async def yield_after_slice(number: int) -> None:
     """Let others have their turn after each slice of what is done for many in one go."""
     if number % SLICE == SLICE - 1:
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.host.api.objects import batch, presentation, reads, slices
-from holdfast.host.api.objects.bodies import decoded, demand_json, is_dry, manager, validation
+from holdfast.host.api.objects.bodies import decode_object, demand_json, is_dry, manager, validation
 from holdfast.host.api.objects.scope import SECRETS, selection
 from holdfast.host.audit.accesses import READ
 from holdfast.model.encoding import wire
@@ -33,7 +33,7 @@ WARNINGS_MAX = 16
 TEXT_MAX = 256
 
 
-def warned(warnings: tuple[str, ...]) -> dict[str, str] | None:
+def warning_headers(warnings: tuple[str, ...]) -> dict[str, str] | None:
     """The headers for these warnings; several stand in one header, divided by commas."""
     if not warnings:
         return None
@@ -55,32 +55,32 @@ async def create(call: Call) -> web.StreamResponse:
     many = batch.split(call.kind, body)
     if many is not None:
         return await batch.create_many(call, many)
-    found = decoded(call, body, wish)
+    found = decode_object(call, body, wish)
     # A collection's path names nothing, yet refusals and replays are about this very object.
     call.name = found.object.name
     request = Create(found.object, manager(call), is_dry(call), call.operation, call.term)
-    return await written(call, await call.ask(request), found.warnings)
+    return await write_response(call, await call.ask(request), found.warnings)
 
 
 async def update(call: Call) -> web.StreamResponse:
     """Replace an object, or its status."""
     call.demand(call.route.verb)
     demand_json(call)
-    found = decoded(call, await call.body(), validation(call))
+    found = decode_object(call, await call.body(), validation(call))
     request = Update(
         found.object, call.route.subresource, manager(call), is_dry(call), call.operation, call.term
     )
-    return await written(call, await call.ask(request), found.warnings)
+    return await write_response(call, await call.ask(request), found.warnings)
 
 
-async def written(
+async def write_response(
     call: Call, verdict: Accepted | Refusal, warnings: tuple[str, ...] = ()
 ) -> web.StreamResponse:
     """The answer to a write: the object as it is now, and 201 if the write made it."""
     if isinstance(verdict, Refusal):
-        return call.refused(verdict)
+        return call.refusal_response(verdict)
     if not verdict.objects:
-        return await replayed(call, code_of(verdict))
+        return await replay_response(call, code_of(verdict))
     obj = verdict.objects[0]
     if call.kind.plural == SECRETS:
         # A patch that changes nothing, or is only tried, shows what is there to who may not read.
@@ -89,10 +89,10 @@ async def written(
     shape = call.shape
     if shape:
         body = presentation.one(call.route.facade, shape, call.kind, body)
-    return reply(code_of(verdict), body, warned((*warnings, *verdict.warnings)))
+    return reply(code_of(verdict), body, warning_headers((*warnings, *verdict.warnings)))
 
 
-async def replayed(call: Call, code: int = 200) -> web.StreamResponse:
+async def replay_response(call: Call, code: int = 200) -> web.StreamResponse:
     """This very operation was accepted before: the answer is how things are now."""
     entry = await reads.current(call) if call.name else None
     if entry is None:
@@ -163,14 +163,14 @@ async def delete(call: Call) -> web.StreamResponse:
     )
     verdict = await call.ask(request)
     if isinstance(verdict, Refusal):
-        return call.refused(verdict)
+        return call.refusal_response(verdict)
     if not verdict.objects:
-        return await replayed(call)
+        return await replay_response(call)
     obj = verdict.objects[0]
     if is_gone(obj):
         body = status.success(call.kind, call.name, obj.metadata.uid)
-        return reply(200, body, warned(verdict.warnings))
-    return reply(200, wire.encode(obj), warned(verdict.warnings))
+        return reply(200, body, warning_headers(verdict.warnings))
+    return reply(200, wire.encode(obj), warning_headers(verdict.warnings))
 
 
 def is_gone(obj: Object) -> bool:
@@ -193,7 +193,7 @@ async def delete_many(call: Call) -> web.StreamResponse:
         return Remove(kind.plural, entry.namespace, entry.name, **arguments, collection=True)
 
     objects = []
-    verdicts = await slices.decided(call, len(entries), make)
+    verdicts = await slices.decide_in_slices(call, len(entries), make)
     share = call.services.loop_share
     for entry, verdict in zip(entries, verdicts, strict=True):
         if share.is_over:

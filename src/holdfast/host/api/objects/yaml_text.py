@@ -37,7 +37,7 @@ _WORDS: dict[str, Any] = {
 }
 
 
-def decoded(body: bytes) -> Any:
+def decode_yaml(body: bytes) -> Any:
     """The tree of an apply patch in JSON or YAML. Raises Invalid."""
     if body[:64].lstrip()[:1] == b"{":
         return wire.decode_tree(body)

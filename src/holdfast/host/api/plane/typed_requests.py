@@ -162,10 +162,10 @@ async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
     """
     _demand_few(wanted)
     wish = call.query.get("results")
-    verdicts = await slices.decided(call, len(wanted), wanted.__getitem__)
+    verdicts = await slices.decide_in_slices(call, len(wanted), wanted.__getitem__)
     results = []
     for number, (request, known) in enumerate(zip(wanted, verdicts, strict=True)):
-        await slices.between(number)
+        await slices.yield_after_slice(number)
         if wish == "terse" and isinstance(request, Bind | Create) and isinstance(known, Accepted):
             results.append(batch.opening(known) + b"}")
         else:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.host.api.flow.connections import HttpServer, HttpSite, let_last, received
+from holdfast.host.api.flow.connections import HttpServer, HttpSite, let_last, read_body
 from holdfast.host.api.status import of
 from holdfast.host.server.patience_options import ClientTimeouts
 from holdfast.model.errors import Rejected
@@ -25,7 +25,7 @@ MUCH = 64 << 20
 async def echo(request: web.BaseRequest) -> web.StreamResponse:
     """Says how long the body is, or what is wrong with it."""
     try:
-        return web.Response(text=str(len(await received(request, 1_000))))
+        return web.Response(text=str(len(await read_body(request, 1_000))))
     except Rejected as error:
         code, body, _ = of(error)
         return web.Response(status=code, body=body)
