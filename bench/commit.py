@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import figure
-from holdfast.commit.authority import Authority, Limits
+from holdfast.commit.authority import Authority, GroupLimits
 from holdfast.commit.operations import operation_id
-from holdfast.commit.server import Server
+from holdfast.commit.server import AuthorityServer
 from holdfast.host.process.shell import Shell
 from holdfast.model.access.identity import Identity, scheduler, server
 from holdfast.model.errors import invariant
@@ -165,10 +165,10 @@ class Recorder:
         return await self._store.txn(transaction, token=token, timeout_s=timeout_s)
 
 
-async def decided(store: Store, limits: Limits, count: int) -> tuple[float, list[Any], int]:
+async def decided(store: Store, limits: GroupLimits, count: int) -> tuple[float, list[Any], int]:
     """Binds a second through a server, all of its transactions, and where the binds begin."""
     recorder = Recorder(store)
-    machine = Server("bench", random.SystemRandom(), store, limits=limits)
+    machine = AuthorityServer("bench", random.SystemRandom(), store, limits=limits)
     async with Shell(machine, server("bench"), store=recorder) as shell:
 
         async def ask(identity: Identity, request: Any) -> Any:
@@ -242,7 +242,7 @@ async def bare_apart(store: Store, transactions: Sequence[Transaction], in_fligh
 
 async def on_sqlite(folder: Path, count: int) -> tuple[float, float, float]:
     """Binds a second, decided and bare, and bare in the authority's own groups."""
-    limits = Limits()
+    limits = GroupLimits()
     store = await SqliteStore.open(folder / "decided.db")
     rate, transactions, before = await decided(store, limits, count)
     await store.close()

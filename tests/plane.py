@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.authority import Authority, Limits
-from holdfast.commit.context import Settings
+from holdfast.commit.authority import Authority, GroupLimits
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.records import decode
 from holdfast.model import keys
 from holdfast.model.access import identity as who
@@ -67,11 +67,15 @@ class Plane:
     """One store, one authority, and a hand on the clock."""
 
     def __init__(
-        self, *, settings: Settings | None = None, limits: Limits | None = None, seed: int = 1
+        self,
+        *,
+        settings: PlaneSettings | None = None,
+        limits: GroupLimits | None = None,
+        seed: int = 1,
     ) -> None:
         self.store = Keyspace()
-        self.settings = settings if settings is not None else Settings()
-        self.limits = limits if limits is not None else Limits()
+        self.settings = settings if settings is not None else PlaneSettings()
+        self.limits = limits if limits is not None else GroupLimits()
         self.seed = seed
         self.authority = self.new_authority()
         self.elapsed_ms = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.commit.authority_table import STEPS, Guard, Step
+from holdfast.commit.authority_table import STEPS, ActionGuard, PlacementStep
 
 PAGE = Path(__file__).parent.parent / "docs" / "authority.md"
 
@@ -26,9 +26,9 @@ its row.
 """
 
 
-def _row(step: Step) -> str:
+def _row(step: PlacementStep) -> str:
     age = f"{step.age_max_ms / 1000:g} s" if step.age_max_ms is not None else "-"
-    compares = ", ".join(step.compares) if step.guard is Guard.SERIALISED else "-"
+    compares = ", ".join(step.compares) if step.guard is ActionGuard.SERIALISED else "-"
     cells = (
         step.name,
         step.actor,

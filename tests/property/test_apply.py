@@ -15,10 +15,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.commit.apply.diff import changed, same
-from holdfast.commit.apply.field_sets import common, minus, paths, union, without
+from holdfast.commit.apply.diff import changed_paths, json_equal
+from holdfast.commit.apply.field_sets import difference, intersection, paths, remove_subtrees, union
 from holdfast.commit.apply.managed_fields import Conflicts, Entries
-from holdfast.commit.apply.server_side import Applied, apply, updated
+from holdfast.commit.apply.server_side import ApplyResult, apply, entries_after_update
 from holdfast.commit.apply.shapes import shape_of
 from holdfast.model.kinds.workload import Workload
 
@@ -91,7 +91,7 @@ class History:
         self.owners: Entries = ()
         self.now = T0
 
-    def try_apply(self, manager: str, config: Tree, force: bool) -> Applied | Conflicts:
+    def try_apply(self, manager: str, config: Tree, force: bool) -> ApplyResult | Conflicts:
         self.now += timedelta(seconds=1)
         before = deepcopy((self.tree, self.owners, config))
         result = apply(
@@ -106,14 +106,16 @@ class History:
         assert (self.tree, self.owners, config) == before
         return result
 
-    def take(self, result: Applied | Conflicts) -> None:
-        if isinstance(result, Applied):
+    def take(self, result: ApplyResult | Conflicts) -> None:
+        if isinstance(result, ApplyResult):
             self.tree, self.owners = result.tree, result.managed_fields
 
     def write(self, manager: str, tree: Tree) -> None:
         self.now += timedelta(seconds=1)
         before = deepcopy((self.tree, self.owners, tree))
-        owners = updated(self.tree, tree, self.owners, manager=manager, now=self.now, shape=SHAPE)
+        owners = entries_after_update(
+            self.tree, tree, self.owners, manager=manager, now=self.now, shape=SHAPE
+        )
         assert (self.tree, self.owners, tree) == before
         self.tree, self.owners = tree, owners
 
@@ -198,14 +200,14 @@ def test_after_force_every_value_is_the_forcers(
     """And what others own and the configuration does not name is as it was. [A9]"""
     once_there, theirs = leaves(history.tree or {}), history.owned_by_others(manager)
     result = history.try_apply(manager, config, force=True)
-    assert isinstance(result, Applied)
+    assert isinstance(result, ApplyResult)
     history.take(result)
     said = _said(config)
     for path in theirs & once_there.keys() - said.keys():
-        assert same(_value(result.tree, path), once_there[path]), path
+        assert json_equal(_value(result.tree, path), once_there[path]), path
     for path, value in said.items():
         wanted = DEFAULTS.get(path[-1][2:]) if value is None else value
-        assert same(_value(result.tree, path), wanted), path
+        assert json_equal(_value(result.tree, path), wanted), path
     assert said.keys() <= history.owned(manager)
 
 
@@ -217,7 +219,7 @@ def test_applying_the_same_again_changes_nothing(
     history.take(history.try_apply(manager, config, force=True))
     for force in (False, True):
         again = history.try_apply(manager, deepcopy(config), force)
-        assert isinstance(again, Applied)
+        assert isinstance(again, ApplyResult)
         assert again.tree is history.tree
         assert again.managed_fields is history.owners
 
@@ -232,7 +234,7 @@ def test_a_conflict_is_a_value_that_another_owns_and_the_configuration_would_cha
         path
         for path, value in _said(config).items()
         if path in theirs
-        and not same(
+        and not json_equal(
             DEFAULTS.get(path[-1][2:]) if value is None else value, _value(history.tree, path)
         )
     }
@@ -242,7 +244,7 @@ def test_a_conflict_is_a_value_that_another_owns_and_the_configuration_would_cha
     else:
         assert not expected
         forced = history.try_apply(manager, config, force=True)
-        assert isinstance(forced, Applied)
+        assert isinstance(forced, ApplyResult)
         assert forced.tree == result.tree
 
 
@@ -251,7 +253,7 @@ def test_every_value_has_an_owner(history: History) -> None:
     """Only the key of an item may stay behind for those who own the rest of the item. [A9]"""
     everybody = {path for entry in history.owners for path in paths(entry.fields_v1)}
     for path, value in leaves(history.tree or {}).items():
-        if not same(value, DEFAULTS.get(path[-1][2:])):
+        if not json_equal(value, DEFAULTS.get(path[-1][2:])):
             assert path in everybody or _is_key(path), path
 
 
@@ -265,11 +267,11 @@ def test_letting_go_of_everything_removes_exactly_what_nobody_else_owns(
     theirs = history.owned_by_others(manager)
     mine = history.owned(manager)
     result = history.try_apply(manager, {"metadata": {"name": "w"}}, force=False)
-    assert isinstance(result, Applied)
+    assert isinstance(result, ApplyResult)
     before, after = leaves(history.tree), leaves(result.tree)
     items = {path[:-1] for path in before if _is_key(path)}
     for path, value in before.items():
-        if same(value, DEFAULTS.get(path[-1][2:])):
+        if json_equal(value, DEFAULTS.get(path[-1][2:])):
             continue  # Spelled out or not, it is there.
         item = path[:-1] if path[:-1] in items else None
         wanted = path in theirs or (
@@ -295,11 +297,11 @@ def test_managers_of_disjoint_fields_never_conflict(config: Tree, other: Tree) -
         history = History()
         for manager, part in order:
             result = history.try_apply(manager, part, force=False)
-            assert isinstance(result, Applied)
+            assert isinstance(result, ApplyResult)
             history.take(result)
         assert history.owned("ada").isdisjoint(history.owned("ben"))
         trees.append(history.tree or {})
-    assert not changed(trees[0], trees[1], SHAPE)
+    assert not changed_paths(trees[0], trees[1], SHAPE)
 
 
 @given(ours=_items(value=words), theirs=_items(value=words))
@@ -334,7 +336,7 @@ def test_a_write_owns_what_it_changed_and_leaves_the_rest_to_its_owners(
     now_there, once_there = leaves(new), leaves(old or {})
     for path in now_there.keys() | once_there.keys():
         owners_after = {who for who, owned in after.items() if path in owned}
-        if same(_value(new, path), _value(old, path)):
+        if json_equal(_value(new, path), _value(old, path)):
             owners_before = {who for who, owned in before.items() if path in owned}
             assert owners_after - {writer} <= owners_before - {writer}
             if path in now_there and path in once_there:
@@ -343,7 +345,7 @@ def test_a_write_owns_what_it_changed_and_leaves_the_rest_to_its_owners(
             assert owners_after <= {writer}
             if path not in now_there and not DEFAULTS.get(path[-1][2:]):
                 assert not owners_after
-            if path in now_there and not same(_value(new, path), DEFAULTS.get(path[-1][2:])):
+            if path in now_there and not json_equal(_value(new, path), DEFAULTS.get(path[-1][2:])):
                 assert owners_after == {writer}
 
 
@@ -374,12 +376,12 @@ def test_sets_of_fields_are_sets_of_paths(a: frozenset[Path], b: frozenset[Path]
     before = deepcopy((left, right))
     assert set(paths(left)) == a
     assert set(paths(union(left, right))) == a | b
-    assert set(paths(minus(left, right))) == a - b
-    assert set(paths(common(left, right))) == a & b
+    assert set(paths(difference(left, right))) == a - b
+    assert set(paths(intersection(left, right))) == a & b
     # Each set has one form, so that equal sets are equal trees.
-    assert minus(left, right) == _tree(a - b)
+    assert difference(left, right) == _tree(a - b)
     assert union(left, right) == _tree(a | b)
-    assert common(left, right) == _tree(a & b)
+    assert intersection(left, right) == _tree(a & b)
     assert (left, right) == before
 
 
@@ -391,7 +393,7 @@ def test_what_is_gone_is_gone_with_everything_below_it(
     roots = frozenset(
         path for path in gone if not any(path[:n] in gone for n in range(1, len(path)))
     )
-    left = without(_tree(a), _tree(roots))
+    left = remove_subtrees(_tree(a), _tree(roots))
     expected = {path for path in a if not any(path[: len(root)] == root for root in roots)}
     assert set(paths(left)) == expected
     assert left == _tree(frozenset(expected))

@@ -14,8 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.commit.flow import fair_queues
-from holdfast.commit.flow.fair_queues import FairQueue, QueueBounds, Waiting
-from holdfast.commit.flow.flow_control import OWNER_LATE_MAX_MS, Entry, Gate, Seats, State
+from holdfast.commit.flow.fair_queues import QueueBounds, QueueItem, TenantFairQueue
+from holdfast.commit.flow.flow_control import (
+    OWNER_LATE_MAX_MS,
+    FlowController,
+    QueuedRequest,
+    RequestState,
+    Seats,
+)
 from holdfast.commit.flow.request_classes import Flow, RequestClass
 
 BOUNDS = QueueBounds(all_max=12, tenant_max=6, user_max=4)
@@ -32,10 +38,10 @@ class Crowd:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self.gate = Gate(TABLE, self._rng)
+        self.gate = FlowController(TABLE, self._rng)
         self.now_ms = 0
-        self.waiting: list[Entry] = []
-        self.begun: list[Entry] = []
+        self.waiting: list[QueuedRequest] = []
+        self.begun: list[QueuedRequest] = []
         self.broken: list[str] = []
 
     def run(self, steps: int) -> list[str]:
@@ -61,11 +67,11 @@ class Crowd:
         flow = Flow(kind, tenant, self._rng.choice("ab"))
         entry = self.gate.enter(flow, self.now_ms, cost=self._rng.randint(1, 5))
         self._note(entry)
-        if entry.state is State.WAITING:
+        if entry.state is RequestState.WAITING:
             self.waiting.append(entry)
 
-    def _note(self, entry: Entry) -> None:
-        if entry.state is State.BEGUN:
+    def _note(self, entry: QueuedRequest) -> None:
+        if entry.state is RequestState.BEGUN:
             self.begun.append(entry)
             bears_ms = TABLE[entry.flow.request_class].patience_ms + OWNER_LATE_MAX_MS
             if self.now_ms - entry.since_ms > bears_ms:
@@ -79,7 +85,7 @@ class Crowd:
                 continue
             self.waiting.remove(entry)
             self._note(entry)
-            if entry.state is State.BEGUN:
+            if entry.state is RequestState.BEGUN:
                 kind = entry.flow.request_class
                 executing = sum(it.flow.request_class is kind for it in self.begun)
                 if executing > TABLE[kind].reserved:
@@ -90,7 +96,7 @@ class Crowd:
                     self.broken.append(f"{kind.label} passed {above.label}")
 
     def _look(self) -> None:
-        if any(it.state is not State.WAITING for it in self.waiting):
+        if any(it.state is not RequestState.WAITING for it in self.waiting):
             self.broken.append("somebody was decided without being told")
         late = [it for it in self.waiting if it.until_ms <= self.now_ms]
         if late:
@@ -125,12 +131,12 @@ def test_any_crowd_is_served_in_order_within_bounds_and_without_empty_seats(seed
 def unfair(seed: int) -> int:
     """How much more, in the largest costs, one backlogged tenant got than another at any time."""
     rng = random.Random(seed)
-    queue: FairQueue[Waiting] = FairQueue(QueueBounds(10_000, 10_000, 10_000))
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(QueueBounds(10_000, 10_000, 10_000))
     tenants = [f"t{n}" for n in range(rng.randint(2, 6))]
     cost_max = rng.randint(1, 10)
 
     def push(tenant: str) -> None:
-        queue.push(Waiting(tenant, rng.choice("ab"), rng.randint(1, cost_max)))
+        queue.push(QueueItem(tenant, rng.choice("ab"), rng.randint(1, cost_max)))
 
     for tenant in tenants:
         for _ in range(rng.choice((2, 50))):
@@ -155,13 +161,13 @@ def test_backlogged_tenants_are_never_further_apart_than_two_requests(seed: int)
 def test_whoever_comes_is_served_after_one_turn_of_each_other_tenant(seed: int, n: int) -> None:
     """No starvation: a first request waits for no more than one turn of everybody. [G1, E6]"""
     rng = random.Random(seed)
-    queue: FairQueue[Waiting] = FairQueue(QueueBounds(100_000, 10_000, 10_000))
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(QueueBounds(100_000, 10_000, 10_000))
     for tenant in range(n):
         for _ in range(rng.randint(20, 60)):
-            queue.push(Waiting(f"t{tenant}", "u", 1))
+            queue.push(QueueItem(f"t{tenant}", "u", 1))
     for _ in range(rng.randint(0, 10 * n)):
         queue.pop()
-    queue.push(Waiting("new", "u", 1))
+    queue.push(QueueItem("new", "u", 1))
     assert "new" in [queue.pop().tenant for _ in range(n + 1)]
 
 
@@ -182,14 +188,14 @@ def test_an_unfair_queue_is_found_out(monkeypatch: pytest.MonkeyPatch, bug: str)
     if bug == "uncharged":
         monkeypatch.setattr(fair_queues._Turns, "serve", _uncharged)
     else:
-        monkeypatch.setattr(FairQueue, "pop", _oldest_pop())
+        monkeypatch.setattr(TenantFairQueue, "pop", _oldest_pop())
     assert max(unfair(seed) for seed in range(20)) > 2
 
 
-def _oldest_pop() -> Callable[[FairQueue[Waiting]], Waiting]:
+def _oldest_pop() -> Callable[[TenantFairQueue[QueueItem]], QueueItem]:
     """The tenant that was known first is served as long as it waits."""
 
-    def pop(self: FairQueue[Waiting]) -> Waiting:
+    def pop(self: TenantFairQueue[QueueItem]) -> QueueItem:
         tenant = next(it for it in self._turns.parties.values() if it.waiting)
         user = next(it for it in tenant.turns.parties.values() if it.waiting)
         item = self._first(user)
@@ -211,17 +217,17 @@ def _oldest_pop() -> Callable[[FairQueue[Waiting]], Waiting]:
 )
 def test_a_broken_gate_is_found_out(monkeypatch: pytest.MonkeyPatch, bug: str, law: str) -> None:
     """Each law of the crowd has teeth. [E6]"""
-    turn = Gate.turn
+    turn = FlowController.turn
 
-    def low_first(self: Gate, now_ms: int) -> list[Entry]:
+    def low_first(self: FlowController, now_ms: int) -> list[QueuedRequest]:
         self._lanes.reverse()
         try:
             return turn(self, now_ms)
         finally:
             self._lanes.reverse()
 
-    def one_a_turn(self: Gate, now_ms: int) -> list[Entry]:
-        decided: list[Entry] = []
+    def one_a_turn(self: FlowController, now_ms: int) -> list[QueuedRequest]:
+        decided: list[QueuedRequest] = []
         self._expire(now_ms, decided, is_turn_over=True)
         for lane in self._lanes:
             if lane.queue and self._has_seat(lane):
@@ -229,8 +235,8 @@ def test_a_broken_gate_is_found_out(monkeypatch: pytest.MonkeyPatch, bug: str, l
                 break
         return decided
 
-    def leaky(self: Gate, entry: Entry, now_ms: int) -> None:
-        entry.state = State.OVER
+    def leaky(self: FlowController, entry: QueuedRequest, now_ms: int) -> None:
+        entry.state = RequestState.OVER
 
     patches: dict[str, tuple[str, object]] = {
         "no expiry": ("_expire", lambda self, now_ms, decided, **_: None),
@@ -239,5 +245,5 @@ def test_a_broken_gate_is_found_out(monkeypatch: pytest.MonkeyPatch, bug: str, l
         "leaky seats": ("leave", leaky),
     }
     name, planted = patches[bug]
-    monkeypatch.setattr(Gate, name, planted)
+    monkeypatch.setattr(FlowController, name, planted)
     assert any(law in broken for seed in range(40) for broken in Crowd(seed).run(150))

@@ -24,7 +24,7 @@ def test_no_component_asks_for_what_its_role_does_not_say(monkeypatch: pytest.Mo
     """Every request of every component is recorded on its way through the door. [C6.7]"""
     asked: set[tuple[str, str, str]] = set()
     refused: set[tuple[str, str, str]] = set()
-    holds = authorize.holds
+    holds = authorize.is_permitted
 
     def recorded(draft: Draft, identity: Identity, deed: Permission) -> bool:
         is_held = holds(draft, identity, deed)
@@ -32,7 +32,7 @@ def test_no_component_asks_for_what_its_role_does_not_say(monkeypatch: pytest.Mo
             (asked if is_held else refused).add((identity.name, deed.verb, deed.what))
         return is_held
 
-    monkeypatch.setattr(authorize, "holds", recorded)
+    monkeypatch.setattr(authorize, "is_permitted", recorded)
     for seed in SEEDS:
         play(find(SCENARIO), World(seed))
     assert refused == set()

@@ -16,7 +16,7 @@ from holdfast.model import requests as ask
 from holdfast.model.refusal import Reason, Refusal
 
 
-class Guard(StrEnum):
+class ActionGuard(StrEnum):
     """How an action is guarded against what its actor did not see."""
 
     # On the actor's own knowledge: being wrong costs only itself.
@@ -27,7 +27,7 @@ class Guard(StrEnum):
     SERIALISED = "serialised"
 
 
-class Compared(StrEnum):
+class ComparedRecord(StrEnum):
     """The sorts of records that a request compares."""
 
     REPLICA = "replica"
@@ -49,43 +49,43 @@ class Compared(StrEnum):
     FORMAT = "format"
 
 
-class Step(msgspec.Struct, frozen=True):
+class PlacementStep(msgspec.Struct, frozen=True):
     """One step. `age_max_ms` is None where the step does not act on an observation at all."""
 
     name: str
     actor: str
-    guard: Guard
+    guard: ActionGuard
     observes: str
     between: str
     decides: str
     age_max_ms: int | None = None
     request: type[Any] | None = None
-    compares: tuple[Compared, ...] = ()
+    compares: tuple[ComparedRecord, ...] = ()
 
 
 _PLACE = (
-    Compared.REPLICA,
-    Compared.NODE_LEDGER,
-    Compared.TENANT,
-    Compared.QUOTA,
-    Compared.QUOTA_LEDGER,
-    Compared.EPOCH,
+    ComparedRecord.REPLICA,
+    ComparedRecord.NODE_LEDGER,
+    ComparedRecord.TENANT,
+    ComparedRecord.QUOTA,
+    ComparedRecord.QUOTA_LEDGER,
+    ComparedRecord.EPOCH,
 )
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[PlacementStep, ...] = (
+    PlacementStep(
         "propose a place",
         "scheduler",
-        Guard.ALONE,
+        ActionGuard.ALONE,
         "a snapshot of nodes and quota",
         "anything may change; a wrong proposal costs one refused commit",
         "the bind",
         age_max_ms=30_000,
     ),
-    Step(
+    PlacementStep(
         "create an object",
         "user, controller:workload",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "what the caller believes to be missing; a controller, under its epoch",
         "somebody else creates it, its owner goes, it was there and is gone, or what it is for was "
         "done: a job's index, a moment of a cron job",
@@ -93,98 +93,103 @@ STEPS: tuple[Step, ...] = (
         "ledger which incarnations were there, and both are compared",
         request=ask.Create,
         compares=(
-            Compared.OBJECT,
-            Compared.TENANT,
-            Compared.OBJECTS_LEDGER,
-            Compared.PLACES_LEDGER,
-            Compared.EPOCH,
+            ComparedRecord.OBJECT,
+            ComparedRecord.TENANT,
+            ComparedRecord.OBJECTS_LEDGER,
+            ComparedRecord.PLACES_LEDGER,
+            ComparedRecord.EPOCH,
         ),
     ),
-    Step(
+    PlacementStep(
         "update an object",
         "its writers",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the object at a resourceVersion",
         "somebody else writes it",
         "the first commit; the other gets StaleObject",
         request=ask.Update,
-        compares=(Compared.OBJECT,),
+        compares=(ComparedRecord.OBJECT,),
     ),
-    Step(
+    PlacementStep(
         "patch or apply an object",
         "its writers",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "nothing: the patch is computed on the current object",
         "somebody else owns the field",
         "field ownership; a conflict names the owner",
         request=ask.Patch,
-        compares=(Compared.OBJECT,),
+        compares=(ComparedRecord.OBJECT,),
     ),
-    Step(
+    PlacementStep(
         "delete an object",
         "its writers, controller:garbage",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the object; for garbage: that its owners are gone",
         "it is held by a finalizer, or its owner lives",
         "finalizers and ledgers in the transaction",
         request=ask.Remove,
-        compares=(Compared.OBJECT,),
+        compares=(ComparedRecord.OBJECT,),
     ),
-    Step(
+    PlacementStep(
         "reserve a place",
         "scheduler",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the proposal's snapshot",
         "the place, the quota or the device goes to somebody else; a drain begins",
         "the commit; the loser proposes again",
         age_max_ms=30_000,
         request=ask.Reserve,
-        compares=(*_PLACE, Compared.RESERVATION),
+        compares=(*_PLACE, ComparedRecord.RESERVATION),
     ),
-    Step(
+    PlacementStep(
         "give a reserved place back",
         "scheduler; controller:repair past the deadline",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the reservation",
         "it is bound meanwhile",
         "the replica's transition number",
         request=ask.Unreserve,
-        compares=(Compared.REPLICA, Compared.RESERVATION, Compared.EPOCH),
+        compares=(ComparedRecord.REPLICA, ComparedRecord.RESERVATION, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "hold capacity for an owner",
         "scheduler, controller:repair, controller:workload, controller:reserves",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "a snapshot of nodes",
         "the capacity goes to somebody else",
         "the commit",
         request=ask.HoldCapacity,
-        compares=(Compared.RESERVATION, Compared.NODE_LEDGER, Compared.QUOTA, Compared.EPOCH),
+        compares=(
+            ComparedRecord.RESERVATION,
+            ComparedRecord.NODE_LEDGER,
+            ComparedRecord.QUOTA,
+            ComparedRecord.EPOCH,
+        ),
     ),
-    Step(
+    PlacementStep(
         "commit a gang",
         "scheduler",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "all members' claims",
         "the deadline passes",
         "one write of the reservation",
         request=ask.CommitGang,
-        compares=(Compared.RESERVATION, Compared.EPOCH),
+        compares=(ComparedRecord.RESERVATION, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "release a reservation",
         "whoever made it; controller:repair, controller:garbage",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "deadline, or that the owner is gone",
         "it is consumed meanwhile",
         "the reservation's phase in the transaction",
         request=ask.DropReservation,
-        compares=(Compared.RESERVATION, Compared.EPOCH),
+        compares=(ComparedRecord.RESERVATION, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "bind",
         "scheduler",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the proposal's snapshot",
         "node full, device taken, quota used up, drain, another bind, a lost lease",
         "the commit; the refusal names the reason and both revisions",
@@ -192,10 +197,10 @@ STEPS: tuple[Step, ...] = (
         request=ask.Bind,
         compares=_PLACE,
     ),
-    Step(
+    PlacementStep(
         "bind several or none",
         "scheduler",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the proposal's snapshot",
         "as for one bind, for any of them",
         "the commit; all or none",
@@ -203,181 +208,181 @@ STEPS: tuple[Step, ...] = (
         request=ask.BindTogether,
         compares=_PLACE,
     ),
-    Step(
+    PlacementStep(
         "stop victims and promise their place",
         "scheduler",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "a snapshot with the victims on it",
         "a victim ends, a budget is used up, the quota would not allow the bind",
         "the commit; nobody is stopped in vain",
         age_max_ms=5_000,
         request=ask.StopAndReserve,
-        compares=(*_PLACE, Compared.DISRUPTION_LEDGER),
+        compares=(*_PLACE, ComparedRecord.DISRUPTION_LEDGER),
     ),
-    Step(
+    PlacementStep(
         "start bound work",
         "agent",
-        Guard.ALONE,
+        ActionGuard.ALONE,
         "its binding, and its own deadline",
         "the agent is paused; the deadline passes before the start",
         "the shim, which checks the deadline before it starts anything",
     ),
-    Step(
+    PlacementStep(
         "acknowledge a renewal",
         "server",
-        Guard.FRESH_READ,
+        ActionGuard.FRESH_READ,
         "that the node has no mark, read after the acknowledgement window began",
         "the node is marked meanwhile",
         "the fence, which waits longer than any acknowledged renewal lasts",
         age_max_ms=2_000,
     ),
-    Step(
+    PlacementStep(
         "stop work at its own deadline",
         "shim",
-        Guard.ALONE,
+        ActionGuard.ALONE,
         "its own monotonic clock",
         "the servers come back",
         "the deadline: it only moves later, and never once it has passed",
     ),
-    Step(
+    PlacementStep(
         "move along the lifecycle",
         "the owner of the transition",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the replica at a transition number",
         "somebody else moves it first",
         "the transition number; the loser gets StaleReplica",
         request=ask.Move,
-        compares=(Compared.REPLICA,),
+        compares=(ComparedRecord.REPLICA,),
     ),
-    Step(
+    PlacementStep(
         "report progress",
         "agent, scheduler, controller:endpoints",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the work itself",
         "it is moved meanwhile",
         "the transition number",
         request=ask.ReportStage,
-        compares=(Compared.REPLICA, Compared.DISRUPTION_LEDGER),
+        compares=(ComparedRecord.REPLICA, ComparedRecord.DISRUPTION_LEDGER),
     ),
-    Step(
+    PlacementStep(
         "say why it waits",
         "scheduler",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the last proposal",
         "it is bound meanwhile",
         "the transition number",
         request=ask.ReportPending,
-        compares=(Compared.REPLICA,),
+        compares=(ComparedRecord.REPLICA,),
     ),
-    Step(
+    PlacementStep(
         "evict",
         "the owner of the cause",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the replica and its budget",
         "another eviction uses up the budget",
         "the disruption ledger in the transaction",
         request=ask.Evict,
-        compares=(Compared.REPLICA, Compared.DISRUPTION_LEDGER),
+        compares=(ComparedRecord.REPLICA, ComparedRecord.DISRUPTION_LEDGER),
     ),
-    Step(
+    PlacementStep(
         "register a node",
         "its agent",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "its own machine, and the node at a resourceVersion",
         "the node is fenced, or a later registration comes first",
         "the node's version in the transaction; a fenced node begins a new incarnation",
         request=ask.RegisterNode,
-        compares=(Compared.NODE, Compared.NODE_LEDGER),
+        compares=(ComparedRecord.NODE, ComparedRecord.NODE_LEDGER),
     ),
-    Step(
+    PlacementStep(
         "suspect, mark, clear, fence a node",
         "controller:nodes",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "renewals, on its own monotonic clock, and the node at a resourceVersion",
         "the node comes back; another controller takes over",
         "the node's version, the very mark, and the epoch, in the transaction",
         request=ask.JudgeNode,
-        compares=(Compared.NODE, Compared.NODE_LEDGER, Compared.EPOCH),
+        compares=(ComparedRecord.NODE, ComparedRecord.NODE_LEDGER, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "forget operations",
         "server, controller:garbage",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "operations whose time is over",
         "nothing: an operation is written once and never again",
         "the age of the record's revision, in the transaction",
         request=ask.ForgetOperations,
-        compares=(Compared.OPERATION, Compared.EPOCH),
+        compares=(ComparedRecord.OPERATION, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "put a record into quarantine",
         "server",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "records that a decision could not use, confirmed by its transaction",
         "the record is written, or was put there already",
         "the record's revision in the transaction",
         request=ask.QuarantineRecord,
-        compares=(Compared.QUARANTINE, Compared.NODE_LEDGER),
+        compares=(ComparedRecord.QUARANTINE, ComparedRecord.NODE_LEDGER),
     ),
-    Step(
+    PlacementStep(
         "repair a record",
         "operator",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the record and what it should be, at one revision",
         "the record is written: then what was counted may have changed too",
         "the record's revision in the transaction",
         request=ask.RepairRecord,
-        compares=(Compared.QUARANTINE, Compared.NODE_LEDGER),
+        compares=(ComparedRecord.QUARANTINE, ComparedRecord.NODE_LEDGER),
     ),
-    Step(
+    PlacementStep(
         "raise the format",
         "operator",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "the format of the plane, and that no part of an older version lives",
         "another operator does the same, or an older part comes back: it writes nothing then",
         "the format in the transaction, which each transaction compares",
         request=ask.RaiseFormat,
-        compares=(Compared.FORMAT,),
+        compares=(ComparedRecord.FORMAT,),
     ),
-    Step(
+    PlacementStep(
         "take a lease",
         "server, scheduler, controller",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "epoch and renewals, unchanged for the duration on its own clock",
         "the holder renews, or another candidate is faster",
         "epoch and renewals in the transaction",
         request=ask.AcquireLease,
-        compares=(Compared.LEASE, Compared.EPOCH),
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "renew a lease",
         "its holder",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "its own epoch",
         "somebody took over",
         "the epoch in the transaction",
         request=ask.RenewLease,
-        compares=(Compared.LEASE, Compared.EPOCH),
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "give a lease back",
         "its holder",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "its own epoch",
         "somebody took over",
         "the epoch in the transaction",
         request=ask.ReleaseLease,
-        compares=(Compared.LEASE, Compared.EPOCH),
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
     ),
-    Step(
+    PlacementStep(
         "forget a lease",
         "server",
-        Guard.SERIALISED,
+        ActionGuard.SERIALISED,
         "epoch and renewals, unchanged for a day",
         "its holder comes back",
         "epoch and renewals in the transaction; the floor keeps its epoch from coming again",
         request=ask.RetireLease,
-        compares=(Compared.LEASE, Compared.EPOCH),
+        compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
     ),
 )
 

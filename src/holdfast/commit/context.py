@@ -22,7 +22,7 @@ from holdfast.model.transaction import ABSENT
 _BITS = 1 << 32
 
 
-class Settings(msgspec.Struct, frozen=True):
+class PlaneSettings(msgspec.Struct, frozen=True):
     """What one plane is configured to. All servers of a plane must have the same."""
 
     # Deadlines are the authority's wall clock; holders stop so much early, reclaimers act so much
@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True):
         return max(self.certificate_life_ms, self.token_life_ms)
 
 
-class Luck:
+class ReplayableRng:
     """The randomness of one request: what was drawn for it is drawn again.
 
     A request is decided several times, each time on more or fresher records. A name that the server
@@ -81,7 +81,7 @@ class Luck:
         self._drawn: list[float] = []
         self._next = 0
 
-    def again(self) -> Luck:
+    def again(self) -> ReplayableRng:
         """Start over with the first draw."""
         self._next = 0
         return self
@@ -100,7 +100,7 @@ class Context(msgspec.Struct, frozen=True):
     identity: Identity
     now: Instant
     rng: Rng
-    settings: Settings = Settings()
+    settings: PlaneSettings = PlaneSettings()
     # None where there is one calendar that nobody sets, so that subtracting is right.
     ages: Ages | None = None
     # Without one that its authority keeps, nothing is known of any revision.

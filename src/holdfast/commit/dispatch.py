@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.commit import leases, operations, quarantine_repair
 from holdfast.commit.access.authorize import request_refusal
-from holdfast.commit.access.visibility import sight_refusal
+from holdfast.commit.access.visibility import visibility_refusal
 from holdfast.commit.apply import patch_requests
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
@@ -65,7 +65,7 @@ def raise_format(draft: Draft, context: Context, request: RaiseFormat) -> Refusa
     return None
 
 
-class Decided(msgspec.Struct, frozen=True, gc=False):
+class Approval(msgspec.Struct, frozen=True, gc=False):
     """A yes, before it is committed.
 
     `revisions` say since when each object is as it is; UNCOMMITTED means by this very commit.
@@ -85,7 +85,7 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.BindTogether: bind.bind_together,
     ask.Reserve: reserve.reserve,
     ask.Unreserve: reserve.unreserve,
-    ask.HoldCapacity: reserve.hold,
+    ask.HoldCapacity: reserve.hold_capacity,
     ask.CommitGang: reserve.commit_gang,
     ask.DropReservation: reserve.drop,
     ask.Evict: evict.evict,
@@ -104,13 +104,13 @@ HANDLERS: dict[type[Any], Handler] = {
     ask.Patch: patch_requests.patch,
     ask.Remove: deletion.remove,
     ask.ForgetOperations: operations.forget,
-    ask.QuarantineRecord: quarantine_repair.put,
+    ask.QuarantineRecord: quarantine_repair.quarantine_record,
     ask.RepairRecord: quarantine_repair.repair,
     ask.RaiseFormat: raise_format,
 }
 
 
-def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
+def decide(draft: Draft, context: Context, request: Any) -> Approval | Refusal:
     """Decide one request on what its draft reads.
 
     Raises NotLoaded when something must be read first.
@@ -120,7 +120,7 @@ def decide(draft: Draft, context: Context, request: Any) -> Decided | Refusal:
         return Refusal(Reason.INVALID, f"{type(request).__name__} is no request")
     refusal = (
         form_refusal(context.identity, request)
-        or sight_refusal(draft, context, request)
+        or visibility_refusal(draft, context, request)
         or request_refusal(draft, context, request)
     )
     if refusal is not None:
@@ -149,11 +149,11 @@ def _refusal_of(error: Rejected) -> Refusal:
             return Refusal(Reason.NOT_ALLOWED, error.message, {"code": error.code})
 
 
-def _decided(request: Any, outcome: Any, since: Callable[[str], int]) -> Decided:
+def _decided(request: Any, outcome: Any, since: Callable[[str], int]) -> Approval:
     objects, warnings = _result(outcome)
     revisions = tuple(since(keys.key_of(obj)) for obj in objects)
     replayed = isinstance(outcome, Replayed)
-    return Decided(objects, revisions, warnings, replayed, _has_created(request, outcome))
+    return Approval(objects, revisions, warnings, replayed, _has_created(request, outcome))
 
 
 def _has_created(request: Any, outcome: Any) -> bool:

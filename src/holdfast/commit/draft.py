@@ -43,7 +43,7 @@ class NotLoaded(Exception):
         self.missing = missing
 
 
-class Seen(msgspec.Struct, gc=False):
+class CachedRecord(msgspec.Struct, gc=False):
     """A key as it was last seen. `data` is None when it was absent.
 
     `value` is its struct, or None while that is not at hand. `is_known` says that its bytes hold
@@ -57,7 +57,7 @@ class Seen(msgspec.Struct, gc=False):
     is_known: bool = False
 
 
-_NOTHING = Seen(modified=ABSENT, created=ABSENT, data=None)
+_NOTHING = CachedRecord(modified=ABSENT, created=ABSENT, data=None)
 
 
 class View:
@@ -68,21 +68,21 @@ class View:
     """
 
     def __init__(self, keys_max: int = 400_000, values_max: int = 20_000) -> None:
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, CachedRecord] = {}
         # Those of them whose structs are at hand.
-        self._held: dict[str, Seen] = {}
+        self._held: dict[str, CachedRecord] = {}
         self._keys_max, self._values_max = keys_max, values_max
         # What was last seen of a key. Decisions ask a dozen times each, so it is the dict's own.
-        self.get: Callable[[str], Seen | None] = self._seen.get
+        self.get: Callable[[str], CachedRecord | None] = self._seen.get
 
-    def value(self, key: str, seen: Seen) -> Any:
+    def value(self, key: str, seen: CachedRecord) -> Any:
         """The struct of what was seen of a key, or None when it was absent."""
         if seen.value is None and seen.data is not None:
             seen.value = decode(key, seen.data)
             self._hold(key, seen)
         return seen.value
 
-    def rewritten(self, key: str, seen: Seen, value: Any, data: bytes) -> bytes:
+    def rewritten(self, key: str, seen: CachedRecord, value: Any, data: bytes) -> bytes:
         """The bytes of a record's new form, with what a newer version has put into the old one."""
         if seen.data is None or seen.is_known:
             return data
@@ -102,7 +102,7 @@ class View:
         if record is None:
             self._replace(key, _NOTHING)
         elif old is None or old.modified < record.modified:
-            self._replace(key, Seen(record.modified, record.created, record.value))
+            self._replace(key, CachedRecord(record.modified, record.created, record.value))
 
     def wrote(
         self, key: str, value: Any, data: bytes | None, revision: int, *, is_known: bool = False
@@ -113,7 +113,7 @@ class View:
             return
         old = self._seen.get(key, _NOTHING)
         created = old.created if old.data is not None else revision
-        seen = self._seen[key] = Seen(revision, created, data, value, is_known)
+        seen = self._seen[key] = CachedRecord(revision, created, data, value, is_known)
         self._hold(key, seen)
         self._bound()
 
@@ -127,7 +127,7 @@ class View:
         self._seen.pop(key, None)
         self._held.pop(key, None)
 
-    def _replace(self, key: str, seen: Seen) -> None:
+    def _replace(self, key: str, seen: CachedRecord) -> None:
         """Take in what is not decoded yet."""
         self._held.pop(key, None)
         self._seen[key] = seen
@@ -137,7 +137,7 @@ class View:
         while len(self._seen) > self._keys_max:
             self.forget(next(iter(self._seen)))
 
-    def _hold(self, key: str, seen: Seen) -> None:
+    def _hold(self, key: str, seen: CachedRecord) -> None:
         """Keep a struct at hand. One that is let go of too early is decoded again, no more."""
         held = self._held
         held[key] = seen
@@ -145,7 +145,7 @@ class View:
             held.pop(next(iter(held))).value = None
 
 
-class Group:
+class CommitGroup:
     """The requests that are decided together and committed by one transaction."""
 
     __slots__ = ("_data", "_foreign", "compares", "mutations", "view", "writes")
@@ -227,7 +227,7 @@ class Draft:
 
     __slots__ = ("_group", "_reads", "_seen", "_writes", "_written")
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: CommitGroup) -> None:
         self._group = group
         self._written = group.writes
         self._seen = group.view.get

@@ -65,7 +65,7 @@ def is_current(draft: Draft, term: Term) -> bool:
     return current is not None and current.epoch == term.epoch
 
 
-def for_former_holder(
+def former_holder_refusal(
     draft: Draft, context: Context, term: Term | None, refusal: Refusal
 ) -> Refusal:
     """Why a write on a replica that has moved on is refused: first of all for a lost lease.

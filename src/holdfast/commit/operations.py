@@ -120,7 +120,7 @@ def _judge(past: Operation, mark: str) -> Replayed | Refusal:
     )
 
 
-def remembered(
+def add_operation(
     draft: Draft, context: Context, obj: SomeObject, operation: str, mark: str, result: str = ""
 ) -> SomeObject:
     """The object with this operation kept,

@@ -95,7 +95,7 @@ def decode(key: str, value: bytes) -> Any:
         raise RecordUnreadable(f"{key} cannot be read: {why}", key) from error
 
 
-def readable(record: Record) -> Any:
+def decode_or_none(record: Record) -> Any:
     """The struct of a record, or None for one that this version cannot read.
 
     For those who look through many records: one that cannot be read must not hide the others.
@@ -128,7 +128,7 @@ def encode(value: Any) -> bytes:
     return bytes(memoryview(_ENCODER.encode(value)))
 
 
-def versioned(obj: Object, revision: int) -> Object:
+def with_version(obj: Object, revision: int) -> Object:
     """The object as clients see it, with the resourceVersion that follows from its revision.
 
     One that does not exist, as after the dry run of a create, has none.

@@ -21,12 +21,12 @@ from holdfast.commit.authority import (
     DEFAULT_SETTINGS,
     QUEUE_MAX,
     Authority,
-    Led,
-    Limits,
+    GroupLimits,
+    TermRequest,
 )
-from holdfast.commit.context import Settings
-from holdfast.commit.flow.rates import Exhausted
-from holdfast.commit.records import readable
+from holdfast.commit.context import PlaneSettings
+from holdfast.commit.flow.rates import ExhaustedBudgets
+from holdfast.commit.records import decode_or_none
 from holdfast.model import keys, plane_format
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity, acts_as
@@ -178,7 +178,7 @@ class _Sighting(msgspec.Struct, frozen=True, gc=False):
     since_ms: int
 
 
-class Server:
+class AuthorityServer:
     """Takes in requests, decides or forwards them, and keeps or seeks the lease.
 
     `address` is where other servers reach this one. The lease carries it, from the next renewal on.
@@ -189,8 +189,8 @@ class Server:
         name: str,
         rng: Rng,
         tokens: Tokens,
-        settings: Settings = DEFAULT_SETTINGS,
-        limits: Limits = DEFAULT_LIMITS,
+        settings: PlaneSettings = DEFAULT_SETTINGS,
+        limits: GroupLimits = DEFAULT_LIMITS,
         *,
         life: str = "",
     ) -> None:
@@ -219,7 +219,7 @@ class Server:
         self.full: Callable[[], str] = str
 
     @property
-    def exhausted(self) -> Exhausted:
+    def exhausted(self) -> ExhaustedBudgets:
         """Whom this server refused for want of a budget."""
         return self._authority.exhausted
 
@@ -309,7 +309,7 @@ class Server:
         term = Term(SCOPE, forward.epoch)
         if self._term != term:
             return [Answer(call, Unavailable(f"this server does not decide under {term}"))]
-        return self._through(Asked(call, forward.identity, Led(forward.request, term)), now)
+        return self._through(Asked(call, forward.identity, TermRequest(forward.request, term)), now)
 
     def _holder(self) -> str | None:
         """The server to forward to, or None when this one should decide."""
@@ -444,7 +444,7 @@ class Server:
 
 def _spec(records: Sequence[Record]) -> LeaseSpec | None:
     """What a lease says. Of one that cannot be read the commit says so to who wants it."""
-    lease = readable(records[0]) if records else None
+    lease = decode_or_none(records[0]) if records else None
     return lease.spec if isinstance(lease, Lease) else None
 
 

@@ -9,19 +9,21 @@ JOBS = (
     bug(
         "cleared-before-counted",
         "replicas are cleared away before their success is in the account",
-        rewrite(CORRECT + "jobs.index_runs:Jobs._go_on", "if ordinal in known:", "if True:"),
+        rewrite(CORRECT + "jobs.index_runs:JobReplicas._go_on", "if ordinal in known:", "if True:"),
         swap(CORRECT + "jobs.index_runs:RELEASED_KEPT_MAX", 0),
-        swap(COMMIT + "lifecycle.replica_birth:uncounted", lambda _draft, _replica: False),
+        swap(
+            COMMIT + "lifecycle.replica_birth:is_success_uncounted", lambda _draft, _replica: False
+        ),
     ),
     bug(
         "failed-index-given-up",
         "an index that has failed once is not run again, and the job waits for it",
-        rewrite(CORRECT + "jobs.index_runs:Jobs._go_on", "retries.append(ordinal)", "pass"),
+        rewrite(CORRECT + "jobs.index_runs:JobReplicas._go_on", "retries.append(ordinal)", "pass"),
     ),
     bug(
         "parallelism-ignored",
         "all indexes that are left are started, however many run",
-        rewrite(CORRECT + "jobs.index_runs:Jobs._go_on", "most - taken, term)\n", "most, term)\n"),
+        rewrite(CORRECT + "jobs.index_runs:JobReplicas._go_on", "most - taken, term)\n", "most, term)\n"),
     ),
     bug(
         "complete-too-early",
@@ -97,7 +99,7 @@ CRONS = (
         "pauses-by-the-calendar",
         "a pause ends when the calendar says so, wherever it was set meanwhile",
         rewrite(
-            CORRECT + "pacing:Waits.left_ms",
+            CORRECT + "pacing:MonotonicWaits.left_ms",
             "return max(0, known[1] + pause_ms - now.monotonic_ms)",
             "return max(0, wall_ms(began) + pause_ms - now.wall_ms)",
         ),
@@ -122,7 +124,7 @@ CRONS = (
         "runs-while-it-rests",
         "a cron job that rests is started all the same, and the commit takes it",
         rewrite(
-            CORRECT + "jobs.cron:Crons.kept",
+            CORRECT + "jobs.cron:CronRuns.kept",
             "due = None if stated.suspend else last_fire",
             "due = last_fire",
         ),

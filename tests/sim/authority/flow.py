@@ -88,7 +88,9 @@ OUTCOMES = (
         "operation-not-remembered",
         "an accepted operation is not kept on its object",
         rewrite(
-            COMMIT + "operations:remembered", "if not operation:", "if operation or not operation:"
+            COMMIT + "operations:add_operation",
+            "if not operation:",
+            "if operation or not operation:",
         ),
     ),
     bug(
@@ -129,7 +131,7 @@ IDENTITIES = (
         ),
         # Nor is what is another's hidden from it: each of the two would be enough by itself.
         rewrite(
-            COMMIT + "access.visibility:known",
+            COMMIT + "access.visibility:visible_object",
             "binding is not None and binding.node == node",
             "True",
         ),
@@ -147,7 +149,9 @@ IDENTITIES = (
         "anybody-forwards",
         "a forwarded identity is believed, whoever forwards it",
         rewrite(
-            COMMIT + "server:Server._asked", "Actor.AUTHORITY not in acts_as(identity)", "False"
+            COMMIT + "server:AuthorityServer._asked",
+            "Actor.AUTHORITY not in acts_as(identity)",
+            "False",
         ),
     ),
     bug(

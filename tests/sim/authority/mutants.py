@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.commit.authority import Limits
-from holdfast.commit.context import Settings
+from holdfast.commit.authority import GroupLimits
+from holdfast.commit.context import PlaneSettings
 from holdfast.sim.mutants import rewrite, swap
 from tests.sim.authority.flow import COMPARES, IDENTITIES, OUTCOMES
 from tests.sim.authority.lateness import LATE
@@ -25,18 +25,18 @@ CONTROLS = (
     benign(
         "groups-of-one",
         "every request is a transaction of its own",
-        swap(_CENSUS + "LIMITS", Limits(requests_max=1)),
+        swap(_CENSUS + "LIMITS", GroupLimits(requests_max=1)),
     ),
     benign(
         "nobody-forwards",
         "every server decides by itself",
-        swap(COMMIT + "server:Server._holder", lambda *_: None),
+        swap(COMMIT + "server:AuthorityServer._holder", lambda *_: None),
     ),
     benign(
         "short-memory",
         "what was written is read again before the next decision",
         rewrite(
-            COMMIT + "draft:Group.committed",
+            COMMIT + "draft:CommitGroup.committed",
             "self.view.wrote(key, value, data, revision, is_known=key not in foreign)",
             "self.view.forget(key)",
         ),
@@ -63,7 +63,7 @@ CONTROLS = (
     benign(
         "long-memory",
         "objects remember twice as many operations",
-        swap(_CENSUS + "SETTINGS", Settings(operations_kept_ms=60_000, operations_kept=16)),
+        swap(_CENSUS + "SETTINGS", PlaneSettings(operations_kept_ms=60_000, operations_kept=16)),
     ),
 )
 

@@ -45,7 +45,7 @@ CHARGES = (
         "charged-at-submit",
         "quota is counted when a replica is created",
         rewrite(
-            COMMIT + "lifecycle.replica_birth:born",
+            COMMIT + "lifecycle.replica_birth:new_replica",
             "spec = _prioritised(draft, replica.spec)",
             "spec = _prioritised(draft, replica.spec)\n"
             "    from holdfast.commit.ledgers.charges import charge_tenant\n"
@@ -102,7 +102,7 @@ CHARGES = (
         "loss-not-counted",
         "work that ends, is stopped or is out of contact stays healthy in the disruption ledger",
         rewrite(
-            COMMIT + "lifecycle.transitions:moved",
+            COMMIT + "lifecycle.transitions:record_transition",
             "write_replica(draft, after)",
             "draft.write(keys.key_of(after), after)",
         ),

@@ -90,7 +90,9 @@ VERSIONS = (
     _bug(
         "own-write-taken-for-known",
         "what a server has put back into a record is forgotten when it writes the record again",
-        rewrite(COMMIT + "draft:Group.committed", "is_known=key not in foreign", "is_known=True"),
+        rewrite(
+            COMMIT + "draft:CommitGroup.committed", "is_known=key not in foreign", "is_known=True"
+        ),
         world=MIXED,
     ),
     _bug(

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.runtime_protocol import Extend, Launch
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.model.fence import FenceTiming, fence_after_min_ms, greatest, limited, timing_of
 from holdfast.model.requests import RegisterNode
 from tests.unit.agent.rig import Rig
@@ -28,7 +28,7 @@ class Retimed(Rig):
 
     def set(self, timing: FenceTiming) -> None:
         self.timing = timing
-        self.plane.settings = Settings(fence=timing)
+        self.plane.settings = PlaneSettings(fence=timing)
         self.plane.authority = self.plane.new_authority()
 
     def verdict(self, body: Any) -> Any:

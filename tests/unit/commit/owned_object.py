@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.commit.apply.managed_fields import Conflicts, Entries
-from holdfast.commit.apply.server_side import Applied, apply, updated
+from holdfast.commit.apply.server_side import ApplyResult, apply, entries_after_update
 from holdfast.commit.apply.shapes import shape_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import Workload
@@ -28,7 +28,7 @@ class Live:
         self.now = T0
         self.shape = shape
 
-    def try_apply(self, manager: str, config: Tree, **more: Any) -> Applied | Conflicts:
+    def try_apply(self, manager: str, config: Tree, **more: Any) -> ApplyResult | Conflicts:
         self.now += timedelta(minutes=1)
         before = deepcopy((self.tree, self.owners, config))
         result = apply(
@@ -39,7 +39,7 @@ class Live:
 
     def apply(self, manager: str, config: Tree, **more: Any) -> Tree:
         result = self.try_apply(manager, config, **more)
-        assert isinstance(result, Applied), result.message
+        assert isinstance(result, ApplyResult), result.message
         self.tree, self.owners = result.tree, result.managed_fields
         return self.tree
 
@@ -51,7 +51,7 @@ class Live:
     def update(self, manager: str, tree: Tree, **more: Any) -> None:
         self.now += timedelta(minutes=1)
         before = deepcopy((self.tree, self.owners, tree))
-        owners = updated(
+        owners = entries_after_update(
             self.tree, tree, self.owners, manager=manager, now=self.now, shape=self.shape, **more
         )
         assert (self.tree, self.owners, tree) == before, "arguments must never change"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.ledgers.recount import recount
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.tenant import ObjectCaps
@@ -19,7 +19,7 @@ from tests.plane import ADMIN, Plane, accepted, refused, template
 
 def test_bytes_are_capped_for_new_objects_and_for_changes() -> None:
     """What grows beyond the cap is refused, what shrinks or goes never is. [B6]"""
-    plane = Plane(settings=Settings(bytes_per_tenant_max=16_000))
+    plane = Plane(settings=PlaneSettings(bytes_per_tenant_max=16_000))
     plane.tenant()
     large = {"a": "eHh4" * 1_000}
 
@@ -41,7 +41,7 @@ def test_bytes_are_capped_for_new_objects_and_for_changes() -> None:
     first = plane.read("objects/secrets/acme/s0")
     accepted(plane.ask(ADMIN, Update(msgspec.structs.replace(first, data={}))))
     accepted(plane.ask(ADMIN, Update(grown)))
-    plane.settings = Settings(bytes_per_tenant_max=10)
+    plane.settings = PlaneSettings(bytes_per_tenant_max=10)
     plane.authority = plane.new_authority()
     for name in ("s0", "s1", "s2", "small"):
         accepted(plane.ask(ADMIN, Remove("secrets", "acme", name)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.draft import UNCOMMITTED, Draft, Group, NotLoaded, View, for_each
+from holdfast.commit.draft import UNCOMMITTED, CommitGroup, Draft, NotLoaded, View, for_each
 from holdfast.commit.records import encode
 from holdfast.model.errors import RecordsDisagree, agree
 from holdfast.model.kinds.tenant import Tenant
@@ -33,8 +33,8 @@ def view() -> View:
 
 
 def test_what_is_read_is_compared_absences_too() -> None:
-    """[C4, C5]"""
-    group = Group(view())
+    """[C4]"""
+    group = CommitGroup(view())
     draft = Draft(group)
     assert draft.read(A) == tenant("a")
     assert draft.read(B) is None
@@ -44,7 +44,7 @@ def test_what_is_read_is_compared_absences_too() -> None:
 
 
 def test_what_is_not_known_must_be_loaded_first() -> None:
-    draft = Draft(Group(view()))
+    draft = Draft(CommitGroup(view()))
     with pytest.raises(NotLoaded) as needed:
         draft.read(C)
     assert needed.value.missing == (C,)
@@ -55,8 +55,8 @@ def test_what_is_not_known_must_be_loaded_first() -> None:
 
 
 def test_many_are_loaded_together_and_in_order() -> None:
-    """A request that names many records costs one reading, not one for each. [C7.4]"""
-    draft = Draft(Group(view()))
+    """A request that names many records costs one reading, not one for each."""
+    draft = Draft(CommitGroup(view()))
     with pytest.raises(NotLoaded) as needed:
         for_each([C, A, "objects/tenants/d", C], draft.read)
     assert needed.value.missing == (C, "objects/tenants/d")
@@ -64,8 +64,8 @@ def test_many_are_loaded_together_and_in_order() -> None:
 
 
 def test_what_a_half_written_draft_says_of_the_books_counts_for_nothing() -> None:
-    """The one before could not be looked at to its end, so all are looked at again. [C7.4]"""
-    draft = Draft(Group(view()))
+    """The one before could not be looked at to its end, so all are looked at again."""
+    draft = Draft(CommitGroup(view()))
 
     def look(key: str) -> None:
         if key == "wrong":
@@ -81,7 +81,7 @@ def test_what_a_half_written_draft_says_of_the_books_counts_for_nothing() -> Non
 
 def test_nothing_is_written_blindly() -> None:
     """A write compares what was there, whether the decision looked or not. [C2]"""
-    group = Group(view())
+    group = CommitGroup(view())
     draft = Draft(group)
     draft.write(B, tenant("b"))
     draft.delete(A)
@@ -95,7 +95,7 @@ def test_nothing_is_written_blindly() -> None:
 
 def test_a_later_draft_sees_what_an_accepted_one_wrote() -> None:
     """[C2]"""
-    group = Group(view())
+    group = CommitGroup(view())
     first = Draft(group)
     first.write(B, tenant("b"))
     assert first.read(B) == tenant("b")
@@ -113,7 +113,7 @@ def test_a_later_draft_sees_what_an_accepted_one_wrote() -> None:
 
 def test_a_refused_draft_leaves_its_compares_and_nothing_else() -> None:
     """So a refusal too rests on what the store confirms. [C3]"""
-    group = Group(view())
+    group = CommitGroup(view())
     draft = Draft(group)
     draft.read(A)
     draft.write(B, tenant("b"))
@@ -124,8 +124,8 @@ def test_a_refused_draft_leaves_its_compares_and_nothing_else() -> None:
 
 
 def test_what_a_group_found_stays_what_it_found() -> None:
-    """A name that is deleted and given again in one group is another object. [C6.8]"""
-    group = Group(view())
+    """A name that is deleted and given again in one group is another object."""
+    group = CommitGroup(view())
     draft = Draft(group)
     draft.delete(A)
     draft.accept()
@@ -137,7 +137,7 @@ def test_what_a_group_found_stays_what_it_found() -> None:
 
 
 def test_a_draft_weighs_what_the_group_would_compare_with_it() -> None:
-    group = Group(view())
+    group = CommitGroup(view())
     first = Draft(group)
     first.read(A)
     assert first.weight() == 1
@@ -156,7 +156,6 @@ def value_of(seen: View, key: str) -> Any:
 
 
 def test_an_older_record_never_replaces_a_newer() -> None:
-    """[C7.7]"""
     seen = view()
     seen.learn(A, record(A, 4, uid="older"))
     found = seen.get(A)
@@ -189,8 +188,8 @@ def test_an_own_write_is_known_without_reading_it() -> None:
 
 
 def test_a_supposed_absence_is_compared_and_never_hides_what_is_known() -> None:
-    """[C4, C5]"""
-    group = Group(view())
+    """[C4]"""
+    group = CommitGroup(view())
     draft = Draft(group)
     draft.suppose_absent(A, C)
     assert draft.read(A) == tenant("a")
@@ -213,7 +212,7 @@ def test_a_struct_that_was_let_go_of_is_decoded_again() -> None:
     made = [(key, tenant(key[-1], uid="1")) for key in (A, B, C)]
     for key, struct in made:
         seen.wrote(key, struct, encode(struct), 9)
-    draft = Draft(Group(seen))
+    draft = Draft(CommitGroup(seen))
     assert at_hand(seen) == [None, made[1][1], made[2][1]]
     assert [draft.read(key) for key, _ in made] == [struct for _, struct in made]
     assert len([value for value in at_hand(seen) if value is not None]) == 2

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.commit.ages import Ages
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.operations import Replayed, _dated, digest, operation_id, recall
 from holdfast.model import keys
 from holdfast.model.kinds.secret import Secret
@@ -31,7 +31,7 @@ from holdfast.model.requests import (
 from tests.furnished import ANN, GARBAGE, Furnished, every
 from tests.plane import ADMIN, REPAIR, SCHEDULER, WORKLOADS, accepted, refused, target
 
-SETTINGS = Settings()
+SETTINGS = PlaneSettings()
 CALENDARS = (-40 * 86_400_000, -300_000, 300_000, 86_400_000)
 
 
@@ -228,7 +228,7 @@ def test_a_generated_name_is_given_once_for_one_operation() -> None:
 
 
 def test_one_callers_ids_are_not_anothers() -> None:
-    """Nobody can use up the ids that somebody else is about to use. [C6.7]"""
+    """Nobody can use up the ids that somebody else is about to use."""
     it = Furnished()
     mine = Create(secret("", generate_name="s-"), operation="next")
     theirs = Create(Secret(ObjectMeta(generate_name="s-", namespace="globex")), operation="next")

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.ledgers.ledger_sums import Contents
-from holdfast.commit.ledgers.rebuild import rebuilt
+from holdfast.commit.ledgers.ledger_sums import StoreContents
+from holdfast.commit.ledgers.rebuild import rebuild_ledger
 from holdfast.commit.ledgers.recount import recount
 from holdfast.commit.records import encode
 from holdfast.model import keys
@@ -83,12 +83,11 @@ class Poisoned:
         assert record is not None
         return record.modified
 
-    def contents(self) -> Contents:
-        return Contents(self.plane.store.range("", keys.END).records)
+    def contents(self) -> StoreContents:
+        return StoreContents(self.plane.store.range("", keys.END).records)
 
 
 def test_the_others_of_a_group_are_answered_and_the_server_lives() -> None:
-    """[C5]"""
     it = Poisoned()
     one, wrong, two = it.meet()
     assert isinstance(one, Accepted)
@@ -117,7 +116,6 @@ def test_the_record_is_quarantined_with_its_evidence_once() -> None:
 
 
 def test_another_life_of_the_server_meets_it_and_lives_too() -> None:
-    """[C5]"""
     it = Poisoned()
     for _ in range(3):
         it.plane.authority = it.plane.new_authority()
@@ -211,7 +209,7 @@ def _cohorts(plane: Plane) -> list[str]:
     ],
 )
 def test_a_record_that_cannot_be_read_is_refused_for_that_object_only(damage: bytes) -> None:
-    """An enum value of a newer version is one of these. [C5]"""
+    """An enum value of a newer version is one of these."""
     it = Furnished()
     key = keys.key_of(it.web)
     it.plane.damage(key, damage)
@@ -235,13 +233,12 @@ def test_a_doubt_on_records_of_different_revisions_is_not_an_answer() -> None:
     plane = it.plane
     plane.ask(who.agent("n"), it.stopped)
     # Another server repairs the ledger; this one has the old one in its view.
-    good = rebuilt(it.contents(), LEDGER)
+    good = rebuild_ledger(it.contents(), LEDGER)
     plane.damage(LEDGER, msgspec.json.encode(good))
     assert isinstance(plane.ask(who.agent("n"), it.stopped), Accepted)
 
 
 def test_only_a_server_quarantines_and_only_an_operator_repairs() -> None:
-    """[B5]"""
     it = Poisoned()
     note = Quarantined(LEDGER, it.seen, "RecordsDisagree", "x", "x", it.plane.at())
     for identity in (ADMIN, OPERATOR, ANN, SCHEDULER, who.agent("n")):
@@ -258,7 +255,7 @@ def test_a_recount_repairs_the_ledger_and_the_proof_is_accepted() -> None:
     it = Poisoned()
     it.meet()
     plane = it.plane
-    value = msgspec.to_builtins(rebuilt(it.contents(), LEDGER))
+    value = msgspec.to_builtins(rebuild_ledger(it.contents(), LEDGER))
     request = RepairRecord(LEDGER, RepairAction.RECOUNT, it.seen, "ticket 7", value)
     dry = msgspec.structs.replace(request, dry_run=True)
     assert isinstance(plane.ask(OPERATOR, dry), Accepted)
@@ -284,7 +281,7 @@ def test_a_repair_is_audited_with_the_word_of_its_author() -> None:
 
 
 def test_a_repair_of_what_was_written_since_is_refused() -> None:
-    """What was counted may have changed with it. [C5]"""
+    """What was counted may have changed with it."""
     it = Poisoned()
     it.meet()
     seen = it.seen
@@ -306,7 +303,7 @@ def test_a_repair_says_why_and_is_about_a_quarantined_record() -> None:
 
 
 def test_a_late_request_does_not_put_back_what_was_released() -> None:
-    """Also of a record that gives nothing out, and so has no mark of its own. [C7.5]"""
+    """Also of a record that gives nothing out, and so has no mark of its own."""
     it = Furnished()
     key = keys.key_of(it.web)
     late = QuarantineRecord(
@@ -324,7 +321,7 @@ def test_a_late_request_does_not_put_back_what_was_released() -> None:
 
 
 def test_what_cannot_be_read_is_not_released() -> None:
-    """It is not right as it is. Released again and again, it would be put there again. [C7.5]"""
+    """It is not right as it is. Released again and again, it would be put there again."""
     it = Furnished()
     key = keys.key_of(it.web)
     it.plane.damage(key, b"{")
@@ -345,8 +342,8 @@ def test_an_epoch_is_taken_from_its_lease_and_never_from_the_past() -> None:
     old = {"epoch": 0, "holder": "system:scheduler:zero"}
     back = RepairRecord(key, RepairAction.RESTORE, _revision(it.plane, key), "ticket 7", old)
     refused(it.plane.ask(OPERATOR, back), Reason.NOT_ALLOWED)
-    contents = Contents(it.plane.store.range("", keys.END).records)
-    value = msgspec.to_builtins(rebuilt(contents, key))
+    contents = StoreContents(it.plane.store.range("", keys.END).records)
+    value = msgspec.to_builtins(rebuild_ledger(contents, key))
     repair = RepairRecord(key, RepairAction.RECOUNT, _revision(it.plane, key), "ticket 7", value)
     assert isinstance(it.plane.ask(OPERATOR, repair), Accepted)
     assert it.plane.read(key) == right
@@ -362,7 +359,7 @@ def mending(plane: Plane, **more: Any) -> RepairRecord:
 
 
 def test_a_format_that_cannot_be_read_stops_all_writes_but_its_own_repair() -> None:
-    """Also when others ask at the same moment. [C5]"""
+    """Also when others ask at the same moment."""
     it = Furnished()
     it.plane.damage(PLANE_FORMAT, b"{")
     it.plane.authority = it.plane.new_authority()
@@ -391,7 +388,6 @@ def test_a_format_that_cannot_be_read_stops_all_writes_but_its_own_repair() -> N
     ],
 )
 def test_a_format_is_mended_on_an_operators_word_alone(changes: Any, reason: Reason) -> None:
-    """[C5, B5]"""
     it = Furnished()
     it.plane.damage(PLANE_FORMAT, b"{")
     it.plane.authority = it.plane.new_authority()
@@ -404,7 +400,7 @@ def test_a_format_is_mended_on_an_operators_word_alone(changes: Any, reason: Rea
 
 @pytest.mark.parametrize("value", [FORMAT, FORMAT + 1])
 def test_a_format_that_can_be_read_is_nobodys_to_repair(value: int) -> None:
-    """Least of all one that is too new for this version: it would be lowered. [C5]"""
+    """Least of all one that is too new for this version: it would be lowered."""
     it = Furnished()
     it.plane.damage(PLANE_FORMAT, msgspec.json.encode({"format": value}))
     it.plane.authority = it.plane.new_authority()
@@ -430,9 +426,9 @@ def test_a_recount_puts_a_disruption_ledger_right() -> None:
     rollouts = who.controller("rollout")
     evict = it.evict(one, Cause.ROLLOUT)
     refused(it.plane.ask(rollouts, evict), Reason.DISRUPTION_BUDGET)
-    contents = Contents(it.plane.store.range("", keys.END).records)
+    contents = StoreContents(it.plane.store.range("", keys.END).records)
     assert any("healthy" in it for it in recount(it.plane.store.range("", keys.END).records))
-    value = msgspec.to_builtins(rebuilt(contents, key))
+    value = msgspec.to_builtins(rebuild_ledger(contents, key))
     repair = RepairRecord(key, RepairAction.RECOUNT, _revision(it.plane, key), "ticket 7", value)
     assert isinstance(it.plane.ask(OPERATOR, repair), Accepted)
     assert it.plane.read(key) == right
@@ -447,11 +443,11 @@ def test_a_grant_is_recounted_under_the_terms_that_it_states() -> None:
     it.bound()
     right = it.plane.read(key)
     it.plane.damage(key, lambda tree: tree.pop("used") and None)
-    contents = Contents(it.plane.store.range("", keys.END).records)
-    assert rebuilt(contents, key) == right
+    contents = StoreContents(it.plane.store.range("", keys.END).records)
+    assert rebuild_ledger(contents, key) == right
     it.plane.damage(key, b"{")
     with pytest.raises(Invalid, match="restore it first"):
-        rebuilt(Contents(it.plane.store.range("", keys.END).records), key)
+        rebuild_ledger(StoreContents(it.plane.store.range("", keys.END).records), key)
 
 
 def test_every_ledger_of_sums_is_rebuilt_as_it_is() -> None:
@@ -466,17 +462,17 @@ def test_every_ledger_of_sums_is_rebuilt_as_it_is() -> None:
     gone = it.released()
     it.yes(WORKLOADS, Remove("replicas", "acme", gone.name))
     records = it.plane.store.range("", keys.END).records
-    contents = Contents(records)
+    contents = StoreContents(records)
     sorts = set()
     for record in records:
         sort = record.key.removeprefix(keys.LEDGERS).partition("/")[0]
         # Of the places no object says what was there: that is what their ledger is for.
         if record.key.startswith(keys.LEDGERS) and sort != "places":
             sorts.add(sort)
-            assert rebuilt(contents, record.key) == contents.values[record.key], record.key
+            assert rebuild_ledger(contents, record.key) == contents.values[record.key], record.key
     assert {"node", "quota", "objects", "disruption", "grant"} <= sorts
     with pytest.raises(Invalid, match="no sum of objects"):
-        rebuilt(contents, keys.key_of(it.web))
+        rebuild_ledger(contents, keys.key_of(it.web))
 
 
 @pytest.mark.parametrize("sort", ["node", "quota", "objects", "disruption", "grant"])
@@ -490,9 +486,9 @@ def test_nothing_is_recounted_without_an_object_that_cannot_be_read(sort: str) -
     names |= {"disruption": "acme/web", "grant": "acme"}
     key = f"{keys.LEDGERS}{sort}/{names[sort]}"
     it.plane.damage(keys.key_of(bound), b"{")
-    contents = Contents(it.plane.store.range("", keys.END).records)
+    contents = StoreContents(it.plane.store.range("", keys.END).records)
     with pytest.raises(Invalid, match="cannot be read"):
-        rebuilt(contents, key)
+        rebuild_ledger(contents, key)
 
 
 def test_an_unreadable_object_of_another_sort_is_in_no_way_of_a_recount() -> None:
@@ -500,13 +496,13 @@ def test_an_unreadable_object_of_another_sort_is_in_no_way_of_a_recount() -> Non
     it.plane.tenant("other")
     web = it.plane.workload("web", "other")
     it.plane.damage(keys.key_of(web), b"{")
-    contents = Contents(it.plane.store.range("", keys.END).records)
+    contents = StoreContents(it.plane.store.range("", keys.END).records)
     for key in (keys.node_ledger(it.node.name), keys.objects_ledger("acme")):
-        assert rebuilt(contents, key) == contents.values[key]
+        assert rebuild_ledger(contents, key) == contents.values[key]
 
 
 def test_a_recount_writes_ledgers_and_nothing_else() -> None:
-    """It needs no quarantine, so whoever may repair could give anybody any right by it. [B5]"""
+    """It needs no quarantine, so whoever may repair could give anybody any right by it."""
     it = Furnished()
     metadata = ObjectMeta(name="all", namespace=SYSTEM_NAMESPACE)
     given = RoleBinding(metadata, subjects=(Subject("User", "olga"),), role_ref=RoleRef("admin"))
@@ -529,8 +525,8 @@ def test_a_repair_takes_nothing_back_that_its_own_group_has_written() -> None:
     accepted_note = plane.ask(who.server("s1"), QuarantineRecord(note))
     assert isinstance(accepted_note, Accepted)
     accepted(plane.ask(ANN, Remove("replicas", "acme", bound.name)))
-    contents = Contents(plane.store.range("", keys.END).records)
-    value = msgspec.to_builtins(rebuilt(contents, key))
+    contents = StoreContents(plane.store.range("", keys.END).records)
+    value = msgspec.to_builtins(rebuild_ledger(contents, key))
     gone = Move(target(plane.get(bound)), State.RELEASED, "Stopped", "x", 1)
     seen = _revision(plane, key)
     repair = RepairRecord(key, RepairAction.RECOUNT, seen, "ticket 7", value)

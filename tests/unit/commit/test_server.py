@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.commit.authority import QUEUE_MAX
 from holdfast.commit.records import decode
-from holdfast.commit.server import LEASE_MS, Server
+from holdfast.commit.server import LEASE_MS, AuthorityServer
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import OutcomeUnknown, Unavailable
@@ -39,14 +39,14 @@ class Servers:
         self.store = Keyspace()
         self.now_ms = 0
         self.asks: list[Ask] = []
-        self.alive: dict[str, Server] = {}
+        self.alive: dict[str, AuthorityServer] = {}
         self.deaf: dict[str, Exception] = {}
         self._calls = 0
         for name in names:
             self.start(name)
 
     def start(self, name: str) -> None:
-        self.alive[name] = Server(name, random.Random(name), self.store)
+        self.alive[name] = AuthorityServer(name, random.Random(name), self.store)
         self._feed(name, Started({}))
 
     def pass_time(self, ms: int) -> None:
@@ -164,7 +164,6 @@ def test_a_server_that_restarts_takes_its_own_lease_at_once_and_asks_nobody() ->
 
 
 def test_only_a_server_may_speak_for_others() -> None:
-    """[C6.7]"""
     servers = Servers("a")
     tenant = Create(Tenant(ObjectMeta(name="acme")))
     refused(servers.ask("a", Forward(ADMIN, tenant), who.agent("a")), Reason.NOT_ALLOWED)
@@ -207,7 +206,7 @@ def test_what_was_withdrawn_is_not_decided_here_when_it_comes_back_from_the_hold
 
 
 def test_a_forwarded_request_is_forwarded_once() -> None:
-    """Two servers that each take the other for the holder must not play ball. [C6.7]"""
+    """Two servers that each take the other for the holder must not play ball."""
     servers = Servers("a")
     tenant = Create(Tenant(ObjectMeta(name="acme")))
     twice = Forward(ADMIN, Forward(ADMIN, tenant, 1), 1)
@@ -216,7 +215,7 @@ def test_a_forwarded_request_is_forwarded_once() -> None:
 
 
 def test_a_forwarded_caller_is_judged_as_himself() -> None:
-    """A server lends nobody its own rights. [C6.7]"""
+    """A server lends nobody its own rights."""
     servers = Servers("a", "b")
     nobody = Identity(name="system:anonymous")
     answer = servers.ask("b", Create(Tenant(ObjectMeta(name="acme"))), nobody)
@@ -239,7 +238,7 @@ def test_a_holder_that_slept_steps_down_at_its_next_renewal() -> None:
 
 
 def test_a_silent_holder_costs_one_wait_until_its_lease_moves_again() -> None:
-    """Not one wait for every few seconds of its silence. [SC13, K3]"""
+    """Not one wait for every few seconds of its silence. [K3]"""
     servers = Servers("a", "b")
     servers.pass_time(LEASE_MS)
     sleeper = servers.alive.pop("a")
@@ -264,7 +263,6 @@ def test_a_silent_holder_costs_one_wait_until_its_lease_moves_again() -> None:
 
 
 def test_what_waits_for_the_holder_is_bounded() -> None:
-    """[E4]"""
     servers = Servers("a", "b")
     server, now = servers.alive["b"], Instant(0, START_WALL_MS)
     request = Create(Tenant(ObjectMeta(name="acme")))
@@ -277,7 +275,6 @@ def test_what_waits_for_the_holder_is_bounded() -> None:
 
 
 def test_a_server_that_listens_says_so_with_its_next_renewal_and_when_it_takes_over() -> None:
-    """[C7.4]"""
     servers = Servers("a", "b")
     servers.alive["a"].address = "https://a:1"
     servers.alive["b"].address = "https://b:2"
@@ -297,7 +294,7 @@ def test_a_server_that_listens_says_so_with_its_next_renewal_and_when_it_takes_o
 
 
 def test_while_a_server_is_closed_nothing_is_changed_and_leases_are_kept() -> None:
-    """Whoever asks, also another server for somebody; who leads must not change by it. [B5, K3]"""
+    """Whoever asks, also another server for somebody; who leads must not change by it."""
     servers = Servers("one", "two")
     servers.pass_time(LEASE_MS)
     (holder,) = servers.holders()

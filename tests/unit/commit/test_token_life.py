@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.objects.admission import CHANGES_ANNOTATION
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
@@ -28,12 +28,12 @@ def token(expires: datetime | None, **spec: Any) -> Token:
 
 
 def furnished() -> Furnished:
-    return Furnished(settings=Settings(token_life_ms=WEEK_MS))
+    return Furnished(settings=PlaneSettings(token_life_ms=WEEK_MS))
 
 
 @pytest.mark.parametrize("after_s", [None, 86_400.0 * 3_650, 86_400.0 * 7 + 1])
 def test_a_token_ends_when_the_plane_says_at_the_latest(after_s: float | None) -> None:
-    """And its maker is told so. [B5]"""
+    """And its maker is told so."""
     it = furnished()
     asked = it.plane.at(after_s) if after_s is not None else None
     answer = it.ask(ADMIN, Create(token(asked)))
@@ -45,7 +45,6 @@ def test_a_token_ends_when_the_plane_says_at_the_latest(after_s: float | None) -
 
 
 def test_a_shorter_life_is_left_as_it_is() -> None:
-    """[B5]"""
     it = furnished()
     ends = it.plane.at(3_600)
     made = it.yes(ADMIN, Create(token(ends)))
@@ -53,7 +52,6 @@ def test_a_shorter_life_is_left_as_it_is() -> None:
 
 
 def test_a_join_token_lives_for_a_month_at_most_and_never_without_an_end() -> None:
-    """[B5, C6.8]"""
     it = Furnished()
     join = {"purpose": TokenPurpose.JOIN, "user": "", "single_use": True}
     refused(it.ask(ADMIN, Create(token(None, **join))), Reason.INVALID)
@@ -62,7 +60,7 @@ def test_a_join_token_lives_for_a_month_at_most_and_never_without_an_end() -> No
 
 
 def test_a_token_that_is_written_again_keeps_its_end() -> None:
-    """A file that names none means nothing by it, and nobody puts the end off. [B5]"""
+    """A file that names none means nothing by it, and nobody puts the end off."""
     it = furnished()
     made = it.yes(ADMIN, Create(token(None)))
     it.plane.elapsed_ms += 60_000
@@ -75,12 +73,12 @@ def test_a_token_that_is_written_again_keeps_its_end() -> None:
 
 
 def test_a_token_whose_longest_life_is_over_is_collected() -> None:
-    """Also when that was lowered after it was made: it counts nowhere any more. [I5]"""
+    """Also when that was lowered after it was made: it counts nowhere any more."""
     it = Furnished()
     it.yes(ADMIN, Create(token(None)))
     gone = Remove("tokens", SYSTEM_NAMESPACE, "t")
     it.plane.elapsed_ms += WEEK_MS + 10_000
     refused(it.ask(GARBAGE, gone), Reason.NOT_ALLOWED)
-    it.plane.settings = Settings(token_life_ms=WEEK_MS)
+    it.plane.settings = PlaneSettings(token_life_ms=WEEK_MS)
     it.plane.authority = it.plane.new_authority()
     it.yes(GARBAGE, gone)

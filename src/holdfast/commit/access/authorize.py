@@ -48,14 +48,14 @@ def _replica(verb: str, part: str, target: ask.Target) -> Permission:
 
 
 def _to_target(verb: str, part: str) -> Callable[[Any], tuple[Permission, ...]]:
-    def deeds(request: Any) -> tuple[Permission, ...]:
+    def permissions(request: Any) -> tuple[Permission, ...]:
         return (_replica(verb, part, request.target),)
 
-    return deeds
+    return permissions
 
 
-def _always(deed: Permission) -> Callable[[Any], tuple[Permission, ...]]:
-    return lambda request: (deed,)
+def _always(permission: Permission) -> Callable[[Any], tuple[Permission, ...]]:
+    return lambda request: (permission,)
 
 
 def _bind_together(request: ask.BindTogether) -> tuple[Permission, ...]:
@@ -68,14 +68,14 @@ def _stop_and_reserve(request: ask.StopAndReserve) -> tuple[Permission, ...]:
 
 
 def _reservation(verb: str) -> Callable[[Any], tuple[Permission, ...]]:
-    def deeds(request: Any) -> tuple[Permission, ...]:
+    def permissions(request: Any) -> tuple[Permission, ...]:
         name = getattr(request, "reservation", "")
         return (Permission(verb, "reservations", namespace=request.namespace, name=name),)
 
-    return deeds
+    return permissions
 
 
-DEEDS: dict[type[Any], Callable[[Any], tuple[Permission, ...]]] = {
+PERMISSIONS: dict[type[Any], Callable[[Any], tuple[Permission, ...]]] = {
     ask.Bind: _to_target("create", "binding"),
     ask.BindTogether: _bind_together,
     ask.Reserve: _to_target("create", "reservation"),
@@ -103,9 +103,9 @@ DEEDS: dict[type[Any], Callable[[Any], tuple[Permission, ...]]] = {
 }
 
 
-def deeds_of(request: object) -> tuple[Permission, ...]:
+def permissions_of(request: object) -> tuple[Permission, ...]:
     """All that a request does; nothing for one that names verb and resource itself."""
-    of = DEEDS.get(type(request))
+    of = PERMISSIONS.get(type(request))
     return of(request) if of is not None else ()
 
 
@@ -127,10 +127,12 @@ def request_refusal(draft: Draft, context: Context, request: object) -> Refusal 
 
     What is asked through the ordinary verbs passes their own doors, which know more of the object.
     """
-    for deed in deeds_of(request):
-        if not is_permitted(draft, context.identity, deed):
-            is_a_persons = deed.what in OF_PEOPLE and context.is_actor(Actor.USER)
-            return _no(context, deed, Reason.NOT_ALLOWED if is_a_persons else Reason.NOT_OWNER)
+    for permission in permissions_of(request):
+        if not is_permitted(draft, context.identity, permission):
+            is_a_persons = permission.what in OF_PEOPLE and context.is_actor(Actor.USER)
+            return _no(
+                context, permission, Reason.NOT_ALLOWED if is_a_persons else Reason.NOT_OWNER
+            )
     return None
 
 
@@ -145,19 +147,19 @@ def verb_refusal(
 ) -> Refusal | None:
     """Whether the caller may use this verb on this kind here."""
     where = namespace if kind.namespaced else ""
-    deed = Permission(verb, kind.plural, subresource, where, name)
-    if is_permitted(draft, context.identity, deed):
+    permission = Permission(verb, kind.plural, subresource, where, name)
+    if is_permitted(draft, context.identity, permission):
         return None
     # A controller is told that something is not its own: it was never a question of permission.
     is_asked = context.is_actor(Actor.USER, Actor.AGENT) or not context.actors()
-    return _no(context, deed, Reason.NOT_ALLOWED if is_asked else Reason.NOT_OWNER)
+    return _no(context, permission, Reason.NOT_ALLOWED if is_asked else Reason.NOT_OWNER)
 
 
-def is_permitted(draft: Draft, identity: Identity, deed: Permission) -> bool:
+def is_permitted(draft: Draft, identity: Identity, permission: Permission) -> bool:
     """Whether somebody may do this."""
-    if permitting(built_in_grants(identity), deed) is not None:
+    if permitting(built_in_grants(identity), permission) is not None:
         return True
-    return permitting(grants_in(draft, identity, deed.namespace), deed) is not None
+    return permitting(grants_in(draft, identity, permission.namespace), permission) is not None
 
 
 def grants_in(draft: Draft, identity: Identity, namespace: str) -> list[GrantedRule]:
@@ -181,14 +183,14 @@ def _ledger(draft: Draft, namespace: str) -> AccessLedger:
 
 def may_give_up(draft: Draft, context: Context, replica: Replica) -> bool:
     """Whether the caller's word counts that work out of contact is gone."""
-    deed = Permission("update", "replicas", "state", replica.namespace, replica.name)
-    return context.is_actor(Actor.OPERATOR) and is_permitted(draft, context.identity, deed)
+    permission = Permission("update", "replicas", "state", replica.namespace, replica.name)
+    return context.is_actor(Actor.OPERATOR) and is_permitted(draft, context.identity, permission)
 
 
-def _no(context: Context, deed: Permission, reason: Reason) -> Refusal:
-    where = f" in namespace {deed.namespace}" if deed.namespace else ""
+def _no(context: Context, permission: Permission, reason: Reason) -> Refusal:
+    where = f" in namespace {permission.namespace}" if permission.namespace else ""
     return Refusal(
         reason,
-        f"{context.identity.name} may not {deed.verb} {deed.what}{where}",
-        {"verb": deed.verb, "resource": deed.what, "namespace": deed.namespace},
+        f"{context.identity.name} may not {permission.verb} {permission.what}{where}",
+        {"verb": permission.verb, "resource": permission.what, "namespace": permission.namespace},
     )

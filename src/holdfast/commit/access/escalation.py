@@ -102,8 +102,8 @@ def _missing(draft: Draft, context: Context, rules: tuple[Rule, ...], namespace:
 
 def _role_refusal(draft: Draft, context: Context, role: Role) -> Refusal | None:
     missing = _missing(draft, context, role.rules, role.namespace)
-    deed = Permission(ESCALATE, "roles", namespace=role.namespace, name=role.name)
-    if not missing or is_permitted(draft, context.identity, deed):
+    permission = Permission(ESCALATE, "roles", namespace=role.namespace, name=role.name)
+    if not missing or is_permitted(draft, context.identity, permission):
         return None
     return _no(context, f"role {role.name}", missing, "escalate roles", role.namespace)
 
@@ -145,7 +145,7 @@ def _no(context: Context, what: str, missing: str, instead: str, namespace: str)
 
 
 def _spoken_for(token: Token) -> list[Permission]:
-    """What whoever makes a token must be allowed to do, one deed for each name it would speak for.
+    """The permissions that making a token requires: one for each name that it would speak for.
 
     What a tenant's own users and groups may do is said by the bindings of the tenant, now or later,
     so the right to speak for them is one of that namespace. Validation refuses any other group in
@@ -173,10 +173,10 @@ def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | No
         text = f"must have at most {GROUPS_MAX} items, has {count}"
         error = FieldError("spec.groups", "", text)
         return Refusal(Reason.INVALID, f"token {token.name}: {error}", causes=(error,))
-    for deed in _spoken_for(token):
-        if not is_permitted(draft, identity, deed):
-            whom = f"{deed.resource} {deed.name}".strip()
-            where = f" in {deed.namespace}" if deed.namespace else ""
+    for permission in _spoken_for(token):
+        if not is_permitted(draft, identity, permission):
+            whom = f"{permission.resource} {permission.name}".strip()
+            where = f" in {permission.namespace}" if permission.namespace else ""
             return Refusal(
                 Reason.NOT_ALLOWED,
                 f"token {token.name}: would speak for {whom}, which {identity.name} may not "

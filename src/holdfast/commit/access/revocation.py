@@ -29,7 +29,7 @@ _KIND = kind_of_struct(Revocation)
 REVOKED_LONGER = timedelta(days=60)
 
 
-def completed(context: Context, obj: Revocation) -> tuple[Revocation, tuple[str, ...]]:
+def complete_revocation(context: Context, obj: Revocation) -> tuple[Revocation, tuple[str, ...]]:
     """The revocation with its dates, and what was changed."""
     spec, said = obj.spec, []
     if spec.before is None:
@@ -54,7 +54,7 @@ def future_refusal(context: Context, obj: Revocation) -> Refusal | None:
     )
 
 
-def kept_until(context: Context, obj: Revocation) -> datetime:
+def retention_end(context: Context, obj: Revocation) -> datetime:
     """Until when a revocation stays: longer than the last credential that it ends could count.
 
     The longest life may have been raised since the revocation was made, so it is asked for again.

@@ -80,30 +80,30 @@ _PARTS: dict[str, tuple[Actor, ...]] = {
 }
 
 
-def possible_actors(kind: Kind, deed: Permission) -> tuple[Actor, ...] | None:
+def possible_actors(kind: Kind, permission: Permission) -> tuple[Actor, ...] | None:
     """Who can ever do this to an object of the kind; None where that is for the roles alone."""
     writers = WRITERS[kind.struct]
-    if deed.subresource == _STATUS and deed.verb in _CHANGE:
+    if permission.subresource == _STATUS and permission.verb in _CHANGE:
         return tuple(dict.fromkeys((*writers.status.values(), *writers.conditions.values())))
-    if kind.struct is Replica and deed.subresource in _PARTS:
-        return _PARTS[deed.subresource]
-    if kind.struct is Replica and deed.subresource == "binding":
+    if kind.struct is Replica and permission.subresource in _PARTS:
+        return _PARTS[permission.subresource]
+    if kind.struct is Replica and permission.subresource == "binding":
         return (Actor.SCHEDULER,)
-    if deed.subresource not in ("", _SCALE):
+    if permission.subresource not in ("", _SCALE):
         return None
-    if deed.verb in _CREATE:
+    if permission.verb in _CREATE:
         return (*writers.spec, *writers.makers)
-    if deed.verb in _CHANGE:
+    if permission.verb in _CHANGE:
         # Letting go of a finalizer and disowning are writes as well: `removal.py`, `leaks.py`.
         return (*writers.spec, Actor.WORKLOAD, Actor.GARBAGE)
-    if deed.verb in _DELETE:
+    if permission.verb in _DELETE:
         return (*writers.spec, *writers.removers)
     return None
 
 
-def exclusive_actors(identity: Identity, kind: Kind, deed: Permission) -> tuple[Actor, ...]:
+def exclusive_actors(identity: Identity, kind: Kind, permission: Permission) -> tuple[Actor, ...]:
     """Those who alone may ever do this, if this identity is none of them; otherwise nobody."""
-    found = possible_actors(kind, deed)
+    found = possible_actors(kind, permission)
     if found is None or any(actor in found for actor in acts_as(identity)):
         return ()
     return found or (Actor.AUTHORITY,)

@@ -27,13 +27,13 @@ from holdfast.commit.apply.shapes import (
     FREE,
     MOMENT,
     WHOLE,
-    Free,
-    Keyed,
-    Members,
-    Record,
+    FieldShape,
+    FreeShape,
+    KeyedListShape,
+    MapShape,
+    RecordShape,
+    SetShape,
     Shape,
-    Slot,
-    Table,
 )
 
 Tree = dict[str, Any]
@@ -49,12 +49,12 @@ class Absent:
 ABSENT: Final = Absent()
 
 # Named once, because a union that is written out is built anew with every check.
-_OBJECTS = (Record, Table, Free)
-_LISTS = (Keyed, Members, Free)
+_OBJECTS = (RecordShape, MapShape, FreeShape)
+_LISTS = (KeyedListShape, SetShape, FreeShape)
 _PLAIN = (str, int)
 
 
-class Change(msgspec.Struct, frozen=True):
+class FieldChanges(msgspec.Struct, frozen=True):
     """What a write did. A removed field stands for everything below it.
 
     `moved` are lists whose items only changed places, which touches nobody's fields.
@@ -69,7 +69,7 @@ class Change(msgspec.Struct, frozen=True):
         return union(union(self.touched, self.removed), self.moved)
 
 
-def same(a: Any, b: Any) -> bool:
+def json_equal(a: Any, b: Any) -> bool:
     """Whether two JSON values are equal. To Python True is 1; to JSON it is not."""
     if a is b:
         return True
@@ -77,15 +77,15 @@ def same(a: Any, b: Any) -> bool:
     if a != b:
         return False
     if isinstance(a, dict):
-        return all(same(item, b[key]) for key, item in a.items())
+        return all(json_equal(item, b[key]) for key, item in a.items())
     if isinstance(a, list):
-        return all(map(same, a, b))
+        return all(map(json_equal, a, b))
     return isinstance(a, bool) is isinstance(b, bool)
 
 
-def alike(a: Any, b: Any, shape: Shape) -> bool:
+def equivalent(a: Any, b: Any, shape: Shape) -> bool:
     """Whether two values mean the same. Objects keep moments in UTC, however they were sent."""
-    return same(a, b) or (shape is MOMENT and _moment(a) == _moment(b) is not None)
+    return json_equal(a, b) or (shape is MOMENT and _moment(a) == _moment(b) is not None)
 
 
 def _moment(value: Any) -> datetime | None:
@@ -95,9 +95,9 @@ def _moment(value: Any) -> datetime | None:
         return None
 
 
-def compare(old: Tree | None, new: Tree, shape: Shape) -> Change:
+def compare(old: Tree | None, new: Tree, shape: Shape) -> FieldChanges:
     """What changed from one tree to another. An object that was not there had no fields."""
-    change = Change({}, {}, {})
+    change = FieldChanges({}, {}, {})
     if old is None:
         change.touched.update(_parts(new, shape))
     elif old is not new:
@@ -105,23 +105,29 @@ def compare(old: Tree | None, new: Tree, shape: Shape) -> Change:
     return change
 
 
-def changed(old: Tree, new: Tree, shape: Shape = FREE) -> list[str]:
+def changed_paths(old: Tree, new: Tree, shape: Shape = FREE) -> list[str]:
     """The paths of all that differs, in the order of the trees."""
     return [wire_text(path) for path in paths(compare(old, new, shape).everything())]
 
 
-def outside(old: Tree, new: Tree, allowed: Iterable[str] = (), shape: Shape = FREE) -> list[str]:
+def changed_paths_outside(
+    old: Tree, new: Tree, allowed: Iterable[str] = (), shape: Shape = FREE
+) -> list[str]:
     """The paths of all that differs and does not lie at or below an allowed path."""
     permitted = tuple(allowed)
-    return [path for path in changed(old, new, shape) if not any(below(path, p) for p in permitted)]
+    return [
+        path
+        for path in changed_paths(old, new, shape)
+        if not any(is_at_or_below(path, p) for p in permitted)
+    ]
 
 
-def below(path: str, above: str) -> bool:
+def is_at_or_below(path: str, above: str) -> bool:
     """Whether a path lies at or below another, as `spec.pool` and `spec[a]` lie below `spec`."""
     return path.startswith(above) and path[len(above) : len(above) + 1] in {"", ".", "["}
 
 
-def settled(value: Any, slot: Slot) -> Any:
+def effective_value(value: Any, slot: FieldShape) -> Any:
     """What a field holds, whether it says so or leaves it to the default.
 
     A default that is nothing in particular (0, "", false, empty) counts as absence, for that is how
@@ -129,28 +135,28 @@ def settled(value: Any, slot: Slot) -> Any:
     """
     if value is ABSENT or value is None:
         return slot.default if slot.standing or slot.default else ABSENT
-    if not value and not (slot.required or slot.standing) and same(value, slot.default):
+    if not value and not (slot.required or slot.standing) and json_equal(value, slot.default):
         return ABSENT
     return value
 
 
-def elements(items: list[Any], shape: Keyed | Members) -> dict[str, Any] | None:
+def elements(items: list[Any], shape: KeyedListShape | SetShape) -> dict[str, Any] | None:
     """The items of a list by what tells them apart; None if two are not told apart."""
-    if isinstance(shape, Members):
+    if isinstance(shape, SetShape):
         found = {member_element(item): item for item in items}
     else:
         found = {element_of(item, shape): item for item in items}
     return found if len(found) == len(items) else None
 
 
-def element_of(item: Any, shape: Keyed) -> str:
+def element_of(item: Any, shape: KeyedListShape) -> str:
     """What tells an item from the others. A key that is left out has its default."""
     if not isinstance(item, dict):
         return member_element(item)
     return item_element(tuple((name, item.get(name, default)) for name, default in shape.keys))
 
 
-def added(value: Any, shape: Shape) -> Fields:
+def value_fields(value: Any, shape: Shape) -> Fields:
     """The field itself and all fields below it, for a value that was not there before."""
     parts = _parts(value, shape) if isinstance(value, dict | list) else {}
     return {SELF: {}, **parts} if parts else {}
@@ -158,38 +164,38 @@ def added(value: Any, shape: Shape) -> Fields:
 
 def _parts(value: Any, shape: Shape) -> Fields:
     """The fields below a container. A value that is not of the shape's type has none."""
-    if isinstance(shape, Record) and isinstance(value, dict):
+    if isinstance(shape, RecordShape) and isinstance(value, dict):
         return _record_parts(value, shape)
-    if isinstance(shape, Table | Free) and isinstance(value, dict):
-        below_each = shape.value if isinstance(shape, Table) else FREE
-        return {f"f:{key}": added(item, below_each) for key, item in value.items()}
-    if isinstance(shape, Keyed | Members) and isinstance(value, list):
-        item_shape = shape.item if isinstance(shape, Keyed) else WHOLE
+    if isinstance(shape, MapShape | FreeShape) and isinstance(value, dict):
+        below_each = shape.value if isinstance(shape, MapShape) else FREE
+        return {f"f:{key}": value_fields(item, below_each) for key, item in value.items()}
+    if isinstance(shape, KeyedListShape | SetShape) and isinstance(value, list):
+        item_shape = shape.item if isinstance(shape, KeyedListShape) else WHOLE
         items = elements(value, shape) or {}
-        return {element: added(item, item_shape) for element, item in items.items()}
+        return {element: value_fields(item, item_shape) for element, item in items.items()}
     return {}
 
 
-def _record_parts(value: Tree, shape: Record) -> Fields:
+def _record_parts(value: Tree, shape: RecordShape) -> Fields:
     parts: Fields = {}
     for name, item in value.items():
         slot = shape.slots.get(name)
-        if slot is None or (item := settled(item, slot)) is ABSENT:
+        if slot is None or (item := effective_value(item, slot)) is ABSENT:
             continue
         if not slot.standing:
-            parts[slot.element] = added(item, slot.shape)
+            parts[slot.element] = value_fields(item, slot.shape)
         elif inner := _parts(item, slot.shape):
             # What is always there is nobody's; only its parts are.
             parts[slot.element] = inner
     return parts
 
 
-def _visit(old: Tree, new: Tree, shape: Shape, change: Change) -> None:
+def _visit(old: Tree, new: Tree, shape: Shape, change: FieldChanges) -> None:
     """Compare the parts of two objects."""
-    if isinstance(shape, Record):
+    if isinstance(shape, RecordShape):
         _visit_record(old, new, shape, change)
         return
-    value = shape.value if isinstance(shape, Table) else FREE
+    value = shape.value if isinstance(shape, MapShape) else FREE
     for key, a in old.items():
         b = new.get(key, ABSENT)
         if a is not b:
@@ -199,7 +205,7 @@ def _visit(old: Tree, new: Tree, shape: Shape, change: Change) -> None:
             _field(f"f:{key}", ABSENT, b, value, change)
 
 
-def _visit_record(old: Tree, new: Tree, shape: Record, change: Change) -> None:
+def _visit_record(old: Tree, new: Tree, shape: RecordShape, change: FieldChanges) -> None:
     slots = shape.slots
     for name, a in old.items():
         b = new.get(name, ABSENT)
@@ -208,30 +214,38 @@ def _visit_record(old: Tree, new: Tree, shape: Record, change: Change) -> None:
             continue
         slot = slots.get(name)
         if slot is not None:
-            _field(slot.element, settled(a, slot), settled(b, slot), slot.shape, change)
+            _field(
+                slot.element, effective_value(a, slot), effective_value(b, slot), slot.shape, change
+            )
     for name, b in new.items():
         if name not in old and (slot := slots.get(name)) is not None:
-            _field(slot.element, settled(ABSENT, slot), settled(b, slot), slot.shape, change)
+            _field(
+                slot.element,
+                effective_value(ABSENT, slot),
+                effective_value(b, slot),
+                slot.shape,
+                change,
+            )
 
 
-def _field(element: str, a: Any, b: Any, shape: Shape, change: Change) -> None:
+def _field(element: str, a: Any, b: Any, shape: Shape, change: FieldChanges) -> None:
     """Compare what stands under one element before and after."""
     if b is ABSENT:
         if a is not ABSENT:
             change.removed[element] = {}
     elif a is ABSENT:
-        change.touched[element] = added(b, shape)
+        change.touched[element] = value_fields(b, shape)
     elif isinstance(a, dict) and isinstance(b, dict) and isinstance(shape, _OBJECTS):
-        inner = Change({}, {}, {})
+        inner = FieldChanges({}, {}, {})
         _visit(a, b, shape, inner)
         _keep(element, inner, change)
     elif isinstance(a, list) and isinstance(b, list) and isinstance(shape, _LISTS):
         _list(element, a, b, shape, change)
-    elif not alike(a, b, shape):
+    elif not equivalent(a, b, shape):
         change.touched[element] = {}
 
 
-def _keep(element: str, inner: Change, change: Change) -> None:
+def _keep(element: str, inner: FieldChanges, change: FieldChanges) -> None:
     if inner.touched:
         change.touched[element] = inner.touched
     if inner.removed:
@@ -241,24 +255,28 @@ def _keep(element: str, inner: Change, change: Change) -> None:
 
 
 def _list(
-    element: str, a: list[Any], b: list[Any], shape: Keyed | Members | Free, change: Change
+    element: str,
+    a: list[Any],
+    b: list[Any],
+    shape: KeyedListShape | SetShape | FreeShape,
+    change: FieldChanges,
 ) -> None:
-    if same(a, b):
+    if json_equal(a, b):
         return
-    if isinstance(shape, Free):
+    if isinstance(shape, FreeShape):
         before: dict[str, Any] | None = {f"i:{i}": item for i, item in enumerate(a)}
         after: dict[str, Any] | None = {f"i:{i}": item for i, item in enumerate(b)}
         item_shape: Shape = FREE
         whole = len(a) != len(b)
     else:
         before, after = elements(a, shape), elements(b, shape)
-        item_shape = shape.item if isinstance(shape, Keyed) else WHOLE
+        item_shape = shape.item if isinstance(shape, KeyedListShape) else WHOLE
         whole = False
     if before is None or after is None or whole:
         # Items that cannot be told apart cannot be owned apart either.
         change.touched[element] = {}
         return
-    inner = Change({}, {}, {})
+    inner = FieldChanges({}, {}, {})
     for key, item in before.items():
         _field(key, item, after.get(key, ABSENT), item_shape, inner)
     for key, item in after.items():

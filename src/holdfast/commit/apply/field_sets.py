@@ -67,7 +67,7 @@ def _joined(a: Fields, b: Fields) -> Fields:
     return out
 
 
-def minus(a: Fields, b: Fields) -> Fields:
+def difference(a: Fields, b: Fields) -> Fields:
     """What is in the first and not in the second, field by field."""
     return _minus(a, b) or {} if a and b else a
 
@@ -109,7 +109,7 @@ def _tidied(node: Fields) -> Fields | None:
     return {} if len(node) == 1 and SELF in node else node
 
 
-def without(a: Fields, gone: Fields) -> Fields:
+def remove_subtrees(a: Fields, gone: Fields) -> Fields:
     """What is left when these fields are gone, each with everything below it."""
     return _without(a, gone) or {} if a and gone else a
 
@@ -131,7 +131,7 @@ def _without(a: Fields, gone: Fields) -> Fields | None:
     return _tidied(out)
 
 
-def common(a: Fields, b: Fields) -> Fields:
+def intersection(a: Fields, b: Fields) -> Fields:
     """What is in both, field by field."""
     return {
         element: shared
@@ -144,7 +144,7 @@ def common(a: Fields, b: Fields) -> Fields:
 def _node_common(a: Fields, b: Fields) -> Fields | None:
     if not a or not b:
         return {} if SELF in (a or b) or a == b else None
-    return _tidied(common(a, b))
+    return _tidied(intersection(a, b))
 
 
 def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:
@@ -193,7 +193,7 @@ def _bracketed(element: str) -> str:
     return f"[{inner}]"
 
 
-def well_formed(node: Any, depth: int = 1) -> Fields | None:
+def parse_field_set(node: Any, depth: int = 1) -> Fields | None:
     """A set that a client sent, tidied; None if it is not one."""
     if not isinstance(node, dict) or depth > DEPTH_MAX:
         return None
@@ -204,7 +204,7 @@ def well_formed(node: Any, depth: int = 1) -> Fields | None:
                 return None
             tidy: Fields | None = {}
         else:
-            tidy = well_formed(below, depth + 1) if _names_a_field(element) else None
+            tidy = parse_field_set(below, depth + 1) if _names_a_field(element) else None
         if tidy is None:
             return None
         out[element] = tidy

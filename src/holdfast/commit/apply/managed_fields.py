@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.apply.diff import Change
+from holdfast.commit.apply.diff import FieldChanges
 from holdfast.commit.apply.field_sets import (
     Fields,
     Path,
-    common,
+    intersection,
     kubernetes_text,
+    parse_field_set,
     paths,
     union,
-    well_formed,
 )
 from holdfast.model.errors import Conflict, FieldError, Invalid
 from holdfast.model.meta import API_VERSION, ManagedFields
@@ -39,7 +39,7 @@ Entries = tuple[ManagedFields, ...]
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class FieldManager(msgspec.Struct, frozen=True, gc=False):
     """Whose entry it is. One name may own some fields by applying and others by updating."""
 
     manager: str
@@ -65,14 +65,14 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-def with_fields(entry: ManagedFields, fields: Fields) -> ManagedFields:
+def replace_fields(entry: ManagedFields, fields: Fields) -> ManagedFields:
     """The entry with another set. Its time stays: its owner did nothing."""
     if fields is entry.fields_v1:
         return entry
     return msgspec.structs.replace(entry, fields_v1=fields)
 
 
-def arranged(entries: Iterable[ManagedFields], before: Entries) -> Entries:
+def arrange_entries(entries: Iterable[ManagedFields], before: Entries) -> Entries:
     """The entries in their order, without empty ones, within the bounds.
 
     The very `before` if they are the same.
@@ -95,7 +95,7 @@ def _capped(entries: list[ManagedFields]) -> list[ManagedFields]:
     surplus = len(updaters) - UPDATERS_MAX
     if surplus <= 0:
         return entries
-    ancient = Owner(ANCIENT, UPDATE)
+    ancient = FieldManager(ANCIENT, UPDATE)
     oldest = [u for u in updaters if ancient.has(u)]
     if not oldest:
         # The new entry takes a place itself, so one more of the others goes into it.
@@ -125,7 +125,7 @@ def check_count(entries: Entries) -> None:
         raise Invalid(f"metadata.managedFields: {rule}", errors)
 
 
-def entries_sent(live: Entries, sent: Any) -> Entries:
+def entries_for_update(live: Entries, sent: Any) -> Entries:
     """The entries that an update starts from, when the client sent some (as plain JSON) or none.
 
     Clients may rewrite them: kubectl does so when it moves from client-side to server-side apply,
@@ -142,20 +142,20 @@ def entries_sent(live: Entries, sent: Any) -> Entries:
         return live
     if entries == live:
         return live
-    by_owner: dict[Owner, ManagedFields] = {}
+    by_owner: dict[FieldManager, ManagedFields] = {}
     for entry in entries:
         read = _read(entry)
         if read is None:
             return live
-        owner = Owner(read.manager, read.operation, read.subresource)
+        owner = FieldManager(read.manager, read.operation, read.subresource)
         if twin := by_owner.get(owner):
-            read = with_fields(read, union(twin.fields_v1, read.fields_v1))
+            read = replace_fields(read, union(twin.fields_v1, read.fields_v1))
         by_owner[owner] = read
-    return arranged(by_owner.values(), live)
+    return arrange_entries(by_owner.values(), live)
 
 
 def _read(entry: ManagedFields) -> ManagedFields | None:
-    fields = well_formed(entry.fields_v1)
+    fields = parse_field_set(entry.fields_v1)
     if (
         fields is None
         or entry.operation not in (APPLY, UPDATE)
@@ -229,11 +229,13 @@ class Conflicts(msgspec.Struct, frozen=True):
         return Conflict(self.message, code=CODE_APPLY_CONFLICT)
 
 
-def conflicts_with(others: Iterable[ManagedFields], change: Change) -> tuple[FieldConflict, ...]:
+def conflicts_with(
+    others: Iterable[ManagedFields], change: FieldChanges
+) -> tuple[FieldConflict, ...]:
     """The fields of others that a change would set, or remove by a null."""
     claimed = union(change.touched, change.removed)
     return tuple(
         FieldConflict(entry, path)
         for entry in others
-        for path in sorted(paths(common(entry.fields_v1, claimed)))
+        for path in sorted(paths(intersection(entry.fields_v1, claimed)))
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.commit.apply.diff import ABSENT, Tree, alike, element_of, elements, same
+from holdfast.commit.apply.diff import ABSENT, Tree, element_of, elements, equivalent, json_equal
 from holdfast.commit.apply.field_sets import (
     SELF,
     Fields,
@@ -19,18 +19,18 @@ from holdfast.commit.apply.field_sets import (
 )
 from holdfast.commit.apply.shapes import (
     WHOLE,
-    Keyed,
-    Members,
-    Record,
+    FieldShape,
+    KeyedListShape,
+    MapShape,
+    RecordShape,
+    SetShape,
     Shape,
-    Slot,
-    Table,
     has_parts,
 )
 from holdfast.model.errors import FieldError, Invalid
 
 
-def claimed(config: Tree, shape: Record) -> Fields:
+def claimed_fields(config: Tree, shape: RecordShape) -> Fields:
     """The fields that a configuration has an opinion on. Raises Invalid if it is not of the shape.
 
     A null is an opinion on a plain value: it shall not be there. On what has parts it says nothing,
@@ -43,19 +43,19 @@ def _claimed(value: Any, shape: Shape, path: Path) -> Fields | None:
     """The fields below a path, `{}` for the field alone, None for no opinion."""
     if value is None:
         return None if has_parts(shape) else {}
-    if isinstance(shape, Record):
+    if isinstance(shape, RecordShape):
         return _claimed_record(_object(value, path), shape, path)
-    if isinstance(shape, Table):
+    if isinstance(shape, MapShape):
         return {
             f"f:{key}": _item(item, shape.value, (*path, f"f:{key}"))
             for key, item in _object(value, path).items()
         }
-    if isinstance(shape, Keyed | Members):
+    if isinstance(shape, KeyedListShape | SetShape):
         return _claimed_list(value, shape, path)
     return {}
 
 
-def _claimed_record(value: Tree, shape: Record, path: Path) -> Fields | None:
+def _claimed_record(value: Tree, shape: RecordShape, path: Path) -> Fields | None:
     fields: Fields = {}
     for name, item in value.items():
         slot = shape.slots.get(name)
@@ -70,12 +70,12 @@ def _claimed_record(value: Tree, shape: Record, path: Path) -> Fields | None:
     return None if shape.untracked and not fields else fields
 
 
-def _claimed_list(value: Any, shape: Keyed | Members, path: Path) -> Fields:
+def _claimed_list(value: Any, shape: KeyedListShape | SetShape, path: Path) -> Fields:
     if not isinstance(value, list):
         raise _invalid(path, "must be a list")
     fields: Fields = {}
     for index, item in enumerate(value):
-        if isinstance(shape, Keyed):
+        if isinstance(shape, KeyedListShape):
             _check_keys(item, shape, (*path, f"i:{index}"))
             element = element_of(item, shape)
             part = _item(item, shape.item, (*path, element))
@@ -89,7 +89,7 @@ def _claimed_list(value: Any, shape: Keyed | Members, path: Path) -> Fields:
     return fields
 
 
-def _check_keys(item: Any, shape: Keyed, path: Path) -> None:
+def _check_keys(item: Any, shape: KeyedListShape, path: Path) -> None:
     for name, default in shape.keys:
         key = _object(item, path).get(name, default)
         if key is None or isinstance(key, dict | list):
@@ -113,39 +113,41 @@ def _invalid(path: Path, rule: str) -> Invalid:
     return Invalid(f"{kubernetes_text(path)}: {rule}", errors)
 
 
-def merged(live: Tree | None, config: Tree, shape: Record) -> Tree:
+def merge_configuration(live: Tree | None, config: Tree, shape: RecordShape) -> Tree:
     """The live tree with a configuration laid over it."""
     return _merge_record(_fresh(config, shape) if live is None else live, config, shape)
 
 
-def _fresh(config: Tree, shape: Record) -> Tree:
+def _fresh(config: Tree, shape: RecordShape) -> Tree:
     """The beginnings of a new object: what nobody owns, such as its name, as it was given."""
     tree = {name: value for name, value in config.items() if name in shape.untracked}
     metadata = shape.slots["metadata"].shape
     given = config.get("metadata")
-    if isinstance(metadata, Record) and isinstance(given, dict):
+    if isinstance(metadata, RecordShape) and isinstance(given, dict):
         untracked = metadata.untracked - {"managedFields"}
         tree["metadata"] = {name: value for name, value in given.items() if name in untracked}
     return tree
 
 
-def _merge_record(live: Tree, config: Tree, shape: Record) -> Tree:
+def _merge_record(live: Tree, config: Tree, shape: RecordShape) -> Tree:
     out = live
     for name, value in config.items():
         slot = shape.slots.get(name)
         if slot is not None:
-            out = put(out, live, name, _merge(live.get(name, ABSENT), value, slot.shape, slot))
+            out = put_value(
+                out, live, name, _merge(live.get(name, ABSENT), value, slot.shape, slot)
+            )
     return out
 
 
-def _merge_table(live: Tree, config: Tree, shape: Table) -> Tree:
+def _merge_table(live: Tree, config: Tree, shape: MapShape) -> Tree:
     out = live
     for key, value in config.items():
-        out = put(out, live, key, _merge(live.get(key, ABSENT), value, shape.value, None))
+        out = put_value(out, live, key, _merge(live.get(key, ABSENT), value, shape.value, None))
     return out
 
 
-def put(out: Tree, live: Tree, name: str, value: Any) -> Tree:
+def put_value(out: Tree, live: Tree, name: str, value: Any) -> Tree:
     """`out` with a new value under a name, copied first as long as it is the live tree itself."""
     if value is live.get(name, ABSENT):
         return out
@@ -158,16 +160,16 @@ def put(out: Tree, live: Tree, name: str, value: Any) -> Tree:
     return out
 
 
-def _merge(old: Any, value: Any, shape: Shape, slot: Slot | None) -> Any:
+def _merge(old: Any, value: Any, shape: Shape, slot: FieldShape | None) -> Any:
     if value is None:
         return old if has_parts(shape) else ABSENT
     if not has_parts(shape):
         return _merge_whole(old, value, shape, slot)
-    if isinstance(shape, Record | Table):
+    if isinstance(shape, RecordShape | MapShape):
         base: Any = old if isinstance(old, dict) else {}
         new: Any = (
             _merge_record(base, value, shape)
-            if isinstance(shape, Record)
+            if isinstance(shape, RecordShape)
             else _merge_table(base, value, shape)
         )
     else:
@@ -177,12 +179,12 @@ def _merge(old: Any, value: Any, shape: Shape, slot: Slot | None) -> Any:
     return old if new is base and slot is not None and slot.standing else new
 
 
-def _merge_whole(old: Any, value: Any, shape: Shape, slot: Slot | None) -> Any:
+def _merge_whole(old: Any, value: Any, shape: Shape, slot: FieldShape | None) -> Any:
     if old is ABSENT:
         # Trees leave defaults out, so one that is spelled out leaves them as they are.
         default = None if slot is None else slot.default
-        return ABSENT if default is not None and same(value, default) else value
-    return old if alike(old, value, shape) else value
+        return ABSENT if default is not None and json_equal(value, default) else value
+    return old if equivalent(old, value, shape) else value
 
 
 def _merge_list(old: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
@@ -191,9 +193,9 @@ def _merge_list(old: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
     Applied items come in the order in which they were applied, live ones that were not applied stay
     where they are among the others; so an unchanged configuration never moves anything.
     """
-    if not isinstance(shape, Keyed | Members):
+    if not isinstance(shape, KeyedListShape | SetShape):
         return applied
-    item_shape = shape.item if isinstance(shape, Keyed) else WHOLE
+    item_shape = shape.item if isinstance(shape, KeyedListShape) else WHOLE
     # Neither has twins: the configuration was looked at, stored lists were validated.
     live, mine = elements(old, shape) or {}, elements(applied, shape) or {}
     out = []

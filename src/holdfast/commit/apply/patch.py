@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.commit.apply.diff import same
+from holdfast.commit.apply.diff import json_equal
 from holdfast.model.encoding.json_guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
 from holdfast.model.encoding.problems import escaped
 from holdfast.model.errors import Conflict, FieldError, Invalid
@@ -30,7 +30,7 @@ CODE_PATCH_INVALID = "PatchInvalid"
 _BOUNDED_CONTAINERS = (dict, list)
 
 
-class Size(msgspec.Struct, gc=False):
+class TreeSize(msgspec.Struct, gc=False):
     """What trees take up. `characters` is never more than their encodings have bytes."""
 
     nodes: int = 0
@@ -44,7 +44,7 @@ class Size(msgspec.Struct, gc=False):
             raise impossible(f"the result must be at most {BODY_BYTES_MAX} bytes")
 
 
-def measure(value: Any, depth: int, size: Size) -> None:
+def measure(value: Any, depth: int, size: TreeSize) -> None:
     """Add a value that stands at a depth, counted from 1. What is too deep ends the count."""
     # Without recursion and with counts of its own: patches have tens of thousands of values counted
     # before they are refused, while all other requests wait.
@@ -77,12 +77,12 @@ def _is_container(value: Any) -> bool:
 
 def check_tree(tree: Any) -> None:
     """Refuse a whole document that is too large or too deep."""
-    size = Size()
+    size = TreeSize()
     measure(tree, 1, size)
     check_measured(tree, size)
 
 
-def check_measured(tree: Any, size: Size) -> None:
+def check_measured(tree: Any, size: TreeSize) -> None:
     """The same for one that has been measured already."""
     size.check()
     # Escapes and other alphabets make an encoding up to six times as long as the characters that
@@ -180,7 +180,7 @@ class _Patching:
     """One run of a JSON patch over a copy of the target that only this run can see."""
 
     def __init__(self, target: Any) -> None:
-        self.size = Size()
+        self.size = TreeSize()
         measure(target, 1, self.size)
         self.size.check()
         self.tree = _copied(target)
@@ -240,18 +240,18 @@ class _Patching:
 
     def _taken(self, value: Any, depth: int) -> Any:
         """A copy of a value that is about to be put below so many steps, and counted."""
-        size = Size()
+        size = TreeSize()
         measure(value, depth + 1, size)
         self._grow(size)
         return _copied(value)
 
-    def _grow(self, size: Size) -> None:
+    def _grow(self, size: TreeSize) -> None:
         self._spend(size.nodes)
         self.size.nodes += size.nodes
         self.size.characters += size.characters
 
     def _shrink(self, value: Any) -> None:
-        size = Size()
+        size = TreeSize()
         measure(value, 1, size)
         self._spend(size.nodes)
         self.size.nodes -= size.nodes
@@ -337,7 +337,7 @@ class _Patching:
                 return
             self._refuse("a value cannot be moved into itself")
         value = self._drop(source)
-        size = Size()
+        size = TreeSize()
         measure(value, len(path) + 1, size)
         self._grow(size)
         self._add(path, value)
@@ -347,7 +347,7 @@ class _Patching:
             found = self._find(path)
         except Invalid as missing:
             raise Conflict(missing.message, code=CODE_TEST_FAILED) from None
-        if not same(found, value):
+        if not json_equal(found, value):
             raise Conflict(
                 f"{self._where}: the value there is not the expected one", code=CODE_TEST_FAILED
             )

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.access.visibility import known
+from holdfast.commit.access.visibility import visible_object
 from holdfast.commit.apply.managed_fields import Conflicts
 from holdfast.commit.apply.patch import json_patch, merge_patch
-from holdfast.commit.apply.server_side import Applied, apply
+from holdfast.commit.apply.server_side import ApplyResult, apply
 from holdfast.commit.apply.shapes import shape_of, tree_of
 from holdfast.commit.component_preconditions import (
     grounds_refusal,
@@ -20,17 +20,17 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.objects.preconditions import (
     absence_refusal,
-    stated,
+    stated_metadata,
     version_refusal,
     visible_version,
 )
 from holdfast.commit.objects.writes import (
     Outcome,
     Written,
+    authorize_verb,
     create_named,
-    door,
-    merged,
-    missing,
+    merge_change,
+    not_found_refusal,
     recall_change,
     rewrite,
 )
@@ -53,18 +53,18 @@ from holdfast.model.requests import Create, Patch, PatchType
 def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
     """Change an object by a patch, computed on what is current now."""
     kind = kind_of_plural(request.plural)
-    refusal = door(
+    refusal = authorize_verb(
         draft, context, "patch", kind, request.namespace, request.subresource, request.name
     )
     if refusal is not None:
         return refusal
     key = keys.object_key(kind, request.namespace, request.name)
     found: Object | None = draft.read(key)
-    old = known(context, found)
+    old = visible_object(context, found)
     mark = digest(request)
     is_birth = found is None and request.type is PatchType.APPLY and not request.subresource
     if old is None and not is_birth:
-        return missing(kind, request.namespace, request.name)
+        return not_found_refusal(kind, request.namespace, request.name)
     refusal = grounds_refusal(draft, context, request)
     if refusal is not None:
         return refusal
@@ -108,7 +108,7 @@ def _patch(
     )
     if refusal is not None:
         return refusal
-    wanted = merged(old, given, request.subresource)
+    wanted = merge_change(old, given, request.subresource)
     return _warned(
         rewrite(
             draft,
@@ -183,7 +183,7 @@ def _apply(
     decoded = conform(kind.struct, outcome.tree, strict=request.strict)
     if old is None:
         refusal = _naming_refusal(request, kind, decoded.object) or absence_refusal(
-            kind, request.name, stated(request.body)
+            kind, request.name, stated_metadata(request.body)
         )
         if refusal is not None:
             return refusal
@@ -191,11 +191,11 @@ def _apply(
         return _warned(_created(draft, context, made, mark, outcome), decoded.warnings)
     # What the apply came to has the server's own version and uid, whatever the caller stated.
     refusal = _identity_refusal(old, decoded.object) or version_refusal(
-        draft, old, stated(request.body)
+        draft, old, stated_metadata(request.body)
     )
     if refusal is not None:
         return refusal
-    wanted = merged(old, decoded.object, request.subresource)
+    wanted = merge_change(old, decoded.object, request.subresource)
     written = rewrite(
         draft,
         context,
@@ -211,7 +211,7 @@ def _apply(
 
 
 def _created(
-    draft: Draft, context: Context, request: Create, mark: str, applied: Applied
+    draft: Draft, context: Context, request: Create, mark: str, applied: ApplyResult
 ) -> Outcome:
     outcome = create_named(draft, context, request.object, request, mark, CREATED)
     if not isinstance(outcome, Written):

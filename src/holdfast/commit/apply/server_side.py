@@ -16,15 +16,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.apply.diff import ABSENT, Change, Tree, compare, element_of
+from holdfast.commit.apply.diff import ABSENT, FieldChanges, Tree, compare, element_of
 from holdfast.commit.apply.field_sets import (
     SELF,
     Fields,
     Path,
+    difference,
     member_element,
-    minus,
+    remove_subtrees,
     union,
-    without,
 )
 from holdfast.commit.apply.managed_fields import (
     APPLY,
@@ -32,16 +32,16 @@ from holdfast.commit.apply.managed_fields import (
     Conflicts,
     Entries,
     FieldConflict,
-    Owner,
-    arranged,
+    FieldManager,
+    arrange_entries,
     check_count,
     check_manager,
     conflicts_with,
-    with_fields,
+    replace_fields,
 )
-from holdfast.commit.apply.merge import claimed, merged, put
+from holdfast.commit.apply.merge import claimed_fields, merge_configuration, put_value
 from holdfast.commit.apply.patch import check_tree
-from holdfast.commit.apply.shapes import Keyed, Members, Record, Shape, Table
+from holdfast.commit.apply.shapes import KeyedListShape, MapShape, RecordShape, SetShape, Shape
 from holdfast.model.encoding.json_guard import parse
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.meta import ManagedFields
@@ -60,8 +60,8 @@ KUBECTL = "kubectl"
 _ANNOTATION_BYTES_MAX = 256 * 1024
 
 
-def settled_by_last_applied(
-    found: tuple[FieldConflict, ...], live: Tree, manager: str, shape: Record
+def conflicts_after_last_applied(
+    found: tuple[FieldConflict, ...], live: Tree, manager: str, shape: RecordShape
 ) -> tuple[FieldConflict, ...]:
     """The conflicts that remain when kubectl's own last configuration is taken into account."""
     text = _last_applied(live)
@@ -71,7 +71,7 @@ def settled_by_last_applied(
     return tuple(conflict for conflict in found if not _contains(allowed, conflict.path))
 
 
-def refreshed(tree: Tree, config: Tree, manager: str) -> Tree:
+def refresh_last_applied(tree: Tree, config: Tree, manager: str) -> Tree:
     """The tree with the annotation brought up to date, if it has one and kubectl applied."""
     text = _last_applied(tree)
     if manager != KUBECTL or not text:
@@ -95,18 +95,18 @@ def _last_applied(tree: Tree) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _still_theirs(text: str, live: Tree, shape: Record) -> Fields:
+def _still_theirs(text: str, live: Tree, shape: RecordShape) -> Fields:
     """The fields of the last configuration that still have the value it gave them."""
     try:
         last: Any = parse(text.encode())
         if not isinstance(last, dict):
             return {}
-        fields = claimed(last, shape)
+        fields = claimed_fields(last, shape)
     except (Invalid, UnicodeEncodeError):
         # Whatever stands in an annotation was written by some client; it proves nothing then.
         return {}
     change = compare(last, live, shape)
-    return without(minus(fields, change.touched), change.removed)
+    return remove_subtrees(difference(fields, change.touched), change.removed)
 
 
 def _contains(fields: Fields, path: Path) -> bool:
@@ -125,12 +125,12 @@ def _contains(fields: Fields, path: Path) -> bool:
 # list keeps its keys as long as one of its fields has an owner.
 
 
-def pruned(tree: Tree, gone: Fields, kept: Fields, shape: Record) -> Tree:
+def prune_fields(tree: Tree, gone: Fields, kept: Fields, shape: RecordShape) -> Tree:
     """The tree without the fields in `gone`. `kept` are all fields that have an owner still."""
     return _prune_record(tree, gone, kept, shape)
 
 
-def _prune_record(tree: Tree, gone: Fields, kept: Fields, shape: Record) -> Tree:
+def _prune_record(tree: Tree, gone: Fields, kept: Fields, shape: RecordShape) -> Tree:
     out = tree
     for element, node in gone.items():
         name = element[2:]
@@ -138,27 +138,27 @@ def _prune_record(tree: Tree, gone: Fields, kept: Fields, shape: Record) -> Tree
         if slot is None or element == SELF or name not in tree:
             continue
         left = _prune(tree[name], node, kept.get(element), slot.shape)
-        out = put(out, tree, name, left)
+        out = put_value(out, tree, name, left)
     return out
 
 
-def _prune_table(tree: Tree, gone: Fields, kept: Fields, shape: Table) -> Tree:
+def _prune_table(tree: Tree, gone: Fields, kept: Fields, shape: MapShape) -> Tree:
     out = tree
     for element, node in gone.items():
         key = element[2:]
         if element != SELF and key in tree:
             left = _prune_entry(tree[key], node, kept.get(element), shape.value)
-            out = put(out, tree, key, left)
+            out = put_value(out, tree, key, left)
     return out
 
 
 def _prune(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:
     """What is left of a field. It goes as a whole once it is empty and nobody wants it so."""
-    if isinstance(value, dict) and isinstance(shape, Record):
+    if isinstance(value, dict) and isinstance(shape, RecordShape):
         left: Any = _prune_record(value, node, kept or {}, shape)
-    elif isinstance(value, dict) and isinstance(shape, Table):
+    elif isinstance(value, dict) and isinstance(shape, MapShape):
         left = _prune_table(value, node, kept or {}, shape)
-    elif isinstance(value, list) and isinstance(shape, Keyed | Members):
+    elif isinstance(value, list) and isinstance(shape, KeyedListShape | SetShape):
         left = _prune_list(value, node, kept or {}, shape)
     else:
         return ABSENT if _itself(node) else value
@@ -173,23 +173,27 @@ def _prune_entry(value: Any, node: Fields, kept: Fields | None, shape: Shape) ->
     """
     if _itself(node) and kept is None:
         return ABSENT
-    if isinstance(value, dict) and isinstance(shape, Record):
+    if isinstance(value, dict) and isinstance(shape, RecordShape):
         return _prune_record(value, node, kept or {}, shape)
-    if isinstance(value, dict) and isinstance(shape, Table):
+    if isinstance(value, dict) and isinstance(shape, MapShape):
         return _prune_table(value, node, kept or {}, shape)
     return value
 
 
-def _prune_list(items: list[Any], gone: Fields, kept: Fields, shape: Keyed | Members) -> list[Any]:
+def _prune_list(
+    items: list[Any], gone: Fields, kept: Fields, shape: KeyedListShape | SetShape
+) -> list[Any]:
     out = []
     for item in items:
-        element = element_of(item, shape) if isinstance(shape, Keyed) else member_element(item)
+        element = (
+            element_of(item, shape) if isinstance(shape, KeyedListShape) else member_element(item)
+        )
         node = gone.get(element)
         if node is None:
             out.append(item)
         elif _itself(node) and element not in kept:
             continue
-        elif isinstance(shape, Keyed):
+        elif isinstance(shape, KeyedListShape):
             # Without its keys the item would be another one, or none.
             keys = [f"f:{name}" for name, _ in shape.keys]
             parts = {part: below for part, below in node.items() if part not in keys}
@@ -208,7 +212,7 @@ def _itself(node: Fields) -> bool:
 BEFORE_FIRST_APPLY = "before-first-apply"
 
 
-class Applied(msgspec.Struct, frozen=True):
+class ApplyResult(msgspec.Struct, frozen=True):
     """The object as it shall be. Both parts are the very live ones if nothing changes."""
 
     tree: Tree
@@ -222,54 +226,54 @@ def apply(
     *,
     manager: str,
     now: datetime,
-    shape: Record,
+    shape: RecordShape,
     force: bool = False,
     subresource: str = "",
-) -> Applied | Conflicts:
+) -> ApplyResult | Conflicts:
     """The live object, if there is one, with a manager's configuration applied."""
     check_manager(manager)
     _refuse_managed_fields(config)
     config = _in_reach(config, subresource)
-    owner = Owner(manager, APPLY, subresource)
-    claim = claimed(config, shape)
+    owner = FieldManager(manager, APPLY, subresource)
+    claim = claimed_fields(config, shape)
     entries = managed_fields
     if live is not None and not entries:
         entries = _before_first_apply(live, shape, now)
     others = tuple(entry for entry in entries if not owner.has(entry))
     mine = next((entry for entry in entries if owner.has(entry)), None)
 
-    tree = merged(live, config, shape)
+    tree = merge_configuration(live, config, shape)
     if mine is not None:
         tree = _given_up(tree, mine.fields_v1, claim, others, shape)
     change = compare(live, tree, shape)
     found = conflicts_with(others, change)
     if found and not force and live is not None:
-        found = settled_by_last_applied(found, live, manager, shape)
+        found = conflicts_after_last_applied(found, live, manager, shape)
         if found:
             return Conflicts(found)
     left = [_less(entry, change) for entry in others]
     left.append(_own_entry(owner, mine, claim, now, tree is not live))
-    result = arranged(left, managed_fields)
+    result = arrange_entries(left, managed_fields)
     if not result:
         # The last owner let go, but an empty part may be left over from others before it. The next
         # apply would record that, and so be a change without one.
         result = _before_first_apply(tree, shape, now)
     check_count(result)
-    tree = refreshed(tree, config, manager)
+    tree = refresh_last_applied(tree, config, manager)
     if tree is not live:
         # Many small configurations can add up to an object that nobody could send in one piece.
         check_tree(tree)
-    return Applied(tree, result)
+    return ApplyResult(tree, result)
 
 
-def updated(
+def entries_after_update(
     old: Tree | None,
     new: Tree,
     managed_fields: Entries,
     *,
     manager: str,
     now: datetime,
-    shape: Record,
+    shape: RecordShape,
     operation: str = UPDATE,
     subresource: str = "",
 ) -> Entries:
@@ -277,15 +281,15 @@ def updated(
     change = compare(old, new, shape)
     if not change.touched and not change.removed:
         return managed_fields
-    owner = Owner(manager, operation, subresource)
+    owner = FieldManager(manager, operation, subresource)
     left = [_less(entry, change) for entry in managed_fields if not owner.has(entry)]
     mine = next((entry for entry in managed_fields if owner.has(entry)), None)
     before = {} if mine is None else mine.fields_v1
-    fields = union(without(before, change.removed), change.touched)
+    fields = union(remove_subtrees(before, change.removed), change.touched)
     # As in Kubernetes the time moves when the owner changes a value, even one that it owned before.
     idle = mine is not None and not change.touched and fields is before
     left.append(mine if mine is not None and idle else owner.entry(fields, now))
-    return arranged(left, managed_fields)
+    return arrange_entries(left, managed_fields)
 
 
 def _refuse_managed_fields(config: Tree) -> None:
@@ -306,30 +310,30 @@ def _in_reach(config: Tree, subresource: str) -> Tree:
     return {name: value for name, value in config.items() if name != "status"}
 
 
-def _before_first_apply(live: Tree, shape: Record, now: datetime) -> Entries:
+def _before_first_apply(live: Tree, shape: RecordShape, now: datetime) -> Entries:
     fields = compare(None, live, shape).touched
-    return (Owner(BEFORE_FIRST_APPLY, UPDATE).entry(fields, now),) if fields else ()
+    return (FieldManager(BEFORE_FIRST_APPLY, UPDATE).entry(fields, now),) if fields else ()
 
 
-def _given_up(tree: Tree, last: Fields, claim: Fields, others: Entries, shape: Record) -> Tree:
+def _given_up(tree: Tree, last: Fields, claim: Fields, others: Entries, shape: RecordShape) -> Tree:
     """The tree without what the manager claimed last time, claims no more, and nobody else owns."""
-    gone = minus(last, claim)
+    gone = difference(last, claim)
     if not gone:
         return tree
     kept = claim
     for entry in others:
         kept = union(kept, entry.fields_v1)
-    return pruned(tree, minus(gone, kept), kept, shape)
+    return prune_fields(tree, difference(gone, kept), kept, shape)
 
 
-def _less(entry: ManagedFields, change: Change) -> ManagedFields:
+def _less(entry: ManagedFields, change: FieldChanges) -> ManagedFields:
     """Another's entry after a change: what was changed or removed is no longer theirs."""
-    fields = without(minus(entry.fields_v1, change.touched), change.removed)
-    return with_fields(entry, fields)
+    fields = remove_subtrees(difference(entry.fields_v1, change.touched), change.removed)
+    return replace_fields(entry, fields)
 
 
 def _own_entry(
-    owner: Owner, mine: ManagedFields | None, claim: Fields, now: datetime, changed: bool
+    owner: FieldManager, mine: ManagedFields | None, claim: Fields, now: datetime, changed: bool
 ) -> ManagedFields:
     if mine is not None and not changed and mine.fields_v1 == claim:
         return mine

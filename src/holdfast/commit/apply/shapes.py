@@ -29,11 +29,11 @@ class Shape(msgspec.Struct, frozen=True):
     """How a value is compared and merged. This one: as a whole."""
 
 
-class Moment(Shape, frozen=True):
+class TimestampShape(Shape, frozen=True):
     """A point in time as text, of which there are several for the same one."""
 
 
-class Slot(msgspec.Struct, frozen=True):
+class FieldShape(msgspec.Struct, frozen=True):
     """A field of a record.
 
     `default` is what its absence means, as a tree; None stands for nothing. `standing` says that it
@@ -48,37 +48,37 @@ class Slot(msgspec.Struct, frozen=True):
     standing: bool = False
 
 
-class Record(Shape, frozen=True):
+class RecordShape(Shape, frozen=True):
     """A struct: each field by itself. `untracked` fields belong to nobody."""
 
-    slots: dict[str, Slot]
+    slots: dict[str, FieldShape]
     untracked: frozenset[str] = frozenset()
 
 
-class Table(Shape, frozen=True):
+class MapShape(Shape, frozen=True):
     """A map with keys that its users choose, such as labels."""
 
     value: Shape
 
 
-class Keyed(Shape, frozen=True):
+class KeyedListShape(Shape, frozen=True):
     """A list that is a map: its items are told apart by keys, each with the default it may have."""
 
     keys: tuple[tuple[str, Any], ...]
-    item: Record
+    item: RecordShape
 
 
-class Members(Shape, frozen=True):
+class SetShape(Shape, frozen=True):
     """A list of plain values whose order means nothing."""
 
 
-class Free(Shape, frozen=True):
+class FreeShape(Shape, frozen=True):
     """A value of which nothing is known: objects by their keys, lists by position."""
 
 
 WHOLE = Shape()
-MOMENT = Moment()
-FREE = Free()
+MOMENT = TimestampShape()
+FREE = FreeShape()
 
 
 def has_parts(shape: Shape) -> bool:
@@ -86,33 +86,33 @@ def has_parts(shape: Shape) -> bool:
     return isinstance(shape, _WITH_PARTS)
 
 
-_WITH_PARTS = (Record, Table, Keyed, Members)
+_WITH_PARTS = (RecordShape, MapShape, KeyedListShape, SetShape)
 
 
 @cache
-def shape_of(struct: type[Object]) -> Record:
+def shape_of(struct: type[Object]) -> RecordShape:
     """The shape of a kind's objects."""
     record = _record(struct)
     slots = {name: slot for name, slot in record.slots.items() if name not in _IDENTITY}
     # Every object has metadata, so that having it is nobody's merit either.
     slots["metadata"] = msgspec.structs.replace(slots["metadata"], default={}, standing=True)
-    return Record(slots, _IDENTITY)
+    return RecordShape(slots, _IDENTITY)
 
 
 @cache
-def _record(struct: type[msgspec.Struct]) -> Record:
+def _record(struct: type[msgspec.Struct]) -> RecordShape:
     info = cast(inspect.StructType, inspect.type_info(struct))
     slots = {field.encode_name: _slot(struct, field) for field in info.fields}
     if struct is not ObjectMeta:
-        return Record(slots)
+        return RecordShape(slots)
     tracked = {name: slots[name] for name in TRACKED_METADATA}
-    return Record(tracked, frozenset(slots) - frozenset(tracked))
+    return RecordShape(tracked, frozenset(slots) - frozenset(tracked))
 
 
-def _slot(struct: type[msgspec.Struct], field: inspect.Field) -> Slot:
+def _slot(struct: type[msgspec.Struct], field: inspect.Field) -> FieldShape:
     shape = _field_shape(struct, field)
     default = _default(field)
-    return Slot(
+    return FieldShape(
         element=f"f:{field.encode_name}",
         shape=shape,
         default=default,
@@ -138,11 +138,13 @@ def _field_shape(struct: type[msgspec.Struct], field: inspect.Field) -> Shape:
         return _shape(field.type)
     match rule.type:
         case ListType.SET:
-            return Members()
+            return SetShape()
         case ListType.MAP:
             element = cast(inspect.StructType, cast(inspect.VarTupleType, field.type).item_type)
             item = _record(element.cls)
-            return Keyed(tuple((key, item.slots[key].default) for key in sorted(rule.keys)), item)
+            return KeyedListShape(
+                tuple((key, item.slots[key].default) for key in sorted(rule.keys)), item
+            )
         case ListType.ATOMIC:
             return WHOLE
 
@@ -152,7 +154,7 @@ def _shape(info: inspect.Type) -> Shape:
         case inspect.StructType():
             return WHOLE if info.cls in ATOMIC_STRUCTS else _record(info.cls)
         case inspect.DictType():
-            return Table(_shape(info.value_type))
+            return MapShape(_shape(info.value_type))
         case inspect.UnionType():
             options = [o for o in info.types if not isinstance(o, inspect.NoneType)]
             # A field that may hold different things has no parts that all of them share.

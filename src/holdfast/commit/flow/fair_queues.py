@@ -37,8 +37,8 @@ class QueueBounds(msgspec.Struct, frozen=True, gc=False):
     user_max: int
 
 
-class Waiting:
-    """Something in line. `FairQueue` marks it when it leaves; owners subclass it."""
+class QueueItem:
+    """Something in line. `TenantFairQueue` marks it when it leaves; owners subclass it."""
 
     __slots__ = ("cost", "is_in_line", "tenant", "user")
 
@@ -47,7 +47,7 @@ class Waiting:
         self.is_in_line = False
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=QueueItem)
 K = TypeVar("K", bound=Hashable)
 
 
@@ -144,7 +144,7 @@ class _Tenant(_Party, Generic[W]):
         self.turns: _Turns[_User[W]] = _Turns()
 
 
-class Coming:
+class ArrivingRequests:
     """Who was let in and does not stand in line yet: a door that forgot them would let in a crowd
     that comes at once as if nobody stood there."""
 
@@ -170,7 +170,7 @@ def _count(counts: dict[K, int], key: K, by: int) -> None:
         counts.pop(key, None)
 
 
-class FairQueue(Generic[W]):
+class TenantFairQueue(Generic[W]):
     """See the module's docstring."""
 
     def __init__(self, bounds: QueueBounds) -> None:
@@ -186,7 +186,7 @@ class FairQueue(Generic[W]):
         found = self._turns.parties.get(tenant)
         return found.waiting if found is not None else 0
 
-    def is_crowded(self, tenant: str, user: str, enough: int, coming: Coming) -> bool:
+    def is_crowded(self, tenant: str, user: str, enough: int, coming: ArrivingRequests) -> bool:
         """Whether enough wait or are coming, and of this tenant, and of this user of it, no less
         than a share."""
         total = self._waiting + coming.all

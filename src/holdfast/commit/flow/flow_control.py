@@ -33,9 +33,14 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.flow.concurrency_limit import CALM_FACTOR, ConcurrencyLimit
-from holdfast.commit.flow.fair_queues import Coming, FairQueue, QueueBounds, Waiting
-from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX, Standing, Tally
-from holdfast.commit.flow.overload import Overloaded, Refused, overloaded
+from holdfast.commit.flow.fair_queues import (
+    ArrivingRequests,
+    QueueBounds,
+    QueueItem,
+    TenantFairQueue,
+)
+from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX, ClassLoad, RequestCounts
+from holdfast.commit.flow.overload import Overloaded, RejectionReason, overload_error
 from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.model.errors import unreachable
 from holdfast.model.machine import Rng
@@ -83,7 +88,7 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
     newcomers: int = 0
 
 
-class State(Enum):
+class RequestState(Enum):
     """Where an entry stands."""
 
     WAITING = "waiting"
@@ -92,7 +97,7 @@ class State(Enum):
     OVER = "over"
 
 
-class Entry(Waiting):
+class QueuedRequest(QueueItem):
     """One request at a gate. `about` is whatever its owner wants to find in it again."""
 
     __slots__ = ("about", "began_ms", "error", "flow", "since_ms", "state", "until_ms")
@@ -102,7 +107,7 @@ class Entry(Waiting):
         self.tenant, self.user, self.cost, self.is_in_line = flow.tenant, flow.user, cost, False
         self.flow, self.about = flow, about
         self.since_ms = self.until_ms = self.began_ms = now_ms
-        self.state = State.BEGUN
+        self.state = RequestState.BEGUN
         self.error: Overloaded | None = None
 
 
@@ -138,23 +143,23 @@ class _Lane:
         self.executing = 0
         # How many of each tenant are under way, of whom any are; for the seats of newcomers.
         self.busy: dict[str, int] = {}
-        self.queue: FairQueue[Entry] = FairQueue(seats.queue)
+        self.queue: TenantFairQueue[QueuedRequest] = TenantFairQueue(seats.queue)
         # All that wait by when they came, in a line for each sort of patience.
-        self.hasty: deque[Entry] = deque()
-        self.calm: deque[Entry] = deque()
-        self.patient: deque[Entry] = deque()
+        self.hasty: deque[QueuedRequest] = deque()
+        self.calm: deque[QueuedRequest] = deque()
+        self.patient: deque[QueuedRequest] = deque()
         # Until when whoever comes has the shorter patience.
         self.hasty_until_ms = 0
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
         # How many were begun and refused lately; what was long ago counts less and less.
         self.lately_begun = self.lately_refused = self.lately_ms = 0
-        self.tally = Tally()
-        self.tenants: dict[str, Tally] = {}
-        self.refused: dict[Refused, int] = {}
+        self.tally = RequestCounts()
+        self.tenants: dict[str, RequestCounts] = {}
+        self.refused: dict[RejectionReason, int] = {}
 
     @property
-    def lines(self) -> tuple[deque[Entry], ...]:
+    def lines(self) -> tuple[deque[QueuedRequest], ...]:
         return self.hasty, self.calm, self.patient
 
     def resize(self, scale: float) -> None:
@@ -165,7 +170,7 @@ class _Lane:
         self.ceiling = max(1, int(seats.ceiling * scale))
         self.newcomers = max(min(1, seats.newcomers), int(seats.newcomers * scale))
 
-    def stand(self, entry: Entry, now_ms: int, wait_ms: int, *, is_patient: bool) -> None:
+    def stand(self, entry: QueuedRequest, now_ms: int, wait_ms: int, *, is_patient: bool) -> None:
         """Somebody who comes now stands in line, and how long he may."""
         seats = self.seats
         if is_patient:
@@ -180,7 +185,7 @@ class _Lane:
         entry.until_ms = max(now_ms + patience_ms, line[-1].until_ms if line else 0)
         line.append(entry)
         if len(line) > 2 * len(self.queue) + _DECIDED_MAX:
-            kept = [it for it in line if it.state is State.WAITING]
+            kept = [it for it in line if it.state is RequestState.WAITING]
             line.clear()
             line.extend(kept)
 
@@ -194,17 +199,17 @@ class _Lane:
             self.lately_ms = now_ms
         return max(1.0, REFUSED_ONE_IN * self.lately_refused / max(1, self.lately_begun))
 
-    def count(self, tenant: str) -> Tally:
+    def count(self, tenant: str) -> RequestCounts:
         """The tally of a tenant; those beyond a number are counted together."""
         found = self.tenants.get(tenant)
         if found is None:
             if len(self.tenants) >= TENANTS_COUNTED_MAX:
                 tenant = OTHERS
-            found = self.tenants.setdefault(tenant, Tally())
+            found = self.tenants.setdefault(tenant, RequestCounts())
         return found
 
 
-class Gate:
+class FlowController:
     """See the module's docstring. Times are readings of the owner's monotonic clock."""
 
     def __init__(
@@ -224,7 +229,7 @@ class Gate:
         # Of all classes together.
         self.waiting = 0
         # Those who had to give up their place; `turn` tells their owner.
-        self._evicted: list[Entry] = []
+        self._evicted: list[QueuedRequest] = []
         self._resize()
 
     # Coming and going ----------------------------------------------------------------------------
@@ -237,37 +242,37 @@ class Gate:
         cost: int = 1,
         is_patient: bool = False,
         about: Any = None,
-    ) -> Entry:
+    ) -> QueuedRequest:
         """Somebody came: begun at once, waiting, or refused."""
         lane = self._lanes[flow.request_class]
-        entry = Entry(flow, cost, now_ms, about)
+        entry = QueuedRequest(flow, cost, now_ms, about)
         if (not self.waiting or not lane.queue) and self._has_seat(lane):
             self._begin(lane, entry, now_ms)
             return entry
         if self._is_newcomer(lane, entry.tenant) and not lane.queue.waiting_of(entry.tenant):
             self._begin(lane, entry, now_ms)
             return entry
-        entry.state = State.WAITING
+        entry.state = RequestState.WAITING
         wait_ms = 0
         if self.limit is not None:
             self.limit.is_short, wait_ms = True, self.limit.wait_ms
         has_room, evicted = lane.queue.push(entry)
         if evicted is not None:
             self.waiting -= 1
-            self._refuse(lane, evicted, Refused.QUEUE_FULL, now_ms)
+            self._refuse(lane, evicted, RejectionReason.QUEUE_FULL, now_ms)
             self._evicted.append(evicted)
         if not has_room:
-            self._refuse(lane, entry, Refused.QUEUE_FULL, now_ms)
+            self._refuse(lane, entry, RejectionReason.QUEUE_FULL, now_ms)
             return entry
         self.waiting += 1
         lane.stand(entry, now_ms, wait_ms, is_patient=is_patient)
         return entry
 
-    def leave(self, entry: Entry, now_ms: int) -> None:
+    def leave(self, entry: QueuedRequest, now_ms: int) -> None:
         """Somebody is done since then, well or not. `turn` says who takes the seat."""
-        if entry.state is not State.BEGUN:
+        if entry.state is not RequestState.BEGUN:
             unreachable(f"{entry.user} leaves and has not begun")
-        entry.state = State.OVER
+        entry.state = RequestState.OVER
         lane = self._lanes[entry.flow.request_class]
         lane.executing -= 1
         if lane.newcomers:
@@ -298,16 +303,16 @@ class Gate:
                 if it is not RequestClass.LIFELINE:
                     self._lanes[it].resize(self._scale)
 
-    def withdraw(self, entry: Entry) -> bool:
+    def withdraw(self, entry: QueuedRequest) -> bool:
         """Whoever waited has given up and is not to be begun. False if it was decided before."""
-        if entry.state is not State.WAITING:
+        if entry.state is not RequestState.WAITING:
             return False
-        entry.state = State.OVER
+        entry.state = RequestState.OVER
         self.waiting -= 1
         self._lanes[entry.flow.request_class].queue.remove(entry)
         return True
 
-    def is_crowded(self, flow: Flow, coming: Coming) -> bool:
+    def is_crowded(self, flow: Flow, coming: ArrivingRequests) -> bool:
         """Whether as many wait as can be under way, and of him no less than a fair share: one more
         would wait in vain, and no seat stays empty without him.
         """
@@ -323,7 +328,7 @@ class Gate:
     def turn_away(self, flow: Flow, now_ms: int) -> int:
         """Refuse somebody who has not even come in; after how many seconds he may come back."""
         lane = self._lanes[flow.request_class]
-        self._count_refusal(lane, flow, Refused.QUEUE_FULL)
+        self._count_refusal(lane, flow, RejectionReason.QUEUE_FULL)
         return self._retry_after_s(lane, now_ms)
 
     def count_retry(self, flow: Flow) -> None:
@@ -334,7 +339,7 @@ class Gate:
         """Something that was begun has turned out to cost so much more than was known."""
         self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)
 
-    def turn(self, now_ms: int) -> list[Entry]:
+    def turn(self, now_ms: int) -> list[QueuedRequest]:
         """Those that are begun or refused now, the first in order first."""
         decided, self._evicted = self._evicted, []
         self._expire(now_ms, decided, is_turn_over=False)
@@ -368,15 +373,15 @@ class Gate:
             return False
         return lane.executing < lane.most + lane.newcomers
 
-    def _next(self, lane: _Lane, now_ms: int, decided: list[Entry]) -> None:
+    def _next(self, lane: _Lane, now_ms: int, decided: list[QueuedRequest]) -> None:
         entry = lane.queue.pop()
         self.waiting -= 1
         lane.tally.waited += 1
         self._begin(lane, entry, now_ms)
         decided.append(entry)
 
-    def _begin(self, lane: _Lane, entry: Entry, now_ms: int) -> None:
-        entry.state, entry.began_ms = State.BEGUN, now_ms
+    def _begin(self, lane: _Lane, entry: QueuedRequest, now_ms: int) -> None:
+        entry.state, entry.began_ms = RequestState.BEGUN, now_ms
         if not lane.executing:
             lane.moved_ms = now_ms
         lane.executing += 1
@@ -389,26 +394,28 @@ class Gate:
         tally = lane.tenants.get(entry.tenant) or lane.count(entry.tenant)
         tally.begun += 1
 
-    def _expire(self, now_ms: int, decided: list[Entry], *, is_turn_over: bool) -> None:
+    def _expire(self, now_ms: int, decided: list[QueuedRequest], *, is_turn_over: bool) -> None:
         """Refuse whoever waited too long; before seats are given away, only who is far too late."""
         late_ms = now_ms if is_turn_over else now_ms - OWNER_LATE_MAX_MS
         for lane in self._lanes:
             for line in lane.lines:
-                while line and (line[0].state is not State.WAITING or line[0].until_ms <= late_ms):
+                while line and (
+                    line[0].state is not RequestState.WAITING or line[0].until_ms <= late_ms
+                ):
                     entry = line.popleft()
-                    if entry.state is State.WAITING:
+                    if entry.state is RequestState.WAITING:
                         lane.queue.remove(entry)
                         self.waiting -= 1
-                        self._refuse(lane, entry, Refused.WAITED_TOO_LONG, now_ms)
+                        self._refuse(lane, entry, RejectionReason.WAITED_TOO_LONG, now_ms)
                         decided.append(entry)
 
-    def _refuse(self, lane: _Lane, entry: Entry, why: Refused, now_ms: int) -> None:
-        entry.state = State.REFUSED
+    def _refuse(self, lane: _Lane, entry: QueuedRequest, why: RejectionReason, now_ms: int) -> None:
+        entry.state = RequestState.REFUSED
         lane.hasty_until_ms = now_ms + CALM_AFTER_MS
         self._count_refusal(lane, entry.flow, why)
-        entry.error = overloaded(entry.flow, why, self._retry_after_s(lane, now_ms))
+        entry.error = overload_error(entry.flow, why, self._retry_after_s(lane, now_ms))
 
-    def _count_refusal(self, lane: _Lane, flow: Flow, why: Refused) -> None:
+    def _count_refusal(self, lane: _Lane, flow: Flow, why: RejectionReason) -> None:
         lane.tally.refused += 1
         lane.lately_refused += 1
         lane.count(flow.tenant).refused += 1
@@ -421,16 +428,16 @@ class Gate:
 
     # What is counted -----------------------------------------------------------------------------
 
-    def standing(self, now_ms: int) -> dict[RequestClass, Standing]:
+    def standing(self, now_ms: int) -> dict[RequestClass, ClassLoad]:
         """Where each class stands, for whoever watches."""
         return {it: self._standing(self._lanes[it], now_ms) for it in RequestClass}
 
-    def _standing(self, lane: _Lane, now_ms: int) -> Standing:
+    def _standing(self, lane: _Lane, now_ms: int) -> ClassLoad:
         oldest_ms = now_ms
         for line in lane.lines:
-            first = next((it for it in line if it.state is State.WAITING), None)
+            first = next((it for it in line if it.state is RequestState.WAITING), None)
             oldest_ms = min(oldest_ms, first.since_ms) if first is not None else oldest_ms
-        return Standing(
+        return ClassLoad(
             lane.executing,
             len(lane.queue),
             now_ms - oldest_ms,
@@ -439,7 +446,7 @@ class Gate:
         )
 
     @property
-    def tenants(self) -> dict[tuple[RequestClass, str], Tally]:
+    def tenants(self) -> dict[tuple[RequestClass, str], RequestCounts]:
         """What became of the requests of each tenant, by class."""
         return {
             (it, tenant): tally

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.commit.flow.overload import Refused
+from holdfast.commit.flow.overload import RejectionReason
 
 # Tenants of one class beyond these are counted together.
 TENANTS_COUNTED_MAX = 1_000
 OTHERS = "(others)"
 
 
-class Tally(msgspec.Struct, gc=False):
+class RequestCounts(msgspec.Struct, gc=False):
     """What became of requests so far: of a class, or of a tenant in it."""
 
     begun: int = 0
@@ -23,11 +23,11 @@ class Tally(msgspec.Struct, gc=False):
     retried: int = 0
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ClassLoad(msgspec.Struct, frozen=True):
     """How many of a class are under way and wait, since when the first one does, and what was."""
 
     executing: int
     waiting: int
     oldest_ms: int
-    tally: Tally
-    refused: Mapping[Refused, int]
+    tally: RequestCounts
+    refused: Mapping[RejectionReason, int]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.commit.flow.flow_control import Entry, Gate, State
-from holdfast.commit.flow.request_classes import Errand, classify, errand_of
-from holdfast.commit.flow.seats import LEFT_MAX, Gates
+from holdfast.commit.flow.flow_control import FlowController, QueuedRequest, RequestState
+from holdfast.commit.flow.request_classes import RequestPurpose, classify, purpose_of
+from holdfast.commit.flow.seats import LEFT_MAX, FlowControllers
 from holdfast.model.access.identity import Identity
 from holdfast.model.machine import Answer, Asked, Machine, Wake, Woken
 from holdfast.model.time import Instant
@@ -24,18 +24,21 @@ from holdfast.model.time import Instant
 WAKE, TURN = "gates", "gates/turn"
 
 
-class Guarded:
+class GuardedServer:
     """See the module's docstring. `errand` says what a request does; `machine` stays reachable."""
 
     def __init__(
-        self, machine: Machine, gates: Gates, errand: Callable[[Any], Errand] = errand_of
+        self,
+        machine: Machine,
+        gates: FlowControllers,
+        errand: Callable[[Any], RequestPurpose] = purpose_of,
     ) -> None:
         self.machine, self.gates = machine, gates
         self._errand = errand
         # What was given to the inner machine and is not answered yet, by its number.
-        self._begun: dict[int, tuple[Gate, Entry]] = {}
+        self._begun: dict[int, tuple[FlowController, QueuedRequest]] = {}
         # What was answered and has its seat still, and when it was.
-        self._left: list[tuple[Gate, Entry, int]] = []
+        self._left: list[tuple[FlowController, QueuedRequest, int]] = []
         self._wake_ms: int | None = None
         # Since when the next turn is awaited.
         self._turning_ms: int | None = None
@@ -63,12 +66,14 @@ class Guarded:
         errand = self._errand(asked.body)
         gate = self.gates.of(errand)
         entry = gate.enter(classify(identity, errand), now.monotonic_ms, about=asked)
-        if entry.state is State.BEGUN:
+        if entry.state is RequestState.BEGUN:
             self._begin(gate, entry, now, effects)
-        elif entry.state is State.REFUSED:
+        elif entry.state is RequestState.REFUSED:
             effects.append(Answer(asked.call, entry.error))
 
-    def _begin(self, gate: Gate, entry: Entry, now: Instant, effects: list[Any]) -> None:
+    def _begin(
+        self, gate: FlowController, entry: QueuedRequest, now: Instant, effects: list[Any]
+    ) -> None:
         self._begun[entry.about.call] = (gate, entry)
         self._through(entry.about, now, effects)
 
@@ -88,7 +93,7 @@ class Guarded:
             gate.leave(entry, at_ms)
         for gate in self.gates.all:
             for entry in gate.turn(now.monotonic_ms):
-                if entry.state is State.BEGUN:
+                if entry.state is RequestState.BEGUN:
                     self._begin(gate, entry, now, effects)
                 else:
                     effects.append(Answer(entry.about.call, entry.error))

@@ -12,7 +12,7 @@ from holdfast.commit.flow.request_classes import Flow
 from holdfast.model.errors import Unavailable
 
 
-class Refused(StrEnum):
+class RejectionReason(StrEnum):
     """Why somebody was sent away. The codes are for metrics and clients, and never change."""
 
     QUEUE_FULL = "QueueFull"
@@ -25,13 +25,13 @@ class Refused(StrEnum):
 
 
 _SENTENCES = {
-    Refused.QUEUE_FULL: "as many wait already as may",
-    Refused.WAITED_TOO_LONG: "its turn did not come in time",
-    Refused.RATE_EXCEEDED: "it asks more often than it may",
-    Refused.TOO_MANY_WATCHES: "it has as many watches as it may",
-    Refused.TOO_MANY_CONNECTIONS: "it has as many connections as it may",
-    Refused.TOO_MANY_BYTES: "it sends as much at once as it may",
-    Refused.WRITES_TOO_MUCH: "it writes more bytes a second than it may",
+    RejectionReason.QUEUE_FULL: "as many wait already as may",
+    RejectionReason.WAITED_TOO_LONG: "its turn did not come in time",
+    RejectionReason.RATE_EXCEEDED: "it asks more often than it may",
+    RejectionReason.TOO_MANY_WATCHES: "it has as many watches as it may",
+    RejectionReason.TOO_MANY_CONNECTIONS: "it has as many connections as it may",
+    RejectionReason.TOO_MANY_BYTES: "it sends as much at once as it may",
+    RejectionReason.WRITES_TOO_MUCH: "it writes more bytes a second than it may",
 }
 
 
@@ -40,12 +40,12 @@ class Overloaded(Unavailable):
 
     code = "TooManyRequests"
 
-    def __init__(self, message: str, why: Refused, retry_after_s: int) -> None:
+    def __init__(self, message: str, why: RejectionReason, retry_after_s: int) -> None:
         super().__init__(message)
         self.why, self.retry_after_s = why, retry_after_s
 
 
-def overloaded(flow: Flow, why: Refused, retry_after_s: int) -> Overloaded:
+def overload_error(flow: Flow, why: RejectionReason, retry_after_s: int) -> Overloaded:
     """The no that is said for this reason."""
     whose = f"{flow.request_class.label} requests of {flow.tenant}"
     return Overloaded(

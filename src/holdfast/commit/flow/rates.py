@@ -118,7 +118,7 @@ BUDGETS: Mapping[Reason, str] = {
 RATE = "rate"
 
 
-class Exhausted:
+class ExhaustedBudgets:
     """See the module's docstring. Tenants beyond a number are counted together."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Exhausted:
         """A request was refused; for whatever reason."""
         budget = BUDGETS.get(refusal.reason)
         if budget is not None:
-            self.add(tenant_of(request), budget)
+            self.add(request_tenant(request), budget)
 
     def add(self, tenant: str, budget: str) -> None:
         """A budget of the tenant was found used up."""
@@ -144,10 +144,10 @@ class Exhausted:
         of_tenant[budget] = of_tenant.get(budget, 0) + 1
 
 
-def tenant_of(request: Any) -> str:
+def request_tenant(request: Any) -> str:
     """The tenant whose work a request is about."""
     if isinstance(request, BindTogether):
-        return tenant_of(request.binds[0]) if request.binds else ""
+        return request_tenant(request.binds[0]) if request.binds else ""
     about = getattr(request, "target", None) or getattr(request, "object", None) or request
     found: str = getattr(about, "namespace", "")
     return found

@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.commit.flow.concurrency_limit import ConcurrencyLimit
 from holdfast.commit.flow.fair_queues import QueueBounds
-from holdfast.commit.flow.flow_control import Gate, Seats
-from holdfast.commit.flow.request_classes import Errand, RequestClass
+from holdfast.commit.flow.flow_control import FlowController, Seats
+from holdfast.commit.flow.request_classes import RequestClass, RequestPurpose
 from holdfast.model.machine import Rng
 
 # How long a request of people may wait when others are sent away. Whoever is one of them hears it
@@ -59,7 +59,7 @@ READS: Table = {
 }
 
 
-class GateSettings(msgspec.Struct, frozen=True):
+class FlowControlSettings(msgspec.Struct, frozen=True):
     """The seats before writes and before reads, and whether they follow what is measured."""
 
     writes: Table = msgspec.field(default_factory=lambda: WRITES)
@@ -67,21 +67,23 @@ class GateSettings(msgspec.Struct, frozen=True):
     is_measured: bool = True
 
 
-DEFAULT_GATES = GateSettings()
+DEFAULT_GATES = FlowControlSettings()
 
 
-class Gates:
+class FlowControllers:
     """Both gates of one server."""
 
-    def __init__(self, rng: Rng, settings: GateSettings = DEFAULT_GATES) -> None:
-        def gate(table: Table, name: str) -> Gate:
+    def __init__(self, rng: Rng, settings: FlowControlSettings = DEFAULT_GATES) -> None:
+        def gate(table: Table, name: str) -> FlowController:
             most = table[RequestClass.TENANT].most
-            return Gate(table, rng, name, ConcurrencyLimit(most) if settings.is_measured else None)
+            return FlowController(
+                table, rng, name, ConcurrencyLimit(most) if settings.is_measured else None
+            )
 
         self.writes, self.reads = gate(settings.writes, "writes"), gate(settings.reads, "reads")
 
     @property
-    def all(self) -> tuple[Gate, Gate]:
+    def all(self) -> tuple[FlowController, FlowController]:
         return self.writes, self.reads
 
     @property
@@ -96,6 +98,6 @@ class Gates:
         for gate in self.all:
             gate.turned(took_ms, most_ms)
 
-    def of(self, errand: Errand) -> Gate:
+    def of(self, errand: RequestPurpose) -> FlowController:
         """The gate that a request passes. Lifelines have seats of their own at either."""
-        return self.reads if errand in (Errand.READ, Errand.SWEEP) else self.writes
+        return self.reads if errand in (RequestPurpose.READ, RequestPurpose.SWEEP) else self.writes

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.commit.access.revocation import revoke_node
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.ledgers.charges import QUOTA_NAME, alone, quarantine_refusal
+from holdfast.commit.ledgers.charges import QUOTA_NAME, quarantine_refusal, single_tenant_cohort
 from holdfast.commit.lifecycle.replica_birth import leave_place
 from holdfast.commit.records import Epoch, EpochFloor, encode
 from holdfast.model import keys
@@ -51,7 +51,7 @@ UNCOUNTED = ("events", "decisions")
 ACCESS_BYTES_MAX = 256 * 1024
 
 
-def reflect(
+def update_derived_records(
     draft: Draft, context: Context, old: Object | None, new: Object | None
 ) -> Refusal | None:
     """Write all that depends on this object, after the object changed from `old` to `new`."""
@@ -121,7 +121,7 @@ def _node(draft: Draft, node: Node, *, gone: bool) -> Refusal | None:
 
 
 def _cohort(quota: Object | None, tenant: str) -> str:
-    return (isinstance(quota, Quota) and quota.spec.cohort) or alone(tenant)
+    return (isinstance(quota, Quota) and quota.spec.cohort) or single_tenant_cohort(tenant)
 
 
 def _quota(draft: Draft, tenant: str, old: Object | None, new: Object | None) -> Refusal | None:
@@ -169,7 +169,7 @@ def _region(draft: Draft, name: str, new: Object | None) -> None:
 
 def _tenant_gone(draft: Draft, tenant: str) -> None:
     """Leave no empty ledgers behind. One that still has sums in it would be evidence of a leak."""
-    counted, charged = keys.objects_ledger(tenant), keys.quota_ledger(alone(tenant))
+    counted, charged = keys.objects_ledger(tenant), keys.quota_ledger(single_tenant_cohort(tenant))
     objects = draft.ledger(ObjectsLedger, counted)
     if objects is not None and not objects.counts:
         draft.delete(counted)
@@ -253,7 +253,7 @@ def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | 
 
 def erase(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     """Delete an object and all that mirrors it."""
-    refusal = reflect(draft, context, obj, None)
+    refusal = update_derived_records(draft, context, obj, None)
     if refusal is None:
         draft.delete(keys.key_of(obj))
         if isinstance(obj, Lease):

@@ -20,10 +20,10 @@ from datetime import timedelta
 
 import msgspec
 
-from holdfast.commit.access.revocation import kept_until
+from holdfast.commit.access.revocation import retention_end
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
-from holdfast.commit.lifecycle.reservations import ACTIVE, is_over, past
+from holdfast.commit.lifecycle.reservations import ACTIVE, is_over, is_past_deadline
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.model import keys
 from holdfast.model.access.credential_life import ends_at
@@ -56,7 +56,7 @@ def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     if isinstance(obj, _AGING) or _is_over(context, obj):
         return None
     owners = obj.metadata.owner_references
-    gone = for_each(owners, lambda owner: owner_gone(draft, obj.namespace, owner))
+    gone = for_each(owners, lambda owner: is_owner_gone(draft, obj.namespace, owner))
     if owners and all(gone):
         return None
     if any(_waits(draft, obj.namespace, owner, FOREGROUND_FINALIZER) for owner in owners):
@@ -70,7 +70,7 @@ def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
     )
 
 
-def giving_back_refusal(context: Context, obj: Object) -> Refusal | None:
+def early_deletion_refusal(context: Context, obj: Object) -> Refusal | None:
     """Whether a deletion would give back what was taken, to whoever has it by now.
 
     This holds for administrators as well, and for collectors: the owners that a revocation may name
@@ -80,8 +80,8 @@ def giving_back_refusal(context: Context, obj: Object) -> Refusal | None:
         return _lease_refusal(context, obj)
     if not isinstance(obj, Revocation):
         return None
-    until = kept_until(context, obj)
-    if past(context, until):
+    until = retention_end(context, obj)
+    if is_past_deadline(context, until):
         return None
     return Refusal(
         Reason.NOT_ALLOWED,
@@ -126,11 +126,11 @@ def _is_over(context: Context, obj: Object) -> bool:
             expires = ends_at(obj, context.settings.token_life_ms)
             is_used_up = obj.spec.single_use and used is not None
             kept_ms = USED_TOKEN_KEPT.total_seconds() * 1000 + context.settings.skew_ms
-            return (expires is not None and past(context, expires)) or (
+            return (expires is not None and is_past_deadline(context, expires)) or (
                 is_used_up and used is not None and context.age_ms(used) >= kept_ms
             )
         case Revocation():
-            return past(context, kept_until(context, obj))
+            return is_past_deadline(context, retention_end(context, obj))
     return False
 
 
@@ -142,7 +142,7 @@ def _owner(draft: Draft, namespace: str, owner: OwnerReference) -> Object | None
     return found if found is not None and found.metadata.uid == owner.uid else None
 
 
-def owner_gone(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
+def is_owner_gone(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
     """Whether an owner is gone, or another object has its name by now."""
     return _owner(draft, namespace, owner) is None
 

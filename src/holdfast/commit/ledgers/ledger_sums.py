@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import readable
+from holdfast.commit.records import decode_or_none
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, DeviceShare, Replica
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
@@ -25,7 +25,7 @@ _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 SomeObject = TypeVar("SomeObject", bound=Object)
 
 
-class Contents:
+class StoreContents:
     """Everything that a store holds, decoded, except what cannot be read."""
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -36,7 +36,7 @@ class Contents:
             if record.key.startswith((keys.ENCRYPTION, keys.TRUST)):
                 # What servers say there of their keys is no record of the commit.
                 continue
-            value = readable(record)
+            value = decode_or_none(record)
             if value is None:
                 self.unreadable.append(record.key)
                 continue
@@ -60,7 +60,7 @@ class Contents:
         }
 
 
-class Holding(msgspec.Struct, frozen=True):
+class CapacityHolding(msgspec.Struct, frozen=True):
     """What one replica or reservation holds: on a node, of its tenant's quota, or both."""
 
     owner: str
@@ -86,8 +86,8 @@ def binding_of(replica: Replica) -> Binding | None:
     return None if replica.status.state is State.RELEASED else replica.status.binding
 
 
-def _of_binding(replica: Replica, binding: Binding) -> Holding:
-    return Holding(
+def _of_binding(replica: Replica, binding: Binding) -> CapacityHolding:
+    return CapacityHolding(
         owner=replica.metadata.uid,
         tenant=replica.namespace,
         node=binding.node,
@@ -99,9 +99,9 @@ def _of_binding(replica: Replica, binding: Binding) -> Holding:
     )
 
 
-def _of_claim(reservation: Reservation, claim: Claim) -> Holding:
+def _of_claim(reservation: Reservation, claim: Claim) -> CapacityHolding:
     spec = reservation.spec
-    return Holding(
+    return CapacityHolding(
         owner=reservation.metadata.uid,
         tenant=reservation.namespace,
         node=claim.node,
@@ -120,7 +120,7 @@ def open_claims(reservation: Reservation) -> tuple[Claim, ...]:
     return tuple(claim for claim in reservation.status.claims if not claim.consumed)
 
 
-def holdings(contents: Contents) -> list[Holding]:
+def holdings(contents: StoreContents) -> list[CapacityHolding]:
     """What is charged to nodes and tenants."""
     found = []
     for replica in contents.of(Replica):
@@ -133,7 +133,7 @@ def holdings(contents: Contents) -> list[Holding]:
     return found
 
 
-def promises(contents: Contents) -> list[Holding]:
+def promised_holdings(contents: StoreContents) -> list[CapacityHolding]:
     """What is promised to preemptions, while their victims still hold it."""
     return [
         _of_claim(reservation, claim)
@@ -143,7 +143,7 @@ def promises(contents: Contents) -> list[Holding]:
     ]
 
 
-def leavers(contents: Contents) -> list[Holding]:
+def victim_holdings(contents: StoreContents) -> list[CapacityHolding]:
     """What the victims of preemptions still hold."""
     found = []
     for replica in contents.of(Replica):
@@ -153,7 +153,7 @@ def leavers(contents: Contents) -> list[Holding]:
     return found
 
 
-def places_pages(contents: Contents) -> dict[str, tuple[int, ...]]:
+def places_pages(contents: StoreContents) -> dict[str, tuple[int, ...]]:
     """Which pages of its places ledger each workload has, by namespace/name."""
     found: dict[str, list[int]] = {}
     prefix = f"{keys.LEDGERS}places/"
@@ -178,7 +178,7 @@ def nonzero(amounts: Amounts) -> Amounts:
     return {what: units for what, units in amounts.items() if units}
 
 
-def differs(whose: str, what: str, ledger: Any, objects: Any) -> Iterator[str]:
+def discrepancies(whose: str, what: str, ledger: Any, objects: Any) -> Iterator[str]:
     """The sentence for one discrepancy, if there is one."""
     if ledger != objects:
         yield f"{whose}: the ledger says {what} {ledger}, the objects add up to {objects}"

@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import GUARANTEED, QUOTA_NAME, alone
+from holdfast.commit.ledgers.charges import GUARANTEED, QUOTA_NAME, single_tenant_cohort
 from holdfast.commit.ledgers.derived_records import UNCOUNTED
 from holdfast.commit.ledgers.ledger_sums import (
-    Contents,
-    Holding,
+    CapacityHolding,
+    StoreContents,
     holdings,
-    leavers,
     places_pages,
-    promises,
+    promised_holdings,
     total,
+    victim_holdings,
 )
 from holdfast.commit.records import Epoch
 from holdfast.model import keys
@@ -53,7 +53,7 @@ from holdfast.model.registry import kind_of_struct
 from holdfast.model.weights import replicas_wanted, weight
 
 
-def rebuilt(contents: Contents, key: str) -> Any:
+def rebuild_ledger(contents: StoreContents, key: str) -> Any:
     """The ledger of this key. Raises Invalid for what is none, or is no sum of objects, or where an
     object cannot be read that may count: without it, what it holds would be given out again.
     """
@@ -84,13 +84,13 @@ def _may_count(unreadable: str, sort: str, name: str) -> bool:
     return plural in _COUNTED[sort]
 
 
-def _node(contents: Contents, name: str) -> NodeLedger:
+def _node(contents: StoreContents, name: str) -> NodeLedger:
     node = next((it for it in contents.of(Node) if it.name == name), None)
     if node is None:
         raise Missing(f"there is no node {name}")
     mine = [it for it in holdings(contents) if it.node == name]
-    owed = [it for it in promises(contents) if it.node == name]
-    gone = [it for it in leavers(contents) if it.node == name]
+    owed = [it for it in promised_holdings(contents) if it.node == name]
+    gone = [it for it in victim_holdings(contents) if it.node == name]
     base = mirrored(node, None)
     by_owner: dict[str, list[Amounts]] = {}
     for it in owed:
@@ -108,7 +108,7 @@ def _node(contents: Contents, name: str) -> NodeLedger:
 
 
 def _devices(
-    slots: dict[str, DeviceSlot], mine: list[Holding], owed: list[Holding]
+    slots: dict[str, DeviceSlot], mine: list[CapacityHolding], owed: list[CapacityHolding]
 ) -> dict[str, DeviceSlot]:
     """The node's devices with their owners. One that is gone stays while somebody owns it."""
     found = dict(slots)
@@ -124,22 +124,22 @@ def _devices(
     return found
 
 
-def _quota(contents: Contents, cohort: str) -> QuotaLedger:
+def _quota(contents: StoreContents, cohort: str) -> QuotaLedger:
     quotas = {it.namespace: it for it in contents.of(Quota) if it.name == QUOTA_NAME}
 
     def home(tenant: str) -> str:
         quota = quotas.get(tenant)
-        return (quota.spec.cohort if quota is not None else "") or alone(tenant)
+        return (quota.spec.cohort if quota is not None else "") or single_tenant_cohort(tenant)
 
     limits = {it: limits_of(quota) for it, quota in quotas.items() if home(it) == cohort}
-    charged: dict[str, list[Holding]] = {}
+    charged: dict[str, list[CapacityHolding]] = {}
     for held in holdings(contents):
         if held.capacity_class and home(held.tenant) == cohort:
             charged.setdefault(held.tenant, []).append(held)
     return QuotaLedger(limits, {tenant: _use(held) for tenant, held in charged.items()})
 
 
-def _use(held: list[Holding]) -> TenantUse:
+def _use(held: list[CapacityHolding]) -> TenantUse:
     def of(field: str, name: str) -> Amounts:
         return total(it.charge for it in held if getattr(it, field) == name)
 
@@ -152,7 +152,7 @@ def _use(held: list[Holding]) -> TenantUse:
     )
 
 
-def _objects(contents: Contents, tenant: str) -> ObjectsLedger:
+def _objects(contents: StoreContents, tenant: str) -> ObjectsLedger:
     counts: Amounts = {}
     size = wanted = 0
     for struct, objects in contents.kinds():
@@ -165,7 +165,7 @@ def _objects(contents: Contents, tenant: str) -> ObjectsLedger:
     return ObjectsLedger(counts, size, wanted)
 
 
-def _pools(contents: Contents, _name: str) -> PoolsLedger:
+def _pools(contents: StoreContents, _name: str) -> PoolsLedger:
     expected = {
         region.name: {p.name: p.protected_for for p in region.spec.pools if p.protected_for}
         for region in contents.of(Region)
@@ -173,7 +173,7 @@ def _pools(contents: Contents, _name: str) -> PoolsLedger:
     return PoolsLedger({name: table for name, table in expected.items() if table})
 
 
-def _access(contents: Contents, namespace: str) -> AccessLedger:
+def _access(contents: StoreContents, namespace: str) -> AccessLedger:
     return ledger_of(
         namespace,
         (it for it in contents.of(Role) if it.namespace == namespace),
@@ -181,7 +181,7 @@ def _access(contents: Contents, namespace: str) -> AccessLedger:
     )
 
 
-def _disruption(contents: Contents, name: str) -> DisruptionLedger:
+def _disruption(contents: StoreContents, name: str) -> DisruptionLedger:
     namespace, _, workload = name.partition("/")
     found = [it for it in contents.of(Workload) if (it.namespace, it.name) == (namespace, workload)]
     if not found:
@@ -194,7 +194,7 @@ def _disruption(contents: Contents, name: str) -> DisruptionLedger:
     return disruption_ledger_of(found[0], mine, places_pages(contents).get(name, ()))
 
 
-def _grant(contents: Contents, tenant: str) -> GrantLedger:
+def _grant(contents: StoreContents, tenant: str) -> GrantLedger:
     """What the tenant holds, under the terms that the ledger states: no object says these.
 
     Work from before the grant is counted as well, of which nothing tells: so the grant is never
@@ -208,7 +208,7 @@ def _grant(contents: Contents, tenant: str) -> GrantLedger:
     return msgspec.structs.replace(ledger, used={**ledger.used, GUARANTEED: total(held)})
 
 
-def _epoch(contents: Contents, scope: str) -> Epoch:
+def _epoch(contents: StoreContents, scope: str) -> Epoch:
     """The epoch of the lease: both are written by each takeover. Under one without a holder nobody
     acts until the next takeover.
     """
@@ -229,7 +229,7 @@ _COUNTED = {
     "grant": ("replicas", "reservations"),
     _EPOCHS: ("leases",),
 }
-_REBUILD: dict[str, Callable[[Contents, str], Any]] = {
+_REBUILD: dict[str, Callable[[StoreContents, str], Any]] = {
     "node": _node,
     "quota": _quota,
     "objects": _objects,

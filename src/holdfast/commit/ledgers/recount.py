@@ -12,19 +12,19 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.commit.ledgers.charges import QUOTA_NAME, alone
+from holdfast.commit.ledgers.charges import QUOTA_NAME, single_tenant_cohort
 from holdfast.commit.ledgers.derived_records import UNCOUNTED
 from holdfast.commit.ledgers.ledger_sums import (
-    Contents,
-    Holding,
-    differs,
+    CapacityHolding,
+    StoreContents,
+    discrepancies,
     holdings,
-    leavers,
     nonzero,
     open_claims,
     places_pages,
-    promises,
+    promised_holdings,
     total,
+    victim_holdings,
 )
 from holdfast.commit.records import Epoch
 from holdfast.model import keys
@@ -62,19 +62,19 @@ from holdfast.model.weights import replicas_wanted, weight
 # The part of the recount that is about nodes: sums, devices, ports and promises.
 
 
-def _by_node(found: list[Holding]) -> dict[str, list[Holding]]:
-    split: dict[str, list[Holding]] = {}
+def _by_node(found: list[CapacityHolding]) -> dict[str, list[CapacityHolding]]:
+    split: dict[str, list[CapacityHolding]] = {}
     for holding in found:
         split.setdefault(holding.node, []).append(holding)
     return split
 
 
-def nodes(contents: Contents) -> Iterator[str]:
+def node_discrepancies(contents: StoreContents) -> Iterator[str]:
     """Where a node's ledger differs from the node, its replicas and its reservations."""
     registered = {node.name: node for node in contents.of(Node)}
     ledgers: dict[str, NodeLedger] = contents.under(f"{keys.LEDGERS}node/")
     held, promised, leaving = map(
-        _by_node, (holdings(contents), promises(contents), leavers(contents))
+        _by_node, (holdings(contents), promised_holdings(contents), victim_holdings(contents))
     )
     for name in dict.fromkeys((*registered, *ledgers, *held, *promised)):
         if not name:
@@ -89,25 +89,25 @@ def nodes(contents: Contents) -> Iterator[str]:
         yield from _held(name, ledger, held.get(name, []))
         yield from _promised(name, ledger, promised.get(name, []))
         gone = total(holding.sums for holding in leaving.get(name, []))
-        yield from differs(f"node {name}", "leaving", nonzero(ledger.leaving), gone)
+        yield from discrepancies(f"node {name}", "leaving", nonzero(ledger.leaving), gone)
 
 
 def _mirror(node: Node, ledger: NodeLedger) -> Iterator[str]:
     whose = f"node {node.name}"
-    yield from differs(whose, "gate", ledger.gate, gate_of(node))
-    yield from differs(whose, "allocatable", ledger.allocatable, allocatable_of(node))
-    yield from differs(whose, "port share", ledger.port_share, node.spec.port_share)
+    yield from discrepancies(whose, "gate", ledger.gate, gate_of(node))
+    yield from discrepancies(whose, "allocatable", ledger.allocatable, allocatable_of(node))
+    yield from discrepancies(whose, "port share", ledger.port_share, node.spec.port_share)
     listed = sorted(device.id for device in node.spec.devices)
     there = sorted(name for name, slot in ledger.devices.items() if not slot.absent)
-    yield from differs(whose, "devices", there, listed)
+    yield from discrepancies(whose, "devices", there, listed)
 
 
-def _held(name: str, ledger: NodeLedger, found: list[Holding]) -> Iterator[str]:
+def _held(name: str, ledger: NodeLedger, found: list[CapacityHolding]) -> Iterator[str]:
     whose = f"node {name}"
     sums = total(holding.sums for holding in found)
-    yield from differs(whose, "used", nonzero(ledger.used), sums)
+    yield from discrepancies(whose, "used", nonzero(ledger.used), sums)
     tenants = dict(Counter(holding.tenant for holding in found))
-    yield from differs(whose, "tenants", nonzero(ledger.tenants), tenants)
+    yield from discrepancies(whose, "tenants", nonzero(ledger.tenants), tenants)
     owners: dict[str, dict[str, int]] = {}
     ports: dict[str, str] = {}
     for holding in found:
@@ -121,28 +121,28 @@ def _held(name: str, ledger: NodeLedger, found: list[Holding]) -> Iterator[str]:
     for device in dict.fromkeys((*ledger.devices, *owners)):
         mine, slot_ = owners.get(device, {}), ledger.devices.get(device)
         have = nonzero(slot_.owners) if slot_ is not None else None
-        yield from differs(f"{whose}, device {device}", "owners", have, mine)
+        yield from discrepancies(f"{whose}, device {device}", "owners", have, mine)
         if sum(mine.values()) > MILLI:
             yield f"{whose}: device {device} is owned more than whole: {mine}"
-    yield from differs(whose, "ports", ledger.ports, ports)
+    yield from discrepancies(whose, "ports", ledger.ports, ports)
 
 
-def _promised(name: str, ledger: NodeLedger, found: list[Holding]) -> Iterator[str]:
+def _promised(name: str, ledger: NodeLedger, found: list[CapacityHolding]) -> Iterator[str]:
     whose = f"node {name}"
-    by_owner: dict[str, list[Holding]] = {}
+    by_owner: dict[str, list[CapacityHolding]] = {}
     for holding in found:
         by_owner.setdefault(holding.owner, []).append(holding)
     sums = {owner: total(h.sums for h in mine) for owner, mine in by_owner.items()}
     have = {owner: nonzero(amounts) for owner, amounts in ledger.promised.items()}
-    yield from differs(whose, "promised", have, sums)
+    yield from discrepancies(whose, "promised", have, sums)
     ports = {port: holding.owner for holding in found for port in holding.ports}
-    yield from differs(whose, "promised ports", ledger.promised_ports, ports)
+    yield from discrepancies(whose, "promised ports", ledger.promised_ports, ports)
     devices = {share.device: h.owner for h in found for share in h.devices}
     slots: dict[str, DeviceSlot] = ledger.devices
     listed = {device: slot.promised for device, slot in slots.items() if slot.promised}
     # A device that the node lists no longer keeps no promise.
     kept = {device: owner for device, owner in devices.items() if device in slots}
-    yield from differs(whose, "promised devices", listed, kept)
+    yield from discrepancies(whose, "promised devices", listed, kept)
 
 
 _CLASSES = (CapacityClass.HARD, CapacityClass.RECLAIMABLE)
@@ -152,10 +152,10 @@ _NO_LIMITS = TenantLimits()
 
 def recount(records: Iterable[Record]) -> list[str]:
     """Every discrepancy between the ledgers and the objects of one revision."""
-    contents = Contents(records)
+    contents = StoreContents(records)
     return [
         *(f"{key} cannot be read" for key in contents.unreadable),
-        *nodes(contents),
+        *node_discrepancies(contents),
         *_quotas(contents),
         *_objects(contents),
         *_workloads(contents),
@@ -168,7 +168,7 @@ def recount(records: Iterable[Record]) -> list[str]:
 
 def excesses(records: Iterable[Record]) -> list[str]:
     """Where more is charged than there is. Wrong only where nothing was lowered afterwards."""
-    contents = Contents(records)
+    contents = StoreContents(records)
     found = []
     for name, ledger in contents.under(f"{keys.LEDGERS}node/").items():
         for what, units in ledger.used.items():
@@ -205,7 +205,7 @@ def _use(use: TenantUse, of: CapacityClass) -> dict[str, int]:
 # Tenants -----------------------------------------------------------------------------------------
 
 
-def _charges(found: list[Holding], field: str) -> dict[str, dict[str, Amounts]]:
+def _charges(found: list[CapacityHolding], field: str) -> dict[str, dict[str, Amounts]]:
     """What each tenant has charged, by one of the two sorts of class."""
     split: dict[str, dict[str, list[Amounts]]] = {}
     for holding in found:
@@ -218,7 +218,7 @@ def _charges(found: list[Holding], field: str) -> dict[str, dict[str, Amounts]]:
     }
 
 
-def _quotas(contents: Contents) -> Iterator[str]:
+def _quotas(contents: StoreContents) -> Iterator[str]:
     quotas = {q.namespace: q for q in contents.of(Quota) if q.name == QUOTA_NAME}
     ledgers: dict[str, QuotaLedger] = contents.under(f"{keys.LEDGERS}quota/")
     found = holdings(contents)
@@ -229,7 +229,7 @@ def _quotas(contents: Contents) -> Iterator[str]:
             listed.setdefault(tenant, []).append(cohort)
     for tenant in dict.fromkeys((*quotas, *charges, *listed)):
         quota = quotas.get(tenant)
-        home = (quota.spec.cohort if quota is not None else "") or alone(tenant)
+        home = (quota.spec.cohort if quota is not None else "") or single_tenant_cohort(tenant)
         limits = limits_of(quota) if quota is not None else _NO_LIMITS
         for cohort in dict.fromkeys((home, *listed.get(tenant, ()))):
             # In every other cohort the tenant must have left nothing behind.
@@ -237,16 +237,16 @@ def _quotas(contents: Contents) -> Iterator[str]:
             ledger = ledgers.get(cohort, QuotaLedger())
             whose = f"tenant {tenant} in cohort {cohort}"
             stated = ledger.limits.get(tenant, _NO_LIMITS)
-            yield from differs(whose, "limits", stated, limits if mine else _NO_LIMITS)
+            yield from discrepancies(whose, "limits", stated, limits if mine else _NO_LIMITS)
             use = ledger.used.get(tenant, _NO_USE)
             for of in _CLASSES:
                 sums = charges.get(tenant, {}).get(of.value, {}) if mine else {}
-                yield from differs(whose, of.value, nonzero(_use(use, of)), sums)
+                yield from discrepancies(whose, of.value, nonzero(_use(use, of)), sums)
             by_class = budgets.get(tenant, {}) if mine else {}
-            yield from differs(whose, "by priority class", use.classes, by_class)
+            yield from discrepancies(whose, "by priority class", use.classes, by_class)
 
 
-def _objects(contents: Contents) -> Iterator[str]:
+def _objects(contents: StoreContents) -> Iterator[str]:
     counts: dict[str, dict[str, int]] = {}
     weights: dict[str, int] = {}
     wanted: dict[str, int] = {}
@@ -263,15 +263,15 @@ def _objects(contents: Contents) -> Iterator[str]:
     for tenant_name in dict.fromkeys((*counts, *ledgers)):
         have, whose = ledgers.get(tenant_name, ObjectsLedger()), f"tenant {tenant_name}"
         mine = counts.get(tenant_name, {})
-        yield from differs(whose, "counts", nonzero(have.counts), mine)
-        yield from differs(whose, "bytes", have.bytes, weights.get(tenant_name, 0))
-        yield from differs(whose, "wanted replicas", have.wanted, wanted.get(tenant_name, 0))
+        yield from discrepancies(whose, "counts", nonzero(have.counts), mine)
+        yield from discrepancies(whose, "bytes", have.bytes, weights.get(tenant_name, 0))
+        yield from discrepancies(whose, "wanted replicas", have.wanted, wanted.get(tenant_name, 0))
 
 
 # Everything else ---------------------------------------------------------------------------------
 
 
-def _workloads(contents: Contents) -> Iterator[str]:
+def _workloads(contents: StoreContents) -> Iterator[str]:
     mine: dict[str, list[Replica]] = {}
     for replica in contents.of(Replica):
         mine.setdefault(f"{replica.namespace}/{replica.spec.workload}", []).append(replica)
@@ -282,27 +282,27 @@ def _workloads(contents: Contents) -> Iterator[str]:
         whose, ledger = f"workload {key}", ledgers.get(key, DisruptionLedger())
         workload, replicas = workloads.get(key), mine.get(key, [])
         if workload is None:
-            yield from differs(whose, "replicas", ledger.replicas, len(replicas))
+            yield from discrepancies(whose, "replicas", ledger.replicas, len(replicas))
             if replicas:
                 yield f"{whose} is gone, and {len(replicas)} of its replicas are there"
             continue
         wanted = disruption_ledger_of(workload, replicas, pages.get(key, ()))
         have = msgspec.structs.replace(ledger, pages=tuple(sorted(ledger.pages)))
         for field in DisruptionLedger.__struct_fields__:
-            yield from differs(whose, field, getattr(have, field), getattr(wanted, field))
+            yield from discrepancies(whose, field, getattr(have, field), getattr(wanted, field))
 
 
-def _pools(contents: Contents) -> Iterator[str]:
+def _pools(contents: StoreContents) -> Iterator[str]:
     pools = contents.values.get(keys.pools_ledger(), PoolsLedger())
     expected = {
         region.name: {p.name: p.protected_for for p in region.spec.pools if p.protected_for}
         for region in contents.of(Region)
     }
     protected = {name: table for name, table in expected.items() if table}
-    yield from differs("the pools", "protected", pools.protected, protected)
+    yield from discrepancies("the pools", "protected", pools.protected, protected)
 
 
-def _access(contents: Contents) -> Iterator[str]:
+def _access(contents: StoreContents) -> Iterator[str]:
     roles, bindings = tuple(contents.of(Role)), tuple(contents.of(RoleBinding))
     ledgers: dict[str, AccessLedger] = contents.under(f"{keys.LEDGERS}access/")
     for namespace in dict.fromkeys((*(it.namespace for it in (*roles, *bindings)), *ledgers)):
@@ -312,11 +312,11 @@ def _access(contents: Contents) -> Iterator[str]:
             (role for role in roles if role.namespace == namespace),
             (binding for binding in bindings if binding.namespace == namespace),
         )
-        yield from differs(f"namespace {namespace}", "roles", have.roles, wanted.roles)
-        yield from differs(f"namespace {namespace}", "bindings", have.given, wanted.given)
+        yield from discrepancies(f"namespace {namespace}", "roles", have.roles, wanted.roles)
+        yield from discrepancies(f"namespace {namespace}", "bindings", have.given, wanted.given)
 
 
-def _leases(contents: Contents) -> Iterator[str]:
+def _leases(contents: StoreContents) -> Iterator[str]:
     """An epoch is that of its lease. A lease that was given back keeps its last holder's epoch."""
     epochs: dict[str, Epoch] = contents.under(keys.EPOCHS)
     leases = {lease.spec.scope: lease.spec for lease in contents.of(Lease)}
@@ -331,7 +331,7 @@ def _leases(contents: Contents) -> Iterator[str]:
             )
 
 
-def _reserved(contents: Contents) -> Iterator[str]:
+def _reserved(contents: StoreContents) -> Iterator[str]:
     """A replica is Reserved exactly while a reservation holds an open claim in its name."""
     claims = {
         (reservation.namespace, reservation.name, claim.replica)

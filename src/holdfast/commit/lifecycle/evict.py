@@ -12,24 +12,30 @@ import msgspec
 from holdfast.commit.authority_table import age_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
-from holdfast.commit.leases import for_former_holder, term_refusal
+from holdfast.commit.leases import former_holder_refusal, term_refusal
 from holdfast.commit.ledgers.charges import (
     PRIORITY_NAME,
     allowance_refusal,
     budget_of,
     capacity_class,
-    held_by,
+    held_by_binding,
 )
 from holdfast.commit.lifecycle.bind import life_refusal, load_for_place, node_for, place_refusal
 from holdfast.commit.lifecycle.reservations import (
+    is_past_deadline,
     open_reservation,
-    past,
     replica_owner,
     reservation_name,
     save,
 )
-from holdfast.commit.lifecycle.transitions import actor_for, as_seen, current, find, moved
-from holdfast.commit.operations import Replayed, digest, remembered
+from holdfast.commit.lifecycle.transitions import (
+    actor_for,
+    current_replica,
+    find_replica,
+    record_transition,
+    stale_target_refusal,
+)
+from holdfast.commit.operations import Replayed, add_operation, digest
 from holdfast.model import keys
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
@@ -50,7 +56,7 @@ VICTIMS_MAX = 64
 def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed | Refusal:
     """Bound or Running to Stopping."""
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
         return replica
     if request.cause is Cause.PREEMPTION:
@@ -101,7 +107,7 @@ def stop(
             refusal, message=f"workload {replica.spec.workload}: {refusal.message}"
         )
     _note_leaving(draft, replica, cause)
-    return moved(
+    return record_transition(
         draft,
         context,
         replica,
@@ -151,7 +157,11 @@ def _drain_overdue(draft: Draft, context: Context, replica: Replica) -> bool:
     binding = replica.status.binding
     node = draft.object(Node, "", binding.node) if binding is not None else None
     drain = node.spec.drain if node is not None else None
-    return drain is not None and drain.deadline is not None and past(context, drain.deadline)
+    return (
+        drain is not None
+        and drain.deadline is not None
+        and is_past_deadline(context, drain.deadline)
+    )
 
 
 def _note_leaving(draft: Draft, replica: Replica, cause: Cause) -> None:
@@ -167,7 +177,7 @@ def _note_leaving(draft: Draft, replica: Replica, cause: Cause) -> None:
     ledger = draft.ledger(NodeLedger, keys.node_ledger(binding.node))
     if ledger is not None:
         change = departing if leaves else departed
-        draft.write(keys.node_ledger(binding.node), change(ledger, held_by(binding)))
+        draft.write(keys.node_ledger(binding.node), change(ledger, held_by_binding(binding)))
 
 
 def stop_and_reserve(
@@ -178,9 +188,9 @@ def stop_and_reserve(
     """
     load_for_place(draft, request.target, request.node, request.term.scope)
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if isinstance(replica, Refusal):
-        return for_former_holder(draft, context, request.term, replica)
+        return former_holder_refusal(draft, context, request.term, replica)
     if not isinstance(replica, Replica):
         return replica
     actor = actor_for(context, replica, State.BOUND)
@@ -240,7 +250,7 @@ def _stop_victims(
 ) -> NodeLedger | Refusal:
     """Stop each victim. Returns the node's ledger as it will be when all of them are gone."""
     emptied = ledger
-    found = for_each(request.victims, lambda target: find(draft, target))
+    found = for_each(request.victims, lambda target: find_replica(draft, target))
     draft.load(
         *(
             keys.disruption_ledger(victim.namespace, victim.spec.workload)
@@ -250,10 +260,10 @@ def _stop_victims(
     )
     for target in request.victims:
         # Read again: a victim that is named twice has been stopped by now.
-        victim = find(draft, target)
+        victim = find_replica(draft, target)
         if isinstance(victim, Refusal):
             return victim
-        refusal = as_seen(target, victim) or _victim_refusal(request, replica, victim)
+        refusal = stale_target_refusal(target, victim) or _victim_refusal(request, replica, victim)
         if refusal is not None:
             return refusal
         stopped = stop(draft, context, victim, Cause.PREEMPTION, _way_for(victim, replica))
@@ -261,7 +271,7 @@ def _stop_victims(
             return stopped
         binding = victim.status.binding
         if binding is not None:
-            emptied = returned(emptied, held_by(binding), victim.metadata.uid)
+            emptied = returned(emptied, held_by_binding(binding), victim.metadata.uid)
     return emptied
 
 
@@ -286,7 +296,9 @@ def _promise(
             held, message=f"node {request.node}, even without the victims: {held.message}"
         )
     of = capacity_class(draft, replica.spec.template.priority_class)
-    leavers = [v for v in (find(draft, t) for t in request.victims) if isinstance(v, Replica)]
+    leavers = [
+        v for v in (find_replica(draft, t) for t in request.victims) if isinstance(v, Replica)
+    ]
     # Nobody is stopped for work that its own quota would keep out afterwards.
     budget = budget_of(replica.spec.template.priority_class)
     refusal = allowance_refusal(draft, context, replica.namespace, of, held.charge, budget, leavers)
@@ -315,10 +327,10 @@ def _promise(
     draft.write(keys.node_ledger(request.node), promised(real, held, made.metadata.uid))
     status = msgspec.structs.replace(made.status, claims=(promise,))
     made = msgspec.structs.replace(made, status=status)
-    made = remembered(draft, context, made, request.operation, mark)
+    made = add_operation(draft, context, made, request.operation, mark)
     save(draft, made)
     # The replica stays Pending, but it is not the one that the scheduler saw: a second try must
     # not preempt again.
-    noted = remembered(draft, context, replica, request.operation, mark)
+    noted = add_operation(draft, context, replica, request.operation, mark)
     draft.write(keys.key_of(replica), noted)
     return made

@@ -8,19 +8,19 @@ from holdfast.commit.component_preconditions import grounds_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.derived_records import write_replica
-from holdfast.commit.lifecycle.transitions import agent_refusal, current
+from holdfast.commit.lifecycle.transitions import agent_refusal, current_replica
 from holdfast.commit.objects.preconditions import visible_version
-from holdfast.commit.operations import Replayed, digest, remembered
+from holdfast.commit.operations import Replayed, add_operation, digest
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import STAGES, Actor, Stage, State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import ReportPending, ReportStage
 
-# Who reports which progress. The commit itself sets Bound, a transition to Running sets Starting.
+# Who reports which progress. The commit itself sets Scheduled with a reservation and Bound with a
+# binding; a transition to Running sets Starting.
 STAGE_OWNER = {
     Stage.QUEUED: Actor.SCHEDULER,
-    Stage.SCHEDULED: Actor.SCHEDULER,
     Stage.STARTING: Actor.AGENT,
     Stage.READY: Actor.AGENT,
     Stage.SERVING: Actor.ENDPOINTS,
@@ -42,7 +42,7 @@ def report_stage(
     also how an agent publishes addresses and probe results.
     """
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
         return replica
     owner = STAGE_OWNER.get(request.stage)
@@ -97,7 +97,7 @@ def report_pending(
 ) -> Replica | Replayed | Refusal:
     """Why a replica waits."""
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
         return replica
     if not context.is_actor(Actor.SCHEDULER):
@@ -109,7 +109,9 @@ def report_pending(
         return Refusal(
             Reason.WRONG_STATE, f"replica {replica.name} is {replica.status.state.value}"
         )
-    status = msgspec.structs.replace(replica.status, pending=request.pending, stage=Stage.QUEUED)
+    # What has a reservation stays Scheduled, whatever it waits for.
+    stage = Stage.QUEUED if replica.status.state is State.PENDING else replica.status.stage
+    status = msgspec.structs.replace(replica.status, pending=request.pending, stage=stage)
     return _updated(draft, context, replica, status, request.operation, mark)
 
 
@@ -140,6 +142,6 @@ def _updated(
     if status == replica.status:
         return replica
     after = msgspec.structs.replace(replica, status=status)
-    after = remembered(draft, context, after, operation, mark)
+    after = add_operation(draft, context, after, operation, mark)
     write_replica(draft, after)
     return after

@@ -208,7 +208,7 @@ def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:
     return Refusal(Reason.WRONG_STATE, what, {"index": str(ordinal)}) if what else None
 
 
-def uncounted(draft: Draft, replica: Replica) -> bool:
+def is_success_uncounted(draft: Draft, replica: Replica) -> bool:
     """Whether a replica's success is known by the replica alone, so that it must not go yet.
 
     Without it, and before the account of its job says so, its index would be run again.
@@ -255,7 +255,7 @@ def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     )
 
 
-def born(draft: Draft, context: Context, replica: Replica) -> Replica:
+def new_replica(draft: Draft, context: Context, replica: Replica) -> Replica:
     """The replica as it comes into being: Pending, owned by its workload,
     with its priority resolved.
     """

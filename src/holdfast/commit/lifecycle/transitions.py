@@ -1,7 +1,7 @@
 """Moving a replica along its lifecycle: the law, the record, and what each move has to prove.
 
 Every transition of every replica passes `guard` (is it the replica that was seen, may this
-identity make this move) and `moved` (write down who, when, on which revision and on what
+identity make this move) and `record_transition` (write down who, when, on which revision and on what
 evidence).
 """
 
@@ -14,11 +14,11 @@ from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.charges import release_binding
 from holdfast.commit.ledgers.derived_records import erase, write_replica
-from holdfast.commit.lifecycle.replica_birth import uncounted
+from holdfast.commit.lifecycle.replica_birth import is_success_uncounted
 from holdfast.commit.lifecycle.reservations import drop_claims, reservation_name
 from holdfast.commit.lifecycle.transition_proofs import is_out_of_reach, proof_refusal
-from holdfast.commit.objects.request_form import COUNT_MAX, clipped
-from holdfast.commit.operations import Replayed, digest, recall, remembered
+from holdfast.commit.objects.request_form import COUNT_MAX, clip
+from holdfast.commit.operations import Replayed, add_operation, digest, recall
 from holdfast.model import keys
 from holdfast.model.installations import adopts, keeps, proves_stop, ran_on, traced
 from holdfast.model.kinds.replica import Replica, TransitionRecord
@@ -32,7 +32,7 @@ from holdfast.model.requests import Move, Target
 RELEASE_FINALIZER = "holdfast.dev/release"
 
 
-def find(draft: Draft, target: Target) -> Replica | Refusal:
+def find_replica(draft: Draft, target: Target) -> Replica | Refusal:
     """The very replica that is meant, whatever its state is now."""
     replica = draft.object(Replica, target.namespace, target.name)
     if replica is None:
@@ -46,7 +46,7 @@ def find(draft: Draft, target: Target) -> Replica | Refusal:
     return replica
 
 
-def as_seen(target: Target, replica: Replica) -> Refusal | None:
+def stale_target_refusal(target: Target, replica: Replica) -> Refusal | None:
     """Whether the replica still stands where the caller saw it."""
     if replica.status.transition_number == target.number:
         return None
@@ -62,14 +62,18 @@ def as_seen(target: Target, replica: Replica) -> Refusal | None:
     )
 
 
-def current(
+def current_replica(
     draft: Draft, target: Target, operation: str, mark: str
 ) -> Replica | Replayed | Refusal:
     """The replica as the caller saw it, or the word that this was done before, or a refusal."""
-    replica = find(draft, target)
+    replica = find_replica(draft, target)
     if isinstance(replica, Refusal):
         return replica
-    return recall(replica.metadata, operation, mark) or as_seen(target, replica) or replica
+    return (
+        recall(replica.metadata, operation, mark)
+        or stale_target_refusal(target, replica)
+        or replica
+    )
 
 
 def actor_for(
@@ -158,7 +162,7 @@ def _stop_refusal(replica: Replica, incarnation: int | None, installation: str) 
     )
 
 
-def moved(
+def record_transition(
     draft: Draft,
     context: Context,
     replica: Replica,
@@ -181,8 +185,8 @@ def moved(
         by=context.identity.name,
         at=context.at,
         revision=draft.base(keys.key_of(replica)),
-        reason=clipped(reason),
-        evidence=clipped(evidence),
+        reason=clip(reason),
+        evidence=clip(evidence),
     )
     by_agent = context.identity.node is not None
     new_status = msgspec.structs.replace(
@@ -194,10 +198,10 @@ def moved(
         **changes,
     )
     moved = msgspec.structs.replace(replica, status=new_status)
-    after = remembered(draft, context, moved, operation, mark)
+    after = add_operation(draft, context, moved, operation, mark)
     metadata = after.metadata
     is_dying = metadata.deletion_timestamp is not None
-    if to is State.RELEASED and is_dying and not uncounted(draft, replica):
+    if to is State.RELEASED and is_dying and not is_success_uncounted(draft, replica):
         # Its deletion was asked for and nothing holds it any more.
         rest = tuple(f for f in metadata.finalizers if f != RELEASE_FINALIZER)
         if not rest:
@@ -213,7 +217,7 @@ def moved(
 def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | Refusal:
     """Any transition that has no request of its own."""
     mark = digest(request)
-    replica = current(draft, request.target, request.operation, mark)
+    replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
         return replica
     if request.to in _OWN_REQUEST:
@@ -232,7 +236,7 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
         changes["binding"] = later
     if request.to is State.RELEASED:
         _give_back(draft, context, replica, request.reason)
-    return moved(
+    return record_transition(
         draft,
         context,
         replica,
@@ -247,7 +251,7 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
     )
 
 
-def given_up(
+def give_up(
     draft: Draft, context: Context, replica: Replica, operation: str, mark: str
 ) -> Replica | None:
     """The replica after an operator's word that it is gone, if that word counts in its state.
@@ -259,14 +263,16 @@ def given_up(
     is_final = keeps(replica) and is_out_of_reach(draft, replica)
     if replica.status.state is State.UNKNOWN:
         if not is_final:
-            return moved(
+            return record_transition(
                 draft, context, replica, State.FAILED, operation=operation, mark=mark, **word
             )
-        replica = moved(draft, context, replica, State.FAILED, **word)
+        replica = record_transition(draft, context, replica, State.FAILED, **word)
     if not is_final or transition(replica.status.state, State.RELEASED, Actor.OPERATOR) is None:
         return None
     _give_back(draft, context, replica, word["reason"])
-    return moved(draft, context, replica, State.RELEASED, operation=operation, mark=mark, **word)
+    return record_transition(
+        draft, context, replica, State.RELEASED, operation=operation, mark=mark, **word
+    )
 
 
 def _give_back(draft: Draft, context: Context, replica: Replica, reason: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.dispatch import Decided
+from holdfast.commit.dispatch import Approval
 from holdfast.commit.draft import Draft
 from holdfast.model import keys
 from holdfast.model.access.identity import SYSTEM_PREFIX, Identity
@@ -79,7 +79,7 @@ def _form(request: type[msgspec.Struct]) -> _Form:
     )
 
 
-def mutation(draft: Draft, identity: Identity, request: Any, decided: Decided) -> Mutation | None:
+def mutation(draft: Draft, identity: Identity, request: Any, decided: Approval) -> Mutation | None:
     """What to write down of an accepted request; nothing if it changed nothing.
 
     A renewal is not written down: it says that a holder is still there, many times a minute and
@@ -103,7 +103,7 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Decided) -
     plural, namespace, name, uid = _named(main, known)
     return Mutation(
         who=identity.name,
-        groups=named_groups(identity),
+        groups=recorded_groups(identity),
         verb=form.verb,
         kind=plural,
         namespace=namespace,
@@ -132,7 +132,7 @@ def _bound(identity: Identity, request: Bind) -> Mutation:
     target = request.target
     return Mutation(
         who=identity.name,
-        groups=named_groups(identity),
+        groups=recorded_groups(identity),
         verb="Bind",
         kind="replicas",
         namespace=target.namespace,
@@ -143,7 +143,7 @@ def _bound(identity: Identity, request: Bind) -> Mutation:
     )
 
 
-def named_groups(identity: Identity) -> tuple[str, ...]:
+def recorded_groups(identity: Identity) -> tuple[str, ...]:
     """The groups that the record names."""
     groups = identity.groups
     if len(groups) > GROUPS_RECORDED_MAX or sum(map(len, groups)) > LIST_CHARS_MAX:
@@ -152,7 +152,7 @@ def named_groups(identity: Identity) -> tuple[str, ...]:
     return groups
 
 
-def _told_apart(writes: dict[str, Any], decided: Decided) -> tuple[str, tuple[str, ...]]:
+def _told_apart(writes: dict[str, Any], decided: Approval) -> tuple[str, tuple[str, ...]]:
     """The key that the request is about, and the other objects that it changed.
 
     It is about its answer, or about the first object that it wrote.

@@ -13,34 +13,34 @@ import msgspec
 
 from holdfast.commit.access.authorize import identity_refusal, may_give_up, verb_refusal
 from holdfast.commit.access.escalation import built_in_refusal
-from holdfast.commit.access.visibility import known
+from holdfast.commit.access.visibility import visible_object
 from holdfast.commit.component_preconditions import grounds_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
-from holdfast.commit.ledgers.derived_records import erase, reflect
+from holdfast.commit.ledgers.derived_records import erase, update_derived_records
 from holdfast.commit.ledgers.leaks import (
     FOREGROUND_FINALIZER,
     ORPHAN_FINALIZER,
-    giving_back_refusal,
+    early_deletion_refusal,
     leak_refusal,
 )
 from holdfast.commit.lifecycle.evict import stop
-from holdfast.commit.lifecycle.replica_birth import uncounted
+from holdfast.commit.lifecycle.replica_birth import is_success_uncounted
 from holdfast.commit.lifecycle.reservations import ACTIVE
-from holdfast.commit.lifecycle.reserve import drop_refusal, dropped
-from holdfast.commit.lifecycle.transitions import RELEASE_FINALIZER, given_up
+from holdfast.commit.lifecycle.reserve import drop_refusal, release_reservation
+from holdfast.commit.lifecycle.transitions import RELEASE_FINALIZER, give_up
 from holdfast.commit.objects.field_writers import removal_refusal
 from holdfast.commit.objects.job_times import life_refusal
 from holdfast.commit.objects.preconditions import removal_precondition_refusal
 from holdfast.commit.operations import (
     Replayed,
+    add_operation,
     digest,
     recall,
     recall_past,
     recall_unversioned,
     remember_past,
     remember_unversioned,
-    remembered,
 )
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
@@ -77,7 +77,9 @@ _BY_PROPAGATION = {
 }
 
 
-def letting_go_refusal(draft: Draft, context: Context, old: Object, new: Object) -> Refusal | None:
+def finalizer_removal_refusal(
+    draft: Draft, context: Context, old: Object, new: Object
+) -> Refusal | None:
     """Whether the finalizers that this change takes away may go."""
     for name in old.metadata.finalizers:
         if name in new.metadata.finalizers or name not in _REMOVERS:
@@ -117,7 +119,7 @@ def finalizers_refusal(old: Object | None, new: Object) -> Refusal | None:
     return None
 
 
-def still_held(context: Context, old: Object, new: Object) -> Object:
+def restore_finalizers(context: Context, old: Object, new: Object) -> Object:
     """The object with the system's own finalizers that a person left out and may not take away.
 
     Who writes a whole object from a file does not know of them, and means nothing by it. A
@@ -137,7 +139,7 @@ def still_held(context: Context, old: Object, new: Object) -> Object:
     return msgspec.structs.replace(new, metadata=metadata)
 
 
-def only_lets_go(context: Context, old: Object, new: Object) -> bool:
+def only_removes_finalizers(context: Context, old: Object, new: Object) -> bool:
     """Whether all that this change does is to take away finalizers that are the caller's to take.
 
     Then it needs no right to the spec: the controller that empties a workload does not own it.
@@ -172,7 +174,7 @@ def finish(draft: Draft, context: Context, old: Object, after: Object) -> Refusa
     """Write a changed object, or erase it when its deletion was waiting for this change."""
     if after.metadata.deletion_timestamp is not None and not after.metadata.finalizers:
         return erase(draft, context, old)
-    refusal = reflect(draft, context, old, after)
+    refusal = update_derived_records(draft, context, old, after)
     if refusal is None:
         draft.write(keys.key_of(after), after)
     return refusal
@@ -192,7 +194,7 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
     if past is not None:
         return past
     key = keys.object_key(kind, request.namespace, request.name)
-    obj: Object | None = known(context, draft.read(key))
+    obj: Object | None = visible_object(context, draft.read(key))
     if obj is None:
         what = f"{kind.plural} {request.name!r} not found"
         return Refusal(Reason.MISSING, what, {"name": request.name})
@@ -207,7 +209,7 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
         or built_in_refusal(context, obj, None)
         or leak_refusal(draft, context, obj)
         or life_refusal(context, obj)
-        or giving_back_refusal(context, obj)
+        or early_deletion_refusal(context, obj)
         or _reservation_refusal(draft, context, obj)
         or _orphan_refusal(request, obj)
     )
@@ -255,7 +257,7 @@ def _removed(
             return moved_on
     if isinstance(obj, Reservation):
         # What it still holds goes back in this very transaction, or nobody could give it back.
-        left = dropped(draft, context, obj, "its deletion was asked for")
+        left = release_reservation(draft, context, obj, "its deletion was asked for")
         if isinstance(left, Refusal):
             return left
         # It may have to wait for a finalizer, but it must never again say that it holds something.
@@ -265,7 +267,7 @@ def _removed(
             remember_unversioned(draft, context, obj, request.operation, mark)
         return obj
     after = msgspec.structs.replace(obj, metadata=asked)
-    after = remembered(draft, context, after, request.operation, mark)
+    after = add_operation(draft, context, after, request.operation, mark)
     if not asked.finalizers or not request.uid:
         # Whoever names no uid means the object that is there now, and no later one of its name.
         remember_past(draft, context, obj, request.operation, mark)
@@ -301,7 +303,7 @@ def _asked(draft: Draft, context: Context, request: Remove, obj: Object) -> Obje
 
 def _may_go(draft: Draft, replica: Replica) -> bool:
     """Whether nothing holds the object of a replica any more."""
-    return replica.status.state is State.RELEASED and not uncounted(draft, replica)
+    return replica.status.state is State.RELEASED and not is_success_uncounted(draft, replica)
 
 
 def _stopped(
@@ -321,5 +323,5 @@ def _stopped(
         why = "its deletion was asked for"
         return stop(draft, context, dying, Cause.USER_DELETE, why, operation, mark)
     if request.force and may_give_up(draft, context, replica):
-        return given_up(draft, context, dying, operation, mark)
+        return give_up(draft, context, dying, operation, mark)
     return None

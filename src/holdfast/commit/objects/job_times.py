@@ -108,7 +108,7 @@ def end_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
     )
 
 
-def ended(context: Context, old: Object, new: Object) -> Object:
+def stamp_job_end(context: Context, old: Object, new: Object) -> Object:
     """The job with the authority's stamp on its end, if it ends with this change."""
     if not isinstance(old, Workload) or not isinstance(new, Workload):
         return new

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.commit.access.revocation import completed
+from holdfast.commit.access.revocation import complete_revocation
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft
 from holdfast.model.access.credential_life import latest_end
@@ -35,14 +35,14 @@ class Shaped(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def signed(context: Context, obj: Object, old: Object | None) -> Shaped:
+def set_server_fields(context: Context, obj: Object, old: Object | None) -> Shaped:
     """The object with who asked for it and when, where that is part of it.
 
     Who asked for an override is who was authenticated then, whatever the file says or leaves out.
     This comes before validation, which lets nobody change that name.
     """
     if isinstance(obj, Revocation):
-        return Shaped(*completed(context, obj))
+        return Shaped(*complete_revocation(context, obj))
     if isinstance(obj, Token):
         return _ending(context, obj, old)
     if not isinstance(obj, Override):
@@ -78,7 +78,7 @@ def _with_end(obj: Token, expires: datetime) -> Token:
     return msgspec.structs.replace(obj, spec=msgspec.structs.replace(obj.spec, expires=expires))
 
 
-def minimum_of(context: Context, tenant: Tenant, resource: Resource) -> tuple[Quantity, str]:
+def minimum_resource(context: Context, tenant: Tenant, resource: Resource) -> tuple[Quantity, str]:
     """What must be set aside for each replica at least, and who says so."""
     own, plane = tenant.spec.minimum, context.settings.minimum_resources
     return _ruled(own, plane, tenant, resource)
@@ -127,11 +127,13 @@ def _default_of(context: Context, tenant: Tenant, resource: Resource) -> tuple[Q
     """What work gets that states nothing: never less than it would have to state."""
     plane = context.settings.default_resources
     default = _ruled(tenant.spec.defaults, plane, tenant, resource)
-    minimum = minimum_of(context, tenant, resource)
+    minimum = minimum_resource(context, tenant, resource)
     return max(minimum, default, key=lambda it: demand(resource, it[0]))
 
 
-def critical(draft: Draft, obj: Workload) -> tuple[Workload, tuple[str, ...], tuple[str, ...]]:
+def set_critical_priority(
+    draft: Draft, obj: Workload
+) -> tuple[Workload, tuple[str, ...], tuple[str, ...]]:
     """Recovery work is critical. Returns it with what was changed, or why nothing was."""
     template = obj.spec.template
     if obj.spec.recovery is None or not obj.spec.recovery.eligible or template.priority_class:

@@ -69,7 +69,7 @@ def versioned_refusal(obj: Object) -> Refusal | None:
     )
 
 
-def stated(body: Any) -> ObjectMeta:
+def stated_metadata(body: Any) -> ObjectMeta:
     """What an applied configuration states. Raises Invalid for what is no text."""
     metadata = body.get("metadata") if isinstance(body, dict) else None
     found = metadata if isinstance(metadata, dict) else {}

@@ -35,7 +35,7 @@ SENTENCE_MAX = 1_024
 Rule = Callable[[Any], str]
 
 
-def clipped(text: str) -> str:
+def clip(text: str) -> str:
     """A sentence as it is written down: what is too long ends in dots."""
     return text if len(text) <= SENTENCE_MAX else f"{text[: SENTENCE_MAX - 3]}..."
 

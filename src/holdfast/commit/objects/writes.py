@@ -10,25 +10,30 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commit.access.authorize import identity_refusal, verb_refusal
-from holdfast.commit.access.visibility import known
-from holdfast.commit.apply.server_side import updated
+from holdfast.commit.access.visibility import visible_object
+from holdfast.commit.apply.server_side import entries_after_update
 from holdfast.commit.apply.shapes import shape_of, tree_of
 from holdfast.commit.component_preconditions import grounds_refusal
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, NotLoaded
 from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME
-from holdfast.commit.ledgers.derived_records import reflect
+from holdfast.commit.ledgers.derived_records import update_derived_records
 from holdfast.commit.ledgers.leaks import only_disowns
-from holdfast.commit.lifecycle.replica_birth import birth_refusal, born, places_key, predecessor
+from holdfast.commit.lifecycle.replica_birth import (
+    birth_refusal,
+    new_replica,
+    places_key,
+    predecessor,
+)
 from holdfast.commit.objects.admission import Admission, admit, invalid
 from holdfast.commit.objects.admission_policies import policy_keys
 from holdfast.commit.objects.deletion import (
     FINALIZERS,
+    finalizer_removal_refusal,
     finalizers_refusal,
     finish,
-    letting_go_refusal,
-    only_lets_go,
-    still_held,
+    only_removes_finalizers,
+    restore_finalizers,
 )
 from holdfast.commit.objects.field_writers import (
     claim_refusal,
@@ -36,7 +41,7 @@ from holdfast.commit.objects.field_writers import (
     shared_with_people,
     status_refusal,
 )
-from holdfast.commit.objects.job_times import end_refusal, ended, run_refusal
+from holdfast.commit.objects.job_times import end_refusal, run_refusal, stamp_job_end
 from holdfast.commit.objects.preconditions import (
     states_a_version,
     version_refusal,
@@ -44,6 +49,7 @@ from holdfast.commit.objects.preconditions import (
 )
 from holdfast.commit.operations import (
     Replayed,
+    add_operation,
     digest,
     past_key,
     recall,
@@ -51,13 +57,14 @@ from holdfast.commit.operations import (
     recall_unversioned,
     remember_past,
     remember_unversioned,
-    remembered,
 )
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import ManagedFields, Object, ObjectMeta
+from holdfast.model.no_effect import warnings as no_effect_warnings
+from holdfast.model.no_effect import with_no_effect
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import Kind, kind_of, kind_of_struct
 from holdfast.model.requests import Create, Update
@@ -84,7 +91,7 @@ Outcome = Written | Replayed | Refusal
 def create(draft: Draft, context: Context, request: Create) -> Outcome:
     """A new object."""
     kind = kind_of(request.object)
-    refusal = door(draft, context, "create", kind, request.object.namespace)
+    refusal = authorize_verb(draft, context, "create", kind, request.object.namespace)
     refusal = (
         refusal or grounds_refusal(draft, context, request) or versioned_refusal(request.object)
     )
@@ -150,7 +157,7 @@ def _load_for_birth(draft: Draft, obj: Object) -> None:
     draft.load(*wanted)
 
 
-def door(
+def authorize_verb(
     draft: Draft,
     context: Context,
     verb: str,
@@ -211,18 +218,19 @@ def create_named(
         refusal = birth_refusal(draft, fresh)
         if refusal is not None:
             return refusal
-        fresh = born(draft, context, fresh)
-    fresh = _managed(context, None, fresh, request.manager, "")
+        fresh = new_replica(draft, context, fresh)
+    # After the managers of fields: what the server says of a field is nobody's claim to it.
+    fresh = with_no_effect(_managed(context, None, fresh, request.manager, ""), context.at)
     if not isinstance(fresh, Replica):
         # The object remembers it as well, but not for longer than it lives: one that is deleted
         # must not come back by a copy of the request that made it. Of replicas the places say it.
         remember_past(draft, context, fresh, request.operation, mark, result)
-    fresh = remembered(draft, context, fresh, request.operation, mark, result)
-    refusal = reflect(draft, context, None, fresh)
+    fresh = add_operation(draft, context, fresh, request.operation, mark, result)
+    refusal = update_derived_records(draft, context, None, fresh)
     if refusal is not None:
         return refusal
     draft.write(keys.key_of(fresh), fresh)
-    return Written(fresh, tuple(admission.warnings), created=True)
+    return Written(fresh, (*admission.warnings, *no_effect_warnings(fresh)), created=True)
 
 
 def _bare(obj: Object) -> Object:
@@ -258,14 +266,16 @@ def _fresh(context: Context, obj: Object) -> Object:
 def update(draft: Draft, context: Context, request: Update) -> Outcome:
     """Replace an object's spec and metadata, or its status alone."""
     given, part = request.object, request.subresource
-    refusal = door(draft, context, "update", kind_of(given), given.namespace, part, given.name)
+    refusal = authorize_verb(
+        draft, context, "update", kind_of(given), given.namespace, part, given.name
+    )
     refusal = refusal or grounds_refusal(draft, context, request)
     if refusal is not None:
         return refusal
     mark = digest(request)
-    old: Object | None = known(context, draft.read(keys.key_of(given)))
+    old: Object | None = visible_object(context, draft.read(keys.key_of(given)))
     if old is None:
-        return missing(kind_of(given), given.namespace, given.name)
+        return not_found_refusal(kind_of(given), given.namespace, given.name)
     is_versioned = states_a_version(given.metadata)
     past = recall_change(draft, context, old, request.operation, mark, is_versioned=is_versioned)
     if past is not None:
@@ -273,7 +283,7 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
     refusal = version_refusal(draft, old, given.metadata)
     if refusal is not None:
         return refusal
-    wanted = still_held(context, old, merged(old, given, part))
+    wanted = restore_finalizers(context, old, merge_change(old, given, part))
     written = rewrite(draft, context, old, wanted, request.manager, part, request.operation, mark)
     if isinstance(written, Written) and not is_versioned:
         remember_unversioned(draft, context, old, request.operation, mark)
@@ -290,12 +300,12 @@ def recall_change(
     return recall_unversioned(draft, context, keys.key_of(old), operation, mark)
 
 
-def missing(kind: Kind, namespace: str, name: str) -> Refusal:
+def not_found_refusal(kind: Kind, namespace: str, name: str) -> Refusal:
     where = f"{namespace}/{name}" if namespace else name
     return Refusal(Reason.MISSING, f"{kind.plural} {where!r} not found", {"name": name})
 
 
-def merged(old: Object, given: Object, subresource: str) -> Object:
+def merge_change(old: Object, given: Object, subresource: str) -> Object:
     """What the caller may mean to change: the status or the number alone, or all but the status."""
     if subresource == STATUS:
         return msgspec.structs.replace(old, status=given.status)  # type: ignore[attr-defined]
@@ -329,7 +339,7 @@ def rewrite(
     """Admit a changed object and write it, unless nothing changed after all."""
     admission = Admission(object=new, old=old)
     if subresource == STATUS:
-        admission = Admission(object=ended(context, old, new), old=old)
+        admission = Admission(object=stamp_job_end(context, old, new), old=old)
         refusal = (
             status_refusal(context, old, new)
             or _status_invalid(old, new)
@@ -337,7 +347,7 @@ def rewrite(
         )
     else:
         refusal = (
-            letting_go_refusal(draft, context, old, new)
+            finalizer_removal_refusal(draft, context, old, new)
             or finalizers_refusal(old, new)
             or _admit_change(draft, context, admission)
         )
@@ -351,13 +361,17 @@ def rewrite(
     else:
         metadata = msgspec.structs.replace(after.metadata, managed_fields=fields)
         after = msgspec.structs.replace(after, metadata=metadata)
+    said = tuple(admission.warnings)
+    if not subresource:
+        after = with_no_effect(after, context.at)
+        said = (*said, *no_effect_warnings(after))
     if after == old:
-        return Written(old, tuple(admission.warnings))
-    after = remembered(draft, context, after, operation, mark)
+        return Written(old, said)
+    after = add_operation(draft, context, after, operation, mark)
     refusal = finish(draft, context, old, after)
     if refusal is not None:
         return refusal
-    return Written(after, tuple(admission.warnings))
+    return Written(after, said)
 
 
 def _status_invalid(old: Object, new: Object) -> Refusal | None:
@@ -368,7 +382,7 @@ def _status_invalid(old: Object, new: Object) -> Refusal | None:
 def _admit_change(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
     """A change runs admission. One that changes nothing, or only lets go, has nothing to admit."""
     old, new = admission.old, admission.object
-    if old is None or new == old or only_lets_go(context, old, new):
+    if old is None or new == old or only_removes_finalizers(context, old, new):
         return None
     if only_disowns(draft, context, old, new):
         return None
@@ -394,7 +408,7 @@ def _managed(
     """
     if not shared_with_people(type(new)):
         return new
-    fields = updated(
+    fields = entries_after_update(
         tree_of(old) if old is not None else None,
         tree_of(new),
         old.metadata.managed_fields if old is not None else (),

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.flow.guarded_server import Guarded
+from holdfast.commit.flow.guarded_server import GuardedServer
 from holdfast.commit.flow.overload import Overloaded
-from holdfast.commit.flow.seats import Gates
+from holdfast.commit.flow.seats import FlowControllers
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
 from holdfast.model.machine import Answer, Answered, Ask, Asked, Started, Txn, Wake, Woken
@@ -269,8 +269,8 @@ class Plane:
         world.add_store()
         world.stores["store"].service_us = store_us
 
-        def server(seat: Seat) -> Guarded:
-            return Guarded(Service(), Gates(seat.rng))
+        def server(seat: Seat) -> GuardedServer:
+            return GuardedServer(Service(), FlowControllers(seat.rng))
 
         cell = world.add(SERVER, server, store="store", identity="system:server:s")
         cell.burden = burden(lambda: cell.machine, service_us)

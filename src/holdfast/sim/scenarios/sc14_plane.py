@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
-from holdfast.commit.context import Settings
-from holdfast.commit.flow.guarded_server import Guarded
-from holdfast.commit.flow.seats import Gates
+from holdfast.agent.node_facts import NodeFacts
+from holdfast.commit.context import PlaneSettings
+from holdfast.commit.flow.guarded_server import GuardedServer
+from holdfast.commit.flow.seats import FlowControllers
 from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity
 from holdfast.model.fence import FenceTiming
@@ -149,18 +149,20 @@ class Storm:
         self.books.learn(tuple(self.keyspace.range("", keys.END).records))
 
     def _servers(self) -> None:
-        settings = Settings(fence=TIMING)
+        settings = PlaneSettings(fence=TIMING)
 
-        def make(seat: Seat) -> Guarded:
-            return Guarded(SimServer(seat, settings, confirms=False), Gates(seat.rng))
+        def make(seat: Seat) -> GuardedServer:
+            return GuardedServer(
+                SimServer(seat, settings, confirms=False), FlowControllers(seat.rng)
+            )
 
         for name in SERVER_NAMES:
             self.world.add(name, make, store="store", identity=f"system:server:{name}")
         self.world.balance(SERVERS, SERVER_NAMES)
 
     def _components(self) -> None:
-        def team(seat: Seat) -> Team:
-            return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+        def team(seat: Seat) -> ControllerRunner:
+            return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
 
         def scheduler(seat: Seat) -> Scheduler:
             return Scheduler("main", seat.rng)
@@ -185,13 +187,13 @@ class Storm:
         rng = self.world.rng("joining")
         for number in range(self.size.agents):
             name = f"node-{number:04d}"
-            facts = Facts(
+            facts = NodeFacts(
                 region="eu",
                 zone=f"eu-{ZONES[number % len(ZONES)]}",
                 capacity={"cpu": "8", "memory": "64Gi"},
             )
 
-            def make(seat: Seat, name: str = name, facts: Facts = facts) -> Agent:
+            def make(seat: Seat, name: str = name, facts: NodeFacts = facts) -> Agent:
                 return Agent(name, facts, seat.rng)
 
             # Nodes of a real plane were not switched on together.

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.commit.access.authorize import identity_refusal, verb_refusal
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.draft import CommitGroup, Draft, View
 from holdfast.model import keys
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
@@ -50,7 +50,7 @@ def bare() -> Draft:
     view = View()
     for namespace in NAMESPACES:
         view.learn(keys.access_ledger(namespace), None)
-    return Draft(Group(view))
+    return Draft(CommitGroup(view))
 
 
 def may(identity: Identity, verb: str, kind: Kind, namespace: str, subresource: str = "") -> bool:
@@ -98,7 +98,6 @@ def test_a_system_name_gets_no_rights_from_groups_or_tenants() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_people_read_in_their_namespaces_and_write_what_is_theirs(kind: Kind) -> None:
-    """[B5, C6.7]"""
     writable = kind.plural in ("workloads", "secrets", "overrides", "commitments")
     common = kind.plural in ("priorityclasses", "regions")
     for verb in READ:
@@ -110,7 +109,6 @@ def test_people_read_in_their_namespaces_and_write_what_is_theirs(kind: Kind) ->
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_another_tenants_namespace_is_closed(kind: Kind) -> None:
-    """[C6.8, B5]"""
     if not kind.namespaced:
         return
     for verb in (*READ, *WRITE):
@@ -123,7 +121,6 @@ def test_another_tenants_namespace_is_closed(kind: Kind) -> None:
 
 @pytest.mark.parametrize("tenant", ["", SYSTEM_NAMESPACE])
 def test_no_claim_of_tenants_reaches_the_cluster_or_the_systems_own_namespace(tenant: str) -> None:
-    """[B5, C6.8]"""
     odd = Identity(name="odd", tenants=(tenant,))
     for kind in KINDS:
         for namespace in ("acme", SYSTEM_NAMESPACE, ""):
@@ -139,7 +136,6 @@ def test_an_administrator_passes_everywhere(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 def test_an_auditor_reads_all_but_secrets_and_writes_nothing(kind: Kind) -> None:
-    """[B5]"""
     auditor = Identity(name="eve", groups=(AUDITORS,))
     for verb in READ:
         for namespace in ("acme", SYSTEM_NAMESPACE, ""):
@@ -149,7 +145,6 @@ def test_an_auditor_reads_all_but_secrets_and_writes_nothing(kind: Kind) -> None
 
 
 def test_an_operator_keeps_the_plane_and_gives_nobody_rights() -> None:
-    """[B5, B6]"""
     operator = Identity(name="oz", groups=(OPERATORS,))
     for plural in ("nodes", "tenants", "quotas", "priorityclasses", "regions"):
         kind = kind_of_plural(plural)
@@ -229,7 +224,6 @@ MAKERS = Rule(("workloads",), ("create", "patch"))
 def test_what_a_binding_gives_counts_at_once_and_not_after_it_went(
     it: Plane, subject: Subject
 ) -> None:
-    """[B5]"""
     refused(it.ask(BOB, Create(workload())), Reason.NOT_ALLOWED)
     it.create(role("makers", MAKERS))
     refused(it.ask(BOB, Create(workload())), Reason.NOT_ALLOWED)
@@ -242,7 +236,6 @@ def test_what_a_binding_gives_counts_at_once_and_not_after_it_went(
 
 
 def test_a_service_account_is_the_user_of_its_tenants_own_tokens(it: Plane) -> None:
-    """[B5]"""
     bot = Identity(name="tenant:acme:bot")
     it.create(role("makers", MAKERS, namespace="globex"))
     account = Subject("ServiceAccount", "bot", "acme")
@@ -254,7 +247,6 @@ def test_a_service_account_is_the_user_of_its_tenants_own_tokens(it: Plane) -> N
 
 
 def test_a_role_of_the_system_holds_where_it_is_bound(it: Plane) -> None:
-    """[B5]"""
     it.create(role("makers", MAKERS, namespace=SYSTEM_NAMESPACE))
     it.create(binding("here", Subject("User", "bob"), of=RoleRef("makers", SYSTEM_NAMESPACE)))
     accepted(it.ask(BOB, Create(workload())))
@@ -264,7 +256,6 @@ def test_a_role_of_the_system_holds_where_it_is_bound(it: Plane) -> None:
 
 
 def test_a_built_in_role_may_be_given_to_others(it: Plane) -> None:
-    """[B5]"""
     editor = RoleRef("tenant-editor", SYSTEM_NAMESPACE)
     it.create(binding("editors", Subject("Group", "devs"), of=editor))
     accepted(it.ask(BOB, Create(workload())))
@@ -272,7 +263,6 @@ def test_a_built_in_role_may_be_given_to_others(it: Plane) -> None:
 
 
 def test_names_limit_what_a_rule_allows_and_never_allow_a_new_object(it: Plane) -> None:
-    """[B5]"""
     it.create(role("one", Rule(("workloads",), ("create", "patch"), (), ("web",))))
     it.create(binding("one", Subject("User", "bob")))
     refused(it.ask(BOB, Create(workload())), Reason.NOT_ALLOWED)
@@ -294,7 +284,7 @@ def test_names_limit_what_a_rule_allows_and_never_allow_a_new_object(it: Plane) 
 
 
 def test_a_namespaces_wildcard_reaches_no_cluster_wide_kind(it: Plane) -> None:
-    """Nor by naming a namespace where there is none. [B5, C6.8]"""
+    """Nor by naming a namespace where there is none."""
     it.create(role("all", Rule(("*",), ("*",), ("*",))))
     it.create(binding("all", Subject("User", "bob")))
     node = it.node()
@@ -306,7 +296,6 @@ def test_a_namespaces_wildcard_reaches_no_cluster_wide_kind(it: Plane) -> None:
 
 
 def test_the_right_to_scale_changes_the_number_and_nothing_else(it: Plane) -> None:
-    """[B5, C6.7]"""
     it.create(role("scalers", Rule(("workloads/scale",), ("update", "patch"))))
     it.create(binding("scalers", Subject("User", "bob")))
     it.create(workload())
@@ -336,7 +325,7 @@ def test_a_right_that_is_taken_away_meanwhile_does_not_count(it: Plane) -> None:
 
 
 def test_a_right_that_is_given_meanwhile_counts(it: Plane) -> None:
-    """A refusal too is decided on records that are current. [B5, C2]"""
+    """A refusal too is decided on records that are current. [C2]"""
     it.create(role("makers", MAKERS))
     refused(it.ask(BOB, Create(workload())), Reason.NOT_ALLOWED)
     here, it.authority = it.authority, it.new_authority()
@@ -346,7 +335,6 @@ def test_a_right_that_is_given_meanwhile_counts(it: Plane) -> None:
 
 
 def test_stopping_a_replica_and_giving_it_up_are_rights_of_their_own(it: Plane) -> None:
-    """[B5, C6.7]"""
     term = it.term(SCHEDULER)
     bound = it.bound(it.replica(it.workload()), it.node(), term)
     request = Evict(target(bound), Cause.USER_DELETE)
@@ -357,7 +345,6 @@ def test_stopping_a_replica_and_giving_it_up_are_rights_of_their_own(it: Plane) 
 
 
 def test_every_bind_of_several_needs_the_right(it: Plane) -> None:
-    """[B5]"""
     term, node = it.term(SCHEDULER), it.node()
     one = it.replica(it.workload("one"))
     two = it.replica(it.workload("two", "globex"))

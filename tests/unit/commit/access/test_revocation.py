@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.model.access import identity as who
 from holdfast.model.access.credential_life import revocation_name
 from holdfast.model.kinds.access import Revocation, RevocationSpec
@@ -30,7 +30,7 @@ def revocation(user: str = "ann", **spec: Any) -> Revocation:
 
 
 def test_the_moment_is_the_authoritys_and_so_is_the_end() -> None:
-    """It can be held against the moment at which a certificate was issued. [B5]"""
+    """It can be held against the moment at which a certificate was issued."""
     it = Furnished()
     made = it.yes(ADMIN, Create(revocation()))
     assert made.spec.before == it.plane.at()
@@ -38,7 +38,6 @@ def test_the_moment_is_the_authoritys_and_so_is_the_end() -> None:
 
 
 def test_what_is_revoked_again_is_so_until_the_later_moment() -> None:
-    """[B5]"""
     it = Furnished()
     made = it.yes(ADMIN, Create(revocation()))
     it.plane.elapsed_ms += 60_000
@@ -52,7 +51,6 @@ def test_what_is_revoked_again_is_so_until_the_later_moment() -> None:
 
 
 def test_what_is_not_issued_yet_cannot_be_revoked() -> None:
-    """[B4]"""
     it = Furnished()
     later = it.plane.at(3_600)
     refusal = refused(it.ask(ADMIN, Create(revocation(before=later))), Reason.NOT_ALLOWED)
@@ -61,14 +59,14 @@ def test_what_is_not_issued_yet_cannot_be_revoked() -> None:
 
 @pytest.mark.parametrize("identity", [ANN, SCHEDULER, WORKLOADS, NODES, SERVER, who.agent("a")])
 def test_only_operators_revoke(identity: who.Identity) -> None:
-    """[A9, C6.7]"""
+    """[A9]"""
     it = Furnished()
     answer = it.ask(identity, Create(revocation("bob")))
     assert answer.reason in (Reason.NOT_OWNER, Reason.NOT_ALLOWED)
 
 
 def test_a_node_that_is_deleted_takes_its_certificates_along() -> None:
-    """In the same transaction, or it could come back by the certificate that it has. [C6.8]"""
+    """In the same transaction, or it could come back by the certificate that it has."""
     it = Furnished()
     it.plane.node("node-b")
     before = it.plane.store.revision
@@ -85,7 +83,6 @@ def test_a_node_that_is_deleted_takes_its_certificates_along() -> None:
 
 
 def test_a_node_that_cannot_be_deleted_keeps_its_certificates() -> None:
-    """[C6.8]"""
     it = Furnished()
     it.running()
     refused(it.ask(ADMIN, Remove("nodes", "", "node-a")), Reason.NOT_ALLOWED)
@@ -94,7 +91,7 @@ def test_a_node_that_cannot_be_deleted_keeps_its_certificates() -> None:
 
 @pytest.mark.parametrize("user", ["ann", "admin", "system:scheduler:one"])
 def test_what_was_revoked_is_given_back_to_nobody(user: str) -> None:
-    """Not by an administrator either, until all that it ended has ended. [B5, C6.8]"""
+    """Not by an administrator either, until all that it ended has ended."""
     it = Furnished()
     operator = who.Identity(name="ann", groups=(who.OPERATORS,))
     made = it.yes(operator, Create(revocation(user)))
@@ -109,7 +106,7 @@ def test_what_was_revoked_is_given_back_to_nobody(user: str) -> None:
 
 
 def test_a_revocation_outlives_the_owners_that_it_names() -> None:
-    """Or deleting those would make it a leak, which a collector may take away. [B5, I5]"""
+    """Or deleting those would make it a leak, which a collector may take away."""
     it = Furnished()
     owner = it.yes(ADMIN, Create(PriorityClass(ObjectMeta(name="owner"))))
     named = OwnerReference(
@@ -123,19 +120,18 @@ def test_a_revocation_outlives_the_owners_that_it_names() -> None:
 
 
 def test_a_revocation_outlives_the_longest_credential_also_when_lives_grow() -> None:
-    """[B5, I5]"""
-    it = Furnished(settings=Settings(certificate_life_ms=DAY_MS, token_life_ms=3 * DAY_MS))
+    it = Furnished(settings=PlaneSettings(certificate_life_ms=DAY_MS, token_life_ms=3 * DAY_MS))
     made = it.yes(ADMIN, Create(revocation()))
     assert made.spec.expires == it.plane.at() + timedelta(days=3)
     gone = Remove("revocations", "", made.name, made.metadata.uid)
-    it.plane.settings = Settings(certificate_life_ms=900 * DAY_MS, token_life_ms=DAY_MS)
+    it.plane.settings = PlaneSettings(certificate_life_ms=900 * DAY_MS, token_life_ms=DAY_MS)
     it.plane.elapsed_ms += (3 + 60) * DAY_MS + 10_000
     it.plane.authority = it.plane.new_authority()
     refused(it.ask(SERVER, gone), Reason.NOT_ALLOWED)
 
 
 def test_a_revocation_goes_when_all_that_it_ended_has_ended() -> None:
-    """By a server, and by nobody before that. [I5]"""
+    """By a server, and by nobody before that."""
     it = Furnished()
     made = it.yes(ADMIN, Create(revocation()))
     gone = Remove("revocations", "", made.name, made.metadata.uid)

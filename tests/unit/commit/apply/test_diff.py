@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.commit.apply.diff import below, changed, compare, outside, same
+from holdfast.commit.apply.diff import (
+    changed_paths,
+    changed_paths_outside,
+    compare,
+    is_at_or_below,
+    json_equal,
+)
 from holdfast.commit.apply.shapes import FREE, shape_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.workload import Workload
@@ -36,8 +42,8 @@ def _workload(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_values_are_equal_as_json_and_not_as_python(a: Any, b: Any, equal: bool) -> None:
-    assert same(a, b) is equal
-    assert same(b, a) is equal
+    assert json_equal(a, b) is equal
+    assert json_equal(b, a) is equal
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_without_a_shape_every_difference_has_its_path(
 ) -> None:
     """One writer per field needs to know which fields a write changes. [A9]"""
     before = deepcopy((old, new))
-    assert changed(old, new) == paths
+    assert changed_paths(old, new) == paths
     assert (old, new) == before
 
 
@@ -76,19 +82,19 @@ def test_only_what_lies_outside_the_allowed_paths_is_told() -> None:
     """A status writer that also changes the spec is caught by the path. [A9, C6.7]"""
     old = {"spec": {"replicas": 1, "pool": "a"}, "status": {"phase": "x", "phases": 1}}
     new = {"spec": {"replicas": 2, "pool": "a"}, "status": {"phase": "y", "phases": 2}}
-    assert outside(old, new) == ["spec.replicas", "status.phase", "status.phases"]
-    assert outside(old, new, ["status"]) == ["spec.replicas"]
-    assert outside(old, new, ["spec", "status"]) == []
+    assert changed_paths_outside(old, new) == ["spec.replicas", "status.phase", "status.phases"]
+    assert changed_paths_outside(old, new, ["status"]) == ["spec.replicas"]
+    assert changed_paths_outside(old, new, ["spec", "status"]) == []
     # A path is no prefix of another just because its text is.
-    assert outside(old, new, ["spec", "status.phase"]) == ["status.phases"]
-    assert outside(old, new, ["spec", "stat"]) == ["status.phase", "status.phases"]
+    assert changed_paths_outside(old, new, ["spec", "status.phase"]) == ["status.phases"]
+    assert changed_paths_outside(old, new, ["spec", "stat"]) == ["status.phase", "status.phases"]
 
 
 def test_a_key_with_dots_is_not_mistaken_for_a_path() -> None:
-    assert below("labels.app", "labels")
-    assert below("labels[app.kubernetes.io/name]", "labels")
-    assert not below("labels[app.kubernetes.io/name]", "labels.app")
-    assert not below("spec", "spec.replicas")
+    assert is_at_or_below("labels.app", "labels")
+    assert is_at_or_below("labels[app.kubernetes.io/name]", "labels")
+    assert not is_at_or_below("labels[app.kubernetes.io/name]", "labels.app")
+    assert not is_at_or_below("spec", "spec.replicas")
 
 
 def test_conditions_differ_by_type_and_not_by_place() -> None:
@@ -98,12 +104,12 @@ def test_conditions_differ_by_type_and_not_by_place() -> None:
     old = {**_workload(), "status": {"conditions": [ready]}}
     new = {**_workload(), "status": {"conditions": [stuck, {**ready, "status": "False"}]}}
     mine = 'status.conditions[type="Ready"]'
-    assert outside(old, new, [mine], WORKLOAD) == [
+    assert changed_paths_outside(old, new, [mine], WORKLOAD) == [
         'status.conditions[type="Stuck"]',
         'status.conditions[type="Stuck"].type',
         'status.conditions[type="Stuck"].status',
     ]
-    assert changed(old, new, FREE) == ["status.conditions"]
+    assert changed_paths(old, new, FREE) == ["status.conditions"]
 
 
 def test_a_changed_order_is_told_although_it_touches_no_field() -> None:
@@ -117,8 +123,8 @@ def test_a_changed_order_is_told_although_it_touches_no_field() -> None:
     change = compare(old, new, WORKLOAD)
     assert not change.touched
     assert not change.removed
-    assert changed(old, new, WORKLOAD) == ["spec.template.env"]
-    assert changed(old, new) == [
+    assert changed_paths(old, new, WORKLOAD) == ["spec.template.env"]
+    assert changed_paths(old, new) == [
         f"spec.template.env[{i}].{key}" for i in (0, 1) for key in ("name", "value")
     ]
 
@@ -140,8 +146,8 @@ def test_a_changed_order_is_told_although_it_touches_no_field() -> None:
 def test_a_default_that_is_spelled_out_is_no_difference(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
-    assert changed(old, new, WORKLOAD) == []
-    assert changed(new, old, WORKLOAD) == []
+    assert changed_paths(old, new, WORKLOAD) == []
+    assert changed_paths(new, old, WORKLOAD) == []
 
 
 def test_going_back_to_a_default_that_is_a_value_is_a_change_to_that_value() -> None:
@@ -172,7 +178,7 @@ def test_a_part_that_may_be_missing_is_not_the_same_when_empty() -> None:
 def test_a_key_that_is_left_out_has_its_default() -> None:
     explicit = {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
     short = {"spec": {"taints": [{"key": "a"}]}}
-    assert changed(explicit, short, NODE) == []
+    assert changed_paths(explicit, short, NODE) == []
 
 
 def test_items_that_cannot_be_told_apart_differ_as_a_whole() -> None:
@@ -180,4 +186,4 @@ def test_items_that_cannot_be_told_apart_differ_as_a_whole() -> None:
     one = {"type": "Ready", "status": "True"}
     old = {"spec": {}, "status": {"conditions": [one]}}
     new = {"spec": {}, "status": {"conditions": [one, {**one, "status": "False"}]}}
-    assert changed(old, new, NODE) == ["status.conditions"]
+    assert changed_paths(old, new, NODE) == ["status.conditions"]

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from holdfast.commit.apply.managed_fields import Conflicts
-from holdfast.commit.apply.server_side import Applied
+from holdfast.commit.apply.server_side import ApplyResult
 from holdfast.model.errors import Conflict, Invalid
 from holdfast.model.meta import ManagedFields
 from tests.unit.commit.owned_object import NODE, T0, Live, Tree, env, workload
 
 
 def test_a_first_apply_creates_the_object_and_owns_what_it_names() -> None:
-    """Names and kinds belong to nobody; every other field given belongs to the applier. [A2]"""
+    """Names and kinds belong to nobody; every other field given belongs to the applier."""
     live = Live()
     config = workload({"app": "risk"}, replicas=4, **env(A="1"))
     assert live.apply("kubectl", config) == config
@@ -44,7 +44,7 @@ def test_an_unchanged_apply_changes_nothing_not_even_a_time() -> None:
     config = workload({"app": "risk"}, replicas=4, rollout={"paused": False}, **env(A="1", B="2"))
     live.apply("kubectl", config)
     result = live.try_apply("kubectl", deepcopy(config))
-    assert isinstance(result, Applied)
+    assert isinstance(result, ApplyResult)
     assert result.tree is live.tree
     assert result.managed_fields is live.owners
 
@@ -56,7 +56,7 @@ def test_an_apply_stays_unchanged_when_the_store_leaves_defaults_out() -> None:
     live.apply("kubectl", config)
     live.tree = {**workload(), "spec": {"template": {}}}
     result = live.try_apply("kubectl", config)
-    assert isinstance(result, Applied)
+    assert isinstance(result, ApplyResult)
     assert result.tree is live.tree
     assert result.managed_fields is live.owners
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.commit.flow import rates
 from holdfast.commit.flow.flow_counts import OTHERS
-from holdfast.commit.flow.rates import BUDGETS, Exhausted, tenant_of
+from holdfast.commit.flow.rates import BUDGETS, ExhaustedBudgets, request_tenant
 from holdfast.model.kinds.reservation import Claim
 from holdfast.model.kinds.tenant import ObjectCaps
 from holdfast.model.kinds.workload import Disruption
@@ -27,7 +27,7 @@ def counts(it: Furnished) -> Any:
 
 
 def test_each_refusal_counts_for_the_tenant_and_the_budget_that_was_used_up() -> None:
-    """What is accepted, or refused for another reason, counts for nobody. [B6, M6]"""
+    """What is accepted, or refused for another reason, counts for nobody. [M6]"""
     it = Furnished(cpus=4)
     it.plane.quota(
         hard={"cpu": "3"},
@@ -52,7 +52,7 @@ def _named(workload: Any, name: str) -> Any:
 
 
 def test_an_eviction_that_the_disruption_budget_forbids_is_counted() -> None:
-    """[B6, M6]"""
+    """[M6]"""
     it = Furnished()
     it.updated(it.web, ANN, replicas=1, disruption=Disruption(max_unavailable=0))
     ready = it.ready()
@@ -64,7 +64,7 @@ def test_an_eviction_that_the_disruption_budget_forbids_is_counted() -> None:
 def test_tenants_beyond_a_number_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """[M6]"""
     monkeypatch.setattr(rates, "TENANTS_COUNTED_MAX", 2)
-    book = Exhausted()
+    book = ExhaustedBudgets()
     for tenant in ("a", "b", "c", "d", "a"):
         book.add(tenant, rates.RATE)
     assert book.counts == {"a": {"rate": 2}, "b": {"rate": 1}, OTHERS: {"rate": 2}}
@@ -73,8 +73,8 @@ def test_tenants_beyond_a_number_are_counted_together(monkeypatch: pytest.Monkey
 def test_every_request_that_can_be_refused_so_names_its_tenant() -> None:
     """[M6]"""
     patch = Patch("workloads", "acme", "web", PatchType.MERGE, {})
-    assert tenant_of(patch) == "acme"
-    assert tenant_of(BindTogether(())) == ""
+    assert request_tenant(patch) == "acme"
+    assert request_tenant(BindTogether(())) == ""
 
 
 def test_all_reasons_of_quotas_and_grants_are_budgets() -> None:

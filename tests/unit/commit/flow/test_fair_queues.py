@@ -7,27 +7,29 @@ from collections import Counter
 from holdfast.commit.flow.fair_queues import (
     CREDIT,
     DEBTORS_MAX,
-    Coming,
-    FairQueue,
+    ArrivingRequests,
     QueueBounds,
-    Waiting,
+    QueueItem,
+    TenantFairQueue,
 )
 
 WIDE = QueueBounds(all_max=10_000, tenant_max=10_000, user_max=10_000)
 
 
-def _filled(queue: FairQueue[Waiting], tenant: str, user: str, count: int, cost: int = 1) -> None:
+def _filled(
+    queue: TenantFairQueue[QueueItem], tenant: str, user: str, count: int, cost: int = 1
+) -> None:
     for _ in range(count):
-        assert queue.push(Waiting(tenant, user, cost))[0]
+        assert queue.push(QueueItem(tenant, user, cost))[0]
 
 
-def _served(queue: FairQueue[Waiting], count: int) -> list[Waiting]:
+def _served(queue: TenantFairQueue[QueueItem], count: int) -> list[QueueItem]:
     return [queue.pop() for _ in range(count)]
 
 
 def test_a_thousand_of_one_tenant_delay_another_by_one() -> None:
     """A flood fills its own line only. [G1, E6]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "flood", "f", 1_000)
     _served(queue, 10)
     _filled(queue, "calm", "c", 1)
@@ -36,7 +38,7 @@ def test_a_thousand_of_one_tenant_delay_another_by_one() -> None:
 
 def test_turns_are_counted_by_cost() -> None:
     """Ten cheap requests weigh as much as one that costs ten. [G1]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "heavy", "h", 100, cost=10)
     _filled(queue, "light", "l", 100, cost=1)
     counts = Counter(it.tenant for it in _served(queue, 110))
@@ -45,7 +47,7 @@ def test_turns_are_counted_by_cost() -> None:
 
 def test_inside_a_tenant_each_user_has_his_turn() -> None:
     """One user's script does not lock his colleagues out. [G1]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "acme", "script", 500)
     _filled(queue, "acme", "ann", 5)
     assert Counter(it.user for it in _served(queue, 10))["ann"] == 5
@@ -53,7 +55,7 @@ def test_inside_a_tenant_each_user_has_his_turn() -> None:
 
 def test_nobody_saves_more_than_a_few_turns_by_staying_away() -> None:
     """A tenant that comes late has its share from then on, and little of the past. [G1]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "early", "e", 200)
     _served(queue, 100)
     _filled(queue, "late", "l", 100)
@@ -65,7 +67,7 @@ def test_nobody_saves_more_than_a_few_turns_by_staying_away() -> None:
 
 def test_what_turns_out_to_cost_more_is_paid_by_later_turns() -> None:
     """A batch is one request at the door and many behind it. [G1]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "batch", "b", 50)
     _filled(queue, "plain", "p", 50)
     first = queue.pop()
@@ -75,44 +77,48 @@ def test_what_turns_out_to_cost_more_is_paid_by_later_turns() -> None:
 
 
 def test_lines_are_bounded_for_all_for_a_tenant_and_for_a_user() -> None:
-    """No line grows without end. [E6, B6]"""
-    queue: FairQueue[Waiting] = FairQueue(QueueBounds(all_max=100, tenant_max=10, user_max=4))
-    pushed = [queue.push(Waiting("acme", "ann", 1))[0] for _ in range(6)]
+    """No line grows without end. [E6]"""
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(
+        QueueBounds(all_max=100, tenant_max=10, user_max=4)
+    )
+    pushed = [queue.push(QueueItem("acme", "ann", 1))[0] for _ in range(6)]
     assert pushed == [True] * 4 + [False] * 2
     for user in ("bob", "cid"):
         for _ in range(4):
-            queue.push(Waiting("acme", user, 1))
+            queue.push(QueueItem("acme", user, 1))
     assert queue.waiting_of("acme") == 10
     assert len(queue) == 10
 
 
 def test_the_longest_line_gives_up_a_place_to_whoever_has_less() -> None:
     """When all places are taken, the flood pays, not the newcomer. [G1, E6]"""
-    queue: FairQueue[Waiting] = FairQueue(QueueBounds(all_max=10, tenant_max=10, user_max=10))
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(
+        QueueBounds(all_max=10, tenant_max=10, user_max=10)
+    )
     _filled(queue, "flood", "f", 10)
-    has_room, evicted = queue.push(Waiting("calm", "c", 1))
+    has_room, evicted = queue.push(QueueItem("calm", "c", 1))
     assert has_room
     assert evicted is not None
     assert evicted.tenant == "flood"
     assert not evicted.is_in_line
     assert len(queue) == 10
-    assert queue.push(Waiting("flood", "f", 1)) == (False, None)
+    assert queue.push(QueueItem("flood", "f", 1)) == (False, None)
 
 
 def test_a_crowd_that_is_coming_counts_though_none_of_a_known_tenant_waits() -> None:
-    """Whoever has waited before is remembered, and is no smaller a crowd for it. [E6]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    """Whoever has waited before is remembered, and is no smaller a crowd for it."""
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "acme", "ann", 1)
     queue.pop()
-    coming = Coming()
+    coming = ArrivingRequests()
     coming.more("acme", "ann", 5)
     assert queue.is_crowded("acme", "ann", 5, coming)
 
 
 def test_what_was_taken_out_is_never_served() -> None:
     """Whoever has given up costs nothing more. [E6]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
-    items = [Waiting("acme", "ann", 1) for _ in range(300)]
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
+    items = [QueueItem("acme", "ann", 1) for _ in range(300)]
     for item in items:
         queue.push(item)
     for item in items[1:-1]:
@@ -122,8 +128,8 @@ def test_what_was_taken_out_is_never_served() -> None:
 
 
 def test_what_is_remembered_of_those_who_left_is_bounded() -> None:
-    """Names come from clients; a memory of all of them would grow for ever. [E6]"""
-    queue: FairQueue[Waiting] = FairQueue(WIDE)
+    """Names come from clients; a memory of all of them would grow for ever."""
+    queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     for number in range(3 * DEBTORS_MAX):
         _filled(queue, f"tenant-{number}", "u", 1)
         queue.pop()

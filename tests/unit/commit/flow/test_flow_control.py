@@ -9,9 +9,15 @@ import pytest
 
 from holdfast.commit.flow.concurrency_limit import SAMPLES, ConcurrencyLimit
 from holdfast.commit.flow.fair_queues import QueueBounds
-from holdfast.commit.flow.flow_control import CALM_AFTER_MS, Entry, Gate, Seats, State
+from holdfast.commit.flow.flow_control import (
+    CALM_AFTER_MS,
+    FlowController,
+    QueuedRequest,
+    RequestState,
+    Seats,
+)
 from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX
-from holdfast.commit.flow.overload import Refused
+from holdfast.commit.flow.overload import RejectionReason
 from holdfast.commit.flow.request_classes import Flow, RequestClass
 
 LIFELINE = Flow(RequestClass.LIFELINE, "agents", "n1")
@@ -26,19 +32,19 @@ def _seats(**changed: Seats) -> Mapping[RequestClass, Seats]:
     return table | {RequestClass[name.upper()]: seats for name, seats in changed.items()}
 
 
-def _gate(**changed: Seats) -> Gate:
-    return Gate(_seats(**changed), random.Random(1))
+def _gate(**changed: Seats) -> FlowController:
+    return FlowController(_seats(**changed), random.Random(1))
 
 
-def _states(entries: list[Entry]) -> list[State]:
+def _states(entries: list[QueuedRequest]) -> list[RequestState]:
     return [entry.state for entry in entries]
 
 
 def test_who_comes_to_free_seats_begins_at_once() -> None:
-    """Without overload a gate is not felt. [E6]"""
+    """Without overload a gate is not felt."""
     gate = _gate()
     entries = [gate.enter(TENANT, 0) for _ in range(4)]
-    assert _states(entries) == [State.BEGUN] * 4
+    assert _states(entries) == [RequestState.BEGUN] * 4
     assert gate.waiting == 0
     assert gate.turn(0) == []
 
@@ -48,41 +54,40 @@ def test_a_free_seat_goes_to_the_highest_class_that_waits() -> None:
     gate = _gate()
     begun = [gate.enter(flow, 0) for flow in (LIFELINE, SYSTEM, TENANT, BACKGROUND) for _ in "1234"]
     waiting = [gate.enter(flow, 0) for flow in (BACKGROUND, TENANT, SYSTEM, LIFELINE)]
-    assert _states(waiting) == [State.WAITING] * 4
+    assert _states(waiting) == [RequestState.WAITING] * 4
     for entry in begun:
-        if entry.state is State.BEGUN:
+        if entry.state is RequestState.BEGUN:
             gate.leave(entry, 1)
     order = [it.flow.request_class for it in gate.turn(1)]
     assert order[:3] == [RequestClass.LIFELINE, RequestClass.SYSTEM, RequestClass.TENANT]
 
 
 def test_patience_is_longer_while_nobody_was_refused() -> None:
-    """A pause of the server sends nobody away; in an overload whoever is hears so soon. [E6, N3]"""
+    """A pause of the server sends nobody away; in an overload whoever is hears so soon."""
     gate = _gate(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=100))
     gate.enter(TENANT, 0)
     calm = gate.enter(TENANT, 0)
     assert gate.turn(99) == []
     assert gate.next_ms == 100
     assert gate.turn(100) == [calm]
-    assert calm.state is State.REFUSED
+    assert calm.state is RequestState.REFUSED
     hasty = gate.enter(TENANT, 200)
     assert gate.next_ms == 210
     assert gate.turn(210) == [hasty]
     # Long after the last refusal it is calm again.
     again = gate.enter(TENANT, 210 + CALM_AFTER_MS)
     assert gate.turn(210 + CALM_AFTER_MS + 99) == []
-    assert again.state is State.WAITING
+    assert again.state is RequestState.WAITING
 
 
 def test_a_shorter_patience_ends_before_a_longer_one_that_began_before() -> None:
-    """[E6, N3]"""
     gate = _gate(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=100))
     gate.enter(TENANT, 0)
     first, second = gate.enter(TENANT, 0), gate.enter(TENANT, 60)
     assert gate.turn(100) == [first]
     hasty = gate.enter(TENANT, 101)
     assert gate.turn(111) == [hasty]
-    assert second.state is State.WAITING
+    assert second.state is RequestState.WAITING
     assert gate.turn(160) == [second]
 
 
@@ -90,23 +95,23 @@ def test_no_class_is_starved_by_those_above_it() -> None:
     """One seat of its own is always there. [E6, G1]"""
     gate = _gate()
     for _ in range(4):
-        assert gate.enter(LIFELINE, 0).state is State.BEGUN
-        assert gate.enter(SYSTEM, 0).state is State.BEGUN
-    assert gate.enter(BACKGROUND, 0).state is State.BEGUN
-    assert gate.enter(BACKGROUND, 0).state is State.WAITING
+        assert gate.enter(LIFELINE, 0).state is RequestState.BEGUN
+        assert gate.enter(SYSTEM, 0).state is RequestState.BEGUN
+    assert gate.enter(BACKGROUND, 0).state is RequestState.BEGUN
+    assert gate.enter(BACKGROUND, 0).state is RequestState.WAITING
 
 
 def test_who_waited_too_long_is_refused_and_never_begun() -> None:
-    """A queue is bounded in time, so that a no comes fast. [E6, E4]"""
+    """A queue is bounded in time, so that a no comes fast. [E4]"""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     late = gate.enter(TENANT, 10)
     assert gate.next_ms == 110
     assert gate.turn(109) == []
     assert gate.turn(110) == [late]
-    assert late.state is State.REFUSED
+    assert late.state is RequestState.REFUSED
     assert late.error is not None
-    assert late.error.why is Refused.WAITED_TOO_LONG
+    assert late.error.why is RejectionReason.WAITED_TOO_LONG
     gate.leave(begun[0], 111)
     assert gate.turn(111) == []
     assert gate.next_ms is None
@@ -116,12 +121,17 @@ def test_a_tenant_of_whom_nothing_is_under_way_does_not_wait_for_a_crowd_to_be_d
     """One seat for each, out of some that a crowd cannot take. [G1, E6]"""
     gate = _gate(tenant=Seats(1, 4, 12, BOUNDS, 100, newcomers=2))
     crowd = [gate.enter(TENANT, 0) for _ in range(6)]
-    assert _states(crowd) == [State.BEGUN] * 4 + [State.WAITING] * 2
+    assert _states(crowd) == [RequestState.BEGUN] * 4 + [RequestState.WAITING] * 2
     gate.leave(crowd[0], 1)
     assert gate.turn(1) == [crowd[4]]
     others = [Flow(RequestClass.TENANT, f"t{n}", "u") for n in range(3)]
     entries = [gate.enter(flow, 1) for flow in (others[0], others[0], others[1], others[2])]
-    assert _states(entries) == [State.BEGUN, State.WAITING, State.BEGUN, State.WAITING]
+    assert _states(entries) == [
+        RequestState.BEGUN,
+        RequestState.WAITING,
+        RequestState.BEGUN,
+        RequestState.WAITING,
+    ]
     gate.leave(entries[0], 2)
     (next_one,) = gate.turn(2)
     assert next_one.tenant in ("t0", "t2"), "and not one of the crowd, which came first"
@@ -129,53 +139,53 @@ def test_a_tenant_of_whom_nothing_is_under_way_does_not_wait_for_a_crowd_to_be_d
 
 
 def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
-    """Watchers that lost a server come back together, and are let in one after the other. [E6]"""
+    """Watchers that lost a server come back together, and are let in one after the other."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     watch = gate.enter(TENANT, 0, is_patient=True)
     brief = gate.enter(TENANT, 1)
     assert gate.next_ms == 101
     assert gate.turn(101) == [brief]
-    assert brief.state is State.REFUSED
+    assert brief.state is RequestState.REFUSED
     assert gate.standing(101)[RequestClass.TENANT].oldest_ms == 101
     gate.leave(begun[0], 1_900)
     assert gate.turn(1_900) == [watch]
-    assert watch.state is State.BEGUN
+    assert watch.state is RequestState.BEGUN
 
 
 def test_who_is_next_is_begun_though_the_owner_looked_late_and_nobody_is_much_later() -> None:
-    """A server that had no time for its gate must not refuse whom it could serve now. [E6]"""
+    """A server that had no time for its gate must not refuse whom it could serve now."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     first, second = gate.enter(TENANT, 0), gate.enter(TENANT, 0)
     gate.leave(begun[0], 150)
     assert gate.turn(150) == [first, second]
-    assert _states([first, second]) == [State.BEGUN, State.REFUSED]
+    assert _states([first, second]) == [RequestState.BEGUN, RequestState.REFUSED]
     third = gate.enter(TENANT, 150)
     gate.leave(begun[1], 1_250)
     assert gate.turn(1_250) == [third]
-    assert third.state is State.REFUSED
+    assert third.state is RequestState.REFUSED
 
 
 def test_who_has_withdrawn_is_not_begun() -> None:
-    """A client that closed its connection takes no seat. [E6]"""
+    """A client that closed its connection takes no seat."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     gone, stays = gate.enter(TENANT, 0), gate.enter(TENANT, 0)
     assert gate.withdraw(gone)
     gate.leave(begun[0], 1)
     assert gate.turn(1) == [stays]
-    assert gone.state is State.OVER
+    assert gone.state is RequestState.OVER
     assert not gate.withdraw(stays)
-    assert stays.state is State.BEGUN
+    assert stays.state is RequestState.BEGUN
 
 
 def test_more_than_may_wait_are_refused_at_once() -> None:
-    """The line of one tenant is bounded. [E6, B6]"""
+    """The line of one tenant is bounded. [E6]"""
     gate = _gate()
     entries = [gate.enter(TENANT, 0) for _ in range(4 + BOUNDS.tenant_max + 3)]
-    assert _states(entries[-3:]) == [State.REFUSED] * 3
-    assert {it.error.why for it in entries[-3:] if it.error} == {Refused.QUEUE_FULL}
+    assert _states(entries[-3:]) == [RequestState.REFUSED] * 3
+    assert {it.error.why for it in entries[-3:] if it.error} == {RejectionReason.QUEUE_FULL}
 
 
 def test_who_gives_up_a_place_to_another_tenant_hears_of_it_in_the_next_turn() -> None:
@@ -186,10 +196,10 @@ def test_who_gives_up_a_place_to_another_tenant_hears_of_it_in_the_next_turn() -
     for _ in range(2):
         gate.enter(Flow(RequestClass.TENANT, "other", "bob"), 0)
     newcomer = gate.enter(Flow(RequestClass.TENANT, "third", "cid"), 5)
-    assert newcomer.state is State.WAITING
+    assert newcomer.state is RequestState.WAITING
     assert gate.next_ms is not None
     (evicted,) = gate.turn(5)
-    assert evicted.state is State.REFUSED
+    assert evicted.state is RequestState.REFUSED
     assert evicted.tenant == "acme"
     assert gate.waiting == BOUNDS.all_max
 
@@ -237,28 +247,30 @@ def test_who_is_refused_stays_away_longer_when_much_is_refused(
 def test_seats_follow_the_limit_and_those_of_lifelines_do_not() -> None:
     """Few seats on a slow machine, one at least for each class, and leases pass. [E6, G1]"""
     limit = ConcurrencyLimit(8)
-    gate = Gate(_seats(tenant=Seats(2, 8, 16, BOUNDS, 100)), random.Random(1), limit=limit)
+    gate = FlowController(
+        _seats(tenant=Seats(2, 8, 16, BOUNDS, 100)), random.Random(1), limit=limit
+    )
     for _ in range(SAMPLES):
         gate.leave(gate.enter(SYSTEM, 0), 1)
     tenants = [gate.enter(TENANT, 0) for _ in range(9)]
-    assert _states(tenants) == [State.BEGUN] * 8 + [State.WAITING]
+    assert _states(tenants) == [RequestState.BEGUN] * 8 + [RequestState.WAITING]
     for entry in tenants:
-        if entry.state is State.BEGUN:
+        if entry.state is RequestState.BEGUN:
             gate.leave(entry, 1)
         else:
             gate.withdraw(entry)
     for _ in range(40):
         gate.turned(500, 10)
     tenants = [gate.enter(TENANT, 0) for _ in range(4)]
-    assert _states(tenants) == [State.BEGUN] + [State.WAITING] * 3
-    assert gate.enter(BACKGROUND, 0).state is State.BEGUN
-    assert _states([gate.enter(LIFELINE, 0) for _ in range(4)]) == [State.BEGUN] * 4
+    assert _states(tenants) == [RequestState.BEGUN] + [RequestState.WAITING] * 3
+    assert gate.enter(BACKGROUND, 0).state is RequestState.BEGUN
+    assert _states([gate.enter(LIFELINE, 0) for _ in range(4)]) == [RequestState.BEGUN] * 4
 
 
 def test_patience_follows_what_is_measured() -> None:
-    """Nobody is refused before a seat can have become free. [E6, N3]"""
+    """Nobody is refused before a seat can have become free."""
     limit = ConcurrencyLimit(1)
-    gate = Gate(
+    gate = FlowController(
         _seats(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=20)), random.Random(1), limit=limit
     )
     assert gate.patience_ms == 10
@@ -275,14 +287,14 @@ def test_patience_follows_what_is_measured() -> None:
 
 @pytest.mark.parametrize("flow, seats", [(TENANT, 4), (LIFELINE, 4)])
 def test_leaving_frees_exactly_the_seat_that_was_taken(flow: Flow, seats: int) -> None:
-    """What is under way is counted by class and in all. [M6]"""
+    """What is under way is counted by class and in all."""
     gate = _gate()
     entries = [gate.enter(flow, 0) for _ in range(seats)]
     assert gate.standing(0)[flow.request_class].executing == seats
     for entry in entries:
         gate.leave(entry, 1)
     assert gate.standing(1)[flow.request_class].executing == 0
-    assert gate.enter(flow, 1).state is State.BEGUN
+    assert gate.enter(flow, 1).state is RequestState.BEGUN
 
 
 def test_what_happened_is_counted_by_class_and_by_tenant() -> None:
@@ -292,13 +304,13 @@ def test_what_happened_is_counted_by_class_and_by_tenant() -> None:
         gate.enter(TENANT, 100)
     standing = gate.standing(130)[RequestClass.TENANT]
     assert (standing.executing, standing.waiting, standing.oldest_ms) == (4, 6, 30)
-    assert standing.refused == {Refused.QUEUE_FULL: 2}
+    assert standing.refused == {RejectionReason.QUEUE_FULL: 2}
     tally = gate.tenants[RequestClass.TENANT, "acme"]
     assert (tally.begun, tally.refused) == (4, 2)
 
 
 def test_tenants_beyond_a_number_are_counted_together() -> None:
-    """A metric has no more series than can be read. [M6]"""
+    """A metric has no more series than can be read."""
     gate = _gate()
     for number in range(TENANTS_COUNTED_MAX + 50):
         gate.leave(gate.enter(Flow(RequestClass.TENANT, f"t{number}", "u"), 0), 0)

@@ -7,10 +7,10 @@ from typing import Any
 
 from holdfast.commit.flow.fair_queues import QueueBounds
 from holdfast.commit.flow.flow_control import Seats
-from holdfast.commit.flow.guarded_server import TURN, WAKE, Guarded
+from holdfast.commit.flow.guarded_server import TURN, WAKE, GuardedServer
 from holdfast.commit.flow.overload import Overloaded
 from holdfast.commit.flow.request_classes import RequestClass
-from holdfast.commit.flow.seats import DEFAULT_GATES, Gates, GateSettings
+from holdfast.commit.flow.seats import DEFAULT_GATES, FlowControllers, FlowControlSettings
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.heartbeat import Renew
@@ -22,7 +22,7 @@ from holdfast.model.time import Instant
 
 ANN = Identity("ann", groups=("tenant:acme",), tenants=("acme",))
 BOUNDS = QueueBounds(all_max=4, tenant_max=4, user_max=4)
-TIGHT = GateSettings(
+TIGHT = FlowControlSettings(
     writes=dict.fromkeys(RequestClass, Seats(1, 2, 2, BOUNDS, 50)),
     reads=dict.fromkeys(RequestClass, Seats(1, 2, 2, BOUNDS, 50)),
     is_measured=False,
@@ -54,9 +54,9 @@ def create(call: int, sender: Identity = ANN) -> Asked:
 
 
 def test_what_finds_a_seat_reaches_the_machine_and_what_does_not_waits_for_an_answer() -> None:
-    """A seat is held until the turn after the answer, as on a real event loop. [E6]"""
+    """A seat is held until the turn after the answer, as on a real event loop."""
     slow = Slow()
-    guarded = Guarded(slow, Gates(random.Random(1), TIGHT))
+    guarded = GuardedServer(slow, FlowControllers(random.Random(1), TIGHT))
     for call in (1, 2, 3):
         guarded.step(create(call), at(0))
     assert slow.taken == [1, 2]
@@ -68,10 +68,10 @@ def test_what_finds_a_seat_reaches_the_machine_and_what_does_not_waits_for_an_an
 
 
 def test_a_turn_is_asked_for_once_and_its_length_is_told_to_both_gates() -> None:
-    """What leases wait for is measured, and seats follow it. [E6]"""
+    """What leases wait for is measured, and seats follow it."""
     slow = Slow()
-    gates = Gates(random.Random(1))
-    guarded = Guarded(slow, gates)
+    gates = FlowControllers(random.Random(1))
+    guarded = GuardedServer(slow, gates)
     for call in range(1_000):
         guarded.step(create(call), at(0))
     before = [gate.limit.scale for gate in gates.all if gate.limit is not None]
@@ -91,9 +91,9 @@ def test_a_turn_is_asked_for_once_and_its_length_is_told_to_both_gates() -> None
 
 
 def test_who_waits_too_long_is_answered_that_it_did_not_happen() -> None:
-    """The machine asks to be woken for it, and never hears of the request. [E6, E4]"""
+    """The machine asks to be woken for it, and never hears of the request. [E4]"""
     slow = Slow()
-    guarded = Guarded(slow, Gates(random.Random(1), TIGHT))
+    guarded = GuardedServer(slow, FlowControllers(random.Random(1), TIGHT))
     guarded.step(create(1), at(0))
     guarded.step(create(2), at(0))
     (wake,) = guarded.step(create(3), at(5))
@@ -107,8 +107,8 @@ def test_who_waits_too_long_is_answered_that_it_did_not_happen() -> None:
 
 
 def test_more_than_may_wait_are_answered_at_once() -> None:
-    """A line has an end. [E6]"""
-    guarded = Guarded(Slow(), Gates(random.Random(1), TIGHT))
+    """A line has an end."""
+    guarded = GuardedServer(Slow(), FlowControllers(random.Random(1), TIGHT))
     answers = [it for n in range(10) for it in guarded.step(create(n + 1), at(0))]
     refused = [it.call for it in answers if isinstance(it, Answer)]
     assert refused == [7, 8, 9, 10]
@@ -117,7 +117,7 @@ def test_more_than_may_wait_are_answered_at_once() -> None:
 def test_lifelines_pass_while_everything_else_waits() -> None:
     """Work lives by renewals, so they have seats of their own. [E6]"""
     slow = Slow()
-    guarded = Guarded(slow, Gates(random.Random(1), DEFAULT_GATES))
+    guarded = GuardedServer(slow, FlowControllers(random.Random(1), DEFAULT_GATES))
     for call in range(2_000):
         guarded.step(create(call), at(0))
     guarded.step(Asked(9_999, who.agent("n1"), Renew("n1", "u", 1)), at(0))
@@ -125,7 +125,7 @@ def test_lifelines_pass_while_everything_else_waits() -> None:
 
 
 def test_whatever_is_no_request_goes_straight_through() -> None:
-    """Gates are before requests only. [E6]"""
-    guarded = Guarded(Slow(), Gates(random.Random(1), TIGHT))
+    """Gates are before requests only."""
+    guarded = GuardedServer(Slow(), FlowControllers(random.Random(1), TIGHT))
     assert guarded.step(Started({}), at(0)) == []
     assert list(guarded.step(Woken("7"), at(0))) == [Answer(7, "done")]

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.commit.context import Context
-from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.draft import CommitGroup, Draft, View
 from holdfast.commit.ledgers.charges import (
     allowance_refusal,
-    alone,
     charge_tenant,
     cohort_of,
     refund_tenant,
+    single_tenant_cohort,
 )
 from holdfast.commit.records import encode
 from holdfast.model import keys
@@ -101,7 +101,7 @@ def test_a_class_that_changes_meanwhile_gives_back_what_was_charged() -> None:
 
 
 def test_a_grant_bounds_what_a_region_spends() -> None:
-    """[INV8, J4]"""
+    """[INV8]"""
     it = Furnished()
     grant(it)
     it.running()
@@ -125,13 +125,13 @@ def test_work_from_before_a_grant_does_not_make_the_grant_larger() -> None:
 
 def test_a_tenant_without_a_quota_stands_alone_under_a_name_that_no_cohort_can_have() -> None:
     it = Furnished()
-    group = Group(View())
+    group = CommitGroup(View())
     for record in it.plane.store.range("", keys.END).records:
         group.view.learn(record.key, record)
     group.view.learn("objects/quotas/acme/default", None)
-    assert cohort_of(Draft(group), "acme") == alone("acme") == "tenant:acme"
+    assert cohort_of(Draft(group), "acme") == single_tenant_cohort("acme") == "tenant:acme"
     it.plane.quota(cohort="both")
-    fresh = Group(View())
+    fresh = CommitGroup(View())
     for record in it.plane.store.range("", keys.END).records:
         fresh.view.learn(record.key, record)
     assert cohort_of(Draft(fresh), "acme") == "both"
@@ -139,7 +139,7 @@ def test_a_tenant_without_a_quota_stands_alone_under_a_name_that_no_cohort_can_h
 
 def drafted(plane: Plane) -> tuple[Draft, Context]:
     """A draft over an empty store."""
-    group = Group(View())
+    group = CommitGroup(View())
     for key in (
         "objects/quotas/acme/default",
         keys.quota_ledger("tenant:acme"),
@@ -168,7 +168,7 @@ def test_what_leavers_give_back_counts_for_their_own_cohort_only() -> None:
     it.plane.quota(hard={"cpu": "1"})
     mine = it.running()
     theirs = it.running(it.plane.workload("w", "globex"))
-    group = Group(View())
+    group = CommitGroup(View())
     for record in it.plane.store.range("", keys.END).records:
         group.view.learn(record.key, record)
     for key in ("objects/quotas/globex/default", keys.grant_ledger("acme")):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.model import keys
 from holdfast.model.kinds.event import Event, ObjectReference
 from holdfast.model.kinds.node import Protection
@@ -116,7 +116,7 @@ def test_a_change_of_quota_between_decision_and_commit_is_noticed() -> None:
 
 @pytest.mark.parametrize("way", ["bound", "reserved", "promised"])
 def test_a_node_that_holds_something_cannot_be_removed(way: str) -> None:
-    """[I5, INV4]"""
+    """[INV4]"""
     it = Furnished(cpus=1)
     if way == "promised":
         victim = it.running(it.of_class("low"))
@@ -130,7 +130,6 @@ def test_a_node_that_holds_something_cannot_be_removed(way: str) -> None:
 
 
 def test_an_empty_node_goes_with_its_ledger_and_a_new_one_of_its_name_starts_empty() -> None:
-    """[I5]"""
     it = Furnished()
     it.released()
     it.yes(ADMIN, Remove("nodes", "", "node-a"))
@@ -226,7 +225,7 @@ def test_a_tenants_own_caps_hold(cap: dict[str, int]) -> None:
 
 def test_the_planes_own_caps_hold_where_a_tenant_has_none() -> None:
     """[B6]"""
-    plane = Plane(settings=Settings(workloads_per_tenant_max=1, objects_per_tenant_max=3))
+    plane = Plane(settings=PlaneSettings(workloads_per_tenant_max=1, objects_per_tenant_max=3))
     plane.tenant()
     plane.workload("one")
     with pytest.raises(AssertionError, match="cap of 1 workloads"):
@@ -258,7 +257,7 @@ def test_two_at_once_cannot_both_be_the_last_under_a_cap() -> None:
 
 def test_servers_that_decide_at_once_do_not_exceed_a_cap_together() -> None:
     """Each counts inside its transaction, so the later one is decided again. [B6]"""
-    plane = Plane(settings=Settings(objects_per_tenant_max=5))
+    plane = Plane(settings=PlaneSettings(objects_per_tenant_max=5))
     plane.tenant()
     first, second = plane.authority, plane.new_authority()
     outcomes = []
@@ -272,7 +271,6 @@ def test_servers_that_decide_at_once_do_not_exceed_a_cap_together() -> None:
 
 
 def test_a_tenant_that_is_gone_leaves_no_ledgers() -> None:
-    """[I5]"""
     it = Furnished()
     it.plane.quota("globex", hard={"cpu": "4"})
     it.yes(ADMIN, Remove("quotas", "globex", "default"))

@@ -11,7 +11,7 @@ from holdfast.model.access import identity as who
 from holdfast.model.kinds.replica import Pending, Process
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.refusal import Reason
-from holdfast.model.requests import Accepted, ReportPending, ReportStage
+from holdfast.model.requests import Accepted, ReportPending, ReportStage, Unreserve
 from tests.furnished import AGENT, ANN, Furnished
 from tests.plane import ADMIN, SCHEDULER, refused, target
 
@@ -128,3 +128,27 @@ def test_why_a_replica_waits_is_said_by_the_scheduler_while_it_waits() -> None:
     assert (bound.status.pending, bound.status.state) == (None, State.BOUND)
     late = ReportPending(target(bound), why)
     refused(it.ask(SCHEDULER, late), Reason.WRONG_STATE)
+
+
+def test_a_reservation_makes_a_replica_scheduled_until_it_is_bound_or_given_back() -> None:
+    """No request of its own says so: the transaction that holds the place does. [A6, A11]"""
+    it = Furnished()
+    held = it.reserved()
+    assert held.status.stage is Stage.SCHEDULED
+    said = it.yes(SCHEDULER, ReportPending(target(held), Pending(message="waits for its device")))
+    assert said.status.stage is Stage.SCHEDULED
+    assert it.yes(SCHEDULER, it.bind(said)).status.stage is Stage.BOUND
+
+
+def test_what_loses_its_reservation_is_queued_again() -> None:
+    """[A6]"""
+    it = Furnished()
+    held = it.reserved()
+    given_back = it.yes(SCHEDULER, Unreserve(target(held), "Conflict", it.term(SCHEDULER)))
+    assert (given_back.status.state, given_back.status.stage) == (State.PENDING, Stage.QUEUED)
+
+
+def test_no_scheduler_reports_a_place_that_nothing_holds() -> None:
+    """[A6]"""
+    it = Furnished()
+    refused(it.ask(SCHEDULER, report(it.pending(), Stage.SCHEDULED)), Reason.NOT_OWNER)

@@ -9,19 +9,19 @@ import msgspec
 import pytest
 
 from holdfast.commit.ages import Ages
-from holdfast.commit.context import Context, Luck
-from holdfast.commit.draft import Draft, Group, View
+from holdfast.commit.context import Context, ReplayableRng
+from holdfast.commit.draft import CommitGroup, Draft, View
 from holdfast.commit.lifecycle.reservations import (
     ACTIVE,
     claim_for,
-    consumed,
+    consume_claim,
     distant_refusal,
     drop_claims,
     held_for,
     is_over,
+    is_past_deadline,
     is_promise,
     overdue_refusal,
-    past,
     reservation_name,
 )
 from holdfast.model import keys
@@ -48,7 +48,7 @@ RESERVES = controller("reserves")
 
 
 def context(plane: Plane) -> Context:
-    return Context(SCHEDULER, plane.now, Luck(random.Random(1)), plane.settings)
+    return Context(SCHEDULER, plane.now, ReplayableRng(random.Random(1)), plane.settings)
 
 
 def reservation(plane: Plane, *claims: Claim, intent: Intent = Intent.RECOVERY) -> Reservation:
@@ -87,17 +87,16 @@ def test_a_claim_is_for_its_replica_or_for_any_of_the_owner_and_is_used_once() -
     assert claim_for(held, mine, "node-a") == 3
     assert claim_for(held, other, "node-a") == 1
     assert claim_for(held, mine, "node-c") is None
-    after = consumed(held, 3)
+    after = consume_claim(held, 3)
     assert claim_for(after, mine, "node-a") == 4
     assert after.status.phase is ReservationPhase.HELD
     for index in (0, 1, 4):
-        after = consumed(after, index)
+        after = consume_claim(after, index)
     assert after.status.phase is ReservationPhase.CONSUMED
     assert after.status.phase not in ACTIVE
 
 
 def test_a_reservation_is_for_one_uid_and_not_for_a_name() -> None:
-    """[C6.8]"""
     it = Furnished()
     replica = it.pending()
     held = reservation(it.plane)
@@ -117,7 +116,7 @@ def test_holder_and_reclaimer_never_act_at_the_same_moment() -> None:
         plane.elapsed_ms = 60_000 + offset_ms
         here = context(plane)
         assert (overdue_refusal(here, held) is None) == (offset_ms < -skew_ms)
-        assert past(here, held.spec.deadline) == (offset_ms >= skew_ms)
+        assert is_past_deadline(here, held.spec.deadline) == (offset_ms >= skew_ms)
 
 
 def test_what_is_dropped_is_dropped_once() -> None:
@@ -129,7 +128,7 @@ def test_what_is_dropped_is_dropped_once() -> None:
         SCHEDULER,
         HoldCapacity("acme", owner, Intent.RECOVERY, claims, it.plane.at(60), it.term(SCHEDULER)),
     )
-    group = Group(View())
+    group = CommitGroup(View())
     for record in it.plane.store.range("", keys.END).records:
         group.view.learn(record.key, record)
     for key in (keys.grant_ledger("acme"), "objects/quotas/acme/default"):
@@ -197,6 +196,6 @@ def test_a_reservation_is_over_when_its_time_is_wherever_the_calendar_was_set() 
     ages.observe(ahead)
     for passed_ms, expected in ((61_999, False), (62_000, True)):
         back = Instant(passed_ms, ahead.wall_ms - 86_400_000 + passed_ms)
-        asked = Context(REPAIR, back, Luck(random.Random(1)), plane.settings, ages)
-        assert not past(asked, made.spec.deadline)
+        asked = Context(REPAIR, back, ReplayableRng(random.Random(1)), plane.settings, ages)
+        assert not is_past_deadline(asked, made.spec.deadline)
         assert is_over(asked, made) is expected

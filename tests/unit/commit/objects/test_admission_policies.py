@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.commit.objects import admission
 from holdfast.commit.objects.admission import HINTS_ANNOTATION
-from holdfast.commit.objects.admission_policies import Judged, judge
+from holdfast.commit.objects.admission_policies import PolicyVerdict, evaluate_policies
 from holdfast.model.jobs import run_of
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
@@ -59,7 +59,7 @@ def policy(
 
 
 def test_a_policy_of_a_tenant_refuses_its_work_and_names_field_rule_and_scope() -> None:
-    """[B4, B5]"""
+    """[B4]"""
     it = Furnished()
     it.yes(ADMIN, Create(policy("acme")))
     found = refused(it.ask(ANN, Create(workload())), Reason.NOT_ALLOWED)
@@ -75,7 +75,7 @@ def test_a_policy_of_a_tenant_refuses_its_work_and_names_field_rule_and_scope() 
 
 
 def test_a_policy_of_the_cluster_holds_for_all_tenants() -> None:
-    """[B4, B5]"""
+    """[B4]"""
     it = Furnished()
     it.yes(ADMIN, Create(policy(SYSTEM_NAMESPACE)))
     for who, namespace in ((ANN, "acme"), (BOB, "globex")):
@@ -86,7 +86,7 @@ def test_a_policy_of_the_cluster_holds_for_all_tenants() -> None:
 
 
 def test_an_update_is_judged_and_what_asks_for_no_more_is_not() -> None:
-    """Whoever scales down what was there before the policy must not be kept from it. [B4]"""
+    """Whoever scales down what was there before the policy must not be kept from it."""
     it = Furnished()
     made = it.yes(ANN, Create(workload()))
     it.yes(ADMIN, Create(policy("acme")))
@@ -171,7 +171,7 @@ CRON = {"type": WorkloadType.CRON, "cron": Cron("0 * * * *")}
 def test_an_update_that_asks_for_no_more_breaks_no_rule_that_held(
     rule: AdmissionPolicy, good: dict[str, Any], bad: dict[str, Any]
 ) -> None:
-    """Made as the rule demands, then changed to what would not have been let in. [B4, B5]"""
+    """Made as the rule demands, then changed to what would not have been let in."""
     it = Furnished()
     it.yes(ADMIN, Create(rule))
     made = it.yes(ANN, Create(changed(workload(), **good)))
@@ -185,9 +185,9 @@ def test_the_check_notices_a_policy_that_is_not_asked_of_such_an_update(
     """The flaw as it was."""
 
     def careless(*words: Any, is_new: bool) -> Any:
-        return judge(*words) if is_new else Judged()
+        return evaluate_policies(*words) if is_new else PolicyVerdict()
 
-    monkeypatch.setattr(admission, "judge", careless)
+    monkeypatch.setattr(admission, "evaluate_policies", careless)
     with pytest.raises(AssertionError):
         test_an_update_that_asks_for_no_more_breaks_no_rule_that_held(
             ruled(TEAM), {"labels": {"team": "risk"}}, {"labels": {}}
@@ -195,7 +195,7 @@ def test_the_check_notices_a_policy_that_is_not_asked_of_such_an_update(
 
 
 def test_what_broke_a_rule_before_may_change_in_what_the_rule_does_not_name() -> None:
-    """Nor may the change break another rule, or make what was broken different. [B4]"""
+    """Nor may the change break another rule, or make what was broken different."""
     it = Furnished()
     made = it.yes(ANN, Create(changed(workload(tier="gold", team="x"), replicas=9)))
     rules = (
@@ -220,7 +220,7 @@ def test_what_broke_a_rule_before_may_change_in_what_the_rule_does_not_name() ->
 
 
 def test_a_change_that_a_rule_only_warns_of_is_recorded_beside_what_was_known() -> None:
-    """[B4, B5]"""
+    """[B5]"""
     it = Furnished()
     warn = ruled(TEAM, condition("metadata.labels[tier]", TEAM.operator), action=PolicyAction.WARN)
     it.yes(ADMIN, Create(warn))
@@ -234,7 +234,7 @@ def test_a_change_that_a_rule_only_warns_of_is_recorded_beside_what_was_known() 
 
 
 def test_warn_tells_the_writer_and_audit_writes_it_down_alone() -> None:
-    """[B4, B5]"""
+    """[B5]"""
     for action, warned in ((PolicyAction.WARN, True), (PolicyAction.AUDIT, False)):
         it = Furnished()
         it.yes(ADMIN, Create(policy("acme", action)))
@@ -259,7 +259,7 @@ def test_what_cannot_be_judged_is_refused_or_let_in_as_the_policy_says() -> None
 
 
 def test_components_are_not_judged_and_policies_themselves_can_always_be_mended() -> None:
-    """A policy that refuses everything stops no controller and locks nobody out. [B5, C7.5]"""
+    """A policy that refuses everything stops no controller and locks nobody out."""
     it = Furnished()
     cron = it.plane.workload("tick", type=WorkloadType.CRON, cron=Cron("* * * * *"))
     everything = policy(
@@ -276,7 +276,7 @@ def test_components_are_not_judged_and_policies_themselves_can_always_be_mended(
 
 
 def test_a_policy_that_changes_meanwhile_is_asked_again() -> None:
-    """The policy is a record that the transaction compares, also while there is none. [B4]"""
+    """The policy is a record that the transaction compares, also while there is none."""
     it = Furnished()
     answer = it.plane.ask_all((ADMIN, Create(policy("acme"))), (ANN, Create(workload())))
     accepted(answer[0])
@@ -284,6 +284,5 @@ def test_a_policy_that_changes_meanwhile_is_asked_again() -> None:
 
 
 def test_a_tenant_writes_no_policy() -> None:
-    """[C6.7]"""
     it = Furnished()
     refused(it.ask(ANN, Create(policy("acme"))), Reason.NOT_ALLOWED)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.objects.admission import CHANGES_ANNOTATION
 from holdfast.model.kinds.template import Resources, Template
 from holdfast.model.kinds.workload import Workload, WorkloadSpec
@@ -17,7 +17,7 @@ from holdfast.model.requests import Accepted, Create, Patch, PatchType, Update
 from tests.furnished import ANN, Furnished
 from tests.plane import ADMIN, SCHEDULER, refused
 
-PLANE = Settings(
+PLANE = PlaneSettings(
     default_resources=Resources(cpu="100m", memory="128Mi"),
     minimum_resources=Resources(cpu="10m"),
 )
@@ -36,7 +36,7 @@ def made(it: Furnished, **template: Any) -> Resources:
 
 
 def test_work_that_states_nothing_does_not_fit_a_node_in_any_number() -> None:
-    """Of 60 replicas two cores take what is set aside for, and not all. [C4]"""
+    """Of 60 replicas two cores take what is set aside for, and not all."""
     it = Furnished(settings=PLANE, cpus=2)
     work = it.yes(ANN, Create(unstated(replicas=60)))
     placed = 0
@@ -58,7 +58,7 @@ def test_what_was_defaulted_stands_on_the_object() -> None:
 
 
 def test_the_rules_of_a_tenant_go_before_those_of_the_plane() -> None:
-    """Resource by resource; what is left out is as the plane says. [B4]"""
+    """Resource by resource; what is left out is as the plane says."""
     it = Furnished(settings=PLANE)
     tenant = it.plane.read("objects/tenants/acme")
     it.updated(tenant, defaults=Resources(cpu="2", disk="1Gi"), minimum=Resources(memory="256Mi"))
@@ -79,7 +79,7 @@ def test_what_is_stated_stays_and_a_limit_is_not_exceeded() -> None:
 
 @pytest.mark.parametrize("stated", [Resources(cpu="9m"), Resources(cpu="0.001m", memory="1Gi")])
 def test_less_than_the_minimum_is_refused_by_field_and_rule(stated: Resources) -> None:
-    """[B4, B5]"""
+    """[B4]"""
     it = Furnished(settings=PLANE)
     refusal = refused(it.ask(ANN, Create(unstated(resources=stated))), Reason.NOT_ALLOWED)
     assert refusal.details["field"] == "spec.template.resources.cpu"
@@ -128,7 +128,6 @@ def test_an_apply_of_the_same_file_changes_nothing_and_can_name_its_own_later() 
 
 
 def test_a_tenant_s_default_is_never_below_its_minimum() -> None:
-    """[B4]"""
     it = Furnished()
     tenant = it.plane.read("objects/tenants/acme")
     rules = {"defaults": Resources(cpu="10m"), "minimum": Resources(cpu="50m")}

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.agent.runtime_protocol import OPENING_MS
 from holdfast.agent.secret_values import SECRET_MISSING
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model import fence, keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.replica import CRASH_LOOP
@@ -197,7 +197,7 @@ _STOPPING_HAZARDS = (
 
 def build(world: World, *, is_away: bool = False, opens_late: bool = False) -> None:
     """Two servers over one store, a scheduler, a team of controllers, two nodes with work."""
-    keyspace, settings = Keyspace(), Settings(fence=TIMING)
+    keyspace, settings = Keyspace(), PlaneSettings(fence=TIMING)
     furnish(keyspace, world.seed)
     admit(keyspace, world.seed, [secret(tenant, 0) for tenant in TENANTS])
     world.add_store(keyspace=keyspace)
@@ -220,12 +220,12 @@ def build(world: World, *, is_away: bool = False, opens_late: bool = False) -> N
         world.post(AWAY_FROM_MS * 1000, _go_away, world, None)
 
 
-def _team(seat: Seat) -> Team:
-    return Team(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
+def _team(seat: Seat) -> ControllerRunner:
+    return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=SERVER_NAMES)
 
 
 def _add_agent(world: World, node: str, zone: str) -> None:
-    facts = Facts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
+    facts = NodeFacts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
     make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
     world.add(node, listened(node, make), identity=f"system:node:{node}")
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
-from holdfast.commit.context import Settings
+from holdfast.agent.node_facts import NodeFacts
+from holdfast.commit.context import PlaneSettings
 from holdfast.correct.all_controllers import all_controllers
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
 from holdfast.model.jobs import cron_of, finished
@@ -157,7 +157,7 @@ SETTLE_MS = WELL_WITHIN_MS + 90_000
 LONG_MS = 200_000
 # A renewal every 4 s: a node is Suspect after 8 s of silence and marked after 14.
 TIMING = FenceTiming(self_stop_after_ms=12_000, grace_ms=5_000, fence_after_ms=24_000)
-SETTINGS = Settings(fence=TIMING)
+SETTINGS = PlaneSettings(fence=TIMING)
 FOLLOWED = "objects/workloads/"
 
 HAZARDS = (
@@ -228,8 +228,8 @@ def build_with(world: World, nodes: int, *, teams: int = 2, servers: int = 2) ->
 
 
 def _add_components(world: World, hearing: Hearing, servers: tuple[str, ...], teams: int) -> None:
-    def team(seat: Seat) -> Team:
-        return Team(all_controllers(), seat.rng, name=seat.name, servers=servers)
+    def team(seat: Seat) -> ControllerRunner:
+        return ControllerRunner(all_controllers(), seat.rng, name=seat.name, servers=servers)
 
     name = "system:scheduler:main"
     make: Callable[[Seat], Scheduler] = lambda seat: Scheduler("main", seat.rng)  # noqa: E731
@@ -240,7 +240,7 @@ def _add_components(world: World, hearing: Hearing, servers: tuple[str, ...], te
 
 
 def _add_agent(world: World, node: str, zone: str) -> None:
-    facts = Facts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
+    facts = NodeFacts(region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"})
     name = f"system:node:{node}"
     make: Callable[[Seat], Agent] = lambda seat: Agent(node, facts, seat.rng)  # noqa: E731
     world.add(node, overheard(name, make), identity=name)

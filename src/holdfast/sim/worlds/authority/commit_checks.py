@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.records import Epoch
 from holdfast.model import keys
 from holdfast.model.access import identity as who
@@ -205,7 +205,7 @@ class Remembered(Checker):
 
     invariants = ("INV3",)
 
-    def __init__(self, books: Books, settings: Settings) -> None:
+    def __init__(self, books: Books, settings: PlaneSettings) -> None:
         self._books, self._settings = books, settings
         # When each operation was first seen on a record, by true time.
         self._since_ms: dict[tuple[str, str], int] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.commit.records import readable
+from holdfast.commit.records import decode_or_none
 from holdfast.model.kinds.replica import Binding
 from holdfast.model.kinds.reservation import Claim, Intent, Reservation, ReservationPhase
 from holdfast.model.ledger import NodeLedger, QuotaLedger
@@ -52,7 +52,7 @@ class Books(Checker):
     def learn(self, records: Iterable[Record]) -> None:
         """Take in what was there before the run."""
         for record in records:
-            value = readable(record)
+            value = decode_or_none(record)
             if value is not None:
                 self._put(record.key, value)
 
@@ -74,7 +74,7 @@ class Books(Checker):
                 self._shelf(key).pop(key, None)
             else:
                 # What cannot be read is as it was, as far as anybody knows.
-                value = readable(Record(key, change.value, change.revision, change.revision))
+                value = decode_or_none(Record(key, change.value, change.revision, change.revision))
                 if value is not None:
                     self._put(key, value)
 

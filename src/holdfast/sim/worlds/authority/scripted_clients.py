@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.commit.records import readable, versioned
+from holdfast.commit.records import decode_or_none, with_version
 from holdfast.model import keys
 from holdfast.model.errors import Unavailable, invariant
 from holdfast.model.kinds.lease import Lease, lease_name
@@ -55,9 +55,9 @@ def value_of(key: str, modified: int, value: bytes) -> Any:
     if found is None:
         if len(_decoded) >= _DECODED_MAX:
             _decoded.clear()
-        found = readable(Record(key, value, modified, modified))
+        found = decode_or_none(Record(key, value, modified, modified))
         if isinstance(found, Object):
-            found = versioned(found, modified)
+            found = with_version(found, modified)
         _decoded[name] = found
     return found
 

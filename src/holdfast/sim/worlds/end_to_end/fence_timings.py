@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.model import fence
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.check import Checker
@@ -93,8 +93,8 @@ class Retiming(Checker):
                 self._chosen[name] = wanted
                 world.crash(world.cells[name], 0)
 
-    def settings(self, server: str) -> Settings:
-        return Settings(fence=TIMINGS[self._chosen.get(server, 0)])
+    def settings(self, server: str) -> PlaneSettings:
+        return PlaneSettings(fence=TIMINGS[self._chosen.get(server, 0)])
 
     def _strike(self, world: World, fault: Fault) -> None:
         for name in SERVER_NAMES if self._at_once else (fault.target,):
@@ -109,7 +109,7 @@ def build(world: World, at_once: bool = False) -> None:
         world,
         NODES,
         # The checkers ask for how long somebody has listened at least.
-        settings=Settings(fence=TIMINGS[0]),
+        settings=PlaneSettings(fence=TIMINGS[0]),
         zones=ZONES,
         faults_ms=FAULTS_MS,
         settings_of=retiming.settings,

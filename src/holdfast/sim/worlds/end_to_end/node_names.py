@@ -23,9 +23,9 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.model.installations import keeps
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Quantity
@@ -231,7 +231,7 @@ def _agent_of(world: World, node: str) -> Callable[[Seat], Agent]:
     def make(seat: Seat) -> Agent:
         mine = _installation(world.hosts[seat.name])
         capacity: dict[str, Quantity] = {"cpu": "4", "memory": "16Gi"}
-        facts = Facts(region="eu", zone="eu-spare", capacity=capacity, installation=mine)
+        facts = NodeFacts(region="eu", zone="eu-spare", capacity=capacity, installation=mine)
         return Agent(node, facts, seat.rng)
 
     return make
@@ -239,7 +239,9 @@ def _agent_of(world: World, node: str) -> Callable[[Seat], Agent]:
 
 def build(world: World, *, quiet: bool = False) -> None:
     """Three nodes, each with a spare machine that may take its name."""
-    build_with(world, NODES, settings=Settings(fence=timing()), zones=ZONES, faults_ms=FAULTS_MS)
+    build_with(
+        world, NODES, settings=PlaneSettings(fence=timing()), zones=ZONES, faults_ms=FAULTS_MS
+    )
     spares = Spares(world, [f"agent-{number}" for number in range(NODES)])
     world.check(Undisturbed(world.checker(Books)))
     if quiet:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.node_facts import Facts
-from holdfast.commit.context import Settings
+from holdfast.agent.node_facts import NodeFacts
+from holdfast.commit.context import PlaneSettings
 from holdfast.correct.all_controllers import core_controllers
-from holdfast.correct.controller_runner import Team
+from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model import keys
 from holdfast.model.machine import Machine
 from holdfast.model.meta import Object
@@ -64,7 +64,7 @@ FAULTS_MS = 600_000
 # V1 demands that all is well within 120 s and stays so for 600.
 WELL_WITHIN_MS = 120_000
 SETTLE_MS = WELL_WITHIN_MS + 600_000
-SETTINGS = Settings()
+SETTINGS = PlaneSettings()
 # What the watcher of the store follows: what is written most but for leases.
 FOLLOWED = "objects/replicas/"
 
@@ -116,13 +116,13 @@ def build_with(
     world: World,
     nodes: int,
     *,
-    settings: Settings = SETTINGS,
+    settings: PlaneSettings = SETTINGS,
     zones: str = ZONES,
     faults_ms: int = FAULTS_MS,
     more: Sequence[Object] = (),
-    server: Callable[[Seat, Settings], Machine] = SimServer,
+    server: Callable[[Seat, PlaneSettings], Machine] = SimServer,
     component: Callable[[Factory], Factory] = lambda make: make,
-    settings_of: Callable[[str], Settings] | None = None,
+    settings_of: Callable[[str], PlaneSettings] | None = None,
     asked: tuple[str, ...] = SERVER_NAMES,
 ) -> None:
     """The same with any number of nodes in any zones, and with other settings and times.
@@ -166,8 +166,8 @@ def _add_components(
     def scheduler(seat: Seat) -> Scheduler:
         return Scheduler("main", seat.rng)
 
-    def team(seat: Seat) -> Team:
-        return Team(core_controllers(), seat.rng, name=seat.name, servers=asked)
+    def team(seat: Seat) -> ControllerRunner:
+        return ControllerRunner(core_controllers(), seat.rng, name=seat.name, servers=asked)
 
     name = "system:scheduler:main"
     world.add("scheduler", component(overheard(name, scheduler)), identity=name)
@@ -202,7 +202,7 @@ def _add_guests(world: World, faults_ms: int, component: Callable[[Factory], Fac
 
 
 def _add_agent(world: World, node: str, zone: str, component: Callable[[Factory], Factory]) -> None:
-    facts = Facts(
+    facts = NodeFacts(
         region="eu", zone=zone, capacity={"cpu": "4", "memory": "16Gi"}, installation=node
     )
     name = f"system:node:{node}"

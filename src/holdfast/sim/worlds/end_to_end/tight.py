@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.model import fence
 from holdfast.model.fence import FenceTiming
 from holdfast.sim.plan import SELDOM_LATE, Act, Hazard, calendar_steps
@@ -115,7 +115,7 @@ def timing(drift_ppm: int = RHO) -> FenceTiming:
 
 def build(world: World, zones: str = ZONES, drift_ppm: int = RHO) -> None:
     """Five nodes, each in a zone of its own or all in one."""
-    settings = Settings(fence=timing(drift_ppm))
+    settings = PlaneSettings(fence=timing(drift_ppm))
     build_with(world, NODES, settings=settings, zones=zones, faults_ms=FAULTS_MS)
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.ledgers.ledger_sums import Contents
-from holdfast.commit.ledgers.rebuild import rebuilt
-from holdfast.commit.records import encode, readable
+from holdfast.commit.ledgers.ledger_sums import StoreContents
+from holdfast.commit.ledgers.rebuild import rebuild_ledger
+from holdfast.commit.records import decode_or_none, encode
 from holdfast.model import keys
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.ledger import Amounts, NodeLedger, QuotaLedger
@@ -111,7 +111,7 @@ class Damage(Checker):
         pick, how = divmod(fault.amount, 4)
         prefix = QUOTA_LEDGERS if pick % QUOTA_ONE_IN == 0 else NODE_LEDGERS
         found = store.keyspace.range(prefix, keys.after_prefix(prefix)).records
-        whole = [(it, readable(it)) for it in found if it.key not in books.damaged]
+        whole = [(it, decode_or_none(it)) for it in found if it.key not in books.damaged]
         used = [(it, ledger) for it, ledger in whole if ledger is not None and ledger.used]
         if not used:
             return
@@ -148,7 +148,7 @@ class Damage(Checker):
         if key in self.noted:
             note = keys.quarantine(key)
             return note in changed and changed[note] is None
-        found = readable(Record(key, value, 0, 0))
+        found = decode_or_none(Record(key, value, 0, 0))
         return found is not None and found == _recounted(self._after(changed), key)
 
     def _after(self, changed: dict[str, bytes | None]) -> list[Record]:
@@ -161,7 +161,7 @@ class Damage(Checker):
 
 def _recounted(records: Sequence[Record], key: str) -> Any:
     try:
-        return rebuilt(Contents(records), key)
+        return rebuild_ledger(StoreContents(records), key)
     except (Invalid, Missing):
         # Its node is gone, or an object that may count cannot be read.
         return None
@@ -312,7 +312,7 @@ class Mender:
                     yield key
             elif self._is_thorough and record.key.startswith((NODE_LEDGERS, QUOTA_LEDGERS)):
                 value = _recounted(records, record.key)
-                if value is not None and value != readable(record):
+                if value is not None and value != decode_or_none(record):
                     yield record.key
 
     def _call(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.commit.context import Settings
+from holdfast.commit.context import PlaneSettings
 from holdfast.commit.records import encode
 from holdfast.model import keys
 from holdfast.model.plane_format import PlaneFormat
@@ -56,7 +56,7 @@ class Raising(Checker):
         world.post(RAISED_MS * 1000, lambda *_: self._raise(world), None, None)
         world.post((RAISED_MS + REPLACED_MS) * 1000, lambda *_: self._replace(world), None, None)
 
-    def server(self, seat: Seat, settings: Settings) -> MixedServer:
+    def server(self, seat: Seat, settings: PlaneSettings) -> MixedServer:
         """A life of a server: of either version at first, and then of the next one alone."""
         return MixedServer(seat, settings, is_newer=True if self.is_raised else None)
 

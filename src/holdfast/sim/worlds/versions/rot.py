@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commit.records import readable
+from holdfast.commit.records import decode_or_none
 from holdfast.model import keys
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.template import Template
@@ -101,7 +101,7 @@ def _rot(world: World, fault: Fault) -> Heal | None:
     store = world.stores[fault.target]
     key = DECOYS[fault.amount % len(DECOYS)]
     found = store.keyspace.range(key, key + "\0").records
-    good = found[0] if found and readable(found[0]) is not None else None
+    good = found[0] if found and decode_or_none(found[0]) is not None else None
     if good is None:
         return None
     value = _unreadable(msgspec.json.decode(good.value), fault.amount // len(DECOYS))
