@@ -18,7 +18,7 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     Launched,
     LookAround,
-    Sealed,
+    SecretValues,
 )
 from holdfast.host.process.clock import monotonic_ms
 from holdfast.host.runtime.attempts import AttemptFolders
@@ -94,7 +94,7 @@ class Workshop:
         number: int = 0,
         devices: tuple[DeviceShare, ...] = (),
         namespace: str = "team",
-        secrets: Sealed | None = None,
+        secrets: SecretValues | None = None,
         tenant_uid: str = "",
         isolation: Isolation = Isolation.NONE,
     ) -> Attempt:
@@ -103,7 +103,7 @@ class Workshop:
         deadline_ms = monotonic_ms() + within_ms if within_ms is not None else None
         name, until = f"web-{attempt.uid}", (deadline_ms, grace_ms)
         whose = {"tenant_uid": tenant_uid, "isolation": isolation, "devices": devices}
-        given = secrets or Sealed()
+        given = secrets or SecretValues()
         self.do(Launch(attempt, namespace, name, template, 7, *until, secrets=given, **whose))
         return attempt
 

@@ -19,7 +19,7 @@ from holdfast.agent.runtime_protocol import (
     Clear,
     Exited,
     NotLaunched,
-    Probe,
+    RunProbe,
     Probed,
 )
 from holdfast.host.runtime import shim_binary
@@ -248,7 +248,7 @@ def test_a_command_beside_a_container_runs_inside_it(code: int, image: Path) -> 
             attempt = await one.launched(_box(image, "touch /inside; echo up; sleep 600"))
             await one.prints(attempt)
             action = ExecAction(("/bin/sh", "-c", f"cat /inside && exit {code}"))
-            one.do(Probe(attempt, Check.READINESS, action, 10_000))
+            one.do(RunProbe(attempt, Check.READINESS, action, 10_000))
             told = await one.heard(Probed, attempt)
             assert told.ok == (code == 0), told.message
             assert told.message == ("" if code == 0 else "exec: exit code 3")

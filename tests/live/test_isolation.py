@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Attempt, Exited, Sealed
+from holdfast.agent.runtime_protocol import Attempt, Exited, SecretValues
 from holdfast.host.component.options import add_components, agent_settings
 from holdfast.host.runtime.starting import RuntimeOptions
 from holdfast.model.kinds.template import EnvVar, File, Port, SecretRef, Template
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be seve
 
 INTRUDER = Path(__file__).with_name("intruder.py")
 SECRET = "the-password-of-acme"
-SEALED = Sealed({"db/password": base64.b64encode(SECRET.encode()).decode()})
+SEALED = SecretValues({"db/password": base64.b64encode(SECRET.encode()).decode()})
 ACME, RIVAL = "acme", "rival"
 
 

@@ -25,7 +25,7 @@ from holdfast.agent.runtime_protocol import (
     Exited,
     Launched,
     NotLaunched,
-    Probe,
+    RunProbe,
     Probed,
 )
 from holdfast.host.runtime import shim_binary
@@ -252,7 +252,7 @@ def test_the_ports_of_a_container_are_published_on_the_node(plant: Plant) -> Non
         for attempt, port, is_up in ((*found[0], True), (*found[1], True), (idle, silent, False)):
             for action in (TcpAction(port), HttpAction(port, "/index.html")):
                 one.told.clear()
-                one.do(Probe(attempt, Check.READINESS, action, 10_000))
+                one.do(RunProbe(attempt, Check.READINESS, action, 10_000))
                 assert (await one.heard(Probed, attempt)).ok is is_up
         with pytest.raises(ConnectionError):
             await fetched(f"127.0.0.1:{silent}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Attempt, Check, Exited, NotLaunched, Probe, Probed
+from holdfast.agent.runtime_protocol import Attempt, Check, Exited, NotLaunched, RunProbe, Probed
 from holdfast.host.runtime.isolation_levels import offered
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import ExecAction, Port, TcpAction
@@ -90,7 +90,7 @@ def test_work_that_is_to_be_sandboxed_is_run_by_that_runtime_alone(
         port = int(addresses(one, attempt)["web"].rpartition(":")[2])
         for action in (ExecAction(("/bin/ls", "/holdfast")), TcpAction(port)):
             one.told.clear()
-            one.do(Probe(attempt, Check.READINESS, action, 20_000))
+            one.do(RunProbe(attempt, Check.READINESS, action, 20_000))
             answer = await one.heard(Probed, attempt)
             assert answer.ok, answer.message
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agent.runtime_protocol import Attempt, Exited, NotLaunched, Sealed
+from holdfast.agent.runtime_protocol import Attempt, Exited, NotLaunched, SecretValues
 from holdfast.host.runtime import secret_files, service_tokens
 from holdfast.host.runtime.service_tokens import Fetched
 from holdfast.model.kinds.template import File, SecretRef, ServiceToken, Template
@@ -25,7 +25,7 @@ __all__ = ["plant"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount anything")
 
 SECRET = "the-password-of-acme"
-SEALED = Sealed({"db/password": base64.b64encode(SECRET.encode()).decode()})
+SEALED = SecretValues({"db/password": base64.b64encode(SECRET.encode()).decode()})
 FILES = (File("conf/password", secret=SecretRef("db", "password")), File("plain", "for all\n"))
 SHOW = "cat conf/password; echo; stat -L -c '%a %u' conf/password; cat plain; echo end; sleep 600"
 
@@ -148,7 +148,7 @@ def test_a_tenant_cannot_fill_the_memory_of_all_secret_files(
             assert refusals <= {"Read-only file system", "Permission denied"}
             large = base64.b64encode(bytes(700 * 1024)).decode()
             template = Template(command=("sleep", "600"), files=FILES)
-            heavy = {"namespace": RIVAL, "secrets": Sealed({"db/password": large})}
+            heavy = {"namespace": RIVAL, "secrets": SecretValues({"db/password": large})}
             await one.launched(template, **heavy)
             refused = await one.heard(NotLaunched, one.launch(template, **heavy))
             assert "files from Secrets of tenant rival on this node" in refused.process.reason

@@ -22,7 +22,7 @@ from holdfast.agent.runtime_protocol import (
     Exited,
     Launched,
     PortsOpened,
-    Probe,
+    RunProbe,
     Probed,
 )
 from holdfast.host.runtime import ports, shim_binary, supervisor
@@ -118,7 +118,7 @@ def test_a_probe_is_not_answered_by_another_tenant(
             assert await one.prints(thief) == ["ready"]
             for action in (TcpAction(port), HttpAction(port)):
                 one.told.clear()
-                one.do(Probe(mine, Check.READINESS, action, 60_000))
+                one.do(RunProbe(mine, Check.READINESS, action, 60_000))
                 told = await one.heard(Probed, mine)
                 assert (told.ok, f"TCP/{port} is used by other work" in told.message) == (
                     False,
@@ -130,7 +130,7 @@ def test_a_probe_is_not_answered_by_another_tenant(
             own = Template(command=listener(port).command, ports=(Port("web", port),))
             served = await one.launched(own, namespace=RIVAL)
             await one.prints(served)
-            one.do(Probe(served, Check.READINESS, TcpAction(port), 60_000))
+            one.do(RunProbe(served, Check.READINESS, TcpAction(port), 60_000))
             assert (await one.heard(Probed, served)).ok
 
     play(story())
@@ -208,7 +208,7 @@ def test_a_listener_at_another_address_ends_no_work_of_another_tenant(
             serves = Template(command=("/usr/bin/python3", "-c", script), ports=waits.ports)
             serving = await one.launched(serves, namespace=ACME)
             assert await one.prints(serving) == ["ready"]
-            one.do(Probe(serving, Check.READINESS, TcpAction(port), 60_000))
+            one.do(RunProbe(serving, Check.READINESS, TcpAction(port), 60_000))
             assert (await one.heard(Probed, serving)).ok
             # The look that ends this one comes after those, and is at all of them.
             victim = await one.launched(
@@ -289,7 +289,7 @@ def test_a_tenant_cannot_connect_to_another_one_s_abstract_sockets(tmp_path: Pat
             assert await one.prints(rival, 2) == ["refused", "refused"]
             # It fails, and so says what it wrote.
             beside = ExecAction((python, "-c", f"{reach}\nraise SystemExit(1)"))
-            one.do(Probe(rival, Check.READINESS, beside, 60_000))
+            one.do(RunProbe(rival, Check.READINESS, beside, 60_000))
             message = (await one.heard(Probed, rival)).message
             assert (message.count("refused"), message.count("reached")) == (2, 0)
             with socket.socket(socket.AF_UNIX) as agent:

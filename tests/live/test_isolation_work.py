@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Check, Exited, NotLaunched, Probe, Probed
+from holdfast.agent.runtime_protocol import Check, Exited, NotLaunched, RunProbe, Probed
 from holdfast.model.kinds.template import EnvVar, ExecAction, File, Template
 from tests.live.test_entering import ran
 from tests.live.test_isolation import ACME, SECRET, options_of, targets, victim
@@ -151,7 +151,7 @@ def test_a_command_beside_work_follows_no_links_that_the_work_has_put_in_its_way
             for words in ("cd /; cat; exit 3", "cat ./public; exit 3"):
                 action = ExecAction(command=("/bin/sh", "-c", words))
                 one.told.clear()
-                one.do(Probe(attempt, Check.LIVENESS, action, 60_000))
+                one.do(RunProbe(attempt, Check.LIVENESS, action, 60_000))
                 message = (await one.heard(Probed, attempt)).message
                 assert "of root" not in message
             output, _, end = await ran(one, attempt, "cat ./public")

@@ -24,7 +24,7 @@ from holdfast.host.pki import node_join
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_protocol import JOIN_PATH, JoinRequest
 from holdfast.host.pki.join_tokens import create_token, new_token, parse
-from holdfast.host.pki.node_join import NodeFiles, joined
+from holdfast.host.pki.node_join import NodeFiles, join_or_load
 from holdfast.model.errors import Forbidden, Invalid, Missing, Unavailable
 from holdfast.model.kinds.access import Token
 from holdfast.model.kinds.node import Node, NodeSpec
@@ -84,11 +84,11 @@ def test_a_node_joins_once_and_later_starts_need_no_token(tmp_path: Path) -> Non
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         token, files = await token_for(plane, "n1"), NodeFiles(folder / "agent")
-        access = await joined((plane.url,), "n1", files.directory, token)
+        access = await join_or_load((plane.url,), "n1", files.directory, token)
         await register(access, "n1")
         for path in (files.key, files.certificate, files.authority):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert await joined((plane.url,), "n1", files.directory) == access
+        assert await join_or_load((plane.url,), "n1", files.directory) == access
         certificate = x509.load_pem_x509_certificate(access.certificate)
         assert certificate.subject.rfc4514_string() == "CN=system:node:n1"
         async with plane.client() as admin:
@@ -106,7 +106,7 @@ def test_a_token_lets_in_one_key_however_many_hurry(tmp_path: Path) -> None:
         token = await token_for(plane, "")
         agents = [folder / f"agent-{n}" for n in range(6)]
         tries = await asyncio.gather(
-            *(joined((plane.url,), f"n{n}", agent, token) for n, agent in enumerate(agents)),
+            *(join_or_load((plane.url,), f"n{n}", agent, token) for n, agent in enumerate(agents)),
             return_exceptions=True,
         )
         winners = [n for n, it in enumerate(tries) if isinstance(it, Access)]
@@ -115,7 +115,7 @@ def test_a_token_lets_in_one_key_however_many_hurry(tmp_path: Path) -> None:
         assert all(isinstance(it, Forbidden) and "was used by node" in it.message for it in losers)
         # Its answer was lost, as it were.
         NodeFiles(agents[winners[0]]).certificate.unlink()
-        again = await joined((plane.url,), f"n{winners[0]}", agents[winners[0]], token)
+        again = await join_or_load((plane.url,), f"n{winners[0]}", agents[winners[0]], token)
         await register(again, f"n{winners[0]}")
 
     play(tmp_path, story)
@@ -127,7 +127,7 @@ def test_two_tokens_for_any_node_do_not_make_one_node_of_two_machines(tmp_path: 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         tokens = [await token_for(plane, "") for _ in range(3)]
         hurry = (
-            joined((plane.url,), "n1", folder / f"agent-{n}", token)
+            join_or_load((plane.url,), "n1", folder / f"agent-{n}", token)
             for n, token in enumerate(tokens)
         )
         tries = await asyncio.gather(*hurry, return_exceptions=True)
@@ -136,9 +136,9 @@ def test_two_tokens_for_any_node_do_not_make_one_node_of_two_machines(tmp_path: 
         for loser in {0, 1, 2} - set(winners):
             # The token is used up, and asking again does not help.
             with pytest.raises(Forbidden, match="somebody else is joining as node n1"):
-                await joined((plane.url,), "n1", folder / f"agent-{loser}", tokens[loser])
+                await join_or_load((plane.url,), "n1", folder / f"agent-{loser}", tokens[loser])
         # Whoever is meant by name gets in.
-        await joined((plane.url,), "n1", folder / "meant", await token_for(plane, "n1"))
+        await join_or_load((plane.url,), "n1", folder / "meant", await token_for(plane, "n1"))
 
     play(tmp_path, story)
 
@@ -151,7 +151,7 @@ def test_a_token_that_is_wrong_old_revoked_or_for_another_node_lets_nobody_in(
     async def story(plane: PlaneProcess, folder: Path) -> None:
         async def refusal(token: str, node: str = "n1") -> Any:
             with pytest.raises((Forbidden, Missing)) as refused:
-                await joined((plane.url,), node, folder / node, token)
+                await join_or_load((plane.url,), node, folder / node, token)
             return refused.value
 
         good = await token_for(plane, "n1")
@@ -185,11 +185,11 @@ def test_a_token_for_any_node_takes_nobodys_place(tmp_path: Path) -> None:
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         servers = (plane.url,)
-        first = await joined(servers, "n1", folder / "first", await token_for(plane, "n1"))
+        first = await join_or_load(servers, "n1", folder / "first", await token_for(plane, "n1"))
         await register(first, "n1")
         with pytest.raises(Forbidden, match="there is a node n1 already"):
-            await joined(servers, "n1", folder / "thief", await token_for(plane, ""))
-        await joined(servers, "n1", folder / "mended", await token_for(plane, "n1"))
+            await join_or_load(servers, "n1", folder / "thief", await token_for(plane, ""))
+        await join_or_load(servers, "n1", folder / "mended", await token_for(plane, "n1"))
         # A bearer's token and a join token are not the same thing.
         async with Client(
             Access(servers=servers, ca=first.ca, token=f"{SYSTEM_NAMESPACE}.x.y")
@@ -207,16 +207,16 @@ def test_a_joiner_shows_its_token_only_to_the_plane_that_it_is_for(tmp_path: Pat
         foreign = CertificateAuthority.open(folder / "foreign")
         _, text = new_token(foreign.pem, "n1", HOUR)
         with pytest.raises(Invalid, match="is not of the plane that the join token is for"):
-            await joined((plane.url,), "n1", folder / "agent", text.text)
+            await join_or_load((plane.url,), "n1", folder / "agent", text.text)
         sent = foreign.pem + plane.access().ca
         pinned = node_join._proven(sent, b"", parse(text.text))
         assert pinned == (foreign.pem, b"")
         with pytest.raises(Unavailable):
-            await joined(("https://127.0.0.1:1",), "n1", folder / "agent", text.text)
+            await join_or_load(("https://127.0.0.1:1",), "n1", folder / "agent", text.text)
         with pytest.raises(Invalid, match="give it a join token"):
-            await joined((plane.url,), "n1", folder / "nobody")
+            await join_or_load((plane.url,), "n1", folder / "nobody")
         with pytest.raises(Invalid, match="this is no join token"):
-            await joined((plane.url,), "n1", folder / "nobody", "hello")
+            await join_or_load((plane.url,), "n1", folder / "nobody", "hello")
 
     play(tmp_path, story)
 
@@ -256,13 +256,13 @@ def test_a_node_gets_a_new_certificate_by_the_one_that_it_has(
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         agent, servers = folder / "agent", (plane.url,)
-        first = await joined(servers, "n1", agent, await token_for(plane, "n1"))
+        first = await join_or_load(servers, "n1", agent, await token_for(plane, "n1"))
         monkeypatch.setattr(node_join, "RENEW_FROM", 0)
         said: list[str] = []
-        assert await joined(servers, "n1", agent, say=said.append) == first
+        assert await join_or_load(servers, "n1", agent, say=said.append) == first
         assert "there is no node n1" in said[0]
         await register(first, "n1")
-        second = await joined(servers, "n1", agent, say=said.append)
+        second = await join_or_load(servers, "n1", agent, say=said.append)
         assert (second.key, len(said)) == (first.key, 1)
         assert second.certificate != first.certificate
         await register(second, "n1")
@@ -283,7 +283,7 @@ def test_a_deleted_node_of_up_comes_back_with_its_agents_next_start(tmp_path: Pa
 
         async def started() -> Access:
             await household.provide(node)
-            return await joined((plane.url,), node, plan.certificates(node))
+            return await join_or_load((plane.url,), node, plan.certificates(node))
 
         first = await started()
         await register(first, node)
@@ -303,8 +303,8 @@ def test_a_directory_is_of_one_node(tmp_path: Path) -> None:
     """Two agents with one key would be one node twice."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
-        await joined((plane.url,), "n1", folder / "agent", await token_for(plane, "n1"))
+        await join_or_load((plane.url,), "n1", folder / "agent", await token_for(plane, "n1"))
         with pytest.raises(Invalid, match="is of system:node:n1, not of node n2"):
-            await joined((plane.url,), "n2", folder / "agent", await token_for(plane, "n2"))
+            await join_or_load((plane.url,), "n2", folder / "agent", await token_for(plane, "n2"))
 
     play(tmp_path, story)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Exited, Launch, Launched, NotLaunched, Sealed
+from holdfast.agent.runtime_protocol import Exited, Launch, Launched, NotLaunched, SecretValues
 from holdfast.host.process.clock import monotonic_ms
 from holdfast.model.kinds.template import EnvVar, File, SecretRef, Template
 from tests.workshop import Attempt, Workshop, command, new_uid, play, workshop
@@ -151,7 +151,7 @@ CANARY = "canary-7c1d"
 
 
 def _sealed(template: Template, values: dict[str, bytes]) -> Launch:
-    sealed = Sealed({key: base64.b64encode(value).decode() for key, value in values.items()})
+    sealed = SecretValues({key: base64.b64encode(value).decode() for key, value in values.items()})
     attempt = Attempt(new_uid(), 0)
     deadline_ms = monotonic_ms() + 60_000
     return Launch(attempt, "team", "web-0", template, 7, deadline_ms, 500, secrets=sealed)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from holdfast.cli.health_report import Line, judged, verdict
+from holdfast.cli.health_report import ReportLine, judged, verdict
 from holdfast.cli.status import gathered
 from holdfast.host.client import Client
 from holdfast.model.kinds.node import Node, NodePhase
@@ -42,12 +42,12 @@ async def all_stay_ready(client: Client, seconds: float) -> None:
     assert {it.status.phase for it in nodes} == {NodePhase.READY}
 
 
-async def told(plane: WholePlane, *urls: str) -> list[Line]:
+async def told(plane: WholePlane, *urls: str) -> list[ReportLine]:
     """What `holdfast status` says whose kubeconfig has these addresses."""
     return judged(await gathered(msgspec.structs.replace(plane.access, servers=urls)))
 
 
-def wrong(lines: list[Line]) -> list[tuple[str, str]]:
+def wrong(lines: list[ReportLine]) -> list[tuple[str, str]]:
     return [(it.part, it.name) for it in lines if it.wrong]
 
 

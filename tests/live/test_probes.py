@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Attempt, Check, Launched, Probe, Probed
+from holdfast.agent.runtime_protocol import Attempt, Check, Launched, RunProbe, Probed
 from holdfast.host.runtime.shim_binary import ISOLATIONS
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import EnvVar, ExecAction, HttpAction, Port, TcpAction, Template
@@ -31,7 +31,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT_WEB"])), Answ
 """
 
 
-async def ask(one: Workshop, probe: Probe) -> Probed:
+async def ask(one: Workshop, probe: RunProbe) -> Probed:
     """The answer to one question."""
     one.told = [told for told in one.told if not isinstance(told, Probed)]
     one.do(probe)
@@ -39,7 +39,7 @@ async def ask(one: Workshop, probe: Probe) -> Probed:
     return answer
 
 
-async def until_ok(one: Workshop, probe: Probe) -> None:
+async def until_ok(one: Workshop, probe: RunProbe) -> None:
     """Ask again and again, as an agent does."""
     async with asyncio.timeout(PATIENCE_S):
         while not (await ask(one, probe)).ok:  # noqa: ASYNC110
@@ -50,8 +50,8 @@ def sh(script: str) -> ExecAction:
     return ExecAction(command=("sh", "-c", script))
 
 
-def exec_probe(attempt: Attempt, script: str, timeout_ms: int = 5_000) -> Probe:
-    return Probe(attempt, Check.LIVENESS, sh(script), timeout_ms)
+def exec_probe(attempt: Attempt, script: str, timeout_ms: int = 5_000) -> RunProbe:
+    return RunProbe(attempt, Check.LIVENESS, sh(script), timeout_ms)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_http_is_good_from_200_to_399_and_follows_nothing(
             attempt = await one.launched(template)
             process = (await one.heard(Launched, attempt)).process
             port = int(process.addresses["web"].rpartition(":")[2])
-            tcp = Probe(attempt, Check.STARTUP, TcpAction(port=port), 1_000)
+            tcp = RunProbe(attempt, Check.STARTUP, TcpAction(port=port), 1_000)
             await until_ok(one, tcp)
             action = HttpAction(port=port, path=f"/{code}")
-            answer = await ask(one, Probe(attempt, Check.READINESS, action, 2_000))
+            answer = await ask(one, RunProbe(attempt, Check.READINESS, action, 2_000))
             assert answer == Probed(
                 attempt, Check.READINESS, ok, "" if ok else f"http: status {code}"
             )
@@ -108,7 +108,7 @@ def test_a_hostile_server_is_a_failed_probe(
         port = server.sockets[0].getsockname()[1]
         async with server, workshop(tmp_path / "replicas") as one:
             attempt = await one.launched(command("sleep 60"))
-            probe = Probe(attempt, Check.READINESS, HttpAction(port=port), 300)
+            probe = RunProbe(attempt, Check.READINESS, HttpAction(port=port), 300)
             told = await ask(one, probe)
             assert not told.ok
             assert says in told.message
@@ -126,10 +126,10 @@ def test_nobody_there_and_no_work_are_failed_probes(tmp_path: Path) -> None:
         async with workshop(tmp_path / "replicas") as one:
             attempt = await one.launched(command("sleep 60"))
             for action in (HttpAction(port=port), TcpAction(port=port)):
-                told = await ask(one, Probe(attempt, Check.READINESS, action, 1_000))
+                told = await ask(one, RunProbe(attempt, Check.READINESS, action, 1_000))
                 assert "connection refused" in told.message
             nobody = Attempt("nobody", 0)
-            told = await ask(one, Probe(nobody, Check.READINESS, TcpAction(port=port), 1_000))
+            told = await ask(one, RunProbe(nobody, Check.READINESS, TcpAction(port=port), 1_000))
             assert told.message == "the work is gone"
 
     play(story())
@@ -173,7 +173,7 @@ def test_a_command_finds_itself_beside_the_work(isolation: str, tmp_path: Path) 
                 told = await ask(one, exec_probe(attempt, "kill -9 $$"))
                 assert told.message == "exec: signal 9"
                 action = ExecAction(command=("no-such-program",))
-                told = await ask(one, Probe(attempt, Check.LIVENESS, action, 1_000))
+                told = await ask(one, RunProbe(attempt, Check.LIVENESS, action, 1_000))
                 assert told.message == "exec: it cannot be run: no such file or directory"
         except Unavailable:
             pytest.skip(f"{isolation} cannot be had here")

@@ -19,11 +19,11 @@ from holdfast.agent.runtime_protocol import (
     Clear,
     Halt,
     Launch,
-    Probe,
+    RunProbe,
 )
 from holdfast.agent.secret_values import lacking, secret_names, unsealed
 from holdfast.agent.status_reports import finished, move, published, released, restarted, staged
-from holdfast.agent.work import Phase, View, Work, alive, is_over, is_ready, outcome
+from holdfast.agent.work import ReplicaWork, View, WorkPhase, alive, is_over, is_ready, outcome
 from holdfast.model.installations import adopts, keeps, proves_stop
 from holdfast.model.kinds.replica import Binding, Process, Replica
 from holdfast.model.kinds.template import RestartPolicy
@@ -50,10 +50,10 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     until_ms: int | None = None
 
 
-class Farewell(msgspec.Struct, frozen=True):
+class PrepareStop(msgspec.Struct, frozen=True):
     """Let the work do what it wants to do before it is stopped, or just serve on for a moment."""
 
-    probe: Probe | None
+    probe: RunProbe | None
     grace_ms: int
 
 
@@ -62,14 +62,14 @@ def kept_ms(grace_ms: int) -> int:
     return min(STOP_KEEPS_MS, grace_ms // 4)
 
 
-def farewell(work: Work, replica: Replica) -> Probe | None:
+def farewell(work: ReplicaWork, replica: Replica) -> RunProbe | None:
     """What the work wants to be told before it is stopped."""
     pre_stop = replica.spec.template.pre_stop
     action = action_of(pre_stop) if pre_stop is not None else None
     action = resolved(action, work.process) if action is not None else None
     if action is None:
         return None
-    return Probe(Attempt(work.uid, work.attempt), Check.PRE_STOP, action, 0)
+    return RunProbe(Attempt(work.uid, work.attempt), Check.PRE_STOP, action, 0)
 
 
 def lingering_ms(replica: Replica) -> int:
@@ -80,19 +80,19 @@ def lingering_ms(replica: Replica) -> int:
 
 
 def stop(
-    work: Work, grace_ms: int, now_ms: int, first: Probe | None = None, linger_ms: int = 0
-) -> Wait | Farewell | Halt | None:
+    work: ReplicaWork, grace_ms: int, now_ms: int, first: RunProbe | None = None, linger_ms: int = 0
+) -> Wait | PrepareStop | Halt | None:
     """Stop what runs; None once nothing does. Whoever asks again with a shorter grace is heard."""
     attempt = Attempt(work.uid, work.attempt)
     match work.phase:
-        case Phase.RUNNING if first is not None and grace_ms > 0:
+        case WorkPhase.RUNNING if first is not None and grace_ms > 0:
             timeout_ms = grace_ms - kept_ms(grace_ms)
-            return Farewell(msgspec.structs.replace(first, timeout_ms=timeout_ms), grace_ms)
-        case Phase.RUNNING if linger_ms > 0 and grace_ms > 0:
-            return Farewell(None, grace_ms)
-        case Phase.LAUNCHING | Phase.RUNNING:
+            return PrepareStop(msgspec.structs.replace(first, timeout_ms=timeout_ms), grace_ms)
+        case WorkPhase.RUNNING if linger_ms > 0 and grace_ms > 0:
+            return PrepareStop(None, grace_ms)
+        case WorkPhase.LAUNCHING | WorkPhase.RUNNING:
             return Halt(attempt, grace_ms)
-        case Phase.LEAVING:
+        case WorkPhase.LEAVING:
             until_ms = work.stop_by_ms - kept_ms(work.halt_grace_ms)
             if first is None or work.has_left:
                 began_ms = work.stop_by_ms - work.halt_grace_ms
@@ -100,9 +100,9 @@ def stop(
             if now_ms < until_ms and grace_ms >= work.halt_grace_ms:
                 return Wait(until_ms)
             return Halt(attempt, min(max(0, work.stop_by_ms - now_ms), grace_ms))
-        case Phase.HALTING:
+        case WorkPhase.HALTING:
             return Halt(attempt, grace_ms) if grace_ms < work.halt_grace_ms else Wait()
-        case Phase.NONE | Phase.ENDED:
+        case WorkPhase.NONE | WorkPhase.ENDED:
             return None
 
 
@@ -114,22 +114,34 @@ class Vanish(msgspec.Struct, frozen=True, gc=False):
     """The servers know of a process that the machine knows nothing of: take it for ended."""
 
 
-class Look(msgspec.Struct, frozen=True, gc=False):
+class ReadNode(msgspec.Struct, frozen=True, gc=False):
     """The servers know of a later life of this node than we do: look at the node."""
 
 
-class Lack(msgspec.Struct, frozen=True, gc=False):
+class MissingInput(msgspec.Struct, frozen=True, gc=False):
     """Something that the start needs is not there."""
 
     what: str
 
 
-Step = Wait | Vanish | Look | Get | Launch | Farewell | Halt | Lack | Clear | Move | ReportStage
+Step = (
+    Wait
+    | Vanish
+    | ReadNode
+    | Get
+    | Launch
+    | PrepareStop
+    | Halt
+    | MissingInput
+    | Clear
+    | Move
+    | ReportStage
+)
 
 WAIT = Wait()
 
 
-def next_step(work: Work, view: View) -> Step:
+def next_step(work: ReplicaWork, view: View) -> Step:
     """The one thing to do now."""
     if work.is_cleared:
         return WAIT
@@ -160,24 +172,24 @@ def next_step(work: Work, view: View) -> Step:
     return WAIT
 
 
-def _leave(work: Work, grace_ms: int, view: View) -> Step:
+def _leave(work: ReplicaWork, grace_ms: int, view: View) -> Step:
     """It does not belong here: what runs is stopped, what it left is removed."""
     return stop(work, grace_ms, view.now_ms) or Clear(work.uid)
 
 
-def _end(work: Work, replica: Replica, view: View) -> Wait | Farewell | Halt | None:
+def _end(work: ReplicaWork, replica: Replica, view: View) -> Wait | PrepareStop | Halt | None:
     """It was told to stop: with all that it may do before."""
     first, linger_ms = farewell(work, replica), lingering_ms(replica)
     return stop(work, _grace_ms(replica), view.now_ms, first, linger_ms)
 
 
-def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View) -> Step:
+def _of_another_life(work: ReplicaWork, replica: Replica, binding: Binding, view: View) -> Step:
     """Work of a life that is over stops, unless its owner wants it kept. It is not ours to report,
     except that it has stopped, where we can know that."""
     life = view.life
     is_ours = life is not None and binding.node_uid == life.uid
     if life is not None and is_ours and binding.node_incarnation > life.incarnation:
-        return Look()
+        return ReadNode()
     if not work.is_kept:
         step = stop(work, min(_grace_ms(replica), view.grace_max_ms), view.now_ms)
         if step is not None:
@@ -194,26 +206,26 @@ def _of_another_life(work: Work, replica: Replica, binding: Binding, view: View)
     return WAIT
 
 
-def _ended(work: Work) -> Process | None:
-    return work.process if work.phase is Phase.ENDED else None
+def _ended(work: ReplicaWork) -> Process | None:
+    return work.process if work.phase is WorkPhase.ENDED else None
 
 
-def _begin(work: Work, replica: Replica, view: View) -> Step:
+def _begin(work: ReplicaWork, replica: Replica, view: View) -> Step:
     """It was never reported to run, or is not known to: start it, or say what became of it."""
     policy = replica.spec.template.restart
     reason = "Started" if replica.status.state is State.BOUND else "Returned"
     match work.phase:
-        case Phase.NONE:
+        case WorkPhase.NONE:
             return _launch(work, replica, view)
-        case Phase.RUNNING:
+        case WorkPhase.RUNNING:
             return move(work, replica, view, State.RUNNING, reason, work.process)
-        case Phase.ENDED if work.has_run:
+        case WorkPhase.ENDED if work.has_run:
             ends = outcome(policy, work.process)
             if ends is not None:
                 return finished(work, replica, view, ends)
             # It ran, and its end is the next thing to say.
             return move(work, replica, view, State.RUNNING, reason, alive(work.process))
-        case Phase.ENDED:
+        case WorkPhase.ENDED:
             # Work that once ran here can run here: its failing starts are a crash loop.
             is_new = not (replica.status.process.id or replica.status.process.restarts)
             is_last = policy is RestartPolicy.NEVER or work.crashes >= START_TRIES_MAX
@@ -223,15 +235,15 @@ def _begin(work: Work, replica: Replica, view: View) -> Step:
     return WAIT
 
 
-def _run(work: Work, replica: Replica, view: View) -> Step:
+def _run(work: ReplicaWork, replica: Replica, view: View) -> Step:
     """It is known to run: say when it is ready, and start it again when it has ended."""
     known, process = replica.status.process, work.process
     match work.phase:
-        case Phase.NONE:
+        case WorkPhase.NONE:
             return Vanish()
-        case Phase.RUNNING | Phase.LEAVING:
+        case WorkPhase.RUNNING | WorkPhase.LEAVING:
             return _look_after(work, replica, view)
-        case Phase.ENDED:
+        case WorkPhase.ENDED:
             if not work.has_run and process.reason == DEADLINE_PASSED:
                 return _launch(work, replica, view)
             is_said = bool(process.id) and known.id == process.id and is_over(known)
@@ -244,12 +256,12 @@ def _run(work: Work, replica: Replica, view: View) -> Step:
     return WAIT
 
 
-def _look_after(work: Work, replica: Replica, view: View) -> Step:
+def _look_after(work: ReplicaWork, replica: Replica, view: View) -> Step:
     """It runs: say how it is when that has changed, and end what is ill if it can be restarted."""
     health = work.health
     if health is None:
         return WAIT
-    if work.phase is Phase.LEAVING or (
+    if work.phase is WorkPhase.LEAVING or (
         health.ill and view.is_clear and view.deadline_ms is not None
     ):
         grace_ms = replica.spec.template.grace_seconds * 1_000
@@ -272,31 +284,31 @@ def _look_after(work: Work, replica: Replica, view: View) -> Step:
     return staged(work, replica, view, Stage.STARTING, complaint)
 
 
-def _return(work: Work, replica: Replica, view: View) -> Step:
+def _return(work: ReplicaWork, replica: Replica, view: View) -> Step:
     """The node was out of contact. Once its mark is cleared, say how its work fared.
 
     What was told to stop goes on stopping, mark or no mark.
     """
     if replica.status.cause is not None:
         step = _end(work, replica, view)
-        if isinstance(step, Halt | Farewell) or not view.is_clear:
+        if isinstance(step, Halt | PrepareStop) or not view.is_clear:
             return step or WAIT
         return move(work, replica, view, State.STOPPING, "Returned", work.process)
     if not view.is_clear:
         return WAIT
-    if work.phase is Phase.NONE and replica.status.process.id:
+    if work.phase is WorkPhase.NONE and replica.status.process.id:
         return Vanish()
     return _begin(work, replica, view)
 
 
-def _adopt(work: Work, replica: Replica, view: View) -> Step:
+def _adopt(work: ReplicaWork, replica: Replica, view: View) -> Step:
     """It outlived the life that it was started in: take it into this one, or say how it ended.
 
     What does not run is not started under a binding of an earlier life: what we know of the replica
     may be old, and another one in its place.
     """
-    is_here = work.is_active or (work.phase is Phase.ENDED and work.has_run)
-    has_vanished = work.phase is Phase.NONE and bool(replica.status.process.id)
+    is_here = work.is_active or (work.phase is WorkPhase.ENDED and work.has_run)
+    has_vanished = work.phase is WorkPhase.NONE and bool(replica.status.process.id)
     if is_here or has_vanished or replica.status.cause is not None:
         return _return(work, replica, view)
     if not view.is_clear:
@@ -304,7 +316,7 @@ def _adopt(work: Work, replica: Replica, view: View) -> Step:
     return move(work, replica, view, State.FAILED, "NotStarted", _ended(work))
 
 
-def _launch(work: Work, replica: Replica, view: View) -> Step:
+def _launch(work: ReplicaWork, replica: Replica, view: View) -> Step:
     """Start the next attempt, if its time has come and the servers let us run on."""
     binding = replica.status.binding
     if view.deadline_ms is None or not view.is_clear or binding is None:
@@ -319,7 +331,7 @@ def _launch(work: Work, replica: Replica, view: View) -> Step:
             return Get("secrets", name, work.namespace)
     what = lacking(template, work.secrets, work.namespace)
     if what:
-        return Lack(what)
+        return MissingInput(what)
     is_kept = keeps(replica)
     grace_ms = template.grace_seconds * 1_000
     # After a restart without an inventory the servers' count is the only one.

@@ -22,7 +22,7 @@ def as_seen(node: Node, seen: Node | None) -> Node:
     return msgspec.structs.replace(node, metadata=metadata)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of a Node that its agent may say. The boot comes with `Started`.
 
     Region, zone, pool, labels and cost count at the first registration only: afterwards they are

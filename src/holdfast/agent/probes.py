@@ -1,6 +1,6 @@
 """What the answers of work to its probes mean: whether it has started, is ready, and lives.
 
-`Work` keeps one `Health` for each attempt that runs; `crew` performs what is due and hands in what
+`Work` keeps one `ProbeHealth` for each attempt that runs; `crew` performs what is due and hands in what
 came back, and `tend` acts on the verdicts. Nothing here knows how a probe is performed.
 
 The start-up probe holds back the others until it has succeeded once. The readiness probe decides
@@ -25,7 +25,7 @@ STARTUP_COMPLAINT_AFTER = 3
 MESSAGE_MAX = 256
 
 
-class Tally:
+class ProbeTally:
     """One probe of one attempt. `verdict` is None until a threshold is reached."""
 
     __slots__ = ("is_asking", "message", "next_ms", "run", "sent_ms", "spec", "verdict", "was_ok")
@@ -51,7 +51,7 @@ class Tally:
             self.verdict = ok
 
 
-class Health:
+class ProbeHealth:
     """See the module's docstring. Times are readings of the machine's monotonic clock."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Health:
         has asked since. `spread` keeps the probes of all work that was found at once apart: it is
         the part of a period by which the first ones are late.
         """
-        self._tallies: dict[Check, Tally] = {}
+        self._tallies: dict[Check, ProbeTally] = {}
         known = True if was_ready else None
         specs = (
             (Check.STARTUP, probes.startup, known),
@@ -72,11 +72,11 @@ class Health:
             if spec is not None:
                 late_ms = int(spread * spec.period_seconds * 1_000)
                 first_ms = started_ms + spec.initial_delay_seconds * 1_000 + late_ms
-                self._tallies[kind] = Tally(spec, first_ms, verdict)
+                self._tallies[kind] = ProbeTally(spec, first_ms, verdict)
 
     # What to ask ---------------------------------------------------------------------------------
 
-    def _asked(self) -> list[tuple[Check, Tally]]:
+    def _asked(self) -> list[tuple[Check, ProbeTally]]:
         """The probes that count now, without those whose answer is awaited."""
         startup = self._tallies.get(Check.STARTUP)
         is_starting = startup is not None and not startup.verdict

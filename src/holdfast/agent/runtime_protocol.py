@@ -51,7 +51,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class SecretValues(msgspec.Struct, frozen=True):
     """Values of Secrets on their way to the work that refers to them: base64 by NAME/KEY."""
 
     values: dict[str, str] = {}
@@ -81,7 +81,7 @@ class Launch(msgspec.Struct, frozen=True):
     deadline_ms: int | None
     grace_ms: int
     devices: tuple[DeviceShare, ...] = ()
-    secrets: Sealed = Sealed()
+    secrets: SecretValues = SecretValues()
     index: int = 0
     isolation: Isolation = Isolation.NONE
     tenant_uid: str = ""
@@ -105,7 +105,7 @@ class Halt(msgspec.Struct, frozen=True, gc=False):
     grace_ms: int
 
 
-class Probe(msgspec.Struct, frozen=True):
+class RunProbe(msgspec.Struct, frozen=True):
     """Ask a piece of work something, or tell it, for so long at most. `Probed` follows, once.
 
     Ports are numbers here. What a command starts is gone when the answer comes.
@@ -164,7 +164,7 @@ class Exited(msgspec.Struct, frozen=True):
 
 
 class Probed(msgspec.Struct, frozen=True, gc=False):
-    """What came of a `Probe`: whether it succeeded, and a few words when it did not."""
+    """What came of a `RunProbe`: whether it succeeded, and a few words when it did not."""
 
     attempt: Attempt
     kind: Check

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.agent.runtime_protocol import Sealed
+from holdfast.agent.runtime_protocol import SecretValues
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import PULL_KEY, SecretRef, Template
 
@@ -40,11 +40,11 @@ def lacking(template: Template, found: Mapping[str, Secret | None], namespace: s
     return ""
 
 
-def unsealed(template: Template, found: Mapping[str, Secret | None]) -> Sealed:
+def unsealed(template: Template, found: Mapping[str, Secret | None]) -> SecretValues:
     """The values that the work gets, and nothing else of its Secrets."""
     values: dict[str, str] = {}
     for ref in references(template):
         secret = found.get(ref.name)
         if secret is not None:
             values[f"{ref.name}/{ref.key}"] = secret.data[ref.key]
-    return Sealed(values)
+    return SecretValues(values)

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED
 from holdfast.agent.runtime_protocol import DISK_EXCEEDED, DISK_PRESSURE
-from holdfast.agent.work import CRASH_LOOP_AFTER, Phase, View, Work, describe, is_over
+from holdfast.agent.work import CRASH_LOOP_AFTER, ReplicaWork, View, WorkPhase, describe, is_over
 from holdfast.model.kinds.replica import CRASH_LOOP, Process, Replica
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.requests import Move, ReportStage, Target
@@ -22,7 +22,9 @@ SENTENCE_MAX = 1_024
 _TOLD = (STARTUP_FAILED, LIVENESS_FAILED, DISK_EXCEEDED, DISK_PRESSURE)
 
 
-def staged(work: Work, replica: Replica, view: View, stage: Stage, why: str = "") -> ReportStage:
+def staged(
+    work: ReplicaWork, replica: Replica, view: View, stage: Stage, why: str = ""
+) -> ReportStage:
     """How far it has come. Each change of the replica makes it another intention: work may become
     ready more than once in its life."""
     process = _known(work, replica)
@@ -37,12 +39,12 @@ def staged(work: Work, replica: Replica, view: View, stage: Stage, why: str = ""
     )
 
 
-def published(work: Work, replica: Replica) -> dict[str, str]:
+def published(work: ReplicaWork, replica: Replica) -> dict[str, str]:
     """The addresses of which `staged` tells the servers."""
     return _opened(work, _known(work, replica))
 
 
-def restarted(work: Work, replica: Replica, view: View) -> Move:
+def restarted(work: ReplicaWork, replica: Replica, view: View) -> Move:
     """It ended and is to be started again in place. The end is said before the next start."""
     process, how = work.process, describe(work.process)
     if work.crashes < CRASH_LOOP_AFTER:
@@ -54,22 +56,26 @@ def restarted(work: Work, replica: Replica, view: View) -> Move:
     return move(work, replica, view, State.RUNNING, CRASH_LOOP, process)
 
 
-def finished(work: Work, replica: Replica, view: View, to: State) -> Move:
+def finished(work: ReplicaWork, replica: Replica, view: View, to: State) -> Move:
     return move(work, replica, view, to, work.process.reason or "Exited", work.process)
 
 
-def released(work: Work, replica: Replica, view: View) -> Move:
+def released(work: ReplicaWork, replica: Replica, view: View) -> Move:
     """Nothing of it runs any more: the proof of stop."""
-    process = work.process if work.phase is Phase.ENDED else None
+    process = work.process if work.phase is WorkPhase.ENDED else None
     return move(work, replica, view, State.RELEASED, "Stopped", process)
 
 
 def move(
-    work: Work, replica: Replica, view: View, to: State, reason: str, process: Process | None
+    work: ReplicaWork, replica: Replica, view: View, to: State, reason: str, process: Process | None
 ) -> Move:
     evidence = "nothing was ever started"
     if work.attempt >= 0:
-        how = describe(work.process) if work.phase is Phase.ENDED else f"process {work.process.id}"
+        how = (
+            describe(work.process)
+            if work.phase is WorkPhase.ENDED
+            else f"process {work.process.id}"
+        )
         evidence = f"attempt {work.attempt}: {how}"
     if process is not None and not process.id and not is_over(process):
         # Nothing is known of it yet; what the servers know stays.
@@ -86,16 +92,16 @@ def move(
     )
 
 
-def _known(work: Work, replica: Replica) -> Process:
+def _known(work: ReplicaWork, replica: Replica) -> Process:
     return work.process if work.process.id else replica.status.process
 
 
-def _opened(work: Work, process: Process) -> dict[str, str]:
+def _opened(work: ReplicaWork, process: Process) -> dict[str, str]:
     """Without ports that other work may still take: no address leads to a listener of theirs."""
     return {name: at for name, at in process.addresses.items() if name not in work.unopened}
 
 
-def _reported(work: Work, replica: Replica, process: Process) -> Process:
+def _reported(work: ReplicaWork, replica: Replica, process: Process) -> Process:
     """The process with the addresses that may be published, and the restarts that the commit has
     counted."""
     return msgspec.structs.replace(

@@ -17,7 +17,7 @@ from holdfast.host.client import Client, paths
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.paths import OPERATION_HEADER
 from holdfast.host.client.retrying import demand_good
-from holdfast.host.client.writing import new_operation, remembers
+from holdfast.host.client.writing import new_operation, find_remembered
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.meta import API_VERSION
 from holdfast.model.registry import Kind
@@ -118,7 +118,7 @@ async def _apply(client: Client, document: Document, wish: ApplyOptions) -> None
         return demand_good(answer, is_write=True)
 
     async def look(timeout_s: float) -> HttpAnswer | None:
-        found = await remembers(client, about.kind.struct, about.path, operation, timeout_s)
+        found = await find_remembered(client, about.kind.struct, about.path, operation, timeout_s)
         return None if found is None else HttpAnswer(200, msgspec.json.encode(found))
 
     answer: HttpAnswer = await client.performer.perform(Nature.WRITE, send, look)

@@ -20,7 +20,7 @@ from holdfast.cli.connection import access, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, complain, plain, run
 from holdfast.cli.plane_parts import data_option
 from holdfast.cli.tables import rows
-from holdfast.host.audit.segments import FOLDER, judged, parts, records
+from holdfast.host.audit.segments import FOLDER, verify_segments, parts, records
 from holdfast.host.audit.serving import LIMIT_MAX as PAGE
 from holdfast.host.audit.serving import PATH as RECORDS_PATH
 from holdfast.host.audit.serving import RecordPage, ShownRecord
@@ -84,7 +84,7 @@ def verify(
         asks = None if offline or known is not None else access(kubeconfig)
         if asks is not None:
             known = await _head(asks)
-        found = await asyncio.to_thread(judged, folders, known, since)
+        found = await asyncio.to_thread(verify_segments, folders, known, since)
         if asks is not None and found.beyond:
             found.beyond = await _beyond(asks, found.last)
         return _told(found, known, len(parts(folders)))

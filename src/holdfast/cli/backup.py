@@ -16,8 +16,15 @@ from holdfast.cli.exit_codes import ExitCode, UsageError, complain, judged_as_us
 from holdfast.cli.plane_parts import ETCD_ACCESS, data_option
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.server import backups
-from holdfast.host.server.backups import Backup, VerifiedBackup, Manifest
-from holdfast.host.server.settings import ETCD, ETCD_PREFIX, MEMORY, SQLITE, EtcdAccess, ServerSettings
+from holdfast.host.server.backups import Backup, Manifest, VerifiedBackup
+from holdfast.host.server.settings import (
+    ETCD,
+    ETCD_PREFIX,
+    MEMORY,
+    SQLITE,
+    EtcdAccess,
+    ServerSettings,
+)
 from holdfast.host.server.store_opening import open_store
 
 # Tells how far something has come that takes longer than a second, on the error output.

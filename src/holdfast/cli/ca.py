@@ -13,11 +13,17 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.connection import DATA, FailoverTransport, given_access, kubeconfig_option, located
+from holdfast.cli.connection import (
+    DATA,
+    FailoverTransport,
+    given_access,
+    kubeconfig_option,
+    located,
+)
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run, warn
 from holdfast.host.client.access import with_authorities
 from holdfast.host.client.transport import Transport
-from holdfast.host.pki.ca_rotation import PATH, RotationStatus, RotationStep, RotationRequest
+from holdfast.host.pki.ca_rotation import PATH, RotationRequest, RotationStatus, RotationStep
 from holdfast.host.pki.certificates import RENEW_FROM, moment
 from holdfast.host.pki.component_credentials import (
     AGENT,
@@ -29,7 +35,7 @@ from holdfast.host.pki.component_credentials import (
     provide,
     refuse_authority,
 )
-from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, fetched
+from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, fetch_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import HoldfastError
 
@@ -105,7 +111,7 @@ def renew_kubeconfig(kubeconfig: Path | None) -> int:
     async def command() -> int:
         path, access = located(kubeconfig), given_access(kubeconfig)
         async with Transport(access, agent="holdfast-cli") as to:
-            found = await fetched(to, access.ca)
+            found = await fetch_bundle(to, access.ca)
         write_private(path, with_authorities(path, found.pem))
         known = ", ".join(it[:SHORT] for it in found.fingerprints)
         print(f"{path} trusts {known}")

@@ -76,7 +76,7 @@ def is_fresh(kubeconfig: Path, given: str) -> bool:
 def remember(kubeconfig: Path, given: str, answer: HttpAnswer) -> None:
     """Keep what a server has said. Where nothing can be written, nothing is remembered."""
     try:
-        servers = tuple(server_discovery.addresses(answer))
+        servers = tuple(server_discovery.addresses_in(answer))
     except HoldfastError:
         # Who has a token and no certificate is not told.
         return

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.exit_codes import Misused
+from holdfast.cli.exit_codes import UsageError
 from holdfast.host.api.objects import yaml_text
 from holdfast.model.encoding import wire
 from holdfast.model.errors import Invalid
@@ -139,14 +139,16 @@ def kind_named(text: str) -> Kind:
         if near
         else "it must be one of " + ", ".join(kind.plural for kind in KINDS)
     )
-    raise Misused(f"KIND: {text[:63]!r} is no kind; {hint}")
+    raise UsageError(f"KIND: {text[:63]!r} is no kind; {hint}")
 
 
 def kind_and_name(kind: str, name: str) -> tuple[Kind, str]:
     """Both, also from `KIND/NAME` in one word. Raises Misused."""
     first, slash, second = kind.partition("/")
     if slash and name:
-        raise Misused(f"NAME: {name[:63]!r} is given beside {kind[:63]!r}, which has one already")
+        raise UsageError(
+            f"NAME: {name[:63]!r} is given beside {kind[:63]!r}, which has one already"
+        )
     if slash and not second:
-        raise Misused(f"KIND: {kind[:63]!r} must have a name after the slash")
+        raise UsageError(f"KIND: {kind[:63]!r} must have a name after the slash")
     return kind_named(first), second or name

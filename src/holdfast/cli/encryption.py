@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.exit_codes import Code, Misused, run
+from holdfast.cli.exit_codes import ExitCode, UsageError, run
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Missing
 from holdfast.store.encryption.key_file import Key, encoded, new_key, read
@@ -33,10 +33,10 @@ def add_key(file: Path, name: str) -> int:
         there = _there(file)
         made = new_key(name or f"key-{len(there) + 1}")
         if made.name in [key.name for key in there]:
-            raise Misused(f"--name: {file} has a key {made.name!r} already")
+            raise UsageError(f"--name: {file} has a key {made.name!r} already")
         write_private(file, encoded([*there, made]))
         print(f"{file} has the key {made.name!r} now. Give the file to all servers.")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -51,7 +51,7 @@ def use_key(file: Path, name: str) -> int:
         used, others = _taken_out(file, name)
         write_private(file, encoded([used, *others]))
         print(f"{name!r} is the current key in {file}. Servers take it up within seconds.")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -65,10 +65,10 @@ def remove_key(file: Path, name: str) -> int:
     async def command() -> int:
         _, others = _taken_out(file, name)
         if not others or read(file)[0].name == name:
-            raise Misused(f"{name!r} is the current key in {file}: use another one first")
+            raise UsageError(f"{name!r} is the current key in {file}: use another one first")
         write_private(file, encoded(others))
         print(f"{file} does not have the key {name!r} any more.")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -80,7 +80,7 @@ def list_keys(file: Path) -> int:
 
     async def command() -> int:
         print("\n".join(key.name for key in read(file)))
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 

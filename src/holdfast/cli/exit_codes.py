@@ -19,7 +19,7 @@ from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavai
 TRACE_VARIABLE = "HOLDFAST_TRACEBACK"
 
 
-class Code(IntEnum):
+class ExitCode(IntEnum):
     """What the exit codes mean. They never change."""
 
     DONE = 0
@@ -30,7 +30,7 @@ class Code(IntEnum):
     INTERRUPTED = 130
 
 
-class Misused(Invalid):
+class UsageError(Invalid):
     """The command line is wrong, whatever the plane would say."""
 
 
@@ -40,7 +40,7 @@ def judged_as_usage() -> Iterator[None]:
     try:
         yield
     except Invalid as error:
-        raise Misused(error.message, error.errors) from error
+        raise UsageError(error.message, error.errors) from error
 
 
 CODES_TEXT = """\
@@ -49,17 +49,17 @@ Exit codes: 0 it is done; 1 it was refused or has failed; 2 the command line is 
 130 interrupted."""
 
 
-def code_of(error: HoldfastError) -> Code:
+def code_of(error: HoldfastError) -> ExitCode:
     """The exit code for an error."""
     match error:
-        case Misused():
-            return Code.USAGE
+        case UsageError():
+            return ExitCode.USAGE
         case Unavailable():
-            return Code.UNREACHABLE
+            return ExitCode.UNREACHABLE
         case OutcomeUnknown():
-            return Code.UNKNOWN
+            return ExitCode.UNKNOWN
         case _:
-            return Code.FAILED
+            return ExitCode.FAILED
 
 
 def sentence_of(error: HoldfastError) -> str:
@@ -75,13 +75,13 @@ def warn(text: str) -> None:
     sys.stderr.flush()
 
 
-def complain(text: str, code: Code = Code.FAILED) -> Code:
+def complain(text: str, code: ExitCode = ExitCode.FAILED) -> ExitCode:
     """The sentence of a failure; its exit code."""
     warn(f"holdfast: {text}")
     return code
 
 
-def complain_of_bug(bug: Exception) -> Code:
+def complain_of_bug(bug: Exception) -> ExitCode:
     """The sentence of a failure that nobody meant to happen; where it was only on request."""
     if os.environ.get(TRACE_VARIABLE):
         raise bug
@@ -104,11 +104,11 @@ def run(command: Coroutine[Any, Any, int]) -> int:
     except HoldfastError as error:
         return complain(sentence_of(error), code_of(error))
     except KeyboardInterrupt:
-        return Code.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python would complain once more at its own end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Code.DONE
+        return ExitCode.DONE
     except OSError as error:
         return complain(f"{error.filename or 'the system'}: {error.strerror or error}")
     except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from holdfast.cli.exit_codes import Misused, plain, warn
-from holdfast.cli.tables import Printer, Table
+from holdfast.cli.exit_codes import UsageError, plain, warn
+from holdfast.cli.tables import ServerTable, TablePrinter
 from holdfast.host.client import Client, paths
 from holdfast.host.client.answers import error_of, status_of
-from holdfast.host.client.list_watch import BOOKMARK_S, watched
+from holdfast.host.client.list_watch import BOOKMARK_S, watch_lines
 from holdfast.host.client.retrying import demand_good
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.registry import Kind
@@ -34,7 +34,7 @@ FORMS = (TABLE, WIDE, JSON, YAML, NAME)
 VALUE = "value="
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for.
 
     name: one object; all of the kind if empty.
@@ -73,21 +73,21 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         return f" in namespace {self.namespace}" if self.namespace else " in any namespace"
 
-    def printer(self) -> Printer:
-        return Printer(wide=self.form == WIDE, namespaces=self.shows_namespaces)
+    def printer(self) -> TablePrinter:
+        return TablePrinter(wide=self.form == WIDE, namespaces=self.shows_namespaces)
 
 
 def form_of(text: str) -> str:
     """The form that is meant by `-o`. Raises Misused."""
     if text in FORMS or (text.startswith(VALUE) and all(text.removeprefix(VALUE).split("."))):
         return text
-    raise Misused(
+    raise UsageError(
         f"--output: {text[:40]!r} must be one of {', '.join(FORMS)}, or {VALUE}FIELD such as "
         f"{VALUE}status.state"
     )
 
 
-async def get(client: Client, question: Question) -> None:
+async def get(client: Client, question: GetOptions) -> None:
     """Print what was asked for."""
     if question.is_table:
         show_table(question, await tables(client, question), question.printer())
@@ -104,7 +104,7 @@ def value(document: Any, path: str) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
-def show_table(question: Question, table: Table, printer: Printer) -> None:
+def show_table(question: GetOptions, table: ServerTable, printer: TablePrinter) -> None:
     """Print a table, or the names in it."""
     if question.form == NAME:
         for row in table.rows:
@@ -135,15 +135,15 @@ def show_document(document: dict[str, Any], form: str) -> None:
         print(text, end="", flush=True)
 
 
-async def tables(client: Client, question: Question) -> Table:
+async def tables(client: Client, question: GetOptions) -> ServerTable:
     """The table of everything that was asked for, all as of one moment."""
-    found = [msgspec.convert(page, Table) for page in await _pages(client, question)]
+    found = [msgspec.convert(page, ServerTable) for page in await _pages(client, question)]
     every = [row for page in found for row in page.rows]
     # Pages after the first leave the columns out as little as they change them.
     return msgspec.structs.replace(found[0], rows=every)
 
 
-async def objects(client: Client, question: Question) -> dict[str, Any]:
+async def objects(client: Client, question: GetOptions) -> dict[str, Any]:
     """The object, or a list of all, as the server sends it."""
     first, *others = await _pages(client, question)
     if not question.name:
@@ -152,7 +152,7 @@ async def objects(client: Client, question: Question) -> dict[str, Any]:
     return first
 
 
-async def _pages(client: Client, question: Question) -> list[dict[str, Any]]:
+async def _pages(client: Client, question: GetOptions) -> list[dict[str, Any]]:
     for _ in range(LIST_TRIES_MAX - 1):
         try:
             return await _pages_once(client, question)
@@ -162,7 +162,7 @@ async def _pages(client: Client, question: Question) -> list[dict[str, Any]]:
     return await _pages_once(client, question)
 
 
-async def _pages_once(client: Client, question: Question) -> list[dict[str, Any]]:
+async def _pages_once(client: Client, question: GetOptions) -> list[dict[str, Any]]:
     pages: list[dict[str, Any]] = []
     if question.name:
         path = paths.one(question.kind, question.namespace, question.name)
@@ -209,7 +209,7 @@ class _Event(msgspec.Struct, frozen=True):
     object: dict[str, Any]
 
 
-async def watch(client: Client, question: Question) -> None:
+async def watch(client: Client, question: GetOptions) -> None:
     """Print what is there and then whatever changes, until it is interrupted."""
     follower = _Follower(client, question)
     failures, is_told, is_lost = 0, False, False
@@ -236,7 +236,7 @@ async def watch(client: Client, question: Question) -> None:
 class _Follower:
     """How far one watch was told, and in which columns."""
 
-    def __init__(self, client: Client, question: Question) -> None:
+    def __init__(self, client: Client, question: GetOptions) -> None:
         self._client, self._question = client, question
         self._printer = question.printer()
         self._version = ""
@@ -253,7 +253,7 @@ class _Follower:
         show_table(self._question, found, self._printer)
 
     @property
-    def _listed(self) -> Question:
+    def _listed(self) -> GetOptions:
         """A watch is always on a list, so one object is chosen by its name."""
         fields = self._question.fields
         if self._question.name:
@@ -272,7 +272,7 @@ class _Follower:
             "bookmarkSeconds": str(BOOKMARK_S),
         }
         path = paths.collection(asked.kind, asked.namespace)
-        lines = watched(self._client, path, query, self._question.headers)
+        lines = watch_lines(self._client, path, query, self._question.headers)
         async with contextlib.aclosing(lines):
             async for line in lines:
                 self._tell(line)
@@ -298,10 +298,10 @@ class _Follower:
                 print("---")
             show_document(event.object, question.form)
         elif question.form == NAME:
-            show_table(question, msgspec.convert(event.object, Table), self._printer)
+            show_table(question, msgspec.convert(event.object, ServerTable), self._printer)
         else:
             mark = GONE if event.type == _DELETED else ""
-            lines = self._printer.lines(msgspec.convert(event.object, Table))
+            lines = self._printer.lines(msgspec.convert(event.object, ServerTable))
             print("\n".join(lines) + mark, flush=True)
 
 

@@ -120,7 +120,9 @@ def _servers(servers: Iterable[ServerHealth]) -> Iterable[ReportLine]:
         yield ReportLine("store", f"of {server.url}", "reached" if good else "away", "", lost)
 
 
-def _servers_by_lease(asked: Sequence[ServerHealth], heard: Sequence[HeartbeatReport]) -> Iterable[ReportLine]:
+def _servers_by_lease(
+    asked: Sequence[ServerHealth], heard: Sequence[HeartbeatReport]
+) -> Iterable[ReportLine]:
     """The servers that were not asked, since the kubeconfig does not name them: each is known to
     the others by its lease."""
     rosters = [it.roster for it in heard if it.roster is not None]
@@ -174,7 +176,9 @@ def _components(pulses: Sequence[Pulses], leases: Sequence[Lease]) -> Iterable[R
         else:
             is_missed = scope in held or part != "scheduler"
             wrong = _missed(held.get(scope)) if is_missed else ""
-            yield ReportLine(part, name, "silent", "no process that is heard holds its lease", wrong)
+            yield ReportLine(
+                part, name, "silent", "no process that is heard holds its lease", wrong
+            )
     for part in ("scheduler", "controller"):
         if any(scope.startswith(f"{part}:") for scope in acting):
             continue
@@ -348,7 +352,9 @@ def _work(workloads: Sequence[Workload]) -> Iterable[ReportLine]:
     services = [it for it in workloads if it.spec.type in served]
     short = [it for it in services if it.status.progress.ready < it.status.progress.desired]
     more = _named([_short_of(it) for it in short])
-    yield ReportLine("work", _counted(len(services), "service"), "short" if short else "whole", more)
+    yield ReportLine(
+        "work", _counted(len(services), "service"), "short" if short else "whole", more
+    )
     others = len(workloads) - len(services)
     if others:
         yield ReportLine("work", _counted(others, "job"), "-")

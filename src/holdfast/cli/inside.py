@@ -111,7 +111,9 @@ def exec_(
             raise UsageError("--tty: needs --stdin, and a terminal to type on")
         given = access(kubeconfig)
         where = paths.one(_REPLICA, namespace or given.namespace, replica, "exec")
-        wish = terminal_session.SessionOptions(where, command, has_input=has_input, has_terminal=has_terminal)
+        wish = terminal_session.SessionOptions(
+            where, command, has_input=has_input, has_terminal=has_terminal
+        )
         return await terminal_session.enter(given, wish)
 
     return run(enter())

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.cli.plane_parts import AGENTS, REGION
-from holdfast.cli.supervised_process import Tell, SupervisedProcess
+from holdfast.cli.supervised_process import SupervisedProcess, Tell
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.client.access import Access
 from holdfast.host.component import machine_facts
@@ -100,7 +100,7 @@ def alone(data: Path) -> Iterator[None]:
 
 def share(agents: int, data: Path) -> tuple[str, ...]:
     """The options that give one of so many agents its part of this machine and of this disk."""
-    whole = machine_facts.found(NodeFacts(), data).capacity
+    whole = machine_facts.complete_facts(NodeFacts(), data).capacity
     parts = {name: quantity.capacity(name, amount) // agents for name, amount in whole.items()}
     pairs = (f"{name}={quantity.render(name, units)}" for name, units in parts.items())
     return tuple(word for pair in pairs for word in ("--capacity", pair))
@@ -114,7 +114,8 @@ class LocalPlane:
         logs = private_directory(plan.logs)
         self.server = SupervisedProcess("server", SERVER_READY, logs, tell)
         self.others = [
-            SupervisedProcess(name, "The ", logs, tell) for name in ("scheduler", "controllers", *plan.nodes)
+            SupervisedProcess(name, "The ", logs, tell)
+            for name in ("scheduler", "controllers", *plan.nodes)
         ]
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast import __version__
-from holdfast.cli.exit_codes import CODES_TEXT, Code, complain_of_bug
+from holdfast.cli.exit_codes import CODES_TEXT, ExitCode, complain_of_bug
 
 EPILOG = f"""\
 \b
@@ -88,10 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = list(arguments) if arguments is not None else None
         code = root.main(args=given, prog_name="holdfast", standalone_mode=False)
     except click.Abort:
-        return Code.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except Exception as bug:  # noqa: BLE001 - also what goes wrong while a command is loaded
         return complain_of_bug(bug)
-    return code if isinstance(code, int) else Code.DONE
+    return code if isinstance(code, int) else ExitCode.DONE

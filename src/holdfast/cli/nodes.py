@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from holdfast.cli.connection import client, kubeconfig_option
-from holdfast.cli.exit_codes import Code, judged_as_usage, plain, run
+from holdfast.cli.exit_codes import ExitCode, judged_as_usage, plain, run
 from holdfast.host.client import Client
 from holdfast.host.component.options import duration
 from holdfast.model.kinds.node import Node
@@ -72,7 +72,7 @@ async def _set(kubeconfig: Path | None, node: str, spec: dict[str, Any], became:
     async with client(kubeconfig) as to:
         await to.patch(Node, node, "", {"spec": spec}, manager=MANAGER)
     print(f"node.holdfast.dev/{plain(node)} {became}", flush=True)
-    return Code.DONE
+    return ExitCode.DONE
 
 
 async def _followed(to: Client, name: str) -> int:
@@ -82,7 +82,7 @@ async def _followed(to: Client, name: str) -> int:
         node = await to.get(Node, name)
         if node.spec.drain is None:
             print(f"node.holdfast.dev/{plain(name)}: the drain was taken back")
-            return Code.FAILED
+            return ExitCode.FAILED
         said = condition(node.status.conditions, DRAINED)
         # What was said of an earlier drain is not about this one.
         is_new = said is not None and said.observed_generation >= node.metadata.generation
@@ -91,5 +91,5 @@ async def _followed(to: Client, name: str) -> int:
                 last = said.message
                 print(f"node.holdfast.dev/{plain(name)}: {plain(said.message)}", flush=True)
             if said.status is ConditionStatus.TRUE:
-                return Code.DONE
+                return ExitCode.DONE
         await asyncio.sleep(LOOK_S)

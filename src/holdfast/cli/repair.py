@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from holdfast.cli import tables
-from holdfast.cli.connection import Reaching, kubeconfig_option
-from holdfast.cli.exit_codes import Code, Misused, plain, run
+from holdfast.cli.connection import FailoverTransport, kubeconfig_option
+from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run
 from holdfast.host.client.questions import QUARANTINE_PATH, REPAIRS_PATH
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import HoldfastError, Missing
@@ -37,7 +37,7 @@ def list_(kubeconfig: Path | None) -> int:
     """List the records in quarantine. Ends with 1 if there are any."""
 
     async def command() -> int:
-        async with Reaching(kubeconfig) as to:
+        async with FailoverTransport(kubeconfig) as to:
             found = await _read(to)
         rows = [
             (it.key, it.reason, f"{it.since:%Y-%m-%dT%H:%M:%SZ}", it.message)
@@ -46,10 +46,10 @@ def list_(kubeconfig: Path | None) -> int:
         rows += [(key, "Damaged", "", why) for key, why in found.unreadable.items()]
         if not rows:
             print("No record is in quarantine.")
-            return Code.DONE
+            return ExitCode.DONE
         heading = ("RECORD", "FOUND", "SINCE", "WHAT IS WRONG")
         print("\n".join(plain(line, keep="") for line in tables.rows(heading, rows)))
-        return Code.FAILED
+        return ExitCode.FAILED
 
     return run(command())
 
@@ -61,7 +61,7 @@ def show(record: str, kubeconfig: Path | None) -> int:
     """Show why a record is in quarantine, the evidence, and what the record says."""
 
     async def command() -> int:
-        async with Reaching(kubeconfig) as to:
+        async with FailoverTransport(kubeconfig) as to:
             note = _note(await _read(to), record)
             found = await _asked(to, Repair(record, SHOW))
         lines = [
@@ -75,7 +75,7 @@ def show(record: str, kubeconfig: Path | None) -> int:
             f"  {_json(found.before)}",
         ]
         print("\n".join(plain(line, keep="") for line in lines))
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -114,18 +114,18 @@ async def _repair(
     record: str, action: RepairAction, reason: str, yes: bool, kubeconfig: Path | None
 ) -> int:
     if yes and not reason.strip():
-        raise Misused("--reason: say why; it is written to the audit")
-    async with Reaching(kubeconfig) as to:
+        raise UsageError("--reason: say why; it is written to the audit")
+    async with FailoverTransport(kubeconfig) as to:
         shown = await _asked(to, Repair(record, action.value))
         print("\n".join(plain(line, keep="") for line in _told(shown)))
         if not yes:
             print("\nNothing was changed. Add --reason and --yes to do it.")
-            return Code.DONE
+            return ExitCode.DONE
         # What was shown and nothing else: if somebody wrote the record meanwhile, it is refused.
         wish = Repair(record, action.value, reason, dry_run=False, seen=shown.seen)
         await _asked(to, wish)
     print(f"\n{plain(record, keep='')} is out of quarantine.")
-    return Code.DONE
+    return ExitCode.DONE
 
 
 def _told(found: Repaired) -> list[str]:

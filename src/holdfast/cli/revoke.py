@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.agent.secret_values import secret_names
 from holdfast.cli.connection import client, kubeconfig_option
-from holdfast.cli.exit_codes import Code, Misused, plain, run, warn
+from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run, warn
 from holdfast.host.client import Client
 from holdfast.host.pki.node_join import WHO_PATH
 from holdfast.model.access import identity as who
@@ -56,7 +56,7 @@ def revoke_node(name: str, reason: str, kubeconfig: Path | None) -> int:
             print("Work that is bound to it was given these Secrets. Change their values:")
             for namespace, secret in exposed:
                 print(f"  {plain(namespace)}/{plain(secret)}")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -77,13 +77,13 @@ def revoke_user(name: str, reason: str, myself: bool, kubeconfig: Path | None) -
     async def command() -> int:
         async with client(kubeconfig) as to:
             if not myself and await _own_name(to) == name:
-                raise Misused(
+                raise UsageError(
                     f"you are {name}: this locks you out until somebody else issues a new "
                     "certificate or token; --myself means it"
                 )
             await revoked(to, name, reason)
         print(f"user {plain(name)} is revoked: all certificates and tokens until now")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.exit_codes import Code, Misused, judged_as_usage, run
+from holdfast.cli.exit_codes import ExitCode, UsageError, judged_as_usage, run
 from holdfast.cli.tables import rows
 from holdfast.sim import __main__ as simulator
 from holdfast.sim.campaign import campaign
@@ -36,7 +36,7 @@ def list_() -> int:
     async def command() -> int:
         for line in rows(("NAME", "WHAT"), [(it.name, it.title) for it in NAMES]):
             print(line)
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -57,7 +57,7 @@ def run_(name: str, seed: int | None, seeds: str, story: bool) -> int:
 
     async def command() -> int:
         if seed is not None and seeds:
-            raise Misused("--seed: must not be given together with --seeds")
+            raise UsageError("--seed: must not be given together with --seeds")
         with judged_as_usage():
             found = named(name)
         chosen = _range(seeds) if seeds else range(seed or 0, (seed or 0) + 1)
@@ -75,7 +75,7 @@ def replay(file: Path) -> int:
         try:
             return simulator.main(["replay", "--file", str(file)])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Misused(f"FILE: {file}: is no saved run: {error}") from error
+            raise UsageError(f"FILE: {file}: is no saved run: {error}") from error
 
     return run(command())
 
@@ -90,7 +90,7 @@ def _example(found: Name, seeds: Sequence[int], story: bool) -> int:
         if story:
             for one in runs:
                 print(told_once(found.name, one, story=True))
-    return Code.FAILED if any(one.broken for one in runs) else Code.DONE
+    return ExitCode.FAILED if any(one.broken for one in runs) else ExitCode.DONE
 
 
 def _world(found: Name, seeds: Sequence[int], story: bool) -> int:
@@ -98,21 +98,21 @@ def _world(found: Name, seeds: Sequence[int], story: bool) -> int:
     print(f"{found.name}: {found.title}")
     print(f"judged all the time: {', '.join(laws_of(find(found.scenario)))}")
     if story:
-        code = Code.DONE
+        code = ExitCode.DONE
         for seed in seeds:
             traced = simulator.main(["replay", found.scenario, "--seed", str(seed), "--trace"])
-            code = Code.FAILED if traced else code
+            code = ExitCode.FAILED if traced else code
         return code
     summary = campaign(found.scenario, seeds)
     print(summary.told())
-    return Code.FAILED if summary.failed else Code.DONE
+    return ExitCode.FAILED if summary.failed else ExitCode.DONE
 
 
 def _range(text: str) -> range:
     first, _, last = text.partition("-")
     if not (first.isdecimal() and (last or first).isdecimal()):
-        raise Misused(f"--seeds: {text!r}: must be a range of seeds such as 0-19")
+        raise UsageError(f"--seeds: {text!r}: must be a range of seeds such as 0-19")
     begin, end = int(first), int(last or first)
     if not 0 <= end - begin < SEEDS_MAX or end > SEED_MAX:
-        raise Misused(f"--seeds: {text!r}: must be 1 to {SEEDS_MAX} seeds, the first one first")
+        raise UsageError(f"--seeds: {text!r}: must be 1 to {SEEDS_MAX} seeds, the first one first")
     return range(begin, end + 1)

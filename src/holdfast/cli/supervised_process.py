@@ -82,7 +82,7 @@ CHILD = "holdfast.cli.supervised_child"
 Tell = Callable[[str], None]
 
 
-class Ward:
+class SupervisedProcess:
     """One part, in all its lives."""
 
     def __init__(self, name: str, greeting: str, logs: Path, tell: Tell) -> None:

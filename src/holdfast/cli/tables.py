@@ -46,7 +46,7 @@ class TableMetadata(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Table(msgspec.Struct, frozen=True, rename="camel"):
+class ServerTable(msgspec.Struct, frozen=True, rename="camel"):
     """A server's table, as far as it is printed. Events of a watch leave the columns out."""
 
     metadata: TableMetadata = TableMetadata()
@@ -54,7 +54,7 @@ class Table(msgspec.Struct, frozen=True, rename="camel"):
     rows: list[Row] = []
 
 
-class Printer:
+class TablePrinter:
     """Turns tables into lines. It remembers widths, so that a watch goes on in the same columns."""
 
     def __init__(self, *, wide: bool, namespaces: bool) -> None:
@@ -63,7 +63,7 @@ class Printer:
         self._widths: list[int] = []
         self._is_headed = False
 
-    def lines(self, table: Table) -> list[str]:
+    def lines(self, table: ServerTable) -> list[str]:
         """The lines of a table; of the first one that has any with a heading."""
         self._columns = self._columns or table.column_definitions or []
         if not table.rows:

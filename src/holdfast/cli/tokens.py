@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from holdfast.cli.connection import client, kubeconfig_option
-from holdfast.cli.exit_codes import Code, Misused, judged_as_usage, run, warn
+from holdfast.cli.exit_codes import ExitCode, UsageError, judged_as_usage, run, warn
 from holdfast.cli.tables import rows
 from holdfast.host.client import Client
 from holdfast.host.component.options import duration
 from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
 from holdfast.host.pki.join_tokens import create_token
 from holdfast.host.pki.kubeconfig import kubeconfig as kubeconfig_of
-from holdfast.host.pki.trust_bundle import current
+from holdfast.host.pki.trust_bundle import current_authorities
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Missing
 from holdfast.model.kinds.access import Token, TokenPurpose
@@ -70,12 +70,14 @@ def create(
 
     async def command() -> int:
         if [bool(node), anyone, bool(user)].count(True) != 1:
-            raise Misused("--node: must be given, or --any, or --user, and only one of them")
+            raise UsageError("--node: must be given, or --any, or --user, and only one of them")
         is_own = namespace != SYSTEM_NAMESPACE
         if not user and (group or tenant or is_own or write is not None):
-            raise Misused("--group, --tenant, --namespace and --write: are for --user")
+            raise UsageError("--group, --tenant, --namespace and --write: are for --user")
         if tenant and is_own:
-            raise Misused("--tenant: a tenant's own users get their rights from its role bindings")
+            raise UsageError(
+                "--tenant: a tenant's own users get their rights from its role bindings"
+            )
         given = ttl or (BEARER_TTL if user else JOIN_TTL)
         with judged_as_usage():
             lasts = duration("--ttl", given)
@@ -95,7 +97,7 @@ async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool
     server = to.access.servers[0]
     if quiet:
         print(text)
-        return Code.DONE
+        return ExitCode.DONE
     named = ["--name", node] if node else []
     # Not among the arguments, which all users of that machine can read: `printf` is no process of
     # its own. In one line, so that further options can be written behind it.
@@ -104,7 +106,7 @@ async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool
     warn(f"Run this within {given} on the machine that joins. The token is good for one node.")
     if server.startswith(LOOPBACK):
         warn(f"{server} is reached from this machine only; see `holdfast up --listen`.")
-    return Code.DONE
+    return ExitCode.DONE
 
 
 async def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet: bool) -> int:
@@ -115,14 +117,14 @@ async def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet:
     else:
         access = to.access
         # Not what this client trusts: its kubeconfig may be older than a rotation.
-        authorities, _ = await current(to.transport, access.ca)
+        authorities, _ = await current_authorities(to.transport, access.ca)
         content = kubeconfig_of(access.servers[0], authorities, text, user=user)
         write_private(write, content)
         print(f"{write} lets its bearer in as {user}")
     if not quiet:
         # The plane may have shortened its life.
         warn(f"Whoever has it is {user} until {_ends(made)}; it is shown this once, and not kept.")
-    return Code.DONE
+    return ExitCode.DONE
 
 
 @token.command(name="list")
@@ -137,13 +139,13 @@ def list_tokens(namespace: str, kubeconfig: Path | None) -> int:
         now = datetime.now(UTC)
         if not found:
             warn("There are no tokens.")
-            return Code.DONE
+            return ExitCode.DONE
         body = [
             (_name(it), _for(it), it.spec.purpose.value, _groups(it), _ends(it), fate(it, now))
             for it in found
         ]
         print("\n".join(rows(("NAME", "FOR", "PURPOSE", "GROUPS", "EXPIRES", "STATE"), body)))
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 
@@ -162,7 +164,7 @@ def revoke(name: str, kubeconfig: Path | None) -> int:
         async with client(kubeconfig) as to:
             await _revoke(to, name)
         print(f"token {name} is revoked")
-        return Code.DONE
+        return ExitCode.DONE
 
     return run(command())
 

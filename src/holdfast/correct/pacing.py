@@ -18,7 +18,7 @@ from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.cache import Key
 
 
-class Waits:
+class MonotonicWaits:
     """Since when, on our own clock, things wait: by their uid and what they wait for."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Waits:
         self._since = {key: since for key, since in self._since.items() if key[0] in uids}
 
 
-def held_left_ms(held: Reservation, waits: Waits, late_ms: int, now: Instant) -> int:
+def held_left_ms(held: Reservation, waits: MonotonicWaits, late_ms: int, now: Instant) -> int:
     """How much is left of the time that a reservation is held for, and so much more."""
     made, ends_ms = held.metadata.creation_timestamp, wall_ms(held.spec.deadline) + late_ms
     if made is None:
@@ -65,7 +65,7 @@ def held_left_ms(held: Reservation, waits: Waits, late_ms: int, now: Instant) ->
 REST_US_PER_REPLICA = 100
 
 
-class Rests:
+class Cooldowns:
     """Until when the keys rest that were looked at lately."""
 
     def __init__(self, us_per_replica: int = REST_US_PER_REPLICA) -> None:
@@ -100,7 +100,7 @@ class Rests:
 # during an incident, when there is most to clear up and to tell.
 
 
-class Pace:
+class RateLimiter:
     """Acts at a rate, counted in thousandths on the controller's monotonic clock."""
 
     def __init__(self, per_s: int, burst: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED, Health
+from holdfast.agent.probes import LIVENESS_FAILED, STARTUP_FAILED, ProbeHealth
 from holdfast.agent.runtime_protocol import Check
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 
@@ -24,7 +24,7 @@ def benign(name: str, change: str, *plants: Plant, world: str = AGENTS) -> Mutan
     return Mutant(name, change, world, plants, benign=True)
 
 
-def _ill_when_unready(health: Health) -> str:
+def _ill_when_unready(health: ProbeHealth) -> str:
     for kind, word in (
         (Check.STARTUP, STARTUP_FAILED),
         (Check.READINESS, LIVENESS_FAILED),
@@ -51,13 +51,13 @@ STARTS = (
     bug(
         "pauses-never-grow",
         "work that ends again and again is started after the same short pause each time",
-        rewrite(AGENT + "work:Work.ended", "self.crashes += 1", "pass"),
+        rewrite(AGENT + "work:ReplicaWork.ended", "self.crashes += 1", "pass"),
     ),
     bug(
         "pause-in-seconds",
         "milliseconds are taken for seconds: a start waits for a thousand times its pause",
         rewrite(
-            AGENT + "work:Work.ended",
+            AGENT + "work:ReplicaWork.ended",
             "self.resume_ms = now_ms + self.pause_ms",
             "self.resume_ms = now_ms + self.pause_ms * 1_000",
         ),
@@ -81,7 +81,7 @@ STARTS = (
     bug(
         "secret-kept-for-the-next-start",
         "a Secret is read for the first start and used for all that follow",
-        rewrite(AGENT + "work:Work.launching", "self.secrets.clear()", "pass"),
+        rewrite(AGENT + "work:ReplicaWork.launching", "self.secrets.clear()", "pass"),
     ),
 )
 
@@ -94,18 +94,18 @@ PROBES = (
     bug(
         "one-failure-is-enough",
         "work is ended by the first question that it does not answer",
-        rewrite(AGENT + "probes:Tally.heard", "else self.spec.failure_threshold", "else 1"),
+        rewrite(AGENT + "probes:ProbeTally.heard", "else self.spec.failure_threshold", "else 1"),
     ),
     bug(
         "unready-is-restarted",
         "work that is not ready is ended like work that does not live",
-        swap(AGENT + "probes:Health.ill", property(_ill_when_unready)),
+        swap(AGENT + "probes:ProbeHealth.ill", property(_ill_when_unready)),
     ),
     bug(
         "asked-before-it-has-started",
         "the liveness probe does not wait for the start-up probe",
         rewrite(
-            AGENT + "probes:Health._asked",
+            AGENT + "probes:ProbeHealth._asked",
             "if (kind is Check.STARTUP) is is_starting and not tally.is_asking",
             "if (kind is not Check.STARTUP or is_starting) and not tally.is_asking",
         ),
@@ -114,7 +114,7 @@ PROBES = (
         "adopted-and-never-asked",
         "an agent that starts does not probe the work that it finds",
         rewrite(
-            AGENT + "work:Work.watch",
+            AGENT + "work:ReplicaWork.watch",
             "or replica is None:",
             "or replica is None or self.is_adopted:",
         ),
@@ -122,7 +122,7 @@ PROBES = (
     bug(
         "once-ready-always-ready",
         "work that has been ready once is told as ready for as long as it runs",
-        swap(AGENT + "probes:Health.is_ready", property(_ready_for_ever)),
+        swap(AGENT + "probes:ProbeHealth.is_ready", property(_ready_for_ever)),
     ),
 )
 
@@ -136,9 +136,9 @@ STOPS = (
         "farewell-not-awaited",
         "work is told to say farewell, and stopped in the same breath",
         rewrite(
-            AGENT + "replica_workers:Crew._say_farewell",
-            "Phase.LEAVING, step.probe is None",
-            "Phase.LEAVING, True",
+            AGENT + "replica_workers:ReplicaWorkers._say_farewell",
+            "WorkPhase.LEAVING, step.probe is None",
+            "WorkPhase.LEAVING, True",
         ),
     ),
     bug(
@@ -188,7 +188,7 @@ TOLD = (
     bug(
         "never-cleared-away",
         "what a replica left on its node stays there for ever",
-        rewrite(AGENT + "replica_workers:Crew._clear", "out.append(clear)", "pass"),
+        rewrite(AGENT + "replica_workers:ReplicaWorkers._clear", "out.append(clear)", "pass"),
     ),
     bug(
         "inventory-of-the-first-attempt",
@@ -220,7 +220,7 @@ TOLD = (
     bug(
         "launch-shown-in-the-trace",
         "a launch is written to the trace with the values of its Secrets",
-        swap(AGENT + "runtime_protocol:Sealed.__repr__", _open_repr),
+        swap(AGENT + "runtime_protocol:SecretValues.__repr__", _open_repr),
     ),
     bug(
         "addresses-told-at-once",

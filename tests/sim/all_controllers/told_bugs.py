@@ -13,7 +13,7 @@ PLACES = (
         "one per node is made for a node that has one, if that one does not run yet, and the "
         "commit does not look at who has the place",
         rewrite(
-            CORRECT + "workload.each_node:EachNode.spread",
+            CORRECT + "workload.each_node:PerNodeReplicas.spread",
             "not all(vacates(it) for it in lives)",
             "any(it.status.state is State.RUNNING for it in lives)",
         ),
@@ -117,7 +117,7 @@ BUDGETS = (
     bug(
         "budget-not-asked",
         "neither the drain nor the commit asks how many may be missing",
-        swap(CORRECT + "drain:Room.take", lambda _room, _replica: True),
+        swap(CORRECT + "drain:DisruptionRoom.take", lambda _room, _replica: True),
         swap(MODEL + "placement.disruption:disruption_refusal", lambda *_, **__: None),
     ),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.runtime_protocol import OPENING_MS, Probe
+from holdfast.agent.runtime_protocol import OPENING_MS, RunProbe
 from holdfast.agent.work import UNOPENED_COMPLAINT_MS
 from holdfast.model.kinds.template import Port, Probes, TcpAction
 from holdfast.model.kinds.template import Probe as ProbeSpec
@@ -82,7 +82,7 @@ def test_a_probe_asks_a_port_that_is_not_published_yet() -> None:
     rig = started()
     probes = Probes(readiness=ProbeSpec(tcp=TcpAction(port="http"), period_seconds=1))
     replica = begun(rig, probes=probes)
-    assert [it.action for it in made(rig, Probe)] == [TcpAction(port=20001)]
+    assert [it.action for it in made(rig, RunProbe)] == [TcpAction(port=20001)]
     rig.probed(replica.name, "readiness")
     rig.settle()
     assert published(rig, replica) == (Stage.STARTING, [])

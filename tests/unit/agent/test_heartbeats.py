@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.heartbeats import RENEWALS_MAX, Echo, Life, Renewing
+from holdfast.agent.heartbeats import RENEWALS_MAX, Echo, Life, NodeHeartbeats
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.fence import FenceTiming
 from holdfast.model.heartbeat import Renew, Renewed
@@ -18,8 +18,8 @@ LIFE = Life("u1", 3)
 RENEW = Renew("n1", "u1", 3)
 
 
-def renewing(at_ms: int = 0) -> Renewing:
-    it = Renewing("n1", Half())
+def renewing(at_ms: int = 0) -> NodeHeartbeats:
+    it = NodeHeartbeats("n1", Half())
     it.begin(LIFE, at_ms)
     return it
 

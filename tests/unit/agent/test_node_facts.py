@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.model.access import identity as who
 from holdfast.model.kinds.node import Device
 from holdfast.model.requests import RegisterNode
@@ -13,7 +13,7 @@ def test_the_authority_takes_in_every_fact_at_the_first_registration() -> None:
     """A fact that is lost on the way would place work on the wrong machine. [D4, A4]"""
     plane = Plane()
     plane.region()
-    facts = Facts(
+    facts = NodeFacts(
         region="eu-west",
         zone="eu-west-b",
         pool="batch",

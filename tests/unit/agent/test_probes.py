@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.probes import Health, action_of, resolved
+from holdfast.agent.probes import ProbeHealth, action_of, resolved
 from holdfast.agent.runtime_protocol import Check
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, PreStop, Probe, Probes, TcpAction
@@ -18,7 +18,7 @@ def probe(**more: Any) -> Probe:
     return Probe(tcp=PORT, **{"period_seconds": 10, "failure_threshold": 3, **more})
 
 
-def tell(health: Health, kind: Check, answers: str, now_ms: int = 0) -> int:
+def tell(health: ProbeHealth, kind: Check, answers: str, now_ms: int = 0) -> int:
     """Ask and answer, `+` well and `-` badly, each as soon as it is due; the time at the end."""
     for answer in answers:
         now_ms = max(now_ms, health.next_ms or now_ms)
@@ -46,7 +46,7 @@ def tell(health: Health, kind: Check, answers: str, now_ms: int = 0) -> int:
 )
 def test_readiness_turns_at_its_thresholds(answers: str, ready: bool) -> None:
     """[A6, H4]"""
-    health = Health(Probes(readiness=probe(success_threshold=2)), 0)
+    health = ProbeHealth(Probes(readiness=probe(success_threshold=2)), 0)
     tell(health, Check.READINESS, answers)
     assert health.is_ready is ready
     assert not health.ill
@@ -54,7 +54,7 @@ def test_readiness_turns_at_its_thresholds(answers: str, ready: bool) -> None:
 
 def test_without_probes_work_is_ready_when_it_runs() -> None:
     """[A6]"""
-    health = Health(Probes(), 0)
+    health = ProbeHealth(Probes(), 0)
     assert health.is_ready
     assert health.next_ms is None
     assert health.due(10**9) == []
@@ -62,7 +62,7 @@ def test_without_probes_work_is_ready_when_it_runs() -> None:
 
 def test_the_start_up_probe_holds_back_the_others() -> None:
     """[A6, H3]"""
-    health = Health(Probes(startup=probe(), readiness=probe(), liveness=probe()), 0)
+    health = ProbeHealth(Probes(startup=probe(), readiness=probe(), liveness=probe()), 0)
     assert [kind for kind, _ in health.due(0)] == [Check.STARTUP]
     assert health.due(5_000) == []
     health.heard(Check.STARTUP, False, "no", 5_000)
@@ -85,7 +85,7 @@ def test_the_start_up_probe_holds_back_the_others() -> None:
 )
 def test_what_fails_for_good_ends_the_attempt(name: str, kind: Check, word: str) -> None:
     """Nothing is asked of it any more. [H3]"""
-    health = Health(Probes(**{name: probe()}), 0)
+    health = ProbeHealth(Probes(**{name: probe()}), 0)
     now_ms = tell(health, kind, "--")
     assert not health.ill
     tell(health, kind, "-", now_ms)
@@ -95,7 +95,7 @@ def test_what_fails_for_good_ends_the_attempt(name: str, kind: Check, word: str)
 
 
 def test_the_first_question_waits_and_the_next_ones_keep_their_period() -> None:
-    health = Health(Probes(liveness=probe(initial_delay_seconds=7)), 1_000, spread=0.5)
+    health = ProbeHealth(Probes(liveness=probe(initial_delay_seconds=7)), 1_000, spread=0.5)
     assert health.next_ms == 1_000 + 7_000 + 5_000
     assert health.due(12_999) == []
     assert health.due(13_000)
@@ -110,7 +110,7 @@ def test_the_first_question_waits_and_the_next_ones_keep_their_period() -> None:
 
 def test_why_it_is_not_ready_is_told_when_there_is_something_to_tell() -> None:
     """[E3]"""
-    health = Health(Probes(startup=probe(failure_threshold=100), readiness=probe()), 0)
+    health = ProbeHealth(Probes(startup=probe(failure_threshold=100), readiness=probe()), 0)
     now_ms = tell(health, Check.STARTUP, "--")
     assert health.complaint == ""
     now_ms = tell(health, Check.STARTUP, "-", now_ms)
@@ -123,11 +123,11 @@ def test_why_it_is_not_ready_is_told_when_there_is_something_to_tell() -> None:
 
 def test_work_that_was_ready_stays_so_until_somebody_says_otherwise() -> None:
     """A new agent knows nothing yet, which is no failure of the work. [H4]"""
-    health = Health(Probes(startup=probe(), readiness=probe()), 0, was_ready=True)
+    health = ProbeHealth(Probes(startup=probe(), readiness=probe()), 0, was_ready=True)
     assert health.is_ready
     tell(health, Check.READINESS, "--")
     assert health.is_ready
-    health = Health(Probes(readiness=probe()), 0, was_ready=True)
+    health = ProbeHealth(Probes(readiness=probe()), 0, was_ready=True)
     tell(health, Check.READINESS, "---")
     assert not health.is_ready
 

@@ -20,7 +20,7 @@ from holdfast.agent.runtime_protocol import (
     Launched,
     LookAround,
     NotLaunched,
-    Probe,
+    RunProbe,
 )
 from holdfast.host.process import clock
 from holdfast.model.kinds.template import Port, TcpAction, Template
@@ -67,7 +67,7 @@ def test_it_starts_is_well_and_stops_when_asked() -> None:
         begun = await told.next()
         assert isinstance(begun, Launched)
         assert begun.process.addresses["http"].startswith("10.0.0.1:")
-        probe = Probe(ATTEMPT, Check.READINESS, TcpAction(port=80), 100)
+        probe = RunProbe(ATTEMPT, Check.READINESS, TcpAction(port=80), 100)
         told.perform(probe)
         assert (await told.next()).ok
         told.perform(Halt(ATTEMPT, 0))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.cli.exit_codes import TRACE_VARIABLE, Code, Misused, code_of, plain, run
+from holdfast.cli.exit_codes import TRACE_VARIABLE, ExitCode, UsageError, code_of, plain, run
 from holdfast.model.errors import (
     Conflict,
     Forbidden,
@@ -21,16 +21,18 @@ from holdfast.model.errors import (
 @pytest.mark.parametrize(
     "error, code",
     [
-        (Conflict("c"), Code.FAILED),
-        (Forbidden("f"), Code.FAILED),
-        (Missing("m"), Code.FAILED),
-        (Invalid("i"), Code.FAILED),
-        (Misused("u"), Code.USAGE),
-        (Unavailable("away"), Code.UNREACHABLE),
-        (OutcomeUnknown("lost"), Code.UNKNOWN),
+        (Conflict("c"), ExitCode.FAILED),
+        (Forbidden("f"), ExitCode.FAILED),
+        (Missing("m"), ExitCode.FAILED),
+        (Invalid("i"), ExitCode.FAILED),
+        (UsageError("u"), ExitCode.USAGE),
+        (Unavailable("away"), ExitCode.UNREACHABLE),
+        (OutcomeUnknown("lost"), ExitCode.UNKNOWN),
     ],
 )
-def test_a_script_can_tell_what_may_be_repeated_blindly(error: HoldfastError, code: Code) -> None:
+def test_a_script_can_tell_what_may_be_repeated_blindly(
+    error: HoldfastError, code: ExitCode
+) -> None:
     """[E5]"""
     assert code_of(error) is code
 
@@ -44,7 +46,7 @@ def failing(error: BaseException) -> Callable[[], int]:
 
 def test_a_lost_answer_is_never_told_as_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     """[E5, N1.1]"""
-    assert failing(OutcomeUnknown("no answer in time"))() == Code.UNKNOWN
+    assert failing(OutcomeUnknown("no answer in time"))() == ExitCode.UNKNOWN
     assert capsys.readouterr().err == (
         "holdfast: no answer in time; it may have been done all the same: look before trying "
         "again\n"
@@ -55,7 +57,7 @@ def test_a_bug_is_one_sentence_and_a_traceback_only_on_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(TRACE_VARIABLE, raising=False)
-    assert failing(ZeroDivisionError("by zero"))() == Code.FAILED
+    assert failing(ZeroDivisionError("by zero"))() == ExitCode.FAILED
     said = capsys.readouterr().err
     assert "this is a bug in Holdfast: ZeroDivisionError: by zero" in said
     assert said.count("\n") == 1
@@ -65,11 +67,11 @@ def test_a_bug_is_one_sentence_and_a_traceback_only_on_request(
 
 
 def test_an_interrupted_command_says_nothing() -> None:
-    assert failing(KeyboardInterrupt())() == Code.INTERRUPTED
+    assert failing(KeyboardInterrupt())() == ExitCode.INTERRUPTED
 
 
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failing(FileNotFoundError(2, "No such file or directory", "a.yaml"))() == Code.FAILED
+    assert failing(FileNotFoundError(2, "No such file or directory", "a.yaml"))() == ExitCode.FAILED
     assert capsys.readouterr().err == "holdfast: a.yaml: No such file or directory\n"
 
 

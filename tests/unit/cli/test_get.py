@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from holdfast.cli.documents import kind_named
-from holdfast.cli.exit_codes import Misused
-from holdfast.cli.get import FORMS, Question, form_of, show_document, value
+from holdfast.cli.exit_codes import UsageError
+from holdfast.cli.get import FORMS, GetOptions, form_of, show_document, value
 
 DOCUMENT: dict[str, Any] = {
     "status": {"state": "Running", "process": {"restarts": 0, "addresses": {"http": "h:1"}}},
@@ -23,7 +23,7 @@ def test_every_form_is_known_and_others_are_told_with_all_of_them() -> None:
     for form in (*FORMS, "value=status.state"):
         assert form_of(form) == form
     for wrong in ("xml", "value=", "value=a..b", ""):
-        with pytest.raises(Misused, match="must be one of table, wide, json, yaml, name"):
+        with pytest.raises(UsageError, match="must be one of table, wide, json, yaml, name"):
             form_of(wrong)
 
 
@@ -57,6 +57,6 @@ def test_a_field_is_shown_of_each_object_of_a_list(capsys: pytest.CaptureFixture
 
 
 def test_namespaces_are_shown_where_there_may_be_several() -> None:
-    assert Question(kind=kind_named("wl")).shows_namespaces
-    assert not Question(kind=kind_named("wl"), namespace="shop").shows_namespaces
-    assert not Question(kind=kind_named("node")).shows_namespaces
+    assert GetOptions(kind=kind_named("wl")).shows_namespaces
+    assert not GetOptions(kind=kind_named("wl"), namespace="shop").shows_namespaces
+    assert not GetOptions(kind=kind_named("node")).shows_namespaces

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.cli.documents import kind_and_name, kind_named
-from holdfast.cli.exit_codes import Misused
+from holdfast.cli.exit_codes import UsageError
 from holdfast.model.registry import KINDS
 
 
@@ -22,7 +22,7 @@ def test_every_kind_has_all_its_names() -> None:
     [("worklaod", "did you mean workloads?"), ("x", "it must be one of workloads, replicas")],
 )
 def test_a_kind_that_is_none_is_told_with_what_comes_near(text: str, hint: str) -> None:
-    with pytest.raises(Misused, match=f"KIND: '{text}' is no kind; ") as caught:
+    with pytest.raises(UsageError, match=f"KIND: '{text}' is no kind; ") as caught:
         kind_named(text)
     assert hint in caught.value.message
 
@@ -30,7 +30,7 @@ def test_a_kind_that_is_none_is_told_with_what_comes_near(text: str, hint: str) 
 def test_a_name_may_stand_behind_a_slash_and_then_nowhere_else() -> None:
     assert kind_and_name("wl/hello", "")[1] == "hello"
     assert kind_and_name("wl", "hello")[1] == "hello"
-    with pytest.raises(Misused, match="which has one already"):
+    with pytest.raises(UsageError, match="which has one already"):
         kind_and_name("wl/hello", "other")
-    with pytest.raises(Misused, match="after the slash"):
+    with pytest.raises(UsageError, match="after the slash"):
         kind_and_name("wl/", "")

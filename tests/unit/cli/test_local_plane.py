@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.local_plane import Household, Plan, alone, share
+from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, alone, share
 from holdfast.host.__main__ import parser
 from holdfast.host.component.options import agent_settings
 from holdfast.model import quantity
 from holdfast.model.errors import Conflict
 
 
-def plan(folder: Path, agents: int = 2) -> Plan:
-    return Plan(
+def plan(folder: Path, agents: int = 2) -> LocalPlanePlan:
+    return LocalPlanePlan(
         data=folder / "data",
         listen="127.0.0.1:0",
         pki=folder / "data" / "pki",
@@ -37,7 +37,7 @@ def test_shares_of_the_machine_never_add_up_to_more_than_it_has(tmp_path: Path) 
 
 
 def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
-    household = Household(plan(tmp_path), lambda text: None)
+    household = LocalPlane(plan(tmp_path), lambda text: None)
     household.url = "https://127.0.0.1:6443"
     assert [it.name for it in household.all] == [
         "server",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__
-from holdfast.cli.exit_codes import Code
+from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.main import COMMANDS, main
 from holdfast.cli.tokens import fate
 from holdfast.cli.up import passed_on, up
@@ -41,7 +41,7 @@ def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixtur
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(f"  {command} " in said for command in COMMANDS)
-    assert all(f"{code.value} " in said for code in Code)
+    assert all(f"{code.value} " in said for code in ExitCode)
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"holdfast {__version__}\n"
 
@@ -80,7 +80,7 @@ def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixtur
 def test_a_wrong_command_line_is_told_and_ends_with_2(
     line: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(line.split()) == Code.USAGE
+    assert main(line.split()) == ExitCode.USAGE
     caught = capsys.readouterr()
     assert sentence in caught.err
     assert caught.out == ""
@@ -89,17 +89,17 @@ def test_a_wrong_command_line_is_told_and_ends_with_2(
 def test_a_plane_that_nobody_named_is_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["get", "nodes"]) == Code.FAILED
+    assert main(["get", "nodes"]) == ExitCode.FAILED
     assert "which plane? There is no data/kubeconfig here" in capsys.readouterr().err
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
-    assert main(["get", "nodes"]) == Code.FAILED
+    assert main(["get", "nodes"]) == ExitCode.FAILED
     assert "KUBECONFIG: /nowhere/config is not there" in capsys.readouterr().err
-    assert main(["get", "nodes", "--kubeconfig", "mine"]) == Code.FAILED
+    assert main(["get", "nodes", "--kubeconfig", "mine"]) == ExitCode.FAILED
     assert "the kubeconfig mine cannot be read" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_told_before_anybody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["apply", "-f", "nix.yaml"]) == Code.FAILED
+    assert main(["apply", "-f", "nix.yaml"]) == ExitCode.FAILED
     assert (
         capsys.readouterr().err == "holdfast: nix.yaml cannot be read: No such file or directory\n"
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.tables import Printer, Table, rows
+from holdfast.cli.tables import ServerTable, TablePrinter, rows
 
 COLUMNS = [
     {"name": "Name", "priority": 0},
@@ -15,7 +15,7 @@ COLUMNS = [
 ]
 
 
-def table(*cells: list[Any], columns: bool = True) -> Table:
+def table(*cells: list[Any], columns: bool = True) -> ServerTable:
     document = {
         "columnDefinitions": COLUMNS if columns else None,
         "rows": [
@@ -23,11 +23,11 @@ def table(*cells: list[Any], columns: bool = True) -> Table:
             for row in cells
         ],
     }
-    return msgspec.convert(document, Table)
+    return msgspec.convert(document, ServerTable)
 
 
 def test_columns_are_as_wide_as_what_is_in_them_and_no_line_has_an_end_of_blanks() -> None:
-    printer = Printer(wide=False, namespaces=False)
+    printer = TablePrinter(wide=False, namespaces=False)
     assert printer.lines(table(["a-long-name", "Ready", "x"], ["b", None, ""])) == [
         "NAME          STATE",
         "a-long-name   Ready",
@@ -36,7 +36,7 @@ def test_columns_are_as_wide_as_what_is_in_them_and_no_line_has_an_end_of_blanks
 
 
 def test_wide_shows_all_columns_and_several_namespaces_are_named() -> None:
-    printer = Printer(wide=True, namespaces=True)
+    printer = TablePrinter(wide=True, namespaces=True)
     assert printer.lines(table(["a", "Ready", "x"])) == [
         "NAMESPACE   NAME   STATE   NOTE",
         "shop        a      Ready   x",
@@ -44,7 +44,7 @@ def test_wide_shows_all_columns_and_several_namespaces_are_named() -> None:
 
 
 def test_a_watch_goes_on_in_the_same_columns_with_one_heading() -> None:
-    printer = Printer(wide=False, namespaces=False)
+    printer = TablePrinter(wide=False, namespaces=False)
     assert printer.lines(table()) == []
     assert printer.lines(table(["a", "Ready", ""], columns=False)) == [
         "NAME   STATE",

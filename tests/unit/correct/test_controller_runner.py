@@ -12,8 +12,8 @@ import pytest
 from holdfast.correct import controller_runner
 from holdfast.correct.all_controllers import all_controllers, core_controllers
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Controller
-from holdfast.correct.controller_runner import Team
-from holdfast.correct.controller_worker import Member
+from holdfast.correct.controller_runner import ControllerRunner
+from holdfast.correct.controller_worker import ControllerWorker
 from holdfast.correct.workload import ordinals
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import InvariantBroken
@@ -307,7 +307,7 @@ def test_a_small_workload_does_not_wait_for_the_births_of_a_large_one(
 def test_ten_thousand_replicas_are_one_turn_among_those_of_others() -> None:
     """Of another workload, of the same tenant or of another one. [I1, E6]"""
     controller = WorkloadController()
-    member = Member(controller, random.Random(1))
+    member = ControllerWorker(controller, random.Random(1))
     for key in controller.all_keys(view(workload(10_000))):
         member.queue.add(key, 0)
     assert member.queue.take(0) == ("acme", "web")
@@ -350,7 +350,7 @@ def test_each_request_is_sent_as_its_own_controller() -> None:
 def test_a_team_has_each_controller_once() -> None:
     """Two of one name would fight over one lease."""
     with pytest.raises(InvariantBroken):
-        Team((*all_controllers(), all_controllers()[0]), rng=_Half())
+        ControllerRunner((*all_controllers(), all_controllers()[0]), rng=_Half())
 
 
 class _Half:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.correct.pacing import Pace
+from holdfast.correct.pacing import RateLimiter
 from tests.unit.correct.pictures import later
 
 
 def test_some_at_once_and_then_so_many_a_second() -> None:
     """Whoever waits long gathers no more than the first burst. [I1]"""
-    pace = Pace(per_s=10, burst=3)
+    pace = RateLimiter(per_s=10, burst=3)
     assert [pace.takes(later(0)) for _ in range(4)] == [True, True, True, False]
     assert not pace.takes(later(99))
     assert pace.takes(later(100))
@@ -17,7 +17,7 @@ def test_some_at_once_and_then_so_many_a_second() -> None:
 
 def test_what_matters_more_has_its_own_share() -> None:
     """Looking takes nothing. [I1]"""
-    pace = Pace(per_s=1, burst=4)
+    pace = RateLimiter(per_s=1, burst=4)
     assert [pace.takes(later(0), spare=2) for _ in range(3)] == [True, True, False]
     assert not pace.has(later(0), spare=2)
     assert pace.has(later(0))
@@ -26,7 +26,7 @@ def test_what_matters_more_has_its_own_share() -> None:
 
 def test_a_clock_never_gives_back_what_was_taken() -> None:
     """[I1]"""
-    pace = Pace(per_s=10, burst=1)
+    pace = RateLimiter(per_s=10, burst=1)
     assert pace.takes(later(1_000))
     assert not pace.takes(later(0))
     assert not pace.takes(later(50))

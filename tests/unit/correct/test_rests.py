@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.correct.pacing import Rests
+from holdfast.correct.pacing import Cooldowns
 from tests.unit.correct.pictures import NOW, later
 
 KEY, OTHER = ("acme", "web"), ("acme", "other")
@@ -10,7 +10,7 @@ KEY, OTHER = ("acme", "web"), ("acme", "other")
 
 def test_the_pause_grows_with_what_was_looked_at_and_ends() -> None:
     """A second for ten thousand replicas, and nothing for a few. [I1]"""
-    rests = Rests()
+    rests = Cooldowns()
     rests.rest(KEY, 10_000, NOW)
     rests.rest(OTHER, 9, NOW)
     assert (rests.left_ms(KEY, NOW), rests.left_ms(OTHER, NOW)) == (1_000, 0)
@@ -20,7 +20,7 @@ def test_the_pause_grows_with_what_was_looked_at_and_ends() -> None:
 
 def test_what_is_forgotten_may_be_looked_at() -> None:
     """One that is gone, or all of them at a resync. [I1]"""
-    rests = Rests()
+    rests = Cooldowns()
     rests.rest(KEY, 10_000, NOW)
     rests.rest(OTHER, 10_000, NOW)
     rests.forget(KEY)

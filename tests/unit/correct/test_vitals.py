@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 
-from holdfast.correct.controller_worker import REASONS_MAX, Member, Vitals
+from holdfast.correct.controller_worker import REASONS_MAX, ControllerWorker, Vitals
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.model.refusal import Reason, Refusal
@@ -75,7 +75,7 @@ def test_a_beat_says_since_when_something_waits_and_what_went_wrong_last() -> No
 
 def test_the_oldest_request_without_an_answer_counts_as_waiting() -> None:
     """[H3]"""
-    made = Member(WorkloadController(), random.Random(3))
+    made = ControllerWorker(WorkloadController(), random.Random(3))
     made.takes_off(("acme", "web"), 1, None, NOW.monotonic_ms)
     made.takes_off(("acme", "api"), 1, None, NOW.monotonic_ms + 900)
     assert made.beat(later(1_000)).overdue_ms == 1_000

@@ -15,7 +15,7 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     Launched,
     NotLaunched,
-    Probe,
+    RunProbe,
     Probed,
 )
 from holdfast.model.fence import FenceTiming
@@ -199,6 +199,6 @@ def test_work_answers_by_its_manner(manner: tuple[str, ...], kind: Check, is_ok:
     bench = Bench()
     bench.launch(*manner)
     bench.after(8_000)
-    bench.tell(lambda now_ms: Probe(ATTEMPT, kind, ExecAction(("ask",)), 2_000))
+    bench.tell(lambda now_ms: RunProbe(ATTEMPT, kind, ExecAction(("ask",)), 2_000))
     bench.after(3_000)
     assert bench.heard(Probed).ok is is_ok

@@ -2,7 +2,7 @@
 
 The name of an event follows from what happened to whom, so that telling it twice tells it once.
 `controller:events` tells what objects say of themselves; a controller that takes something away
-tells that by itself, with `Tellings`, since the object cannot any more. Messages are made of what
+tells that by itself, with `EventRecorder`, since the object cannot any more. Messages are made of what
 is on the objects anyway: names, reasons and evidence, never what is in a Secret or an environment.
 """
 
@@ -84,7 +84,7 @@ def event_of(
     )
 
 
-class Tellings:
+class EventRecorder:
     """What a controller has done and has yet to tell, each once."""
 
     def __init__(self, identity: str) -> None:

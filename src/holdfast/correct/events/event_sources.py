@@ -26,7 +26,7 @@ _FORCED = (Cause.PREEMPTION.value, Cause.REPAIR.value)
 _REPAIR = f"system:{Actor.REPAIR.value}"
 
 
-class Happening(msgspec.Struct, frozen=True):
+class Occurrence(msgspec.Struct, frozen=True):
     """Something happened, once or several times.
 
     `numbers` are those of the transitions that are alike; what has none is told once for each
@@ -81,7 +81,7 @@ def step_reason(step: TransitionRecord) -> tuple[str, bool]:
     return "", False
 
 
-def of_replica(replica: Replica, since: datetime) -> Iterable[Happening]:
+def of_replica(replica: Replica, since: datetime) -> Iterable[Occurrence]:
     """Its steps since a moment, the like ones together, and why it waits."""
     status = replica.status
     first = status.transition_number - len(status.transitions) + 1
@@ -92,7 +92,7 @@ def of_replica(replica: Replica, since: datetime) -> Iterable[Happening]:
             alike.setdefault(reason, []).append((number, step))
     for reason, steps in alike.items():
         number, last = steps[-1]
-        yield Happening(
+        yield Occurrence(
             reason,
             _step_message(replica, last),
             step_reason(last)[1],
@@ -104,7 +104,7 @@ def of_replica(replica: Replica, since: datetime) -> Iterable[Happening]:
         reasons = ", ".join(f"{count} {name}" for name, count in sorted(pending.reasons.items()))
         message = pending.message or reasons
         told = f"{pending.verdict}/{sorted(pending.reasons)}/{pending.smallest_change}"
-        yield Happening("FailedScheduling", message, True, stamp=_digest(told))
+        yield Occurrence("FailedScheduling", message, True, stamp=_digest(told))
 
 
 def _step_message(replica: Replica, step: TransitionRecord) -> str:
@@ -128,7 +128,7 @@ _CONDITIONS = {
 }
 
 
-def of_workload(workload: Workload, since: datetime) -> Iterable[Happening]:
+def of_workload(workload: Workload, since: datetime) -> Iterable[Occurrence]:
     """What its conditions have come to since a moment."""
     made = workload.metadata.creation_timestamp
     for condition in workload.status.conditions:
@@ -138,7 +138,7 @@ def of_workload(workload: Workload, since: datetime) -> Iterable[Happening]:
             continue
         if reason == "Unavailable" and made is not None and at - made < YOUNG:
             continue
-        yield Happening(reason, _condition_message(condition), warns, at, stamp=at.isoformat())
+        yield Occurrence(reason, _condition_message(condition), warns, at, stamp=at.isoformat())
 
 
 def _condition_message(condition: Condition) -> str:
@@ -149,9 +149,9 @@ def _condition_message(condition: Condition) -> str:
 PHASES = {phase: f"Node{phase.value}" for phase in NodePhase}
 
 
-def of_node(node: Node) -> Happening:
+def of_node(node: Node) -> Occurrence:
     """What it is believed to be."""
     phase, mark = node.status.phase, node.status.mark
     why = f"mark {mark.number}: {mark.reason}" if mark is not None else ""
     said = f"incarnation {node.status.incarnation}{f', {why}' if why else ''}"
-    return Happening(PHASES[phase], said, phase is not NodePhase.READY, stamp=phase.value)
+    return Occurrence(PHASES[phase], said, phase is not NodePhase.READY, stamp=phase.value)

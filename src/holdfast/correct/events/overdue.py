@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.correct.controller import View
-from holdfast.correct.events.event_sources import Happening
+from holdfast.correct.events.event_sources import Occurrence
 from holdfast.model.jobs import finished
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
@@ -50,7 +50,7 @@ class Scans:
         # Since when a workload's status is behind its spec, by uid and generation.
         self._behind_ms: dict[tuple[str, int], int] = {}
 
-    def of(self, view: View, obj: Object, now: Instant) -> Iterable[Happening]:
+    def of(self, view: View, obj: Object, now: Instant) -> Iterable[Occurrence]:
         """What is overdue about an object."""
         yield from _held(obj, now)
         match obj:
@@ -59,7 +59,7 @@ class Scans:
             case Workload():
                 yield from self._behind(obj, now)
 
-    def _behind(self, workload: Workload, now: Instant) -> Iterable[Happening]:
+    def _behind(self, workload: Workload, now: Instant) -> Iterable[Occurrence]:
         metadata, status = workload.metadata, workload.status
         key = metadata.uid, metadata.generation
         # How a job ended stays as it was said, whatever is changed about the job afterwards.
@@ -80,7 +80,7 @@ class Scans:
         if now.monotonic_ms - since_ms < BEHIND_AFTER_MS:
             return
         said = f"{', '.join(old)} of an older spec than generation {metadata.generation}"
-        yield Happening("StatusBehind", said, True, stamp=f"generation-{metadata.generation}")
+        yield Occurrence("StatusBehind", said, True, stamp=f"generation-{metadata.generation}")
 
 
 def is_overdue_soon(obj: Object) -> bool:
@@ -88,16 +88,16 @@ def is_overdue_soon(obj: Object) -> bool:
     return obj.metadata.deletion_timestamp is not None or isinstance(obj, Workload)
 
 
-def _held(obj: Object, now: Instant) -> Iterable[Happening]:
+def _held(obj: Object, now: Instant) -> Iterable[Occurrence]:
     since = obj.metadata.deletion_timestamp
     if since is None or now.wall_ms - wall_ms(since) < HELD_AFTER_MS:
         return
     held = [f"{it} ({_HOLDERS.get(it, 'whoever put it there')})" for it in obj.metadata.finalizers]
     said = f"deletion was asked for at {rfc3339(wall_ms(since))} and waits for {', '.join(held)}"
-    yield Happening("StillHeld", said, True, stamp=since.isoformat())
+    yield Occurrence("StillHeld", said, True, stamp=since.isoformat())
 
 
-def _waits_for_word(view: View, replica: Replica) -> Iterable[Happening]:
+def _waits_for_word(view: View, replica: Replica) -> Iterable[Occurrence]:
     """No fence proves the end of work that runs on; on a lost machine no agent does either."""
     binding, state = replica.status.binding, replica.status.state
     keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
@@ -110,4 +110,4 @@ def _waits_for_word(view: View, replica: Replica) -> Iterable[Happening]:
         f"runs on when cut off, and node {node.name} is {node.status.phase.value}: once you know "
         f"that it has stopped, kubectl delete replica {replica.name} --force --grace-period=0"
     )
-    yield Happening("WaitsForWord", said, True, stamp=f"{node.status.phase.value}-{node.name}")
+    yield Occurrence("WaitsForWord", said, True, stamp=f"{node.status.phase.value}-{node.name}")

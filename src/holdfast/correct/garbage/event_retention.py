@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.correct.controller import Index, Plan, View
-from holdfast.correct.pacing import Waits
+from holdfast.correct.controller import Index, ReconcilePlan, View
+from holdfast.correct.pacing import MonotonicWaits
 from holdfast.model.kinds.event import Event
 from holdfast.model.requests import Remove
 from holdfast.model.time import Instant, timestamp, wall_ms
@@ -42,20 +42,20 @@ class EventsByAge:
 
     indexes = (BY_NAMESPACE,)
 
-    def __init__(self, waits: Waits) -> None:
+    def __init__(self, waits: MonotonicWaits) -> None:
         self._waits = waits
         # Until when a namespace rests that has nothing old in it.
         self._rests_ms: dict[str, int] = {}
 
-    def aged(self, view: View, namespace: str, now: Instant) -> Plan:
+    def aged(self, view: View, namespace: str, now: Instant) -> ReconcilePlan:
         """Remove the events of a namespace whose time is over."""
         rest_ms = self._rests_ms.get(namespace, 0) - now.monotonic_ms
         if rest_ms > 0:
-            return Plan(wake_after_ms=rest_ms)
+            return ReconcilePlan(wake_after_ms=rest_ms)
         events: list[Event] = sorted(view.found(BY_NAMESPACE, namespace), key=last_ms)
         if not events:
             self._rests_ms.pop(namespace, None)
-            return Plan()
+            return ReconcilePlan()
         surplus = len(events) - EVENTS_PER_TENANT_MAX
         old = [
             event
@@ -63,11 +63,11 @@ class EventsByAge:
             if self._age_ms(event, now) >= (TELL_WITHIN_MS if place < surplus else EVENT_KEPT_MS)
         ]
         if old:
-            return Plan(tuple(_removal(it) for it in old[:REMOVALS_PER_PLAN_MAX]))
+            return ReconcilePlan(tuple(_removal(it) for it in old[:REMOVALS_PER_PLAN_MAX]))
         self._rests_ms[namespace] = now.monotonic_ms + REST_MS
         kept_ms = TELL_WITHIN_MS if surplus > 0 else EVENT_KEPT_MS
         oldest_ms = max(self._age_ms(event, now) for event in events)
-        return Plan(wake_after_ms=max(REST_MS, kept_ms - oldest_ms + 1))
+        return ReconcilePlan(wake_after_ms=max(REST_MS, kept_ms - oldest_ms + 1))
 
     def _age_ms(self, event: Event, now: Instant) -> int:
         """How long ago it last happened, and no more than an event is kept for."""

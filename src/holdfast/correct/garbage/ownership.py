@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import BY_WORKLOAD, Index, Plan, View, operation
+from holdfast.correct.controller import BY_WORKLOAD, Index, ReconcilePlan, View, operation
 from holdfast.model.errors import Missing
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import CONTENTS, Tenant, TenantPhase
@@ -107,10 +107,10 @@ class Emptying:
     def __init__(self, identity: str) -> None:
         self._identity = identity
 
-    def emptied(self, view: View, tenant: Tenant) -> Plan:
+    def emptied(self, view: View, tenant: Tenant) -> ReconcilePlan:
         """The next step towards the end of a tenant."""
         if tenant.metadata.deletion_timestamp is None:
-            return Plan()
+            return ReconcilePlan()
         left: dict[str, list[Object]] = {}
         for plural in ("replicas", *CONTENTS):
             found = [it for it in view.all(plural) if it.namespace == tenant.name]
@@ -119,14 +119,14 @@ class Emptying:
         requests: list[Any] = list(self._said(tenant, left))
         if not left and CONTENTS_FINALIZER in tenant.metadata.finalizers:
             # Both would rest on the same version, and the finalizer is what people wait for.
-            return Plan((self._let_go(tenant),))
+            return ReconcilePlan((self._let_go(tenant),))
         for plural in CONTENTS:
             if plural == "quotas" and any(it in left for it in ("workloads", "replicas")):
                 # Charges are given back to the cohort that a quota names.
                 continue
             going = [it for it in left.get(plural, ()) if it.metadata.deletion_timestamp is None]
             requests += [_removal(it) for it in going]
-        return Plan(tuple(requests[:REMOVALS_PER_PLAN_MAX]))
+        return ReconcilePlan(tuple(requests[:REMOVALS_PER_PLAN_MAX]))
 
     def _said(self, tenant: Tenant, left: dict[str, list[Object]]) -> list[Update]:
         """The phase and the condition of a tenant, where they differ."""

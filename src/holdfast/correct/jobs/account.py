@@ -17,8 +17,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.correct.controller import BY_WORKLOAD, Plan, View, operation, sooner
-from holdfast.correct.pacing import Rests, Waits
+from holdfast.correct.controller import BY_WORKLOAD, ReconcilePlan, View, operation, sooner
+from holdfast.correct.pacing import Cooldowns, MonotonicWaits
 from holdfast.correct.workload.endings import ending
 from holdfast.correct.workload.replica_creation import FURTHER, IDENTITY, is_of
 from holdfast.model.indexes import Indexes, parse
@@ -46,7 +46,7 @@ _SIGNAL_BASE = 128
 _DIGITS_MAX = 9
 
 
-class Tally(msgspec.Struct, frozen=True):
+class JobTally(msgspec.Struct, frozen=True):
     """Where a job stands.
 
     `lives` are the replicas of each index, the newest last. `fatal` is one whose end fails the
@@ -64,7 +64,7 @@ class Tally(msgspec.Struct, frozen=True):
         return sum(self.failures.values())
 
 
-def tally(job: Workload, mine: Iterable[Replica]) -> Tally:
+def tally(job: Workload, mine: Iterable[Replica]) -> JobTally:
     """Where a job stands, by its account and its replicas."""
     account = job.status.job
     failures = {int(index): count for index, count in account.failures.items()}
@@ -79,7 +79,7 @@ def tally(job: Workload, mine: Iterable[Replica]) -> Tally:
         if fatal is None and verdict_on(job.spec.job, replica) is FailureAction.FAIL_JOB:
             fatal = replica
     done = (ordinal for ordinal, there in lives.items() if any(map(succeeded, there)))
-    return Tally(parse(account.completed_indexes).plus(done), failures, lives, fatal)
+    return JobTally(parse(account.completed_indexes).plus(done), failures, lives, fatal)
 
 
 def succeeded(replica: Replica) -> bool:
@@ -131,7 +131,7 @@ def deadline_ms(job: Workload) -> int | None:
     return wall_ms(begun) + within_s * 1_000
 
 
-def verdict(job: Workload, counted: Tally, *, is_late: bool) -> Condition | None:
+def verdict(job: Workload, counted: JobTally, *, is_late: bool) -> Condition | None:
     """How a job that goes on has just ended, if it has. `is_late` says that its time is over."""
     total, done = completions(job.spec), len(counted.completed)
     if done >= total:
@@ -170,12 +170,12 @@ def replicas_of(view: View, job: Workload) -> list[Replica]:
     return [it for it in named if is_of(it, job)]
 
 
-class Accounts:
+class JobAccounts:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self._rests = Rests()
-        self._waits = Waits()
+        self._rests = Cooldowns()
+        self._waits = MonotonicWaits()
         # When the account of each job was last asked to be written, by its uid.
         self._written_ms: dict[str, int] = {}
 
@@ -193,7 +193,7 @@ class Accounts:
         uid, within_ms = job.metadata.uid, within_s * 1_000
         return self._waits.left_ms(uid, DEADLINE, begun, within_ms, now, credit=True)
 
-    def settled(self, view: View, job: Workload, now: Instant) -> Plan:
+    def settled(self, view: View, job: Workload, now: Instant) -> ReconcilePlan:
         """Write the account when it has changed, and remove what is over for long enough."""
         over = finished(job)
         ttl_s = job.spec.job.ttl_seconds_after_finished
@@ -202,11 +202,11 @@ class Accounts:
             since, uid = over.last_transition_time, job.metadata.uid
             left_ms = self._waits.left_ms(uid, TTL, since, ttl_s * 1_000, now, credit=True)
             if not left_ms:
-                return Plan((_removed(job),), wake_after_ms=REFUSED_PAUSE_MS)
+                return ReconcilePlan((_removed(job),), wake_after_ms=REFUSED_PAUSE_MS)
         key = job.namespace, job.name
         rest_ms = self._rests.left_ms(key, now)
         if rest_ms:
-            return Plan(wake_after_ms=rest_ms)
+            return ReconcilePlan(wake_after_ms=rest_ms)
         mine = replicas_of(view, job)
         self._rests.rest(key, len(mine), now)
         counted = tally(job, mine)
@@ -221,7 +221,7 @@ class Accounts:
             # The authority's clock may be behind ours: then the end is said again.
             left_ms = late_in_ms or REFUSED_PAUSE_MS
         if status == job.status:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         return self._written(job, status, left_ms, now, at_once=ends is not None)
 
     def _written(
@@ -232,17 +232,17 @@ class Accounts:
         now: Instant,
         *,
         at_once: bool,
-    ) -> Plan:
+    ) -> ReconcilePlan:
         uid = job.metadata.uid
         rest_ms = self._written_ms.get(uid, -ACCOUNT_PAUSE_MS) + ACCOUNT_PAUSE_MS
         if not at_once and rest_ms > now.monotonic_ms:
-            return Plan(wake_after_ms=sooner(left_ms, rest_ms - now.monotonic_ms))
+            return ReconcilePlan(wake_after_ms=sooner(left_ms, rest_ms - now.monotonic_ms))
         self._written_ms[uid] = now.monotonic_ms
         written = msgspec.structs.replace(job, status=status)
-        return Plan((Update(written, "status"),), wake_after_ms=left_ms)
+        return ReconcilePlan((Update(written, "status"),), wake_after_ms=left_ms)
 
 
-def _account(job: Workload, counted: Tally, now: Instant, *, has_ended: bool) -> JobStatus:
+def _account(job: Workload, counted: JobTally, now: Instant, *, has_ended: bool) -> JobStatus:
     before = job.status.job
     alive = [
         it

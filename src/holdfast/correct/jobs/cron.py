@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.correct.controller import Index, Plan, View, operation
+from holdfast.correct.controller import Index, ReconcilePlan, View, operation
 from holdfast.correct.workload.replica_creation import IDENTITY
 from holdfast.model.cron import Zone, last_fire, next_fire, parse
 from holdfast.model.errors import unreachable
@@ -72,7 +72,7 @@ def only_utc(name: str) -> Zone | None:
     return (lambda moment: timedelta(0)) if name in ("UTC", "Etc/UTC") else None
 
 
-class Crons:
+class CronRuns:
     """See the module's docstring."""
 
     def __init__(self, zones: Zones) -> None:
@@ -105,7 +105,7 @@ class Crons:
         left = [it for it in runs_of(view, cron) if it.metadata.deletion_timestamp is None]
         return [_removal(run, "orphan") for run in left]
 
-    def kept(self, view: View, cron: Workload, now: Instant) -> Plan:
+    def kept(self, view: View, cron: Workload, now: Instant) -> ReconcilePlan:
         """Start what is due, and clear away what is old."""
         stated = cron.spec.cron
         if stated is None:
@@ -117,7 +117,7 @@ class Crons:
         if zone is None:
             trouble = f"time zone {stated.time_zone} is not known where controllers run"
             said = msgspec.structs.replace(before, trouble=trouble, next_schedule=None)
-            return Plan(_written(cron, said), wake_after_ms=ZONE_PAUSE_MS)
+            return ReconcilePlan(_written(cron, said), wake_after_ms=ZONE_PAUSE_MS)
         schedule, at = parse(stated.schedule), timestamp(now.wall_ms)
         due = None if stated.suspend else last_fire(schedule, _frontier(before, at), at, zone)
         coming = None if stated.suspend else next_fire(schedule, at, zone)
@@ -129,7 +129,7 @@ class Crons:
                 trouble = self._refused.get((cron.namespace, cron.name), before.trouble)
                 said = msgspec.structs.replace(before, trouble=trouble)
                 requests = (*_written(cron, said), _started(cron, due))
-                return Plan(requests, wake_after_ms=_until(coming, now))
+                return ReconcilePlan(requests, wake_after_ms=_until(coming, now))
             before = msgspec.structs.replace(before, last_skipped=due, skipped_because=because)
         said = msgspec.structs.replace(
             before,
@@ -139,7 +139,7 @@ class Crons:
         )
         requests = *_written(cron, said), *_outdated(stated, runs), *_replaced(stated, active)
         # What was begun anew is looked at again when the picture shows it.
-        return Plan(requests, wake_after_ms=_until(coming, now))
+        return ReconcilePlan(requests, wake_after_ms=_until(coming, now))
 
 
 def runs_of(view: View, cron: Workload) -> list[Workload]:

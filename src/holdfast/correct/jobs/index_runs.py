@@ -19,11 +19,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Plan, View, sooner
-from holdfast.correct.jobs.account import FAILURES_ANNOTATION, Tally, replicas_of, tally, verdict
-from holdfast.correct.pacing import Rests
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, ReconcilePlan, View, sooner
+from holdfast.correct.jobs.account import FAILURES_ANNOTATION, JobTally, replicas_of, tally, verdict
+from holdfast.correct.pacing import Cooldowns
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION, endings
-from holdfast.correct.workload.replica_creation import FURTHER, Births, removal, stop, worth
+from holdfast.correct.workload.replica_creation import (
+    FURTHER,
+    ReplicaCreation,
+    removal,
+    stop,
+    worth,
+)
 from holdfast.model.indexes import parse
 from holdfast.model.jobs import DEADLINE_EXCEEDED, completions, finished
 from holdfast.model.kinds.replica import Replica
@@ -41,12 +47,12 @@ ACTIVE_MAX = 10_000
 RELEASED_KEPT_MAX = 64
 
 
-class Jobs:
+class JobReplicas:
     """See the module's docstring."""
 
-    def __init__(self, births: Births) -> None:
+    def __init__(self, births: ReplicaCreation) -> None:
         self._births = births
-        self._rests = Rests()
+        self._rests = Cooldowns()
         # Jobs whose tenant has no room for released replicas.
         self._tight: set[str] = set()
 
@@ -61,11 +67,11 @@ class Jobs:
 
     def run(
         self, view: View, job: Workload, key: Key, term: Term, now: Instant, *, is_late: bool
-    ) -> Plan:
+    ) -> ReconcilePlan:
         """What the replicas of a job that is wanted need. `is_late`: its deadline has passed."""
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         mine = replicas_of(view, job)
         self._rests.rest(key, len(mine), now)
         for replica in mine:
@@ -73,13 +79,13 @@ class Jobs:
         over = finished(job)
         if over is not None:
             cause = Cause.DEADLINE if over.reason == DEADLINE_EXCEEDED else Cause.SCALE_DOWN
-            return Plan(tuple(self._wound_up(job, mine, cause, term)))
+            return ReconcilePlan(tuple(self._wound_up(job, mine, cause, term)))
         counted = tally(job, mine)
         if verdict(job, counted, is_late=is_late) is not None:
-            return Plan()
+            return ReconcilePlan()
         return self._go_on(job, counted, term, now)
 
-    def _go_on(self, job: Workload, counted: Tally, term: Term, now: Instant) -> Plan:
+    def _go_on(self, job: Workload, counted: JobTally, term: Term, now: Instant) -> ReconcilePlan:
         """Stop what is too much, clear away, and start as many as may run besides."""
         requests: list[Any] = []
         released: list[Replica] = []
@@ -106,10 +112,10 @@ class Jobs:
         requests += _surplus(counted, taken - most, term)
         requests += self._births_of(job, counted, retries, most - taken, term)
         requests += self._clearance(job, released)
-        return Plan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
+        return ReconcilePlan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
 
     def _births_of(
-        self, job: Workload, counted: Tally, retries: list[int], room: int, term: Term
+        self, job: Workload, counted: JobTally, retries: list[int], room: int, term: Term
     ) -> Iterator[Create]:
         """As many births as there is room for: what was begun before comes first."""
         if room <= 0:
@@ -174,7 +180,7 @@ def _tidied(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Any
             yield removal(replica)
 
 
-def _surplus(counted: Tally, count: int, term: Term) -> Iterator[Any]:
+def _surplus(counted: JobTally, count: int, term: Term) -> Iterator[Any]:
     """Stop so many, first those that have come least far, of the highest indexes."""
     if count <= 0:
         return

@@ -36,7 +36,7 @@ def has_agent(node: Node) -> bool:
     return bool(status.incarnation or status.agent_version or status.boot_id or status.address)
 
 
-class Brakes:
+class DisruptionLimits:
     """See the module's docstring. `held` says for each zone that is held back why it is."""
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ from datetime import datetime
 import msgspec
 
 from holdfast.correct.controller import sooner
-from holdfast.correct.pacing import Waits
-from holdfast.correct.rollout.survey import Place, Survey
+from holdfast.correct.pacing import MonotonicWaits
+from holdfast.correct.rollout.survey import RolloutPlace, RolloutSurvey
 from holdfast.correct.rollout.widening import allowed, hold_seconds, text_of, widened
 from holdfast.model.kinds.workload import (
     Rollout,
@@ -42,7 +42,7 @@ HEALTHY_LEFT = "RevertWouldStopHealthy"
 _OVER = (RolloutPhase.IDLE, RolloutPhase.FAILED)
 
 
-class Course(msgspec.Struct, frozen=True):
+class RolloutDecision(msgspec.Struct, frozen=True):
     """The status as it should be now, and in how long it may have to change without any news."""
 
     status: RolloutStatus
@@ -50,20 +50,20 @@ class Course(msgspec.Struct, frozen=True):
 
 
 def next_course(
-    workload: Workload, seen: Survey, revision: str, waits: Waits, now: Instant
-) -> Course:
+    workload: Workload, seen: RolloutSurvey, revision: str, waits: MonotonicWaits, now: Instant
+) -> RolloutDecision:
     """`revision` is that of the template as it is stated."""
     spec, before = workload.spec.rollout, workload.status.rollout
     if not before.current or (before.current != revision and not spec.paused):
-        return Course(_begun(workload, revision, now))
+        return RolloutDecision(_begun(workload, revision, now))
     # Before the first revision was ever well there is nothing that a pause could keep.
     is_paused = spec.paused and bool(before.stable) and before.phase not in _OVER
     if before.current != revision or is_paused:
-        return Course(_by_hand(before, now))
+        return RolloutDecision(_by_hand(before, now))
     if before.phase in _OVER:
-        return Course(before)
+        return RolloutDecision(before)
     if before.phase is RolloutPhase.PAUSED and before.reason == PAUSED:
-        return Course(_onwards(before, now))
+        return RolloutDecision(_onwards(before, now))
     return _Step(workload, seen, waits, now).course()
 
 
@@ -114,7 +114,9 @@ def _halted(before: RolloutStatus, reason: str, message: str, now: Instant) -> R
 class _Step:
     """One decision about a rollout that is under way."""
 
-    def __init__(self, workload: Workload, seen: Survey, waits: Waits, now: Instant) -> None:
+    def __init__(
+        self, workload: Workload, seen: RolloutSurvey, waits: MonotonicWaits, now: Instant
+    ) -> None:
         self._workload, self._seen, self._waits, self._now = workload, seen, waits, now
         self._spec: Rollout = workload.spec.rollout
         self._before = workload.status.rollout
@@ -123,17 +125,17 @@ class _Step:
         self._begun = [it for it in seen.places if it.target == self._aim]
         self._lag = sum(not it.is_done for it in self._begun)
 
-    def course(self) -> Course:
+    def course(self) -> RolloutDecision:
         status = self._counted()
         if self._is_complete():
-            return Course(self._finished(status))
+            return RolloutDecision(self._finished(status))
         further = self._further(status)
         if further is not None:
-            return Course(further)
+            return RolloutDecision(further)
         left_ms = self._left_ms(status)
         if not left_ms and status.phase is RolloutPhase.PROGRESSING:
             status = self._overdue(status)
-        return Course(status, self._wake_ms(left_ms))
+        return RolloutDecision(status, self._wake_ms(left_ms))
 
     def _counted(self) -> RolloutStatus:
         """The most that was well is what counts as progress: work that crashes again and again
@@ -214,7 +216,7 @@ class _Step:
             return False
         return not any(self._holds_ms(it, hold_s) for it in self._begun)
 
-    def _holds_ms(self, place: Place, hold_s: int) -> int:
+    def _holds_ms(self, place: RolloutPlace, hold_s: int) -> int:
         return max(0, hold_s * 1_000 - place.ready_ms) if place.holder is not None else 0
 
     def _told(self, status: RolloutStatus) -> str:

@@ -30,7 +30,7 @@ from holdfast.observe.cache import Key
 _DOUBLINGS_MAX = 4
 
 
-class Place(msgspec.Struct, frozen=True):
+class RolloutPlace(msgspec.Struct, frozen=True):
     """One place: which revision it takes, who holds it, and how well that one is.
 
     `left_ms` says in how long the holder counts as well if it stays as it is: 0 for one that does,
@@ -66,7 +66,7 @@ class Place(msgspec.Struct, frozen=True):
         return self.is_well and not self.is_misplaced
 
 
-class Survey(msgspec.Struct, frozen=True):
+class RolloutSurvey(msgspec.Struct, frozen=True):
     """All places that a workload has at the moment, in order.
 
     `stated` is how many there should be in the end; `unplaced` how many of those have no place yet,
@@ -74,13 +74,13 @@ class Survey(msgspec.Struct, frozen=True):
     revision that all should have.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[RolloutPlace, ...]
     stated: int
     unplaced: int
     strays: int
 
     @property
-    def lasting(self) -> list[Place]:
+    def lasting(self) -> list[RolloutPlace]:
         """The places that stay when the rollout is over."""
         return [it for it in self.places if not it.is_surge]
 
@@ -92,7 +92,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 def survey(
     workload: Workload, mine: Iterable[Replica], nodes: int, ready_ms: Mapping[str, int]
-) -> Survey:
+) -> RolloutSurvey:
     """Look at a workload's replicas. `nodes` is how many one per node should have, `ready_ms` for
     how long each has been ready, by uid.
     """
@@ -108,7 +108,7 @@ def survey(
         _place(workload, number, lives.get(number, []), is_service and number >= stated, ready_ms)
         for number in numbers
     )
-    return Survey(places, stated, max(0, stated - len(places)), strays)
+    return RolloutSurvey(places, stated, max(0, stated - len(places)), strays)
 
 
 def _place(
@@ -117,15 +117,15 @@ def _place(
     lives: list[Replica],
     is_surge: bool,
     ready_ms: Mapping[str, int],
-) -> Place:
+) -> RolloutPlace:
     alive = [it for it in lives if it.status.state in FURTHER]
     holder = max(alive, key=worth, default=None)
     target = target_of(workload, number)
     if holder is None:
-        return Place(number, target, is_surge)
+        return RolloutPlace(number, target, is_surge)
     for_ms = max(0, ready_ms[holder.metadata.uid])
     left_ms = _left_ms(workload, holder, for_ms)
-    return Place(number, target, is_surge, holder, left_ms, for_ms)
+    return RolloutPlace(number, target, is_surge, holder, left_ms, for_ms)
 
 
 def _left_ms(workload: Workload, replica: Replica, ready_ms: int) -> int | None:
@@ -181,7 +181,7 @@ def _is_missing(replica: Replica) -> bool:
 # makes it older or younger.
 
 
-class Sightings:
+class ReadyTimes:
     """When the replicas of each workload were first seen to be ready as they are."""
 
     def __init__(self) -> None:

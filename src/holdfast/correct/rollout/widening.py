@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.correct.rollout.survey import Place, Survey, is_on_node
+from holdfast.correct.rollout.survey import RolloutPlace, RolloutSurvey, is_on_node
 from holdfast.model.indexes import Indexes, parse
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import RolloutPhase, RolloutStatus, Workload
@@ -29,7 +29,7 @@ def hold_seconds(workload: Workload) -> int | None:
     return steps[rollout.step].hold_seconds if is_step else None
 
 
-def allowed(workload: Workload, seen: Survey) -> int:
+def allowed(workload: Workload, seen: RolloutSurvey) -> int:
     """How many places may take the new revision by now."""
     count = len(seen.lasting)
     if hold_seconds(workload) is None:
@@ -38,7 +38,9 @@ def allowed(workload: Workload, seen: Survey) -> int:
     return min(count, portion(step.portion, seen.stated, round_up=True))
 
 
-def widened(workload: Workload, seen: Survey, status: RolloutStatus, lag: int) -> RolloutStatus:
+def widened(
+    workload: Workload, seen: RolloutSurvey, status: RolloutStatus, lag: int
+) -> RolloutStatus:
     """The status with as many more places as may be on their way. `lag` of them are already."""
     missing, surge = limits(workload.spec.rollout, seen.stated)
     # A canary shows no more of the new revision than it says, unless it could not move.
@@ -54,7 +56,7 @@ def widened(workload: Workload, seen: Survey, status: RolloutStatus, lag: int) -
     )
 
 
-def _chosen(seen: Survey, status: RolloutStatus, room: int, most: int) -> list[int]:
+def _chosen(seen: RolloutSurvey, status: RolloutStatus, room: int, most: int) -> list[int]:
     """The places that take the new revision from now on, where so many more may be on their way."""
     updated = parse(status.updated)
     chosen = [it.number for it in seen.lasting if it.number in updated][:most]
@@ -73,7 +75,7 @@ def _is_of(holder: Replica | None, revision: str) -> bool:
     return holder is not None and holder.spec.revision == revision
 
 
-def text_of(seen: Survey, numbers: Iterable[int]) -> str:
+def text_of(seen: RolloutSurvey, numbers: Iterable[int]) -> str:
     """Places as a text; those without anybody between them are one stretch, so that it stays short
     where places are numbers of nodes.
     """
@@ -91,7 +93,7 @@ def text_of(seen: Survey, numbers: Iterable[int]) -> str:
     return str(Indexes(tuple(spans)))
 
 
-def to_stop(workload: Workload, seen: Survey) -> Iterator[Place]:
+def to_stop(workload: Workload, seen: RolloutSurvey) -> Iterator[RolloutPlace]:
     """The places whose holder may be stopped for the targets as they are committed.
 
     What does no work makes way at once. What does is stopped only while enough others are well, and

@@ -25,14 +25,14 @@ from holdfast.correct.controller import (
     BY_WORKLOAD,
     REQUESTS_PER_PLAN_MAX,
     Index,
-    Plan,
+    ReconcilePlan,
     View,
     sooner,
 )
-from holdfast.correct.pacing import Rests
+from holdfast.correct.pacing import Cooldowns
 from holdfast.correct.workload.replica_creation import (
     FURTHER,
-    Births,
+    ReplicaCreation,
     endings_notes,
     is_of,
     is_to_be_released,
@@ -78,22 +78,24 @@ UNTOLD_PAUSE_MS = 1_000
 NODE_NAME_MAX = 63
 
 
-class EachNode:
+class PerNodeReplicas:
     """See the module's docstring."""
 
-    def __init__(self, births: Births) -> None:
+    def __init__(self, births: ReplicaCreation) -> None:
         self._births = births
-        self._rests = Rests()
+        self._rests = Cooldowns()
 
     def look_at_all(self) -> None:
         """Let nothing rest."""
         self._rests.clear()
 
-    def spread(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
+    def spread(
+        self, view: View, workload: Workload, key: Key, term: Term, now: Instant
+    ) -> ReconcilePlan:
         """What the replicas of a workload need that runs on every node."""
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
-            return Plan(wake_after_ms=left_ms)
+            return ReconcilePlan(wake_after_ms=left_ms)
         workload = in_force(view, workload)
         mine = _mine(view, workload)
         nodes = list(view.all("nodes"))
@@ -129,7 +131,7 @@ class EachNode:
             born = self._birth(view, workload, node, place, lives, term)
             requests += born
             wake_ms = wake_ms if born else sooner(wake_ms, UNTOLD_PAUSE_MS)
-        return Plan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
+        return ReconcilePlan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
 
     def _birth(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.correct.pacing import Waits
+from holdfast.correct.pacing import MonotonicWaits
 from holdfast.model.access.identity import NODE_PREFIX
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.lifecycle import State
@@ -72,7 +72,7 @@ def replaced_at_ms(replica: Replica) -> int:
     return wall_ms(pause[0]) + pause[1] if pause is not None else 0
 
 
-def pause_left_ms(replica: Replica, waits: Waits, now: Instant) -> int:
+def pause_left_ms(replica: Replica, waits: MonotonicWaits, now: Instant) -> int:
     """For how long a released replica may not yet be followed by the next incarnation."""
     pause = _pause(replica)
     if pause is None:

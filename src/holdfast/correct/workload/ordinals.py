@@ -61,7 +61,7 @@ BY_PLACE = Index("replicas", "place", lambda it: (place(it, it.spec.ordinal),))
 BY_STRETCH = Index("replicas", "stretch", lambda it: ("/".join(stretch_of(it)),))
 
 
-class Places:
+class OpenOrdinals:
     """The open places of each stretch that was looked at as a whole, by its key."""
 
     def __init__(self) -> None:

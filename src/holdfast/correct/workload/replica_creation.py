@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.correct.controller import View, operation, step_id, target
-from holdfast.correct.pacing import Waits
+from holdfast.correct.pacing import MonotonicWaits
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION, endings, pause_left_ms
 from holdfast.model.access.identity import controller
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
@@ -64,14 +64,14 @@ def worth(replica: Replica) -> tuple[bool, int, int]:
     return not doomed, FURTHER.index(replica.status.state), replica.spec.incarnation
 
 
-class Births:
+class ReplicaCreation:
     """What makes replicas, and remembers which were there."""
 
     def __init__(self) -> None:
         # The last incarnation that was seen at each place, by the workload's uid.
         self._reached: dict[str, dict[int, int]] = {}
         # Places that wait after an ending, by the uid of the replica that ended.
-        self._waits = Waits()
+        self._waits = MonotonicWaits()
         # The last template and its revision: thousands are born of one, one after the other.
         self._revision: tuple[Template, str] | None = None
 
@@ -144,7 +144,9 @@ class Births:
         return Create(made, operation=done)
 
 
-def stated_for(births: Births, view: View, workload: Workload, place: int) -> Template | None:
+def stated_for(
+    births: ReplicaCreation, view: View, workload: Workload, place: int
+) -> Template | None:
     """The template that a place takes; None while the picture lacks it.
 
     Revisions are in the team's picture because controller:rollout follows them. Without that one

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, Plan, View, sooner
-from holdfast.correct.workload.ordinals import BY_PLACE, Places, place
+from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, ReconcilePlan, View, sooner
+from holdfast.correct.workload.ordinals import BY_PLACE, OpenOrdinals, place
 from holdfast.correct.workload.replica_creation import (
     FURTHER,
-    Births,
+    ReplicaCreation,
     ended,
     endings_notes,
     is_of,
@@ -49,14 +49,16 @@ UNTOLD_PAUSE_MS = 1_000
 _WELL = (State.PENDING, State.RESERVED, State.BOUND, State.RUNNING)
 
 
-class Services:
+class ServiceReplicas:
     """See the module's docstring."""
 
-    def __init__(self, births: Births) -> None:
+    def __init__(self, births: ReplicaCreation) -> None:
         self._births = births
-        self.places = Places()
+        self.places = OpenOrdinals()
 
-    def served(self, view: View, workload: Workload, key: Key, term: Term, now: Instant) -> Plan:
+    def served(
+        self, view: View, workload: Workload, key: Key, term: Term, now: Instant
+    ) -> ReconcilePlan:
         """What a stretch of a wanted service needs."""
         wanted = wanted_places(workload)
         opened = self.places.opened(view, key, wanted)
@@ -84,7 +86,7 @@ class Services:
             requests += asked
             if not asked and not wait_ms:
                 del opened[ordinal]
-        return Plan(tuple(requests), wake_after_ms=wake_ms)
+        return ReconcilePlan(tuple(requests), wake_after_ms=wake_ms)
 
     def emptied(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
         """Stop and clear away all replicas of a stretch."""

@@ -30,10 +30,10 @@ from holdfast.host.pki.component_credentials import (
     SCHEDULER,
     CertificateRenewal,
     access_of,
-    checked,
+    checked_name,
     refuse_authority,
 )
-from holdfast.host.pki.node_join import joined, renewed
+from holdfast.host.pki.node_join import join_or_load, renew_certificate
 from holdfast.host.pki.trust_seen import TrustFollower
 from holdfast.host.process.directory_lock import DirectoryLock
 from holdfast.host.runtime.isolation_levels import offered
@@ -99,7 +99,7 @@ async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> 
 
     share = parse_share(origin.shard, origin.tenants)
     rng = random.SystemRandom()
-    identity = who.scheduler(checked(origin.name))
+    identity = who.scheduler(checked_name(origin.name))
     remote, rotation, trust = await _remote(origin, SCHEDULER, (identity.name,), identity)
     machine = Scheduler(
         origin.name, rng, share=share, filters=added_filters(), scorers=added_scorers()
@@ -143,7 +143,7 @@ async def controllers(
     rng = random.SystemRandom()
     team = some or all_controllers(zones)
     acting = {it.name: it.identity for it in team}
-    name = checked(origin.name)
+    name = checked_name(origin.name)
     # One of them reads for all: the collector, who alone follows Secrets, where there is one.
     reader = Identity(name=acting.get("garbage", next(iter(acting.values()))))
     remote, rotation, trust = await _remote(origin, CONTROLLERS, tuple(acting.values()), reader)
@@ -171,7 +171,7 @@ async def controllers(
 
 async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Component:
     """The agent of one node. It joins now if it never did."""
-    node = checked(settings.node)
+    node = checked_name(settings.node)
     for directory in filter(None, (settings.data, _own_pki(settings), settings.pki)):
         refuse_authority(
             directory,
@@ -193,7 +193,7 @@ async def _agent(settings: AgentSettings, node: str, holding: DirectoryLock, say
 
     async def renew(name: str, before: Access) -> Access:
         if settings.pki is None:
-            return await renewed(before, node, _own_pki(settings))
+            return await renew_certificate(before, node, _own_pki(settings))
         return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
 
     runtime = NodeRuntime(
@@ -249,7 +249,7 @@ def _own_pki(settings: AgentSettings) -> Path:
 
 async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
     if settings.pki is None:
-        return await joined(settings.servers, node, _own_pki(settings), settings.token, say)
+        return await join_or_load(settings.servers, node, _own_pki(settings), settings.token, say)
     name = who.agent(node).name
     return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import __version__
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.host.runtime.cgroups.groups import ceilings
 from holdfast.host.runtime.devices import LocalDevice
 from holdfast.model import quantity
@@ -40,7 +40,7 @@ class _Written(
 
     region: str = ""
     zone: str = ""
-    pool: str = Facts().pool
+    pool: str = NodeFacts().pool
     labels: dict[str, str] = {}
     cost_per_hour: Quantity = 0
     capacity: dict[str, Quantity] = {}
@@ -51,7 +51,7 @@ class _Written(
     address: str = ""
 
 
-def found(given: Facts, data: Path | None = None) -> Facts:
+def complete_facts(given: NodeFacts, data: Path | None = None) -> NodeFacts:
     """The facts as given, with what was left out as this computer has it.
 
     `data` is where the agent will keep everything; the disk that counts is the one below it.
@@ -70,7 +70,7 @@ def found(given: Facts, data: Path | None = None) -> Facts:
     )
 
 
-def with_devices(given: Facts, local: Sequence[LocalDevice]) -> Facts:
+def with_devices(given: NodeFacts, local: Sequence[LocalDevice]) -> NodeFacts:
     """The facts with these devices besides those in them. Raises Invalid for two of one id."""
     known = {device.id for device in given.devices}
     for device in local:
@@ -82,14 +82,14 @@ def with_devices(given: Facts, local: Sequence[LocalDevice]) -> Facts:
 
 def images_in(folders: Sequence[Path]) -> tuple[str, ...]:
     """The root file systems for containers that lie in these directories."""
-    found = []
+    complete_facts = []
     for folder in folders:
         with suppress(OSError):
-            found += sorted(str(path) for path in folder.absolute().iterdir() if path.is_dir())
-    return tuple(found[:IMAGES_MAX])
+            complete_facts += sorted(str(path) for path in folder.absolute().iterdir() if path.is_dir())
+    return tuple(complete_facts[:IMAGES_MAX])
 
 
-def from_file(path: Path) -> Facts:
+def from_file(path: Path) -> NodeFacts:
     """Facts that somebody wrote down, as JSON. Raises Invalid."""
     try:
         text = path.read_bytes()
@@ -101,7 +101,7 @@ def from_file(path: Path) -> Facts:
         written = msgspec.json.decode(text, type=_Written)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"the facts in {path} cannot be used: {error}") from error
-    return Facts(**{field: getattr(written, field) for field in written.__struct_fields__})
+    return NodeFacts(**{field: getattr(written, field) for field in written.__struct_fields__})
 
 
 def pairs(option: str, given: list[str]) -> dict[str, str]:

@@ -226,7 +226,7 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         servers=_servers(arguments),
         node=arguments.node or machine_facts.host_name(),
         data=arguments.data,
-        facts=machine_facts.found(given, arguments.data),
+        facts=machine_facts.complete_facts(given, arguments.data),
         pki=arguments.pki,
         token=_token(arguments),
         isolation=arguments.isolation,

@@ -1,6 +1,6 @@
 """Performs the questions that an agent asks its work: a command, a GET, a connection.
 
-Called by `runtime` for each `Probe`. A few are under way at once, whatever the number of replicas;
+Called by `runtime` for each `RunProbe`. A few are under way at once, whatever the number of replicas;
 the time that a probe may take counts from when it is its turn. What comes back is always an
 answer: whatever a server, a command or the machine does is a failed probe with a reason.
 """
@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from urllib.parse import quote
 
-from holdfast.agent.runtime_protocol import Probe, Probed
+from holdfast.agent.runtime_protocol import RunProbe, Probed
 from holdfast.host.runtime import beside, listeners
 from holdfast.host.runtime.containers import containers, network
 from holdfast.host.runtime.held import HeldAttempt
@@ -33,7 +33,7 @@ class Probing:
         self._place, self._address = place, address
         self._room = asyncio.Semaphore(PROBES_MAX)
 
-    async def ask(self, effect: Probe, held: HeldAttempt | None) -> Probed:
+    async def ask(self, effect: RunProbe, held: HeldAttempt | None) -> Probed:
         """The answer to one question."""
         if held is None:
             return Probed(effect.attempt, effect.kind, False, "the work is gone")
@@ -41,7 +41,7 @@ class Probing:
             wrong = await self._perform(effect, held)
         return Probed(effect.attempt, effect.kind, not wrong, wrong)
 
-    async def _perform(self, effect: Probe, held: HeldAttempt) -> str:
+    async def _perform(self, effect: RunProbe, held: HeldAttempt) -> str:
         action, timeout_ms = effect.action, effect.timeout_ms
         if isinstance(action, ExecAction):
             return await beside.run(self._place, held, action.command, timeout_ms)

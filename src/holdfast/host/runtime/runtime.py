@@ -28,7 +28,7 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     LookAround,
     NotLaunched,
-    Probe,
+    RunProbe,
 )
 from holdfast.host.process import clock
 from holdfast.host.runtime import ports as free_ports
@@ -97,7 +97,7 @@ class NodeRuntime:
             Launch: self._launch,
             Extend: self._extend,
             Halt: self._halt,
-            Probe: self._probe,
+            RunProbe: self._probe,
             Clear: self._clear,
             LookAround: self._look_around,
         }
@@ -182,10 +182,10 @@ class NodeRuntime:
     def _halt(self, effect: Halt) -> None:
         self._turns.follow(effect.attempt.uid, self._stop(effect))
 
-    def _probe(self, effect: Probe) -> None:
+    def _probe(self, effect: RunProbe) -> None:
         self._turns.begin(self._ask(effect))
 
-    async def _ask(self, effect: Probe) -> None:
+    async def _ask(self, effect: RunProbe) -> None:
         if self._probing is None:
             raise InvariantBroken("the runtime was not started")
         self._post(await self._probing.ask(effect, self._keeping.held.get(effect.attempt)))

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.runtime_protocol import Attempt, Launch, Sealed
+from holdfast.agent.runtime_protocol import Attempt, Launch, SecretValues
 from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.attempts import WORK, AttemptFolders, Choices
 from holdfast.host.runtime.held import HeldAttempt
@@ -84,7 +84,7 @@ class TokenFiles:
         }
         template = msgspec.structs.replace(of.template, files=(*of.template.files, *files))
         values = {**of.secrets.values, **sealed}
-        return msgspec.structs.replace(of, template=template, secrets=Sealed(values))
+        return msgspec.structs.replace(of, template=template, secrets=SecretValues(values))
 
     async def _fetched(self, of: Launch, file: str) -> Fetched:
         """The first token, with patience for servers that are away. Raises HoldfastError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from holdfast.agent.runtime_protocol import Sealed
+from holdfast.agent.runtime_protocol import SecretValues
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.template import EnvVar, File
 
@@ -16,7 +16,7 @@ from holdfast.model.kinds.template import EnvVar, File
 PLAIN_MODE, SECRET_MODE = 0o644, 0o600
 
 
-def _value(sealed: Sealed, name: str, key: str, field: str) -> bytes:
+def _value(sealed: SecretValues, name: str, key: str, field: str) -> bytes:
     text = sealed.values.get(f"{name}/{key}")
     rule = "is not among the values that came with the launch"
     if text is not None:
@@ -28,7 +28,7 @@ def _value(sealed: Sealed, name: str, key: str, field: str) -> bytes:
     raise Invalid(f"{field}: {where}: {rule}", (FieldError(field, where, rule),))
 
 
-def variable(of: EnvVar, sealed: Sealed) -> str | None:
+def variable(of: EnvVar, sealed: SecretValues) -> str | None:
     """The value of a variable that comes from a Secret; None for one that does not."""
     if of.secret is None:
         return None
@@ -45,7 +45,7 @@ def variable(of: EnvVar, sealed: Sealed) -> str | None:
     return text
 
 
-def content(of: File, sealed: Sealed) -> bytes:
+def content(of: File, sealed: SecretValues) -> bytes:
     """What is to be in a file."""
     if of.secret is None:
         return of.content.encode()

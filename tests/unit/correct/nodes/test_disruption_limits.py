@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.correct.nodes.disruption_limits import MARKS_PER_ZONE_MAX, MARKS_WINDOW_MS, Brakes
+from holdfast.correct.nodes.disruption_limits import (
+    MARKS_PER_ZONE_MAX,
+    MARKS_WINDOW_MS,
+    DisruptionLimits,
+)
 from holdfast.model.kinds.node import NodePhase
 from tests.unit.correct.pictures import node
 
@@ -24,7 +28,7 @@ from tests.unit.correct.pictures import node
 )
 def test_most_of_a_zone_silent_is_our_own_deafness(nodes: int, silent: int, is_held: bool) -> None:
     """From 55 per cent of three nodes or more; the reason names the numbers. [N3, H4, SC6]"""
-    brakes = Brakes()
+    brakes = DisruptionLimits()
     zone = [(node(f"n{at}"), at < silent) for at in range(nodes)]
     reason = brakes.weigh("eu/a", zone)
     assert bool(reason) is is_held
@@ -40,19 +44,19 @@ def test_nodes_that_are_given_up_do_not_count(phase: NodePhase) -> None:
     """Machines that died long ago say nothing about our ears today. [N3]"""
     dead = [(node(f"d{at}", phase), True) for at in range(10)]
     alive = [(node(f"n{at}"), at < 1) for at in range(4)]
-    assert Brakes().weigh("eu/a", [*dead, *alive]) == ""
+    assert DisruptionLimits().weigh("eu/a", [*dead, *alive]) == ""
 
 
 def test_nodes_that_no_agent_ever_spoke_for_do_not_count() -> None:
     """An operator may announce a whole rack before its machines arrive. [N3]"""
     empty = [(node(f"e{at}", agent=""), True) for at in range(10)]
     alive = [(node(f"n{at}"), at < 1) for at in range(4)]
-    assert Brakes().weigh("eu/a", [*empty, *alive]) == ""
+    assert DisruptionLimits().weigh("eu/a", [*empty, *alive]) == ""
 
 
 def test_so_many_steps_per_zone_and_window() -> None:
     """A mistake stays small; each zone has its own limit, and the same step counts once. [I1]"""
-    brakes = Brakes()
+    brakes = DisruptionLimits()
     steps = [f"n{at}/Mark" for at in range(MARKS_PER_ZONE_MAX + 2)]
     taken = [step for step in steps if brakes.admits("eu/a", step, 0)]
     assert taken == steps[:MARKS_PER_ZONE_MAX]

@@ -83,7 +83,7 @@ def test_a_rollout_that_is_through_has_made_its_progress() -> None:
 
 
 def test_a_deadline_with_auto_revert_goes_back_while_the_old_ones_serve() -> None:
-    """Of itself, within the same limits; the spec stays as its owner wrote it. [I6, H4, C6.9]"""
+    """Of itself, within the same limits; the spec stays as its owner wrote it. [I6, H4, C6.9, A12]"""
     yard = Yard()
     yard.build(4, rolling(1, auto_revert=True))
     yard.want(template=version(2, broken="yes"))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from holdfast.correct.rollout.survey import Sightings
+from holdfast.correct.rollout.survey import ReadyTimes
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import Instant, wall_ms
@@ -30,12 +30,12 @@ def later(seconds: float, *, own: int = 1_000) -> Instant:
 
 def test_what_is_told_counts_from_before_one_began_to_look() -> None:
     """A controller that has just taken over does not begin to wait anew."""
-    seen = Sightings()
+    seen = ReadyTimes()
     assert seen.ready_ms(KEY, [ready(NOON)], later(7)) == {"r": 7_000}
 
 
 def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
-    seen, ahead = Sightings(), ready(NOON + timedelta(minutes=5))
+    seen, ahead = ReadyTimes(), ready(NOON + timedelta(minutes=5))
     assert seen.ready_ms(KEY, [ahead], later(0)) == {"r": 0}
     assert seen.ready_ms(KEY, [ahead], later(3)) == {"r": 3_000}
     again = msgspec.structs.replace(
@@ -46,7 +46,7 @@ def test_a_clock_that_is_ahead_makes_nobody_wait_for_it() -> None:
 
 def test_a_calendar_that_is_set_ahead_lets_nobody_prove_itself_sooner() -> None:
     """Neither before a replica became ready while we watched, nor after."""
-    seen, born = Sightings(), ready(NOON)
+    seen, born = ReadyTimes(), ready(NOON)
     waiting = msgspec.structs.replace(born, status=ReplicaStatus())
     seen.ready_ms(KEY, [waiting], later(0))
     set_ahead = Instant(later(1).monotonic_ms, later(1).wall_ms + 86_400_000)
@@ -55,7 +55,7 @@ def test_a_calendar_that_is_set_ahead_lets_nobody_prove_itself_sooner() -> None:
 
 
 def test_who_is_gone_is_forgotten() -> None:
-    seen, ahead = Sightings(), ready(NOON + timedelta(minutes=5))
+    seen, ahead = ReadyTimes(), ready(NOON + timedelta(minutes=5))
     seen.ready_ms(KEY, [ahead], later(0))
     assert seen.ready_ms(KEY, [], later(1)) == {}
     assert seen.ready_ms(KEY, [ahead], later(2)) == {"r": 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.node_facts import Facts
+from holdfast.agent.node_facts import NodeFacts
 from holdfast.host.component import machine_facts
 from holdfast.host.component.build import AgentSettings
 from holdfast.host.component.options import add_components, agent_settings
@@ -37,9 +37,9 @@ def test_no_more_is_promised_than_the_agents_own_groups_leave_it(
 ) -> None:
     """[D4]"""
     monkeypatch.setattr(machine_facts, "ceilings", Ceilings)
-    whole = machine_facts.found(Facts()).capacity
+    whole = machine_facts.complete_facts(NodeFacts()).capacity
     monkeypatch.setattr(machine_facts, "ceilings", lambda: ceilings)
-    found = machine_facts.found(Facts()).capacity
+    found = machine_facts.complete_facts(NodeFacts()).capacity
     assert found == {"cpu": cpu or whole["cpu"], "memory": memory or whole["memory"]}
 
 
@@ -51,7 +51,7 @@ def test_the_disk_is_what_is_free_and_what_the_agents_own_work_has_of_it(tmp_pat
     assert machine_facts._used_bytes(tmp_path / "data") >= 3 << 20
     assert machine_facts._used_bytes(tmp_path / "nothing") == 0
     for data in (tmp_path / "data", tmp_path / "nothing" / "yet"):
-        found = machine_facts.found(Facts(), data).capacity["disk"]
+        found = machine_facts.complete_facts(NodeFacts(), data).capacity["disk"]
         assert quantity.capacity("disk", found) > 0
 
 
@@ -91,4 +91,4 @@ def test_a_wrong_option_is_refused_by_its_name(
 def test_a_device_is_not_stated_twice() -> None:
     local = devices.parse("class=fpga,id=f0")
     with pytest.raises(Invalid, match="twice"):
-        machine_facts.with_devices(machine_facts.with_devices(Facts(), [local]), [local])
+        machine_facts.with_devices(machine_facts.with_devices(NodeFacts(), [local]), [local])

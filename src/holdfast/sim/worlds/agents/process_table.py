@@ -19,7 +19,7 @@ from holdfast.agent.runtime_protocol import (
     Halt,
     Launch,
     PortsOpened,
-    Probe,
+    RunProbe,
     Probed,
 )
 from holdfast.model.fence import FenceTiming
@@ -141,7 +141,7 @@ class Table(Processes):
 
     # Asking ----------------------------------------------------------------------------------
 
-    def _probe(self, cell: Cell, probe: Probe) -> None:
+    def _probe(self, cell: Cell, probe: RunProbe) -> None:
         attempt, held = probe.attempt, self.table(cell.host).get(probe.attempt)
         if probe.kind is Check.PRE_STOP:
             order = Ordered(cell.host.name, attempt.uid, attempt.number, True, probe.timeout_ms)
@@ -150,7 +150,7 @@ class Table(Processes):
         answer = Probed(attempt, probe.kind, is_well, "" if is_well else "no answer")
         self._after(cell.host, takes_ms, self._answered, (cell, cell.life), answer)
 
-    def _answer(self, probe: Probe, held: Held | None) -> tuple[bool, int]:
+    def _answer(self, probe: RunProbe, held: Held | None) -> tuple[bool, int]:
         """Whether it answers, and after how long; whoever does not, does not in time."""
         if held is None or not held.is_running:
             return False, 1

@@ -25,7 +25,7 @@ from holdfast.agent.runtime_protocol import (
     Launched,
     LookAround,
     NotLaunched,
-    Probe,
+    RunProbe,
     Probed,
 )
 from holdfast.model.fence import FenceTiming
@@ -131,7 +131,7 @@ class Processes:
         world.perform(Extend, self._extend)
         world.perform(Halt, self._halt)
         world.perform(Clear, self._clear)
-        world.perform(Probe, self._probe)
+        world.perform(RunProbe, self._probe)
         world.perform(LookAround, self._look)
         world.power_hooks.append(self._power)
         world.faults.add("work_exit", Kind(HOST, self._work_exit))
@@ -318,7 +318,7 @@ class Processes:
         for cell in host.cells:
             self._tell(host, cell, Exited(attempt, held.process))
 
-    def _probe(self, cell: Cell, probe: Probe) -> None:
+    def _probe(self, cell: Cell, probe: RunProbe) -> None:
         """Work that runs is well unless a fault says otherwise; nothing else answers."""
         held = self.table(cell.host).get(probe.attempt)
         is_well = held is not None and held.is_running and not cell.host.things.get(ILL, 0)

@@ -205,8 +205,8 @@ def test_how_a_command_ended_is_said_in_the_words_of_kubernetes() -> None:
 def test_words_that_nobody_knows_are_refused() -> None:
     for text in (b"", b"{}", b'{"type":"what"}', b"[1]"):
         with pytest.raises(Unavailable):
-            summons.word(text)
+            summons.decode_agent_message(text)
         with pytest.raises(Unavailable):
-            summons.summons(text)
+            summons.decode_tunnel_request(text)
     with pytest.raises(Rejected):
         commands.demand_websocket({})

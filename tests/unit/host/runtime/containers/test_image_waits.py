@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.runtime_protocol import Attempt, Launch, Sealed
+from holdfast.agent.runtime_protocol import Attempt, Launch, SecretValues
 from holdfast.host.runtime.attempts import AttemptFolders, lock
 from holdfast.host.runtime.containers import containers, image_stores, image_waits, images
 from holdfast.host.runtime.containers.image_stores import FRESH_S, IDLE_S, STORES, USERS
@@ -87,7 +87,7 @@ class Rig:
         secret = {"image_pull_secret": "registry"} if credentials else {}
         template = Template(runtime=Runtime.CONTAINER, image=image, **secret)
         text = base64.b64encode(credentials).decode()
-        sealed = Sealed({f"registry/{PULL_KEY}": text} if credentials else {})
+        sealed = SecretValues({f"registry/{PULL_KEY}": text} if credentials else {})
         of = Launch(attempt, tenant, "w-0", template, 1, None, 0, secrets=sealed)
         return await self.images.of(of, self.place)
 
