@@ -30,7 +30,8 @@ class State(StrEnum):
 class Stage(StrEnum):
     """How far a replica has come, for people and other controllers.
 
-    Each is completed on its own.
+    Each is completed on its own. Scheduled means that a reservation holds a place; a bind without
+    a reservation goes to Bound in one step.
     """
 
     ADMITTED = "Admitted"

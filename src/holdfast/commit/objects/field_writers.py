@@ -96,9 +96,8 @@ WRITERS: dict[type[Object], Writers] = {
         conditions={"Ready": Actor.NODES, "Pressure": Actor.AGENT, "Drained": Actor.DRAIN},
     ),
     Reservation: Writers(spec=(), removers=(Actor.REPAIR, Actor.GARBAGE)),
-    Quota: Writers(
-        spec=_OPERATORS, status={"used": Actor.QUOTA}, conditions={"Exhausted": Actor.QUOTA}
-    ),
+    # What is used of it is filled in when it is read, and never stored.
+    Quota: Writers(spec=_OPERATORS, conditions={"Exhausted": Actor.QUOTA}),
     Tenant: Writers(
         spec=_OPERATORS, status={"phase": Actor.GARBAGE}, conditions={"Emptied": Actor.GARBAGE}
     ),

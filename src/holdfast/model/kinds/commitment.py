@@ -58,12 +58,12 @@ class CommitmentSpec(Part, frozen=True):
 class CommitmentStatus(Part, frozen=True):
     """Whether it holds, and how that is known.
 
-    observed_generation: the generation this speaks of.
-    state: Holding, AtRisk, Broken or Unknown.
-    evidence: the run that showed it.
-    proven_at: when.
-    at_revision: on which revision of the live state.
-    conditions: each type has one writer.
+    observed_generation: the generation this speaks of; it is not written yet.
+    state: Holding, AtRisk, Broken or Unknown; it is not written yet.
+    evidence: the run that showed it; it is not written yet.
+    proven_at: when; it is not written yet.
+    at_revision: on which revision of the live state; it is not written yet.
+    conditions: each type has one writer; Proven is not written yet.
     """
 
     observed_generation: Revision = 0
@@ -75,7 +75,7 @@ class CommitmentStatus(Part, frozen=True):
 
 
 class Commitment(Object, frozen=True, kw_only=True, tag="Commitment"):
-    """A promise to users that is proven again whenever the state changes.
+    """A promise to users that is proven again whenever the state changes. It has no effect yet.
 
     spec: the promise.
     status: whether it holds, and how that is known.

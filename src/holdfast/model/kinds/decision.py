@@ -28,7 +28,7 @@ class DecisionSpec(Part, frozen=True):
     scheduler: who decided.
     scope: under which lease.
     epoch: under which epoch of it.
-    generation: of the replica, whose spec never changes.
+    generation: of the replica, as the scheduler saw it; 0 if its record does not say.
     revision: of the workload's template, which says what the workload was then.
     policy: the SchedulerPolicy revision.
     snapshot_revision: the revision that was seen.

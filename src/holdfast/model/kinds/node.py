@@ -175,8 +175,9 @@ class NodeStatus(Part, frozen=True):
     timing: the greatest times that work on it may hold; its fence waits for these.
     isolation: how it keeps the work of tenants apart; absent where its agent does not say.
     isolation_notes: what keeps it from more, and what its operator should know of it.
-    last_heartbeat: the last one that was written down; newer ones are kept in memory.
-    conditions: each type has one writer.
+    last_heartbeat: when its agent last renewed, as the server knows it that answers a get or a
+        list. It is not stored, and a watch does not show it.
+    conditions: each type has one writer; Ready and Pressure are not written yet.
     """
 
     phase: NodePhase = NodePhase.READY

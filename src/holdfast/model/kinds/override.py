@@ -78,10 +78,10 @@ class OverrideSpec(Part, frozen=True):
 class OverrideStatus(Part, frozen=True):
     """What came of it.
 
-    observed_generation: the generation this speaks of.
-    phase: Active, Expired, Undone or Refused.
-    affected: the controllers that act on it.
-    conditions: each type has one writer.
+    observed_generation: the generation this speaks of; it is not written yet.
+    phase: Active, Expired, Undone or Refused; it is not written yet.
+    affected: the controllers that act on it; it is not written yet.
+    conditions: each type has one writer; Active and PostconditionsMet are not written yet.
     """
 
     observed_generation: Revision = 0
@@ -91,7 +91,7 @@ class OverrideStatus(Part, frozen=True):
 
 
 class Override(Object, frozen=True, kw_only=True, tag="Override"):
-    """A person's scoped, reasoned word that ends by itself.
+    """A person's scoped, reasoned word that ends by itself. It has no effect yet.
 
     spec: what was decided, and until when.
     status: what came of it.

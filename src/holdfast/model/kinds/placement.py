@@ -48,8 +48,8 @@ class Taint(Part, frozen=True):
 
     key: the name of the mark.
     value: an optional value.
-    effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also evicts what
-        runs.
+    effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also evicts PerNode
+        work that runs; it has no effect yet on other work that runs.
     """
 
     key: str
@@ -69,7 +69,8 @@ class Toleration(Part, frozen=True):
     operator: Equal compares the value, Exists takes any.
     value: the value to compare with.
     effect: only this effect; absent means all of them.
-    toleration_seconds: with NoExecute, how long to stay; absent means for ever.
+    toleration_seconds: with NoExecute, how long to stay; absent means for ever. It has no effect
+        yet: the taint is tolerated for ever.
     """
 
     key: str = ""

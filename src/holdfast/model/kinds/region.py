@@ -23,7 +23,8 @@ class RegionSpec(Part, frozen=True):
     jurisdictions: the residencies it satisfies, such as eu.
     zones: its failure domains.
     pools: its pools of nodes.
-    endpoint: where its plane can be reached; empty for this one.
+    endpoint: where its plane can be reached; empty for this one. It has no effect yet: this plane
+        connects to no other plane.
     """
 
     jurisdictions: tuple[str, ...] = ()
@@ -35,8 +36,8 @@ class RegionSpec(Part, frozen=True):
 class RegionStatus(Part, frozen=True):
     """What was observed.
 
-    phase: Healthy, Degraded, Lost or Unknown.
-    conditions: each type has one writer.
+    phase: Healthy, Degraded, Lost or Unknown; it is not written yet.
+    conditions: each type has one writer; Healthy is not written yet.
     """
 
     phase: str = ""
@@ -81,9 +82,9 @@ class GrantSpec(Part, frozen=True):
 class GrantStatus(Part, frozen=True):
     """What the region says of it.
 
-    accepted_serial: the serial that the region acts under.
-    spent: by budget and resource.
-    conditions: each type has one writer.
+    accepted_serial: the serial that the region acts under; it is not written yet.
+    spent: by budget and resource; it is not written yet.
+    conditions: each type has one writer; Accepted is not written yet.
     """
 
     accepted_serial: Revision = 0
@@ -92,7 +93,7 @@ class GrantStatus(Part, frozen=True):
 
 
 class Grant(Object, frozen=True, kw_only=True, tag="Grant"):
-    """A region's budget for one tenant.
+    """A region's budget for one tenant. It has no effect yet.
 
     spec: the budget.
     status: what the region says of it.

@@ -191,7 +191,8 @@ class ReplicaStatus(Part, frozen=True):
     process: the process as its agent sees it.
     pending: why it waits.
     transitions: the last steps of its life.
-    conditions: each type has one writer.
+    conditions: each type has one writer; Bound, SchedulingRetrying, Ready, Serving and Repairing
+        are not written yet: `state`, `stage` and `pending` say the same.
     """
 
     state: State = State.PENDING

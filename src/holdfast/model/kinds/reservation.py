@@ -94,7 +94,7 @@ class ReservationStatus(Part, frozen=True):
     by: the identity that made it.
     epoch: the epoch it was made under.
     reason: why it ended.
-    conditions: each type has one writer.
+    conditions: they are not written yet.
     """
 
     phase: ReservationPhase = ReservationPhase.HELD

@@ -14,7 +14,7 @@ ScoreWeight = Annotated[int, Meta(ge=0, le=100)]
 
 
 class PolicyStage(StrEnum):
-    """How much of the work a policy decides for."""
+    """How much of the work a policy decides for. Schedulers know Inactive and Active so far."""
 
     INACTIVE = "Inactive"
     SHADOW = "Shadow"
@@ -56,10 +56,11 @@ class SchedulerPolicySpec(Part, frozen=True):
     filters: filters to apply besides the hard rules, by name.
     weights: how much each scorer counts.
     demands: what work with devices is expected; where empty, it is learnt from what came so far.
-    stage: how much of the work it decides for.
-    scope: for which part, while it is a canary.
-    fallback: the policy to go back to.
-    hold_seconds: how long each stage must look well before the next.
+    stage: how much of the work it decides for. Stages other than Inactive and Active have no
+        effect yet.
+    scope: for which part, while it is a canary. It has no effect yet.
+    fallback: the policy to go back to. It has no effect yet.
+    hold_seconds: how long each stage must look well before the next. It has no effect yet.
     """
 
     filters: tuple[str, ...] = ()
@@ -74,9 +75,9 @@ class SchedulerPolicySpec(Part, frozen=True):
 class SchedulerPolicyStatus(Part, frozen=True):
     """What was observed.
 
-    observed_generation: the generation this speaks of.
-    stage: the stage that is in force.
-    conditions: each type has one writer.
+    observed_generation: the generation this speaks of; it is not written yet.
+    stage: the stage that is in force; it is not written yet.
+    conditions: each type has one writer; Observed is not written yet.
     """
 
     observed_generation: Revision = 0

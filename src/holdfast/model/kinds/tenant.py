@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Resources
-from holdfast.model.meta import Condition, Count, Object, Part, Quantity
+from holdfast.model.meta import Condition, Count, Object, Part, Quantity, Revision, Timestamp
 
 # What may lie in a tenant's namespace, in the order in which it goes with its tenant; replicas go
 # with their workloads. Whoever empties a namespace may remove these, and looks for these.
@@ -163,11 +163,18 @@ class QuotaSpec(Part, frozen=True):
 class QuotaStatus(Part, frozen=True):
     """What is known of a quota besides what is stated.
 
-    used: by class and resource, as the ledger has it when the Quota is read. It is not stored.
-    conditions: each type has one writer.
+    The server that answers fills in what is used, from the ledger. That is not stored, and a change
+    of it alone is no event of a watch.
+
+    used: by class and resource.
+    used_revision: the revision of the store at which the ledger was read.
+    used_at: when that was; the time since then is the age of `used`.
+    conditions: each type has one writer; Exhausted is not written yet.
     """
 
     used: dict[str, dict[str, str]] = {}
+    used_revision: Revision = 0
+    used_at: Timestamp | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -175,7 +182,7 @@ class Quota(Object, frozen=True, kw_only=True, tag="Quota"):
     """How much a tenant may have committed at once. One per tenant counts: the one named `default`.
 
     spec: the limits.
-    status: a copy of the ledger for people.
+    status: what is used of them.
     """
 
     spec: QuotaSpec = QuotaSpec()
@@ -191,7 +198,7 @@ class PriorityClassSpec(Part, frozen=True):
     value: higher goes first.
     urgent: use the fast lane of the queue.
     capacity_class: hard work is charged as committed capacity, reclaimable work may be preempted.
-    preempts: whether it may push out less important work.
+    preempts: whether it may push out less important work. It has no effect yet.
     allowed_tenants: the only tenants that may use it; empty means all.
     description: for people.
     """

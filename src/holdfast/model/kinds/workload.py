@@ -54,7 +54,8 @@ class Job(Part, frozen=True):
 
     completions: how many replicas must succeed; absent means as many as `replicas`.
     parallelism: how many may run at once; absent means all of them, 0 pauses the job.
-    indexed: each completion is another piece of the work, told apart by HOLDFAST_INDEX.
+    indexed: each completion is another piece of the work, told apart by HOLDFAST_INDEX. It has no
+        effect yet: every job is indexed.
     retries: how many failures the job survives, restarts in place among them; what is stopped on
         purpose or lost with its node is none.
     failure_policy: what certain exit codes mean; the first rule that names the code decides.
@@ -160,7 +161,7 @@ class Disruption(Part, frozen=True):
 
 
 class Gang(Part, frozen=True):
-    """Replicas that start together or not at all.
+    """Replicas that start together or not at all. Gangs are not scheduled yet.
 
     min_available: so many must be placed before any starts.
     timeout_seconds: how long places are held for the rest.
@@ -175,7 +176,7 @@ class Recovery(Part, frozen=True):
 
     eligible: whether it may run elsewhere at all.
     regions: where to recover, in this order.
-    within_seconds: the promise: so soon it serves again.
+    within_seconds: the promise: so soon it serves again. It has no effect yet.
     replicas: how many must be back by then; absent means all.
     reserve: hold capacity for this ahead of time.
     """
@@ -188,7 +189,7 @@ class Recovery(Part, frozen=True):
 
 
 class Autoscale(Part, frozen=True):
-    """Let the count follow the load.
+    """Let the count follow the load. Nothing does so yet.
 
     min: never fewer.
     max: never more.
@@ -219,10 +220,11 @@ class WorkloadSpec(Part, frozen=True):
     cron: for cron.
     rollout: how a new template replaces the old one.
     disruption: how much may be taken away on purpose at once.
-    gang: start together or not at all.
+    gang: start together or not at all. It has no effect yet: gangs are not scheduled, so the
+        replicas stay Pending.
     recovery: what happens when its region is lost.
-    autoscale: let the count follow the load.
-    latency_target_ms: the latency its users expect; shown, and used to rank places.
+    autoscale: let the count follow the load. It has no effect yet.
+    latency_target_ms: the latency its users expect. It has no effect yet.
     """
 
     template: Template
@@ -246,7 +248,8 @@ class Progress(Part, frozen=True):
     desired: how many are wanted.
     admitted: accepted and existing.
     queued: waiting for a place.
-    scheduled: a place is chosen, not yet committed.
+    scheduled: a reservation holds a place, and no binding is committed yet; a bind without a
+        reservation passes this stage in one step.
     bound: a place is committed.
     starting: the process is being started.
     ready: it answers its readiness probe.
@@ -401,10 +404,11 @@ class WorkloadStatus(Part, frozen=True):
     observed_generation: the generation of the spec that the counts speak of.
     progress: counts by stage and reason; written by the status controller.
     rollout: where a rollout stands.
-    autoscale: what the autoscaler decided.
+    autoscale: what the autoscaler decided; it is not written yet.
     job: how far a job has come.
     cron: what the clock has started.
-    conditions: each type has one writer.
+    conditions: each type has one writer; Recovered, RepairComplete, ScalingLimited and
+        SchedulerOverrideObserved are not written yet.
     """
 
     observed_generation: Revision = 0
