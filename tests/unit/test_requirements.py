@@ -1,4 +1,4 @@
-"""The page of requirements and the tests agree about what is proven."""
+"""The data file of requirements, the tags in the tests and the page agree."""
 
 from __future__ import annotations
 
@@ -8,63 +8,139 @@ from pathlib import Path
 import pytest
 
 from tools import requirements
-from tools.requirements import PAGE, ROOT, claims, collect, is_mistaken, known_ids, named_ids
+from tools.requirements import (
+    DATA,
+    FULL,
+    NONE,
+    PAGE,
+    PAGE_BYTES_MAX,
+    PART,
+    ROOT,
+    Evidence,
+    Proof,
+    all_ids,
+    collect,
+    faults,
+    is_mistaken,
+    load,
+    named_ids,
+    page,
+    read,
+    report,
+)
 
-# How many requirements each section has, so that none is lost in an edit of the page.
-SECTIONS = {
-    "A": 12, "B": 6, "C": 8, "D": 7, "E": 6, "F": 9, "G": 5, "H": 8, "I": 10, "J": 8, "K": 3,
-    "L": 4, "M": 6, "N": 8, "INV": 12, "V": 5, "SC": 15,
-}  # fmt: skip
-PARTS = {"C6": 9, "C7": 7, "N1": 8}
-
-PAGE_EXAMPLE = """\
-# Requirements
-
-| id | mark | what is owed | proved by |
-|---|---|---|---|
-| A1 | core | Objects. | – |
-| C6 | core | Safety. | – |
-| C6.1 | core | One owner. | stale |
-| C6.2 | ext | Right place. | – |
+# Three requirements of which one has a part, as the data file states them.
+STATED = """\
+[[A1]]
+mark = "core"
+text = "Objects."
+state = "full"
+[[A1]]
+mark = "ext"
+text = "Pages."
+state = "none"
+missing = "pages"
+[[C6]]
+mark = "core"
+text = "Safety."
+[["C6.1"]]
+mark = "core"
+text = "One owner."
+state = "full"
 """
+IDS = ("A1", "C6", "C6.1")
 
 
-@pytest.fixture(scope="module")
-def page() -> str:
-    return (ROOT / PAGE).read_text(encoding="utf-8")
+def evidence(**proofs: int) -> Evidence:
+    """`C6_1=2` means that two tests name C6.1."""
+    return Evidence(
+        {
+            name.replace("_", "."): [Proof("tests/unit/test_x.py", f"test_{n}") for n in range(n)]
+            for name, n in proofs.items()
+        },
+        [],
+    )
+
+
+def changed(old: str, new: str) -> str:
+    assert old in STATED
+    return STATED.replace(old, new)
 
 
 def plant(root: Path, name: str, text: str) -> None:
     (root / "tests" / "unit").mkdir(parents=True, exist_ok=True)
     (root / "tests" / "unit" / name).write_text(text)
     (root / "docs").mkdir(exist_ok=True)
-    (root / PAGE).write_text(PAGE_EXAMPLE)
+    (root / DATA).write_text((ROOT / DATA).read_text())
 
 
-def test_the_page_lists_every_requirement_once(page: str) -> None:
-    """Every id from A1 to N8, the parts, the invariants, liveness and the scenarios."""
-    expected = [f"{section}{n}" for section, count in SECTIONS.items() for n in range(1, count + 1)]
-    expected += [f"{parent}.{n}" for parent, count in PARTS.items() for n in range(1, count + 1)]
-    assert sorted(known_ids(page)) == sorted(expected)
+def test_states_and_tags_do_not_contradict_each_other() -> None:
+    """Nothing is full without a proof, nothing unbuilt is proven, and every tag names an id."""
+    assert faults(load(), collect()) == []
 
 
-def test_every_id_named_by_a_test_is_on_the_page(page: str) -> None:
-    """A typo in an id would claim a proof of nothing."""
-    evidence = collect()
-    unknown = {
-        requirement: [str(proof) for proof in proofs]
-        for requirement, proofs in evidence.proofs.items()
-        if requirement not in known_ids(page)
-    }
-    assert unknown == {}
-    assert evidence.mistakes == []
+def test_the_page_is_what_the_tool_prints() -> None:
+    """A state or a proof that the page does not show would be believed for too long."""
+    printed = page(load(), collect(tracked_only=True))
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == printed, "run `make requirements`"
 
 
-def test_the_page_claims_no_proof_that_is_not_there(page: str) -> None:
-    """A test that was removed or renamed takes its claim with it."""
-    evidence = collect()
-    there = {(i, proof.path) for i, proofs in evidence.proofs.items() for proof in proofs}
-    assert claims(page) - there == set(), "run `make requirements` and commit the page"
+def test_the_page_stays_short() -> None:
+    """People read it as a whole."""
+    assert len((ROOT / PAGE).read_bytes()) <= PAGE_BYTES_MAX
+
+
+def test_there_are_all_ids() -> None:
+    """None is lost in an edit of the tool: 14 sections, their parts, invariants, scenarios."""
+    ids = all_ids()
+    assert len(ids) == len(set(ids)) == 175
+    assert {"A15", "C6.9", "C9", "D9", "H10", "J12", "M10", "N1.8", "N11", "INV12", "V5"} < {*ids}
+    assert ids[-1] == "SC15"
+
+
+def test_the_state_of_a_requirement_follows_from_its_clauses() -> None:
+    """All full, all none, or part; one with parts asks those."""
+    found = read(STATED, IDS)
+    assert {each: it.state for each, it in found.items()} == {"A1": PART, "C6": FULL, "C6.1": FULL}
+    assert found["A1"].missing == "pages"
+    unbuilt = read(changed('text = "Objects."\nstate = "full"', 'text = "O."\nstate = "none"'), IDS)
+    assert unbuilt["A1"].state == NONE
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        (STATED + '[[A99]]\ntext = "x"\n', "A99: unknown id"),
+        (changed('[["C6.1"]]', "[[C6]]"), "C6.1: missing"),
+        (changed('state = "none"', 'state = "soon"'), "A1: state must be one of none, part, full"),
+        (changed('missing = "pages"', ""), "A1: say what is missing: Pages."),
+        (changed('state = "none"', 'state = "full"'), "A1: nothing can be missing from full"),
+        (changed('text = "Pages."', ""), "A1: text without | needed"),
+        (changed('text = "Pages."', 'text = "a|b"'), "A1: text without | needed"),
+        (changed('mark = "ext"', 'mark = "maybe"'), "A1: mark must be one of core, ext"),
+        (changed('mark = "ext"', 'mark = "ext"\nwhen = 1'), "A1: unknown key when"),
+        (changed('"Safety."', '"S."\nstate = "full"'), "C6: its state follows from its parts"),
+    ],
+)
+def test_a_data_file_that_breaks_a_rule_is_refused(text: str, sentence: str) -> None:
+    """The error names the file, the id and the rule."""
+    with pytest.raises(ValueError) as refused:
+        read(text, IDS)
+    assert str(refused.value).startswith(f"{DATA}: {sentence}")
+
+
+def test_a_contradiction_is_found() -> None:
+    """Full without a proof, a proof of what is not built, an unknown id, a tag of a parent."""
+    good = read(STATED, IDS)
+    assert faults(good, evidence(C6_1=1)) == []
+    assert faults(good, evidence()) == ["C6.1 is full, and no test names it"]
+    proof = "tests/unit/test_x.py::test_0"
+    assert faults(good, evidence(C6_1=1, Z9=1)) == [f"Z9 is no requirement; {proof} names it"]
+    assert faults(good, evidence(C6_1=1, C6=1)) == [f"{proof} names C6; name one of its parts"]
+    unbuilt = read(changed('text = "Objects."\nstate = "full"', 'text = "O."\nstate = "none"'), IDS)
+    assert faults(unbuilt, evidence(C6_1=1, A1=1)) == [
+        f"A1 is none, and {proof} claims to prove it"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +152,7 @@ def test_the_page_claims_no_proof_that_is_not_there(page: str) -> None:
             "It holds.\n\nAlways. [C6.1, N1.7, SC8, INV12, V5]",
             ["C6.1", "N1.7", "SC8", "INV12", "V5"],
         ),
+        ("It holds. [C4,\nF8]", ["C4", "F8"]),
         ("It holds. [C4] Most of the time.", []),
         ("It holds for list[int] and A4 paper.", []),
         ("", []),
@@ -104,6 +181,12 @@ def test_an_id_in_another_form_is_called_a_mistake(docstring: str) -> None:
     assert is_mistaken(docstring)
 
 
+def test_two_lists_of_ids_are_called_a_mistake() -> None:
+    """Only the last one would count."""
+    assert is_mistaken("It holds. [C4] [F8]")
+    assert is_mistaken("It holds.\n[C4]\n[F8]")
+
+
 def test_proofs_are_collected_from_files_classes_and_tests(tmp_path: Path) -> None:
     """A test function, a class and a file may each name what they prove; a helper may not."""
     plant(
@@ -114,70 +197,66 @@ def test_proofs_are_collected_from_files_classes_and_tests(tmp_path: Path) -> No
         'def helper():\n    """Not one. [C6]"""\n'
         'def test_w():\n    """W (A1)."""\n',
     )
-    evidence = collect(tmp_path)
-    assert {k: [str(p) for p in v] for k, v in evidence.proofs.items()} == {
+    found = collect(tmp_path)
+    assert {k: [str(p) for p in v] for k, v in found.proofs.items()} == {
         "A1": ["tests/unit/test_x.py"],
         "C6.1": ["tests/unit/test_x.py::TestY"],
         "C6.2": ["tests/unit/test_x.py::TestY::test_z"],
     }
-    assert [mistake.partition(": ")[0] for mistake in evidence.mistakes] == [
+    assert [mistake.partition(": ")[0] for mistake in found.mistakes] == [
         "tests/unit/test_x.py::test_w"
     ]
 
 
-def test_the_column_is_rewritten_and_nothing_else(tmp_path: Path) -> None:
-    """A second run changes nothing; a proof that is gone leaves the page; parts make up a whole."""
-    plant(tmp_path, "test_x.py", 'def test_a():\n    """A. [C6.1, C6.2]"""\n')
-    assert requirements.main([], tmp_path) == 0
-    written = (tmp_path / PAGE).read_text()
-    link = "[unit/test_x.py](../tests/unit/test_x.py)"
-    assert written == (
-        PAGE_EXAMPLE.replace("Safety. | –", "Safety. | its parts")
-        .replace("One owner. | stale", f"One owner. | {link}")
-        .replace("Right place. | –", f"Right place. | {link}")
-    )
-    requirements.main([], tmp_path)
-    assert (tmp_path / PAGE).read_text() == written
+def test_the_page_has_a_row_for_each_id() -> None:
+    """Text, state, what is missing, and the number of proofs."""
+    text = page(load(), evidence(J2=3))
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    assert [it[0].removeprefix("| ") for it in rows if it[0] != "| id"] == all_ids()
+    (row,) = (it for it in rows if it[0] == "| J2")
+    assert row[2] in ("none", "part", "full")
+    assert row[-1] == "3 |"
 
 
 def test_only_files_that_git_knows_enter_the_page(tmp_path: Path) -> None:
-    """Else the page would claim, for everybody else, a file that they do not have."""
+    """The page would otherwise count, for everyone else, a file that they do not have."""
     plant(tmp_path, "test_x.py", 'def test_a():\n    """A. [C6.1]"""\n')
     plant(tmp_path, "test_y.py", 'def test_b():\n    """B. [A1]"""\n')
     for command in (["init", "-q"], ["add", "tests/unit/test_x.py"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    requirements.main([], tmp_path)
-    assert claims((tmp_path / PAGE).read_text()) == {("C6.1", "tests/unit/test_x.py")}
+    assert requirements.main([], tmp_path) == 0
+    assert (tmp_path / PAGE).read_text() == page(load(), evidence(C6_1=1))
     assert set(collect(tmp_path).proofs) == {"C6.1", "A1"}
 
 
-def test_what_has_no_proof_yet_is_said(tmp_path: Path) -> None:
-    """The list of what is still owed can be read at any time; naming a whole proves no part."""
-    plant(tmp_path, "test_x.py", 'def test_a():\n    """A. [C6, C6.1]"""\n')
-    assert requirements.summary(tmp_path) == (
-        "1 of 4 requirements are named by a test; without one: A1 C6 C6.2\n"
-        "the page lacks 2 of these proofs; `make requirements` adds them"
-    )
-    requirements.main([], tmp_path)
-    assert "lacks" not in requirements.summary(tmp_path)
-
-
-def test_a_proof_that_is_gone_leaves_the_page(tmp_path: Path) -> None:
-    """The claim of a removed test is found, and the next writing of the page drops it."""
-    plant(tmp_path, "test_x.py", 'def test_a():\n    """A. [C6.1]"""\n')
-    requirements.main([], tmp_path)
-    (tmp_path / "tests/unit/test_x.py").unlink()
-    assert claims((tmp_path / PAGE).read_text()) == {("C6.1", "tests/unit/test_x.py")}
-    requirements.main([], tmp_path)
-    assert claims((tmp_path / PAGE).read_text()) == set()
-
-
-def test_the_tests_of_one_requirement_are_listed(
+def test_the_summary_says_when_the_page_is_out_of_date(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page names files; this names each test."""
+    """The end of a test run shows it."""
     plant(tmp_path, "test_x.py", 'def test_a():\n    """A. [C6.1]"""\n')
-    assert requirements.main(["C6.1", "A1"], tmp_path) == 0
-    assert capsys.readouterr().out == (
-        "C6.1: 1 tests\n  tests/unit/test_x.py::test_a\nA1: 0 tests\n"
+    requirements.main([], tmp_path)
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0] == requirements.summary(tmp_path)
+    assert "out of date" not in shown
+    plant(tmp_path, "test_y.py", 'def test_b():\n    """B. [C6.1]"""\n')
+    assert f"{PAGE} is out of date" in requirements.summary(tmp_path)
+
+
+def test_one_requirement_is_reported_with_clauses_and_proofs() -> None:
+    """The page counts the tests; this names each."""
+    found = read(STATED, IDS)
+    assert report(found["A1"], evidence(A1=1)) == (
+        "A1: part\n"
+        "  core full: Objects.\n"
+        "  ext none: Pages.\n"
+        "    missing: pages\n"
+        "  1 proofs\n"
+        "    tests/unit/test_x.py::test_0"
     )
+    assert report(found["C6"], evidence()) == "C6: full\n  core: Safety.\n  parts: C6.1 full"
+
+
+def test_an_unknown_id_on_the_command_line_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends with 2, as a wrong command line does."""
+    assert requirements.main(["Z9"]) == 2
+    assert capsys.readouterr().err == "unknown id: Z9\n"
