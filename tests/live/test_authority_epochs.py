@@ -34,7 +34,7 @@ def test_takeovers_race_with_binds_of_the_old_holder(tmp_path: Path) -> None:
     """Two schedulers take the shard from each other through two servers, while the old one binds.
 
     Each bind under an epoch is committed before the takeover or refused; the server that the old
-    holder asks has its epoch in its view and must find out. [K1, K3, INV7]
+    holder asks has its epoch in its view and must find out. [K1, K3, INV7, SC7]
     """
 
     async def story() -> None:

@@ -32,7 +32,7 @@ def many(rig: Recorded, count: int) -> None:
 
 
 def test_a_placement_says_what_it_rested_on_and_what_came_of_it() -> None:
-    """[F8, M1, M4]"""
+    """[F8, M1, M4, N1.2]"""
     rig = started()
     rig.replica()
     (decided,) = rig.rounds.values()
