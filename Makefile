@@ -117,7 +117,7 @@ sim-sweep: $(VENV)/.installed ## One fault at every point of the small workloads
 bench: $(VENV)/.installed ## Run a benchmark: make bench NAME=model; without NAME list them
 	@$(BIN)/python -m bench $(NAME)
 
-requirements: $(VENV)/.installed ## Rewrite the column of proofs in docs/requirements.md; with ID=C4 list its tests
+requirements: $(VENV)/.installed ## Write docs/requirements.md from docs/requirements.toml and the tests; with ID=C4 list one with its proofs
 	@$(BIN)/python -m tools.requirements $(ID)
 
 authority-page: $(VENV)/.installed ## Rewrite docs/authority.md from the table in commit/authority_table.py
