@@ -118,10 +118,15 @@ def _warnings(problems: Problems) -> tuple[str, ...]:
     return tuple(_sentences(problems, with_suggestions=False)) if problems.unknown else ()
 
 
+def is_unknown_field(warning: str) -> bool:
+    """Whether a warning of a write is one of those above, which a client may ask to leave out."""
+    return warning.startswith(f'{UNKNOWN} "') or warning.endswith(f" more {UNKNOWN}s")
+
+
 def _sentences(problems: Problems, *, with_suggestions: bool) -> list[str]:
     texts = [_sentence(error, with_suggestions) for error in problems.unknown]
     if problems.unknown_uncounted:
-        texts.append(f"and {problems.unknown_uncounted} more")
+        texts.append(f"and {problems.unknown_uncounted} more {UNKNOWN}s")
     return texts
 
 

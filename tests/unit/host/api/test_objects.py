@@ -205,6 +205,51 @@ def test_unknown_fields_are_refused_told_or_left_out_as_asked(run: Run) -> None:
     run(story)
 
 
+def test_a_field_without_effect_is_warned_of_whatever_is_asked_of_unknown_ones(run: Run) -> None:
+    """In the header that kubectl prints, with each verb that writes. [A3]"""
+
+    async def story(rig: ApiRig) -> None:
+        spec = {**WEB["spec"], "latencyTargetMs": 50}
+        text = '299 - "spec.latencyTargetMs has no effect yet: '
+        body = {**named("a"), "spec": {**spec, "replcas": 1}}
+        made = await rig.create(body, fieldValidation="Ignore")
+        assert made.headers["Warning"].startswith(text)
+        assert "replcas" not in made.headers["Warning"]
+        put = await rig.send("PUT", workloads(name="a"), made.body)
+        assert put.headers["Warning"].startswith(text)
+        headers = {"Content-Type": MERGE}
+        change = {"spec": {"replicas": 2, "replcas": 1}}
+        query = {"fieldValidation": "Ignore"}
+        patched = await rig.send("PATCH", workloads(name="a"), change, headers=headers, **query)
+        assert patched.headers["Warning"].startswith(text)
+        assert "replcas" not in patched.headers["Warning"]
+        dry = await rig.create({**named("b"), "spec": spec}, dryRun="All")
+        assert dry.headers["Warning"].startswith(text)
+        assert (await rig.create(named("c"))).headers.get("Warning") is None
+
+    run(story)
+
+
+def test_what_was_read_is_not_created_again(run: Run) -> None:
+    """In the words and with the code of Kubernetes, also as one of many. [A2]"""
+
+    async def story(rig: ApiRig) -> None:
+        made = (await rig.create(WEB)).body
+        version = made["metadata"]["resourceVersion"]
+        seen = {**named("b"), "metadata": {"name": "b", "resourceVersion": version}}
+        refused = await rig.create(seen)
+        assert (refused.code, refused.body["reason"]) == (400, "BadRequest")
+        text = "resourceVersion should not be set on objects to be created"
+        assert refused.body["message"] == text
+        many = await rig.send("POST", workloads(), [seen, named("c")])
+        assert [item["code"] for item in many.body["items"]] == [400, 201]
+        assert many.body["items"][0]["status"]["message"] == text
+        unseen = {**named("b"), "metadata": {"name": "b", "resourceVersion": "0"}}
+        assert (await rig.create(unseen)).code == 201
+
+    run(story)
+
+
 def test_patches_of_each_type(run: Run) -> None:
     """Merge, JSON and apply change the object; strategic is for kinds that others know."""
 

@@ -91,8 +91,8 @@ def test_problems_beyond_the_bound_are_counted() -> None:
     assert len(caught.errors) == PROBLEMS_MAX
     assert caught.message.endswith("and 151 more")
     unknown = workload(**{f"x{i}": 1 for i in range(120)})
-    assert refusal(unknown).message.endswith("and 70 more")
-    assert conform(Workload, unknown, strict=False).warnings[-1] == "and 70 more"
+    assert refusal(unknown).message.endswith("and 70 more unknown fields")
+    assert conform(Workload, unknown, strict=False).warnings[-1] == "and 70 more unknown fields"
 
 
 def test_null_means_not_given_where_a_field_may_be_left_out() -> None:

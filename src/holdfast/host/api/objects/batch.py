@@ -1,7 +1,7 @@
 """Many objects in one request: an array or a `List`, each created or refused by itself.
 
-The answer has one result for each object, in order, with the code that a request of its own would
-have got. They arrive at the authority together and so share its group commit.
+The response has one result for each object, in order, with the code that a request of its own would
+have got. The objects reach the authority together and so share its group commit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.host.api.objects import slices
-from holdfast.host.api.objects.bodies import decode_object, is_dry, manager, validation
+from holdfast.host.api.objects.bodies import (
+    decode_object,
+    demand_unversioned,
+    is_dry,
+    manager,
+    validation,
+)
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed
 from holdfast.model.errors import HoldfastError
@@ -23,12 +29,12 @@ from holdfast.model.registry import Kind
 from holdfast.model.requests import Accepted, Create
 
 OBJECTS_MAX = 5_000
-# As many as a body could have in which each stands beside a key and its value.
+# A body of ordinary objects has fewer: there a comma separates fields, each with a key and a value.
 COMMAS_MAX = 150_000
 
 
 class _Head(msgspec.Struct):
-    """As much of a list as tells it from an object."""
+    """The part of a list that tells it from an object."""
 
     kind: str = ""
     items: list[msgspec.Raw] | None = None
@@ -39,15 +45,15 @@ _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def demand_few(body: bytes) -> None:
-    """Refuse what would be cut into too many pieces, before it is cut. Raises Invalid."""
+    """Refuse a body with too many values before it is split. Raises Invalid."""
     if body.count(b",") > COMMAS_MAX:
         raise malformed(f"must have at most {COMMAS_MAX} values", code=CODE_TOO_LARGE)
 
 
 def split(kind: Kind, body: bytes) -> list[bytes] | None:
-    """The objects of a body that brings many; None if it is one object, or nothing that is known.
+    """The objects of a body that holds many; None if it is one object, or not a known form.
 
-    Each is cut out as it is and goes through all the guards of a body by itself.
+    Each is cut out unchanged and goes through all the guards of a body by itself.
     """
     is_array = body[:64].lstrip()[:1] == b"["
     if not is_array and b'"items"' not in body:
@@ -62,15 +68,15 @@ def split(kind: Kind, body: bytes) -> list[bytes] | None:
                 return None
             found = head.items
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Whatever is wrong with it is explained by the decoder of objects.
+        # The decoder of objects explains what is wrong with it.
         return None
     if len(found) > OBJECTS_MAX:
-        bad(f"a request may bring at most {OBJECTS_MAX} objects, not {len(found)}")
+        bad(f"items: at most {OBJECTS_MAX} objects per request, not {len(found)}; send fewer")
     return [bytes(item) for item in found]
 
 
 async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse:
-    """Create all of them. `?results=names` leaves the objects out of the answer."""
+    """Create all of them. `?results=names` leaves the objects out of the response."""
     wish, who, dry, term = validation(call), manager(call), is_dry(call), call.term
     brief = call.query.get("results") == "names"
     names = [""] * len(bodies)
@@ -78,6 +84,7 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
     def make(number: int) -> Create | HoldfastError:
         try:
             found = decode_object(call, bodies[number], wish)
+            demand_unversioned(found.object)
         except HoldfastError as error:
             return error
         names[number] = found.object.name
@@ -93,7 +100,7 @@ async def create_many(call: Call, bodies: Sequence[bytes]) -> web.StreamResponse
 
 
 def results_body(results: Sequence[bytes]) -> bytes:
-    """The answer to many requests in one."""
+    """The response to many requests in one."""
     return b'{"kind":"ResultList","apiVersion":"holdfast.dev/v1","items":[%b]}' % b",".join(results)
 
 
@@ -104,7 +111,7 @@ def result(
     *,
     brief: bool,
 ) -> bytes:
-    """What became of one of many."""
+    """The result of one of many."""
     if not isinstance(verdict, Accepted):
         failed, body, _ = status.of(verdict, kind, name)
         reason = verdict.reason if isinstance(verdict, Refusal) else verdict.code
@@ -120,7 +127,7 @@ def result(
 
 
 def opening(verdict: Accepted) -> bytes:
-    """How the result of a yes begins. What is left out after it is nothing but its objects."""
+    """The beginning of the result of an accepted request; only its objects follow."""
     return b'{"code":%d,"revision":%d,"replayed":%b' % (
         code_of(verdict),
         verdict.revision,

@@ -1,12 +1,13 @@
-"""What the writes have in common: the options of a request, and the object in its body.
+"""What all writes have in common: the options of a request, and the object in its body.
 
-The path says what is meant, so an object need not repeat it, but it must not contradict it either.
+The path names the object, so the body need not repeat the name, but must not contradict it.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.commit.objects.preconditions import states_a_version
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad
 from holdfast.model.encoding import wire
@@ -20,7 +21,7 @@ MANAGER_MAX = 128
 
 
 def is_dry(call: Call) -> bool:
-    """Whether to decide only. Any other wish than `All` would be granted wrongly."""
+    """Whether to decide without writing. A value other than `All` must not be taken for it."""
     wish = call.query.get("dryRun", "")
     if wish not in ("", "All"):
         raise Invalid(f"dryRun: {wish[:40]!r} must be All")
@@ -28,7 +29,7 @@ def is_dry(call: Call) -> bool:
 
 
 def manager(call: Call) -> str:
-    """Who sets the fields: as the client says, or the first word of what it calls itself."""
+    """The field manager: as the client names it, or the program name in its User-Agent."""
     given = call.query.get("fieldManager", "")
     if len(given) > MANAGER_MAX or not given.isprintable():
         raise Invalid(f"fieldManager: must be printable and at most {MANAGER_MAX} characters")
@@ -39,7 +40,7 @@ def manager(call: Call) -> str:
 
 
 def validation(call: Call) -> str:
-    """What to do about unknown fields. Kubernetes warns unless told otherwise."""
+    """What to do about unknown fields. As in Kubernetes, the default is to warn."""
     wish = call.query.get("fieldValidation", "") or WARN
     if wish not in (STRICT, WARN, IGNORE):
         raise Invalid(f"fieldValidation: {wish[:40]!r} must be Ignore, Warn or Strict")
@@ -47,7 +48,7 @@ def validation(call: Call) -> str:
 
 
 def demand_json(call: Call) -> None:
-    """Let only JSON through, or what does not say what it is."""
+    """Refuse media types other than JSON; a body without a type counts as JSON."""
     if call.media_type not in JSON_TYPES and not call.media_type.endswith("+json"):
         raise Rejected(
             f"the body of the request was in an unknown format - accepted media types include: "
@@ -57,15 +58,24 @@ def demand_json(call: Call) -> None:
 
 
 def decode_object(call: Call, body: bytes, wish: str) -> Decoded[Object]:
-    """The object in a body, placed where the path says."""
+    """The object in a body, with the name and namespace of the path."""
     found = wire.decode(call.kind, body, strict=wish == STRICT)
     return Decoded(
         place_by_path(call, found.object), found.unknown, found.warnings if wish == WARN else ()
     )
 
 
+def demand_unversioned(obj: Object) -> None:
+    """Refuse to make an object that the caller has read, in the words of Kubernetes.
+
+    A caller that sends what it read means to change that object, and not to make another.
+    """
+    if states_a_version(obj.metadata):
+        bad("resourceVersion should not be set on objects to be created")
+
+
 def place_by_path(call: Call, obj: Object) -> Object:
-    """The object in the namespace and under the name of the path."""
+    """The object with the name and namespace of the path, which it must not contradict."""
     metadata = obj.metadata
     namespace = call.namespace if call.kind.namespaced else ""
     if metadata.namespace and metadata.namespace != namespace:

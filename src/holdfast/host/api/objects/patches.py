@@ -13,6 +13,7 @@ from holdfast.host.api.objects import yaml_text
 from holdfast.host.api.objects.bodies import IGNORE, STRICT, is_dry, manager, validation
 from holdfast.host.api.objects.writes import write_response
 from holdfast.model.encoding import wire
+from holdfast.model.encoding.conform import is_unknown_field
 from holdfast.model.errors import FieldError, Invalid, Rejected
 from holdfast.model.refusal import Refusal
 from holdfast.model.requests import Patch, PatchType
@@ -21,7 +22,7 @@ _TYPES = {str(kind.value): kind for kind in PatchType}
 
 
 def patch_type(call: Call) -> PatchType:
-    """The type of the patch. Strategic merge is for kinds that Kubernetes itself knows."""
+    """The type of the patch. Strategic merge is not offered: it needs built-in kinds."""
     found = _TYPES.get(call.media_type)
     if found is None:
         raise Rejected(
@@ -70,7 +71,8 @@ async def patch(call: Call) -> web.StreamResponse:
     )
     verdict = await call.ask(request)
     if wish == IGNORE and not isinstance(verdict, Refusal):
-        verdict = msgspec.structs.replace(verdict, warnings=())
+        kept = tuple(it for it in verdict.warnings if not is_unknown_field(it))
+        verdict = msgspec.structs.replace(verdict, warnings=kept)
     return await write_response(call, verdict)
 
 

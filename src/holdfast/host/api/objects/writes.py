@@ -1,6 +1,6 @@
 """Create, update, delete: from bytes to a request to the authority, and from its verdict back.
 
-Nothing is decided here; what an object may be and who may change it is said by the authority.
+Nothing is decided here: the authority decides what is valid and who may change it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, code_of, reply
 from holdfast.host.api.objects import batch, presentation, reads, slices
-from holdfast.host.api.objects.bodies import decode_object, demand_json, is_dry, manager, validation
+from holdfast.host.api.objects.bodies import (
+    decode_object,
+    demand_json,
+    demand_unversioned,
+    is_dry,
+    manager,
+    validation,
+)
 from holdfast.host.api.objects.scope import SECRETS, selection
 from holdfast.host.audit.accesses import READ
 from holdfast.model.encoding import wire
-from holdfast.model.encoding.problems import told
+from holdfast.model.encoding.problems import describe_error
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.replica import Replica
@@ -34,7 +41,7 @@ TEXT_MAX = 256
 
 
 def warning_headers(warnings: tuple[str, ...]) -> dict[str, str] | None:
-    """The headers for these warnings; several stand in one header, divided by commas."""
+    """The headers for these warnings; several share one header, separated by commas."""
     if not warnings:
         return None
     return {"Warning": ", ".join(map(_warning, warnings[:WARNINGS_MAX]))}
@@ -48,7 +55,7 @@ def _warning(text: str) -> str:
 
 async def create(call: Call) -> web.StreamResponse:
     """A new object."""
-    # Before the body: who may not write here learns nothing of what could be written.
+    # Before the body: a caller that may not write here learns nothing about what is valid.
     call.demand(call.route.verb)
     demand_json(call)
     wish, body = validation(call), await call.body()
@@ -56,8 +63,9 @@ async def create(call: Call) -> web.StreamResponse:
     if many is not None:
         return await batch.create_many(call, many)
     found = decode_object(call, body, wish)
-    # A collection's path names nothing, yet refusals and replays are about this very object.
+    # A collection's path has no name, but refusals and replays are about this object.
     call.name = found.object.name
+    demand_unversioned(found.object)
     request = Create(found.object, manager(call), is_dry(call), call.operation, call.term)
     return await write_response(call, await call.ask(request), found.warnings)
 
@@ -76,14 +84,15 @@ async def update(call: Call) -> web.StreamResponse:
 async def write_response(
     call: Call, verdict: Accepted | Refusal, warnings: tuple[str, ...] = ()
 ) -> web.StreamResponse:
-    """The answer to a write: the object as it is now, and 201 if the write made it."""
+    """The response to a write: the object as it is now, and 201 if the write created it."""
     if isinstance(verdict, Refusal):
         return call.refusal_response(verdict)
     if not verdict.objects:
         return await replay_response(call, code_of(verdict))
     obj = verdict.objects[0]
     if call.kind.plural == SECRETS:
-        # A patch that changes nothing, or is only tried, shows what is there to who may not read.
+        # A patch that changes nothing, or a dry run, shows the Secret to a caller that may not read
+        # it.
         await call.witness(READ, "in the answer to a write", waits=False)
     body = wire.encode(obj)
     shape = call.shape
@@ -93,7 +102,7 @@ async def write_response(
 
 
 async def replay_response(call: Call, code: int = 200) -> web.StreamResponse:
-    """This very operation was accepted before: the answer is how things are now."""
+    """The response to an operation that was accepted before: the object as it is now."""
     entry = await reads.current(call) if call.name else None
     if entry is None:
         return reply(200, status.success(call.kind, call.name, ""))
@@ -111,7 +120,7 @@ class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Options(msgspec.Struct, frozen=True, rename="camel"):
-    """DeleteOptions, as far as they mean something here."""
+    """The DeleteOptions that have a meaning here."""
 
     propagation_policy: str | None = None
     grace_period_seconds: int | None = None
@@ -121,30 +130,32 @@ class _Options(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def _options(call: Call) -> dict[str, Any]:
-    """The arguments of a Remove, from the body and from the query, which Kubernetes both allows."""
+    """The arguments of a Remove, from the body and the query; Kubernetes allows both."""
     body = await call.body()
     options = _Options()
     if body:
         demand_json(call)
-        # Whether work may finish depends on them, so that no two readers may see two of them.
+        # Whether work may finish depends on the options, so a body that two readers could
+        # understand in two ways is refused.
         tree = wire.decode_tree(body)
         try:
             options = msgspec.convert(tree, _Options)
         except msgspec.ValidationError as error:
-            bad(f"the body must be DeleteOptions: {told(error)}")
+            bad(f"the body must be DeleteOptions: {describe_error(error)}")
     grace = call.number("gracePeriodSeconds", options.grace_period_seconds)
     policy = call.query.get("propagationPolicy") or options.propagation_policy or "Background"
     if options.orphan_dependents:
         policy = Propagation.ORPHAN
     if policy not in tuple(Propagation):
-        raise Invalid(f"propagationPolicy: {policy[:40]!r} is none")
+        allowed = ", ".join(Propagation)
+        raise Invalid(f"propagationPolicy: {policy[:40]!r} must be one of {allowed}")
     before = options.preconditions or _Preconditions()
     return {
         "uid": before.uid or "",
         "resource_version": before.resource_version or "",
         "propagation": Propagation(policy),
         "grace_seconds": grace,
-        # As in Kubernetes: no grace at all is the word of somebody who knows that it is gone.
+        # As in Kubernetes: a grace of zero states that the work is known to be gone.
         "force": grace == 0,
         "dry_run": is_dry(call) or bool(options.dry_run),
     }
@@ -174,14 +185,14 @@ async def delete(call: Call) -> web.StreamResponse:
 
 
 def is_gone(obj: Object) -> bool:
-    """Whether an object whose deletion was accepted waits for nobody."""
+    """Whether an object whose deletion was accepted is gone: nothing has to finish first."""
     if isinstance(obj, Replica):
         return obj.status.state is State.RELEASED
     return not obj.metadata.finalizers
 
 
 async def delete_many(call: Call) -> web.StreamResponse:
-    """Ask for the deletion of everything that is selected, each decided by itself."""
+    """Ask for the deletion of every selected object, each decided by itself."""
     call.demand("deletecollection")
     await call.services.freshness.is_hub_fresh()
     arguments = await _options(call)
