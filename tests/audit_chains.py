@@ -7,9 +7,9 @@ from holdfast.model.audit.records import (
     AuditRecord,
     Head,
     Mutation,
-    encoded,
+    encode,
     line_of,
-    written,
+    make_record,
 )
 
 
@@ -21,7 +21,7 @@ def chain(
     for number in range(first, first + count):
         said = Mutation(who=who, verb="Patch", kind="workloads", name=f"w{number}")
         previous = made[-1].hash if made else previous
-        made.append(written(number, number // 2, number, previous, encoded(said)))
+        made.append(make_record(number, number // 2, number, previous, encode(said)))
     return made
 
 

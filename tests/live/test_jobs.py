@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from holdfast.correct.jobs.index_runs import RELEASED_KEPT_MAX
-from holdfast.model.jobs import finished, scheduled_at
+from holdfast.model.jobs import finished_condition, scheduled_at
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import Resources, RestartPolicy, Template
 from holdfast.model.kinds.workload import (
@@ -57,7 +57,7 @@ def ran(notes: Path) -> Counter[str]:
 async def over(plane: WholePlane, name: str) -> Workload:
     async def look() -> Workload | None:
         found = await plane.client.get(Workload, name, "default")
-        return found if finished(found) is not None else None
+        return found if finished_condition(found) is not None else None
 
     made: Workload = await plane.until(look, 300.0)
     return made
@@ -81,7 +81,7 @@ async def _complete(plane: WholePlane, notes: Path) -> None:
     plane.parts["controllers"].signal(signal.SIGKILL)
     ended = await over(plane, "web")
     took_s = time.monotonic() - began
-    said = finished(ended)
+    said = finished_condition(ended)
     assert said is not None
     assert said.type == "Complete"
     assert ended.status.job.completed_indexes == f"0-{COMPLETIONS - 1}"
@@ -96,10 +96,10 @@ async def _complete(plane: WholePlane, notes: Path) -> None:
 
 async def _fail(plane: WholePlane) -> None:
     """One job fails by its retries and goes, one by its deadline and stays."""
-    failed = finished(await over(plane, "bad"))
+    failed = finished_condition(await over(plane, "bad"))
     assert failed is not None
     assert (failed.type, failed.reason) == ("Failed", "RetriesExceeded")
-    missed = finished(await over(plane, "late"))
+    missed = finished_condition(await over(plane, "late"))
     assert missed is not None
     assert (missed.type, missed.reason) == ("Failed", "DeadlineExceeded")
 

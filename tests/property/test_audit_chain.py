@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.audit.chain import ChainVerifier
-from holdfast.model.audit.records import Mutation, encoded, line_of, written
+from holdfast.model.audit.records import Mutation, encode, line_of, make_record
 from tests.audit_chains import chain, head_at, lines
 
 COUNT = 30
@@ -48,9 +48,9 @@ def test_any_addition_is_found(place: int, like: int, links: bool) -> None:
     added = LINES[like]
     if links:
         before = CHAIN[place - 1] if place else None
-        said = encoded(Mutation(who="mallory", verb="Create", kind="tokens", name="mine"))
+        said = encode(Mutation(who="mallory", verb="Create", kind="tokens", name="mine"))
         previous = before.hash if before is not None else "0" * 64
-        added = line_of(written(place + 1, CHAIN[like].revision, 0, previous, said))
+        added = line_of(make_record(place + 1, CHAIN[like].revision, 0, previous, said))
     assert not is_whole([*LINES[:place], added, *LINES[place:]])
 
 

@@ -19,10 +19,10 @@ import pytest
 
 from holdfast.commit.access import escalation
 from holdfast.host.server import authentication
-from holdfast.host.server.authentication import from_token, hashed
+from holdfast.host.server.authentication import from_token, secret_hash
 from holdfast.model import keys
 from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
-from holdfast.model.access.rights import NOTHING, GrantedRule, Permission, granted, permitting
+from holdfast.model.access.rights import NOTHING, GrantedRule, Permission, find_grant, granted_rules
 from holdfast.model.access.roles import PEOPLE, built_in_grants
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject, Token, TokenSpec
 from holdfast.model.meta import Object, ObjectMeta
@@ -35,7 +35,7 @@ from tests.scale import scaled
 
 HOME, AWAY = "acme", "globex"
 SECRET = "s" * 43
-HASH = hashed(SECRET)
+HASH = secret_hash(SECRET)
 # How many writes one story has; stories times writes is the number of cases.
 WRITES, STORIES = 25, scaled(420, 4_200)
 
@@ -119,7 +119,7 @@ class Held:
     def grants(self, identity: Identity) -> list[GrantedRule]:
         found, system = list(built_in_grants(identity)), self.ledgers[SYSTEM_NAMESPACE]
         for place, ledger in self.ledgers.items():
-            found += granted(identity, place, ledger, system, PEOPLE)
+            found += granted_rules(identity, place, ledger, system, PEOPLE)
         return found
 
     def outside(self, identity: Identity) -> frozenset[Permission]:
@@ -149,11 +149,11 @@ def _is_spoken(held: list[GrantedRule], name: str) -> bool:
         Permission("create", "tokens", "", HOME),
         Permission("impersonate", resource, "", HOME, name),
     )
-    return all(permitting(held, deed) is not None for deed in wanted)
+    return all(find_grant(held, deed) is not None for deed in wanted)
 
 
 def permitted(grants: list[GrantedRule], of: tuple[Permission, ...]) -> frozenset[Permission]:
-    return frozenset(deed for deed in of if permitting(grants, deed) is not None)
+    return frozenset(deed for deed in of if find_grant(grants, deed) is not None)
 
 
 # What they write ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.access import identity as who
 from holdfast.model.indexes import parse
-from holdfast.model.jobs import finished
+from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.replica import Process, Replica
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import Job, WorkloadType
@@ -137,11 +137,11 @@ def test_every_index_of_a_job_succeeds_exactly_once(story: list[tuple[str, int]]
         told.do(what, number)
     told.spoilt = []
     for _ in range(TURNS_MAX):
-        if finished(told.job) is not None:
+        if finished_condition(told.job) is not None:
             break
         for what in ("wait", "go on", "succeed", "succeed", "stop"):
             told.do(what, 10_000 if what == "wait" else 0)
-    said = finished(told.job)
+    said = finished_condition(told.job)
     assert said is not None
     assert said.type == "Complete"
     assert sorted(told.successes.values()) == list(range(COMPLETIONS))

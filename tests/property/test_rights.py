@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.host.api.plane import access_reviews
 from holdfast.model.access.identity import ADMINS, AUDITORS, OPERATORS, Identity
-from holdfast.model.access.rights import GrantedRule, Permission, permitting, uncovered
+from holdfast.model.access.rights import GrantedRule, Permission, find_grant, first_uncovered
 from holdfast.model.access.roles import COMPONENTS, HELD_BY, PEOPLE
 from holdfast.model.kinds.access import Role, RoleBinding, RoleRef, Rule, Subject
 from holdfast.model.kinds.secret import Secret
@@ -293,8 +293,8 @@ def test_what_covers_allows_all_that_is_covered(
     mine: tuple[Rule, ...], wanted: tuple[Rule, ...]
 ) -> None:
     grants = [GrantedRule(rule) for rule in mine]
-    missing = uncovered(grants, wanted, "")
-    assert uncovered([GrantedRule(rule) for rule in wanted], wanted, "") == ""
+    missing = first_uncovered(grants, wanted, "")
+    assert first_uncovered([GrantedRule(rule) for rule in wanted], wanted, "") == ""
     if missing:
         return
     for verb in (*VERBS, "frobnicate"):
@@ -302,5 +302,5 @@ def test_what_covers_allows_all_that_is_covered(
             for name in ("", *NAMES, "other"):
                 resource, _, part = what.partition("/")
                 deed = Permission(verb, resource, part, "acme", name)
-                if permitting([GrantedRule(rule) for rule in wanted], deed) is not None:
-                    assert permitting(grants, deed) is not None, deed
+                if find_grant([GrantedRule(rule) for rule in wanted], deed) is not None:
+                    assert find_grant(grants, deed) is not None, deed

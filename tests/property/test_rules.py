@@ -29,11 +29,17 @@ from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.kinds.template import Template
 from holdfast.model.kinds.tenant import CapacityClass, Tenant
 from holdfast.model.kinds.workload import Disruption
-from holdfast.model.ledger import DisruptionLedger, NodeLedger, mirrored
+from holdfast.model.ledger import DisruptionLedger, NodeLedger, mirror_node
 from holdfast.model.lifecycle import Actor, Cause
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
 from holdfast.model.placement.disruption import BUDGETED, allowed_missing, disruption_refusal
-from holdfast.model.placement.fit import Allocation, claim, demand_of, promised, returned
+from holdfast.model.placement.fit import (
+    Allocation,
+    claim,
+    demand_of,
+    promise_allocation,
+    return_allocation,
+)
 from holdfast.model.placement.placement_rules import residency_refusal, site_refusal
 from holdfast.model.placement.spread import skew_after, spread_refusal
 from holdfast.model.refusal import Refusal
@@ -427,12 +433,12 @@ def test_rules_give_an_answer_for_every_valid_object(
 ) -> None:
     """No valid object makes a rule raise anything but our own words."""
     wanted = demand_of(template)
-    mine = mirrored(node, ledger)
+    mine = mirror_node(node, ledger)
     got = claim(mine, wanted)
     assert isinstance(got, Allocation | Refusal)
     assert site_refusal(mine.gate, template.placement) is None
     residency_refusal(template.placement, tenant, mine.gate.region, region)
-    for wrong in (returned, promised):
+    for wrong in (return_allocation, promise_allocation):
         held = Allocation(
             charge={"cpu": 1}, devices=(DeviceShare("none", "gpu", 1),), ports=("TCP/1",)
         )

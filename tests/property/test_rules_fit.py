@@ -19,24 +19,24 @@ from holdfast.model.ledger import (
     NodeGate,
     NodeLedger,
     allocatable_of,
-    mirrored,
+    mirror_node,
 )
 from holdfast.model.placement.fit import (
     Allocation,
     Demand,
     DeviceDemand,
+    begin_departure,
     choose_devices,
     claim,
     demand_of,
-    departed,
-    departing,
+    finish_departure,
     judge_devices,
     judge_held,
-    promised,
-    returned,
+    promise_allocation,
+    return_allocation,
     suits,
-    taken,
-    unpromised,
+    take_allocation,
+    withdraw_promise,
 )
 from holdfast.model.placement.matching import MatchRequest, match
 from holdfast.model.quantity import MILLI, exact, units_per_one
@@ -162,7 +162,7 @@ def test_no_history_of_claims_takes_more_than_there_is(
 ) -> None:
     """Whatever is taken and given back, capacity, devices and ports are never exceeded, the ledger
     is the sum of what is held, and an emptied ledger equals a new one. [C6.1, C6.5, INV1, INV4]"""
-    new = ledger = mirrored(node, None)
+    new = ledger = mirror_node(node, None)
     held: dict[str, Allocation] = {}
     for number, template in enumerate(wanted):
         got = claim(ledger, demand_of(template))
@@ -170,14 +170,14 @@ def test_no_history_of_claims_takes_more_than_there_is(
             _check_refusal(ledger, demand_of(template))
         else:
             held[f"r{number}"] = got
-            ledger = taken(ledger, got, f"r{number}")
+            ledger = take_allocation(ledger, got, f"r{number}")
         if held and data.draw(st.booleans(), label="give one back"):
             owner = data.draw(st.sampled_from(sorted(held)))
-            ledger = returned(ledger, held.pop(owner), owner)
+            ledger = return_allocation(ledger, held.pop(owner), owner)
         assert is_whole(ledger)
         assert _added_up(new, held) == ledger
     for owner in data.draw(st.permutations(sorted(held))):
-        ledger = returned(ledger, held[owner], owner)
+        ledger = return_allocation(ledger, held[owner], owner)
     assert ledger == new
 
 
@@ -231,14 +231,14 @@ def test_a_changed_node_keeps_its_owners_and_puts_nobody_on_what_is_gone(
     before: Node, after: Node, wanted: list[Template]
 ) -> None:
     """An owner is charged until it gives back, also when its device vanished. [C6.5, INV1]"""
-    ledger = mirrored(before, None)
+    ledger = mirror_node(before, None)
     held: dict[str, Allocation] = {}
     for number, template in enumerate(wanted):
         got = claim(ledger, demand_of(template))
         if not isinstance(got, Refusal):
             held[f"r{number}"] = got
-            ledger = taken(ledger, got, f"r{number}")
-    changed = mirrored(after, ledger)
+            ledger = take_allocation(ledger, got, f"r{number}")
+    changed = mirror_node(after, ledger)
     assert (changed.used, changed.ports) == (ledger.used, ledger.ports)
     assert changed.allocatable == allocatable_of(after)
     for template in wanted:
@@ -246,8 +246,8 @@ def test_a_changed_node_keeps_its_owners_and_puts_nobody_on_what_is_gone(
         listed = {device.id for device in after.spec.devices}
         assert isinstance(got, Refusal) or {s.device for s in got.devices} <= listed
     for owner, got in held.items():
-        changed = returned(changed, got, owner)
-    assert mirrored(after, changed) == mirrored(after, None)
+        changed = return_allocation(changed, got, owner)
+    assert mirror_node(after, changed) == mirror_node(after, None)
 
 
 BUSY = NodeLedger(
@@ -288,20 +288,20 @@ def test_a_promised_place_is_there_when_its_victims_are_gone(
         got = claim(ledger, demand)
         if what == "place" and not isinstance(got, Refusal):
             held[f"r{number}"] = got
-            ledger = taken(ledger, got, f"r{number}")
+            ledger = take_allocation(ledger, got, f"r{number}")
         elif what == "preempt":
             victims = [who for bit, who in enumerate(sorted(held)) if pick >> bit & 1]
             vacated = ledger
             for victim in victims:
-                vacated = returned(vacated, held[victim], victim)
+                vacated = return_allocation(vacated, held[victim], victim)
             place = claim(vacated, demand)
             if isinstance(place, Refusal):
                 continue
             for victim in victims:
                 stopping[victim] = held.pop(victim)
-                ledger = departing(ledger, stopping[victim])
+                ledger = begin_departure(ledger, stopping[victim])
             promises[f"p{number}"] = (demand, place)
-            ledger = promised(ledger, place, f"p{number}")
+            ledger = promise_allocation(ledger, place, f"p{number}")
         elif what == "gone" and stopping:
             ledger = _gone(ledger, stopping, sorted(stopping)[pick % len(stopping)])
         elif what == "bind" and promises:
@@ -310,7 +310,7 @@ def test_a_promised_place_is_there_when_its_victims_are_gone(
             if claim(ledger, demand, place.devices, mine) == place:
                 del promises[mine]
                 held[mine] = place
-                ledger = taken(unpromised(ledger, mine), place, mine)
+                ledger = take_allocation(withdraw_promise(ledger, mine), place, mine)
         _check_promises(ledger, dict(stopping), promises)
 
 
@@ -326,7 +326,7 @@ def _check_promises(
     assert ledger.leaving == {}
     for reservation, (demand, place) in promises.items():
         assert claim(ledger, demand, place.devices, reservation) == place
-        ledger = taken(unpromised(ledger, reservation), place, reservation)
+        ledger = take_allocation(withdraw_promise(ledger, reservation), place, reservation)
         assert is_whole(ledger)
     assert (ledger.promised, ledger.promised_ports) == ({}, {})
     assert not any(slot.promised for slot in ledger.devices.values())
@@ -334,7 +334,7 @@ def _check_promises(
 
 def _gone(ledger: NodeLedger, stopping: dict[str, Allocation], victim: str) -> NodeLedger:
     held = stopping.pop(victim)
-    return departed(returned(ledger, held, victim), held)
+    return finish_departure(return_allocation(ledger, held, victim), held)
 
 
 @given(node=nodes(), template=templates, data=st.data())
@@ -342,7 +342,7 @@ def test_a_stated_charge_is_taken_only_if_it_is_sound_and_free(
     node: Node, template: Template, data: st.DataObject
 ) -> None:
     """What is held ahead is charged in full; nobody names his own price. [C6.6, INV1, INV4]"""
-    ledger = mirrored(node, None)
+    ledger = mirror_node(node, None)
     shares = (
         tuple(
             DeviceShare(device=name, device_class=slot.device_class, milli=milli)
@@ -361,13 +361,13 @@ def test_a_stated_charge_is_taken_only_if_it_is_sound_and_free(
     held = Allocation(charge=charge, devices=shares, ports=demand_of(template).ports)
     if judge_held(ledger, held) is not None:
         return
-    after = taken(ledger, held, "r")
+    after = take_allocation(ledger, held, "r")
     assert is_whole(after)
     owned: Amounts = {}
     for share in shares:
         owned[share.device_class] = owned.get(share.device_class, 0) + share.milli
     assert all(held.charge[device_class] == milli for device_class, milli in owned.items())
-    assert returned(after, held, "r") == ledger
+    assert return_allocation(after, held, "r") == ledger
 
 
 @given(

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.allowance import (
-    charged,
+    charge_quota,
     cohort_nominal,
     cohort_used,
     grant_refusal,
     never_fits,
     quota_refusal,
-    refunded,
+    refund_quota,
 )
 from holdfast.model.kinds.tenant import CapacityClass
 from holdfast.model.ledger import (
@@ -91,7 +91,7 @@ def test_no_history_of_charges_breaks_a_quota(
     new, accepted = ledger, list[Charge]()
     for charge in wanted:
         tenant, _, units, _ = charge
-        after = charged(ledger, *charge)
+        after = charge_quota(ledger, *charge)
         fits = all(within_quota(after, tenant, r) for r in units)
         assert (quota_refusal(ledger, *charge) is None) is fits
         if fits:
@@ -100,9 +100,9 @@ def test_no_history_of_charges_breaks_a_quota(
         assert all(within_quota(ledger, t, r) for t in TENANTS for r in RESOURCES)
         if accepted and data.draw(st.booleans(), label="refund one"):
             back = accepted.pop(data.draw(st.integers(0, len(accepted) - 1)))
-            ledger = refunded(ledger, *back)
+            ledger = refund_quota(ledger, *back)
     for back in data.draw(st.permutations(accepted)):
-        ledger = refunded(ledger, *back)
+        ledger = refund_quota(ledger, *back)
     assert ledger == new
 
 
@@ -123,7 +123,7 @@ def test_lowering_a_quota_takes_nothing_away_and_gives_nothing_more(
     """Use stays and can be refunded; a tenant above its limit gets no more of that. [INV3]"""
     for charge in wanted:
         if quota_refusal(ledger, *charge) is None:
-            ledger = charged(ledger, *charge)
+            ledger = charge_quota(ledger, *charge)
     after = msgspec.structs.replace(ledger, limits={**ledger.limits, tenant: lowered})
     use = after.used.get(tenant, TenantUse()).hard
     over = [
@@ -134,7 +134,7 @@ def test_lowering_a_quota_takes_nothing_away_and_gives_nothing_more(
         assert refusal is not None
     if not any(more.values()):
         assert refusal is None
-    assert refunded(after, tenant, HARD, use).used.get(tenant, TenantUse()).hard == {}
+    assert refund_quota(after, tenant, HARD, use).used.get(tenant, TenantUse()).hard == {}
 
 
 @given(
@@ -168,13 +168,14 @@ def test_classes_of_capacity_never_mix(
     alone = ledger
     tenant, of, units, _ = asked
     for charge in wanted:
-        ledger = charged(ledger, *charge)
+        ledger = charge_quota(ledger, *charge)
         if charge[1] is of:
-            alone = charged(alone, *charge)
+            alone = charge_quota(alone, *charge)
     assert quota_refusal(ledger, tenant, of, units) == quota_refusal(alone, tenant, of, units)
     (other,) = (c for c in BACKED if c is not of)
     before, after = (
-        use_of(it.used.get(tenant, TenantUse()), other) for it in (ledger, charged(ledger, *asked))
+        use_of(it.used.get(tenant, TenantUse()), other)
+        for it in (ledger, charge_quota(ledger, *asked))
     )
     assert before == after
     assert quota_refusal(ledger, tenant, SOFT, units) is not None
@@ -187,7 +188,7 @@ def test_charges_commute(ledger: QuotaLedger, wanted: list[Charge], data: st.Dat
     for order in (wanted, data.draw(st.permutations(wanted))):
         end = ledger
         for charge in order:
-            end = charged(end, *charge)
+            end = charge_quota(end, *charge)
         ends.append(end)
     assert ends[0] == ends[1]
     for resource in RESOURCES:

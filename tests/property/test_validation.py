@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from holdfast.model.defaults import defaulted
+from holdfast.model.defaults import apply_defaults
 from holdfast.model.meta import Object
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.validation import validate, validate_status, validate_update
@@ -78,7 +78,7 @@ def test_any_object_that_decodes_is_judged_without_an_accident(
 ) -> None:
     """Every error has a path of this object and a rule; two runs say the same."""
     first, second = (data.draw(objects(kind.struct)) for _ in range(2))
-    changed, _ = defaulted(first)
+    changed, _ = apply_defaults(first)
     for found in (validate(first), validate(changed), validate_update(second, first)):
         for error in found:
             assert error.rule

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.model import keys
-from holdfast.model.audit.records import encoded
+from holdfast.model.audit.records import encode
 from holdfast.model.machine import Txn
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.audit_writer.protocol import Resume
@@ -53,7 +53,7 @@ def test_scribes_make_one_chain_under_faults() -> None:
 
 def _without_compare(self: AuditWriter, head: Any) -> list[Any]:
     self._flight = (self._flight[0] if self._flight is not None else 0, head)
-    put = Put(keys.audit_head(), encoded(head))
+    put = Put(keys.audit_head(), encode(head))
     return [Txn(self._call(self._moved), Transaction((), (put,)))]
 
 

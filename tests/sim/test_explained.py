@@ -100,7 +100,7 @@ def test_every_replica_in_any_state_has_somebody_who_moves_next_and_a_deadline()
 def test_an_answer_that_names_the_wrong_one_is_found() -> None:
     """A check that cannot fail is a defect. [N6]"""
     mistake = rewrite(
-        "holdfast.explain.on_node:ending", "agent(node.name).name", "Actor.SCHEDULER.value"
+        "holdfast.explain.on_node:diagnose_ending", "agent(node.name).name", "Actor.SCHEDULER.value"
     )
     undo = mistake()
     try:

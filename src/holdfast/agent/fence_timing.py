@@ -17,8 +17,8 @@ from holdfast.model.fence import (
     FenceTiming,
     HeldTimes,
     exceeds,
-    greatest,
-    limited,
+    greatest_timing,
+    limit_timing,
     timing_of,
 )
 from holdfast.model.kinds.node import HeldTiming, Node
@@ -43,7 +43,7 @@ class FenceTimingClaims:
             number, claim = self._claim
             if record.number == number:
                 # Whether the servers have taken it is not known: it binds us all the same.
-                cap = limited(cap, claim)
+                cap = limit_timing(cap, claim)
             else:
                 self._claim = None
         self._renewing.limit(cap)
@@ -65,7 +65,7 @@ class FenceTimingClaims:
             max(wanted.grace_ms, grace_held_ms),
             record.number,
         )
-        claim = greatest(
+        claim = greatest_timing(
             msgspec.structs.replace(
                 wanted,
                 self_stop_after_ms=holds.self_stop_after_ms,
@@ -94,4 +94,4 @@ class FenceTimingClaims:
         )
         before = self._renewing.cap
         self._claim = (holds.number, claim)
-        self._renewing.limit(limited(before, claim) if before is not None else claim)
+        self._renewing.limit(limit_timing(before, claim) if before is not None else claim)

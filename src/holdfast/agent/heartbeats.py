@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.fence import FenceTiming, limited
+from holdfast.model.fence import FenceTiming, limit_timing
 from holdfast.model.heartbeat import ProgressNotes, Renew, Renewed
 from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Rng
@@ -134,7 +134,7 @@ class NodeHeartbeats:
             self._failures = 0
             if answer.wanted != self.wanted:
                 self.wanted, self._wanted_ms = answer.wanted, now_ms
-            timing = limited(answer.timing, self.cap)
+            timing = limit_timing(answer.timing, self.cap)
             if timing != self.timing:
                 # The plane may want to be told more often than was assumed so far.
                 self.timing = timing
@@ -158,7 +158,7 @@ class NodeHeartbeats:
 
     def limit(self, cap: FenceTiming | None) -> None:
         """From now on take no more than this of any acknowledgement, however late it arrives."""
-        self.cap, self.timing = cap, limited(self.timing, cap)
+        self.cap, self.timing = cap, limit_timing(self.timing, cap)
 
     def wanted_for_ms(self, now_ms: int) -> int:
         """For how long every acknowledgement has wanted the same."""

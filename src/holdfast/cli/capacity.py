@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli import tables
 from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, run
-from holdfast.explain.capacity import CapacityShare, shapes_of, shares
+from holdfast.explain.capacity import CapacityShare, capacity_shares, shapes_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -41,7 +41,7 @@ def capacity(output: str, kubeconfig: Path | None) -> int:
         async with client(kubeconfig) as to:
             nodes, replicas = await to.list(Node), await to.list(Replica)
             reservations, workloads = await to.list(Reservation), await to.list(Workload)
-        found = shares(
+        found = capacity_shares(
             nodes.objects, replicas.objects, reservations.objects, shapes_of(workloads.objects)
         )
         if output == "json":

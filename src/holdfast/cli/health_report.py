@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.explain.actors import PICTURE_MS, SILENT_MS
 from holdfast.host.audit.standing import AuditStatus
-from holdfast.model.fence import exceeds, fence_wait_ms, greatest, timing_of
+from holdfast.model.fence import exceeds, fence_wait_ms, greatest_timing, timing_of
 from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerRoster, server_scope
 from holdfast.model.installations import MAY_STILL_RUN, machine_of
 from holdfast.model.kinds.lease import Lease, lease_name
@@ -271,7 +271,7 @@ def _unheard(nodes: Sequence[Node], heard: Sequence[HeartbeatReport]) -> Iterabl
     """
     if not heard:
         return
-    timing = greatest(heard[0].timing, *(it.timing for it in heard[1:]))
+    timing = greatest_timing(heard[0].timing, *(it.timing for it in heard[1:]))
     late_ms = timing.renew_every_ms * 3 // 2
     listening_ms = min(word.listening_ms for it in heard for word in it.all_words())
     ages = _ages_ms(heard)
@@ -325,7 +325,7 @@ def _timings(nodes: Sequence[Node], heard: Sequence[HeartbeatReport]) -> Iterabl
     """
     if not heard:
         return
-    wanted = greatest(heard[0].timing, *(it.timing for it in heard[1:]))
+    wanted = greatest_timing(heard[0].timing, *(it.timing for it in heard[1:]))
     pending = {
         it.name: fence_wait_ms(it.status.timing, wanted)
         for it in nodes

@@ -23,7 +23,7 @@ from holdfast.commit.heartbeat_digests import WAKE, Digests
 from holdfast.model import keys
 from holdfast.model.access.identity import Identity, acts_as
 from holdfast.model.errors import HoldfastError, Unavailable, invariant
-from holdfast.model.fence import FenceTiming, greatest, limited, timing_of
+from holdfast.model.fence import FenceTiming, greatest_timing, limit_timing, timing_of
 from holdfast.model.heartbeat import (
     HeartbeatQuery,
     HeartbeatReport,
@@ -242,13 +242,15 @@ class Renewals:
         mark = status.mark.number if status.mark is not None else 0
         uid = node.metadata.uid
         held = timing_of(status.timing)
-        wanted = self._timing if held is not None and held != greatest(self._timing) else None
-        given = limited(self._timing, held)
+        wanted = (
+            self._timing if held is not None and held != greatest_timing(self._timing) else None
+        )
+        given = limit_timing(self._timing, held)
         return Renewed(name, uid, status.incarnation, status.phase, mark, given, wanted)
 
     def _given(self, node: _Standing) -> FenceTiming:
         """What may be given to the agent of this node."""
-        return limited(self._timing, timing_of(node.status.timing))
+        return limit_timing(self._timing, timing_of(node.status.timing))
 
     def _answer(self, waiting: _Waiting, body: Any) -> Answer:
         self._waiting -= 1

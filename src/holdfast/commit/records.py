@@ -14,7 +14,7 @@ import msgspec
 from holdfast.model import keys
 from holdfast.model.access.rights import AccessLedger
 from holdfast.model.audit.records import Head, Stamp
-from holdfast.model.encoding.encrypted_records import why_closed
+from holdfast.model.encoding.encrypted_records import unreadable_reason
 from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.errors import RecordUnreadable, unreachable
 from holdfast.model.ledger import (
@@ -91,7 +91,7 @@ def decode(key: str, value: bytes) -> Any:
     try:
         return decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        why = why_closed(value) or error
+        why = unreadable_reason(value) or error
         raise RecordUnreadable(f"{key} cannot be read: {why}", key) from error
 
 

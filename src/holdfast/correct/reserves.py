@@ -46,10 +46,10 @@ from holdfast.model.kinds.reservation import (
     ReservationPhase,
 )
 from holdfast.model.kinds.workload import Workload
-from holdfast.model.ledger import NodeLedger, mirrored
+from holdfast.model.ledger import NodeLedger, mirror_node
 from holdfast.model.lifecycle import CHARGED
 from holdfast.model.meta import Condition, ConditionStatus, with_condition
-from holdfast.model.placement.fit import Allocation, claim, demand_of, taken
+from holdfast.model.placement.fit import Allocation, claim, demand_of, take_allocation
 from holdfast.model.requests import DropReservation, HoldCapacity, Term, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange
@@ -137,7 +137,9 @@ class LaneSearch:
             ledger = ledgers[node.name]
             held = claim(ledger, self._demand) if ledger is not None else None
             if ledger is not None and isinstance(held, Allocation):
-                ledgers[node.name] = taken(ledger, held, f"new/{self._own.get(node.name, 0)}")
+                ledgers[node.name] = take_allocation(
+                    ledger, held, f"new/{self._own.get(node.name, 0)}"
+                )
                 return Claim(
                     node=node.name, charge=held.charge, devices=held.devices, ports=held.ports
                 )
@@ -157,12 +159,12 @@ def added_up(view: View, node: Node) -> NodeLedger | None:
 
 
 def _added_up(view: View, node: Node) -> NodeLedger | None:
-    ledger = mirrored(node, None)
+    ledger = mirror_node(node, None)
     for replica in view.found(BY_NODE, node.name):
         binding = replica.status.binding
         if replica.status.state in CHARGED and binding is not None:
             held = Allocation(binding.charge, binding.devices, binding.ports)
-            ledger = taken(ledger, held, replica.metadata.uid)
+            ledger = take_allocation(ledger, held, replica.metadata.uid)
     reservations: list[Reservation] = view.found(BY_CLAIM, node.name)
     for reservation in reservations:
         if reservation.spec.intent is Intent.PREEMPTION:
@@ -170,7 +172,7 @@ def _added_up(view: View, node: Node) -> NodeLedger | None:
         for number, it in enumerate(reservation.status.claims):
             if it.node == node.name and not it.consumed:
                 held = Allocation(it.charge, it.devices, it.ports)
-                ledger = taken(ledger, held, f"{reservation.metadata.uid}/{number}")
+                ledger = take_allocation(ledger, held, f"{reservation.metadata.uid}/{number}")
     return ledger
 
 

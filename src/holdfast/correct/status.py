@@ -38,7 +38,7 @@ from holdfast.correct.pacing import Cooldowns
 from holdfast.correct.workload.each_node import BY_TYPE, is_same_home, wanted
 from holdfast.correct.workload.endings import BACKOFF_REASON, ending, endings, replaced_at_ms
 from holdfast.correct.workload.replica_creation import revision_of
-from holdfast.model.jobs import COMPLETE, completions, finished
+from holdfast.model.jobs import COMPLETE, completions, finished_condition
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import CRASH_LOOP, Replica, TransitionRecord
 from holdfast.model.kinds.workload import (
@@ -294,7 +294,7 @@ def counted(
 
 def _deadline(workload: Workload) -> dict[str, Any]:
     """The deadline of a job, and how that stands."""
-    due_ms, over = deadline_ms(workload), finished(workload)
+    due_ms, over = deadline_ms(workload), finished_condition(workload)
     if due_ms is None or workload.spec.type is not WorkloadType.JOB:
         before = workload.status.progress
         return {"deadline": before.deadline, "deadline_state": before.deadline_state}
@@ -308,7 +308,7 @@ def _crashed(workload: Workload, mine: list[Replica], job: JobTally | None) -> l
     for replica in sorted(mine, key=lambda it: it.spec.incarnation):
         newest[replica.spec.ordinal] = replica
     is_service = workload.spec.type is WorkloadType.SERVICE
-    if job is not None and finished(workload) is not None:
+    if job is not None and finished_condition(workload) is not None:
         return []
     return [
         it

@@ -33,7 +33,7 @@ class OwnerActivity(msgspec.Struct, frozen=True):
     signs: tuple[EvidenceItem, ...] = ()
 
 
-def standing(facts: ReplicaFacts, owner: str, now: Instant) -> OwnerActivity:
+def owner_activity(facts: ReplicaFacts, owner: str, now: Instant) -> OwnerActivity:
     """How the owner of a move is doing. Agents and people have no lease."""
     if owner != Actor.SCHEDULER and not owner.startswith("controller:"):
         return OwnerActivity(None)

@@ -79,7 +79,7 @@ def shapes_of(workloads: Iterable[Workload]) -> tuple[Demand, ...]:
     return tuple(found.values())
 
 
-def shares(
+def capacity_shares(
     nodes: Sequence[Node],
     replicas: Iterable[Replica],
     reservations: Iterable[Reservation],

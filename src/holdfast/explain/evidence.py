@@ -63,7 +63,7 @@ class StoredRecords:
         return [value for value, _ in self._records.values() if isinstance(value, cls)]
 
 
-def stored(revision: int, records: Iterable[Record]) -> StoredRecords:
+def decode_records(revision: int, records: Iterable[Record]) -> StoredRecords:
     """What records of the store say as of a revision."""
     found = []
     for record in records:
@@ -87,7 +87,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
     """
 
     replica: Replica
-    stored: StoredRecords
+    decode_records: StoredRecords
     timing: FenceTiming
     siblings: tuple[Replica, ...] | None = None
     heard: tuple[HeartbeatReport, ...] = ()
@@ -142,7 +142,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
         return next((it for it in said.notes if it.uid == uid), None) if said is not None else None
 
 
-def ranges(replica: Replica, node: Node | None) -> list[tuple[str, str]]:
+def ranges_to_read(replica: Replica, node: Node | None) -> list[tuple[str, str]]:
     """What to read of the store for an explanation: the replica and its node were read before."""
     namespace, status = replica.namespace, replica.status
     wanted = [

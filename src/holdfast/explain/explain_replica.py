@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.explain.actors import standing
+from holdfast.explain.actors import owner_activity
 from holdfast.explain.answer import Diagnosis, EvidenceItem, Explanation, ProgressStep, StuckReason
 from holdfast.explain.evidence import ReplicaFacts, revision_of
-from holdfast.explain.node_contact import out_of_contact, returned
-from holdfast.explain.on_node import bound, ending, running
-from holdfast.explain.unplaced import pending, reserved
+from holdfast.explain.node_contact import diagnose_lost_contact, diagnose_return
+from holdfast.explain.on_node import diagnose_bound, diagnose_ending, diagnose_running
+from holdfast.explain.unplaced import diagnose_pending, diagnose_reserved
 from holdfast.model.errors import invariant, unreachable
 from holdfast.model.lifecycle import State
 from holdfast.model.time import Instant, wall_ms
@@ -24,7 +24,7 @@ from holdfast.model.time import Instant, wall_ms
 def explain(facts: ReplicaFacts, now: Instant) -> Explanation:
     """See the module's docstring. `now` is of whoever read the facts."""
     found = _found(facts, now)
-    owner = standing(facts, found.owner, now) if found.owner else None
+    owner = owner_activity(facts, found.owner, now) if found.owner else None
     if owner is not None and owner.acts is False:
         # Whatever it is due by, nobody is there to keep that.
         why = [f"nobody acts for {found.owner} at present", found.no_deadline]
@@ -58,24 +58,24 @@ def _found(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     state, binding = replica.status.state, replica.status.binding
     match state:
         case State.PENDING:
-            return pending(facts, now)
+            return diagnose_pending(facts, now)
         case State.RESERVED:
-            return reserved(facts, now)
+            return diagnose_reserved(facts, now)
         case State.RELEASED:
             return Diagnosis(ProgressStep.NONE, StuckReason.NOTHING, _ended(facts))
-    found, node = out_of_contact(facts, now), facts.node
+    found, node = diagnose_lost_contact(facts, now), facts.node
     if found is not None:
         return found
     if node is None or binding is None:
         unreachable("a replica without a node is out of contact")
     match state:
         case State.BOUND:
-            return bound(facts, node, binding, now)
+            return diagnose_bound(facts, node, binding, now)
         case State.RUNNING:
-            return running(facts, node, now)
+            return diagnose_running(facts, node, now)
         case State.UNKNOWN:
-            return returned(facts, node)
-    return ending(facts, node)
+            return diagnose_return(facts, node)
+    return diagnose_ending(facts, node)
 
 
 def _ended(facts: ReplicaFacts) -> str:

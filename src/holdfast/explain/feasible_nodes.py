@@ -79,7 +79,7 @@ class FeasibleNodes(msgspec.Struct, frozen=True):
     quota_revision: int = 0
 
 
-def places(facts: ReplicaFacts) -> FeasibleNodes:
+def find_feasible_nodes(facts: ReplicaFacts) -> FeasibleNodes:
     """See the module's docstring."""
     replica, stored = facts.replica, facts.stored
     cohort = cohort_key(stored, replica.namespace)

@@ -40,7 +40,7 @@ _NODES, _REPAIR = Actor.NODES.value, Actor.REPAIR.value
 _REPLACE_LATE_MS = 3_000
 
 
-def out_of_contact(facts: ReplicaFacts, now: Instant) -> Diagnosis | None:
+def diagnose_lost_contact(facts: ReplicaFacts, now: Instant) -> Diagnosis | None:
     """Of one whose node cannot speak for it; None where it can."""
     replica, node = facts.replica, facts.node
     binding = replica.status.binding
@@ -60,7 +60,7 @@ def out_of_contact(facts: ReplicaFacts, now: Instant) -> Diagnosis | None:
     return _fenced(facts, node)
 
 
-def returned(facts: ReplicaFacts, node: Node) -> Diagnosis:
+def diagnose_return(facts: ReplicaFacts, node: Node) -> Diagnosis:
     """Of one that is Unknown on a node that is heard again."""
     return Diagnosis(
         _leg(facts.replica),
@@ -189,7 +189,7 @@ def _other_life(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
     if keeps(replica) and not ran_on(binding, node.status.installation):
         return _elsewhere(facts, node, binding)
     if keeps(replica) and replica.status.state is State.UNKNOWN and binding.installation:
-        return returned(facts, node)
+        return diagnose_return(facts, node)
     message = (
         f"node {node.name} lives in incarnation {node.status.incarnation}, and this was bound to "
         "an earlier one"

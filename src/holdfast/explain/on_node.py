@@ -34,7 +34,7 @@ _READY = (Stage.READY, Stage.SERVING)
 _COUNTS = ("bound", "starting", "ready", "serving")
 
 
-def bound(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> Diagnosis:
+def diagnose_bound(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> Diagnosis:
     """Of one that is bound and is not said to run."""
     note = facts.note(node.name)
     if note is None:
@@ -103,7 +103,7 @@ def _noted(facts: ReplicaFacts, node: Node) -> list[EvidenceItem]:
     return [EvidenceItem(f"renewal of node {node.name}", says, age_ms=age_ms)]
 
 
-def running(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
+def diagnose_running(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
     """Of one that is said to run."""
     replica = facts.replica
     status, workload = replica.status, facts.workload
@@ -196,7 +196,7 @@ def _unready(facts: ReplicaFacts, node: Node) -> Diagnosis:
     )
 
 
-def ending(facts: ReplicaFacts, node: Node) -> Diagnosis:
+def diagnose_ending(facts: ReplicaFacts, node: Node) -> Diagnosis:
     """Of one that is being stopped, or has ended."""
     replica = facts.replica
     cause, state = replica.status.cause, replica.status.state

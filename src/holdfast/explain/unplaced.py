@@ -19,7 +19,7 @@ from holdfast.explain.answer import (
     next_of,
 )
 from holdfast.explain.evidence import ReplicaFacts, revision_of
-from holdfast.explain.feasible_nodes import ASKED, FeasibleNodes, places
+from holdfast.explain.feasible_nodes import ASKED, FeasibleNodes, find_feasible_nodes
 from holdfast.model.kinds.decision import DecisionSpec
 from holdfast.model.kinds.replica import Pending
 from holdfast.model.kinds.reservation import Reservation
@@ -43,7 +43,7 @@ _OF_BINDS = (SCHEDULING_RETRYING, SERVERS_UNAVAILABLE)
 _OPEN = ("Unknown", "")
 
 
-def pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
+def diagnose_pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     """Of one that nobody has placed."""
     replica = facts.replica
     if replica.metadata.deletion_timestamp is not None:
@@ -58,7 +58,7 @@ def pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     spec = decided.spec if decided is not None else None
     if spec is not None and spec.chosen and spec.result in _OPEN:
         return _open(facts, spec, now)
-    found = places(facts)
+    found = find_feasible_nodes(facts)
     if said is None:
         return _untried(facts, found, now)
     if any(reason in _OF_BINDS for reason in said.reasons):
@@ -158,7 +158,7 @@ def _next_look(facts: ReplicaFacts, said: Pending, now: Instant) -> datetime | N
     return next_of(moment, SCHEDULER_LOOKS_MS, at) if moment is not None else None
 
 
-def reserved(facts: ReplicaFacts, now: Instant) -> Diagnosis:
+def diagnose_reserved(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     """Of one that has a place for which it has not been come yet."""
     replica = facts.replica
     name = replica.status.reservation

@@ -161,7 +161,7 @@ def _with_use(
     return msgspec.structs.replace(ledger, used=used)
 
 
-def charged(
+def charge_quota(
     ledger: QuotaLedger,
     tenant: str,
     of: CapacityClass,
@@ -179,7 +179,7 @@ def charged(
     return _with_use(ledger, tenant, of, add(use_of(use, of), amounts), classes)
 
 
-def refunded(
+def refund_quota(
     ledger: QuotaLedger,
     tenant: str,
     of: CapacityClass,

@@ -20,7 +20,7 @@ from holdfast.model.meta import AnyObject, Object
 Changes = tuple[str, ...]
 
 
-def defaulted(obj: AnyObject) -> tuple[AnyObject, Changes]:
+def apply_defaults(obj: AnyObject) -> tuple[AnyObject, Changes]:
     """The object with what follows from its other fields, and what was changed, in sentences."""
     changed: Object = obj
     sentences: Changes = ()

@@ -93,7 +93,7 @@ class HeldTimes(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int = 0
 
 
-def greatest(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
+def greatest_timing(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
     """The timing whose every time is the greatest of all, and whose fence waits for all of that."""
     after = timing
     for other in others:
@@ -108,7 +108,7 @@ def greatest(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
     )
 
 
-def limited(timing: FenceTiming, held: FenceTiming | None) -> FenceTiming:
+def limit_timing(timing: FenceTiming, held: FenceTiming | None) -> FenceTiming:
     """What may be given to an agent of a node whose record is this."""
     if held is None:
         return timing
@@ -131,7 +131,7 @@ def timing_of(record: HeldTiming | None) -> FenceTiming | None:
     return FenceTiming(**times)
 
 
-def recorded(timing: FenceTiming, number: int) -> HeldTiming:
+def timing_record(timing: FenceTiming, number: int) -> HeldTiming:
     """A node's record of a timing."""
     return HeldTiming(number=number, **msgspec.structs.asdict(timing))
 
@@ -139,4 +139,4 @@ def recorded(timing: FenceTiming, number: int) -> HeldTiming:
 def fence_wait_ms(record: HeldTiming | None, timing: FenceTiming) -> int:
     """How long a fence of this node has to wait, by its record and the plane's present timing."""
     held = timing_of(record)
-    return timing.fence_after_ms if held is None else greatest(held, timing).fence_after_ms
+    return timing.fence_after_ms if held is None else greatest_timing(held, timing).fence_after_ms

@@ -76,7 +76,7 @@ def machine_of(binding: Binding) -> str:
     return f"{name} ({known})" if known else name
 
 
-def traced(
+def contact_conditions(
     replica: Replica, to: State, conditions: tuple[Condition, ...], at: datetime, *, by_agent: bool
 ) -> tuple[Condition, ...]:
     """The conditions after a move, which say whether a copy may run where it cannot be seen."""

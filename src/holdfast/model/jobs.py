@@ -21,7 +21,7 @@ def completions(spec: WorkloadSpec) -> int:
     return spec.replicas if stated is None else stated
 
 
-def finished(job: Workload) -> Condition | None:
+def finished_condition(job: Workload) -> Condition | None:
     """The condition that says that a job is over, for better or worse. It is never taken back."""
     for condition in job.status.conditions:
         if condition.type in (COMPLETE, FAILED) and condition.status is ConditionStatus.TRUE:

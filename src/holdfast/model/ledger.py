@@ -260,7 +260,7 @@ def allocatable_of(node: Node) -> Amounts:
     return total
 
 
-def mirrored(node: Node, ledger: NodeLedger | None) -> NodeLedger:
+def mirror_node(node: Node, ledger: NodeLedger | None) -> NodeLedger:
     """The node's ledger after a change of the node: new gate and capacity, the same use and owners.
 
     A device that disappears while it has an owner, or is promised to one, keeps its slot: its owner

@@ -123,7 +123,7 @@ def too_new(found: int) -> str:
     )
 
 
-def unusable(value: bytes) -> str:
+def format_refusal(value: bytes) -> str:
     """Why a server of this version may not write to a plane with this record of its format."""
     try:
         return too_new(_DECODER.decode(value).format)

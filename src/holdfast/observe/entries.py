@@ -1,10 +1,10 @@
-"""What the watch hub keeps of each object: its bytes as clients get them, and what selectors ask.
+"""What the watch hub keeps of each object: its bytes as clients get them, and selectable fields.
 
-The store keeps an object without its resourceVersion, which follows from the record's revision.
-Here it is put into the bytes at the place where the encoder would have put it, so that an answer
-needs no decoding and equals the encoding of the object. When it arrives its labels are read and
-the few fields that watchers select by (`glimpse`); whatever else a selector names is decoded when
-it is asked for.
+The store keeps an object without its resourceVersion, which follows from the record's revision. It
+is inserted into the bytes here, where the encoder would have put it, so that an answer needs no
+decoding and equals the encoding of the object. The labels and the few fields that watchers select
+by are read when the object arrives (`partial_decode`). Any other field that a selector names is
+decoded on demand.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import cache
 
 import msgspec
 
-from holdfast.model.encoding.encrypted_records import why_closed
+from holdfast.model.encoding.encrypted_records import unreadable_reason
 from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.selection.field_selector import parse_field_selector
 from holdfast.observe.partial_decode import glimpse_of
 
-# By these an agent watches its replicas, a controller its workload's, and kubectl an object's
-# events: often enough to have them at hand. The first two are those of every kind.
+# Agents watch their replicas by these fields, controllers those of their workload, and kubectl the
+# events of an object: often enough to keep them decoded. The first two exist for every kind.
 _EVERY_KIND = ("metadata.name", "metadata.namespace")
 _KEPT: dict[str, tuple[str, ...]] = {
     "replicas": ("status.binding.node", "status.state", "spec.workload"),
@@ -34,7 +34,7 @@ _KEPT: dict[str, tuple[str, ...]] = {
         "type",
     ),
 }
-# So many different texts and label maps are kept to be shared; after that sharing begins anew.
+# The number of different texts and label maps that are shared; beyond it sharing starts over.
 _SHARED_MAX = 50_000
 
 _UID = b'"uid":"'
@@ -46,7 +46,7 @@ class Unreadable(Exception):
 
 
 class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
-    """One object at one revision. `fields` are the texts of its kind's `kept_paths`, in order."""
+    """One object at one revision. `fields` are the values of its kind's `kept_paths`, in order."""
 
     fields: tuple[str, ...]
     revision: int
@@ -64,7 +64,7 @@ class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
 
 @cache
 def kept_paths(kind: Kind) -> tuple[str, ...]:
-    """The fields that every entry of a kind has at hand."""
+    """The fields that are kept decoded in every entry of a kind."""
     return (*_EVERY_KIND, *_KEPT.get(kind.plural, ()))
 
 
@@ -78,8 +78,8 @@ def _attributes(kind: Kind) -> tuple[tuple[str, ...], ...]:
 def spliced(value: bytes, revision: int) -> bytes:
     """A stored object with the resourceVersion that follows from its revision.
 
-    Names, the only texts before the uid, are written without quotes inside, so that the first match
-    is the object's own.
+    Names are the only texts before the uid and contain no quotes, so the first match is the
+    object's own.
     """
     at = value.find(_UID)
     if at >= 0:
@@ -91,7 +91,7 @@ def spliced(value: bytes, revision: int) -> bytes:
 
 
 def respliced(entry: ObjectEntry, revision: int) -> bytes:
-    """The last state of an object with the revision at which it went, as a deletion shows it."""
+    """The last state of an object with the revision of its deletion, as a DELETED event shows it."""
     return entry.data.replace(_version(entry.revision), _version(revision), 1)
 
 
@@ -100,7 +100,7 @@ def _version(revision: int) -> bytes:
 
 
 class EntryReader:
-    """Makes entries. Equal texts and label maps are kept once: replicas have most in common."""
+    """Makes entries. Equal texts and label maps are stored once: replicas have most in common."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -112,7 +112,7 @@ class EntryReader:
         try:
             return self._entry(kind, value, revision)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise Unreadable(why_closed(value) or str(error)) from error
+            raise Unreadable(unreadable_reason(value) or str(error)) from error
 
     def _entry(self, kind: Kind, value: bytes, revision: int) -> ObjectEntry:
         labels, (name, *others) = self._glimpses[kind.plural](value)

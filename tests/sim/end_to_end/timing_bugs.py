@@ -11,7 +11,7 @@ TIMINGS = (
         "a fence waits for what the servers' present settings demand, whatever work was given",
         rewrite(
             MODEL + "fence:fence_wait_ms",
-            "return timing.fence_after_ms if held is None else greatest(held, timing)"
+            "return timing.fence_after_ms if held is None else greatest_timing(held, timing)"
             ".fence_after_ms",
             "return timing.fence_after_ms",
         ),

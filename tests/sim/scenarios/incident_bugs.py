@@ -32,7 +32,9 @@ STUCK = (
         "sc4.quota",
         "what the quota's ledger says is not asked",
         rewrite(
-            EXPLAIN + "feasible_nodes:places", "quota=_quota(stored, replica, cohort)", "quota=None"
+            EXPLAIN + "feasible_nodes:find_feasible_nodes",
+            "quota=_quota(stored, replica, cohort)",
+            "quota=None",
         ),
     ),
     bug(
@@ -61,7 +63,9 @@ STUCK = (
         SC4,
         "sc4.stale",
         "what a scheduler last said is taken for what is so",
-        rewrite(EXPLAIN + "unplaced:pending", "is_free = bool(found.node)", "is_free = False"),
+        rewrite(
+            EXPLAIN + "unplaced:diagnose_pending", "is_free = bool(found.node)", "is_free = False"
+        ),
     ),
     bug(
         SC4,

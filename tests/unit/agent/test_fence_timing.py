@@ -9,7 +9,13 @@ import msgspec
 from holdfast.agent.agent import Agent
 from holdfast.agent.runtime_protocol import Extend, Launch
 from holdfast.commit.context import PlaneSettings
-from holdfast.model.fence import FenceTiming, fence_after_min_ms, greatest, limited, timing_of
+from holdfast.model.fence import (
+    FenceTiming,
+    fence_after_min_ms,
+    greatest_timing,
+    limit_timing,
+    timing_of,
+)
 from holdfast.model.requests import RegisterNode
 from tests.unit.agent.rig import Rig
 from tests.unit.agent.running_work import asked, made, running
@@ -36,8 +42,8 @@ class Retimed(Rig):
         if type(body).__name__ != "Renew":
             return answer
         held = self.record
-        wanted = self.timing if held != greatest(self.timing) else None
-        given = limited(self.timing, held)
+        wanted = self.timing if held != greatest_timing(self.timing) else None
+        given = limit_timing(self.timing, held)
         return msgspec.structs.replace(answer, timing=given, wanted=wanted)
 
     @property

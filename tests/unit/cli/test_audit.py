@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.main import root
 from holdfast.host.audit.segments import path_of
-from holdfast.model.audit.records import Gap, Mutation, encoded, written
+from holdfast.model.audit.records import Gap, Mutation, encode, make_record
 from tests.audit_chains import chain, lines
 
 CHAIN = chain(6)
@@ -48,7 +48,7 @@ def test_a_chain_is_judged_against_what_is_known(
 
 
 def test_a_gap_is_not_whole(tmp_path: Path) -> None:
-    gap = written(7, 9, 1_800_000_000_000, LAST.hash, Gap(3, 9, 1_800_000_000_000))
+    gap = make_record(7, 9, 1_800_000_000_000, LAST.hash, Gap(3, 9, 1_800_000_000_000))
     data = folder_of(tmp_path, lines([*CHAIN, gap]))
     found = ran("verify", "--data", data, "--offline")
     assert found.return_value == 1
@@ -59,7 +59,7 @@ def test_a_gap_is_not_whole(tmp_path: Path) -> None:
 
 def test_records_are_shown_by_what_is_asked_for(tmp_path: Path) -> None:
     evil = Mutation(who="mallory\x1b[31m", verb="Remove", kind="secrets", name="db", forced=True)
-    more = written(7, 9, 1_800_000_000_000, LAST.hash, encoded(evil))
+    more = make_record(7, 9, 1_800_000_000_000, LAST.hash, encode(evil))
     data = folder_of(tmp_path, lines([*CHAIN, more]))
     assert len(ran("show", "--data", data).output.splitlines()) == 8
     assert len(ran("show", "--data", data, "--last", "2").output.splitlines()) == 3

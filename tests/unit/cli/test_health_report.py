@@ -11,7 +11,7 @@ from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, jud
 from holdfast.cli.status import _checks
 from holdfast.host.audit.standing import AuditStatus
 from holdfast.model.audit.records import Head
-from holdfast.model.fence import FenceTiming, greatest, recorded
+from holdfast.model.fence import FenceTiming, greatest_timing, timing_record
 from holdfast.model.heartbeat import HeartbeatReport, ServerLease, ServerReport, ServerRoster
 from holdfast.model.installations import MAY_STILL_RUN
 from holdfast.model.kinds.lease import Lease, LeaseSpec, lease_name
@@ -257,7 +257,7 @@ def test_the_machines_on_which_copies_may_still_run_are_named_with_the_replicas(
 def test_a_lowered_timing_is_pending_on_nodes_whose_work_holds_more() -> None:
     """Also on one that is cut off and says nothing; it is no fault. [H5]"""
     short = FenceTiming(grace_ms=1_000)
-    held = recorded(greatest(FenceTiming(grace_ms=20_000)), 1)
+    held = timing_record(greatest_timing(FenceTiming(grace_ms=20_000)), 1)
     nodes = (node("a"), replaced(node("b"), status=replaced(node("b").status, timing=held)))
     heard = (HeartbeatReport("one", 60_000, {}, short),)
     (line,) = of(plane(nodes=nodes, heard=heard), "timing")

@@ -15,7 +15,7 @@ from holdfast.model.kinds.lease import Lease, LeaseSpec
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Pending, Replica
 from holdfast.model.kinds.template import ExecAction, OnDisconnect, Probe, Probes
-from holdfast.model.ledger import mirrored
+from holdfast.model.ledger import mirror_node
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.meta import Object
 from holdfast.model.pulse import Beat, Pulse, Pulses, ReceivedPulse
@@ -79,7 +79,7 @@ def noted(doing: WorkProgress) -> HeartbeatReport:
 
 def ledgers(*nodes: Node) -> list[tuple[str, Any, int]]:
     """What the nodes have, of which nothing is taken."""
-    return [(keys.node_ledger(it.name), mirrored(it, None), 30) for it in nodes]
+    return [(keys.node_ledger(it.name), mirror_node(it, None), 30) for it in nodes]
 
 
 def asked(

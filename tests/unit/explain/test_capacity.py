@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.explain.capacity import SHAPES_MAX, CapacityShare, shapes_of, shares
+from holdfast.explain.capacity import SHAPES_MAX, CapacityShare, capacity_shares, shapes_of
 from holdfast.model.kinds.node import Node
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.reservation import Reservation
@@ -24,7 +24,7 @@ IDLE = ("starting", "reserve", "closed", "fragments", "usable")
 
 def look(it: Furnished) -> dict[tuple[str, str], CapacityShare]:
     """By zone and resource."""
-    found = shares(
+    found = capacity_shares(
         every(it.plane, Node),
         every(it.plane, Replica),
         every(it.plane, Reservation),
@@ -109,7 +109,7 @@ def test_room_in_another_zone_is_counted_there() -> None:
 def test_without_work_nothing_can_be_called_a_fragment() -> None:
     """[D7]"""
     it = Furnished()
-    found = shares(every(it.plane, Node), (), (), ())
+    found = capacity_shares(every(it.plane, Node), (), (), ())
     assert all(share.usable == share.total for share in found)
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.model.allowance import (
     ceiling,
-    charged,
+    charge_quota,
     cohort_nominal,
     cohort_used,
     grant_refusal,
     never_fits,
     quota_refusal,
-    refunded,
+    refund_quota,
 )
 from holdfast.model.errors import InvariantBroken, RecordsDisagree
 from holdfast.model.kinds.tenant import CapacityClass
@@ -38,7 +38,7 @@ def reason(refusal: Refusal | None) -> Reason | None:
 
 def test_the_last_unit_of_quota_is_given_once() -> None:
     """The refusal says who uses how much of what. [C6.6, D1, E3, INV3]"""
-    full = charged(COHORT, "fraud", HARD, {"cpu": 4000})
+    full = charge_quota(COHORT, "fraud", HARD, {"cpu": 4000})
     assert quota_refusal(COHORT, "fraud", HARD, {"cpu": 4000}) is None
     refusal = quota_refusal(full, "fraud", HARD, {"cpu": 1})
     assert refusal is not None
@@ -51,17 +51,17 @@ def test_a_tenant_borrows_what_the_cohort_does_not_use_and_no_more() -> None:
     """Up to its own ceiling while others are idle, and never beyond the cohort's sum. [INV3]"""
     assert quota_refusal(COHORT, "risk", HARD, {"cpu": 6000}) is None
     assert reason(quota_refusal(COHORT, "risk", HARD, {"cpu": 6001})) is Reason.QUOTA_EXCEEDED
-    busy = charged(COHORT, "fraud", HARD, {"cpu": 3000})
+    busy = charge_quota(COHORT, "fraud", HARD, {"cpu": 3000})
     assert quota_refusal(busy, "risk", HARD, {"cpu": 5000}) is None
     assert reason(quota_refusal(busy, "risk", HARD, {"cpu": 5001})) is Reason.COHORT_EXHAUSTED
-    lent = charged(COHORT, "risk", HARD, {"cpu": 6000})
+    lent = charge_quota(COHORT, "risk", HARD, {"cpu": 6000})
     assert reason(quota_refusal(lent, "fraud", HARD, {"cpu": 2001})) is Reason.COHORT_EXHAUSTED
     assert (cohort_nominal(lent, "cpu"), cohort_used(lent, "cpu")) == (8000, 6000)
 
 
 def test_what_is_not_named_is_not_limited_and_not_lent() -> None:
     """A tenant without a limit neither fills nor widens the cohort. [INV3]"""
-    ledger = charged(COHORT, "guest", HARD, {"cpu": 9_000_000})
+    ledger = charge_quota(COHORT, "guest", HARD, {"cpu": 9_000_000})
     assert quota_refusal(ledger, "guest", HARD, {"cpu": 10**12}) is None
     assert quota_refusal(ledger, "risk", HARD, {"memory": 10**12}) is None
     assert cohort_used(ledger, "cpu") == 0
@@ -77,7 +77,7 @@ def test_reclaimable_capacity_has_limits_of_its_own_and_is_not_lent() -> None:
     assert reason(quota_refusal(COHORT, "fraud", RECLAIMABLE, {"cpu": 1001})) is (
         Reason.QUOTA_EXCEEDED
     )
-    full = charged(COHORT, "fraud", RECLAIMABLE, {"cpu": 1000})
+    full = charge_quota(COHORT, "fraud", RECLAIMABLE, {"cpu": 1000})
     assert quota_refusal(full, "fraud", HARD, {"cpu": 4000}) is None
     assert full.used["fraud"] == TenantUse(reclaimable={"cpu": 1000})
 
@@ -86,7 +86,7 @@ def test_soft_capacity_backs_nothing() -> None:
     """It is refused, and charging it all the same is our own bug. [D3]"""
     assert quota_refusal(COHORT, "risk", SOFT, {}) is not None
     assert never_fits(TenantLimits(), SOFT, {}) is not None
-    for move in (charged, refunded):
+    for move in (charge_quota, refund_quota):
         with pytest.raises(InvariantBroken, match="soft"):
             move(COHORT, "risk", SOFT, {})
 
@@ -99,7 +99,7 @@ def test_a_lowered_quota_evicts_nothing_but_gives_nothing_more() -> None:
     )
     assert reason(quota_refusal(ledger, "risk", HARD, {"cpu": 1})) is Reason.QUOTA_EXCEEDED
     assert quota_refusal(ledger, "risk", HARD, {"cpu": 0, "gpu": 1000}) is None
-    assert refunded(ledger, "risk", HARD, {"cpu": 3000}).used == {}
+    assert refund_quota(ledger, "risk", HARD, {"cpu": 3000}).used == {}
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,20 @@ def test_refunding_what_was_never_charged_is_our_own_bug(
     of: CapacityClass, amounts: Amounts
 ) -> None:
     """A second refund would let the tenant exceed its quota. [C6.5]"""
-    ledger = charged(COHORT, "risk", HARD, {"cpu": 1000})
+    ledger = charge_quota(COHORT, "risk", HARD, {"cpu": 1000})
     with pytest.raises(InvariantBroken):
-        refunded(ledger, "risk", of, amounts)
-    assert refunded(ledger, "risk", HARD, {"cpu": 1000}) == COHORT
+        refund_quota(ledger, "risk", of, amounts)
+    assert refund_quota(ledger, "risk", HARD, {"cpu": 1000}) == COHORT
     with pytest.raises(InvariantBroken):
-        charged(ledger, "risk", HARD, {"cpu": 1, "gpu": -1})
+        charge_quota(ledger, "risk", HARD, {"cpu": 1, "gpu": -1})
 
 
 def test_a_budget_limits_one_class_of_work_of_one_tenant() -> None:
     """It is looked at after the quota itself, and nobody lends any of it. [B6, D1]"""
     own = TenantLimits(hard={"cpu": 4000}, classes={"critical": {"cpu": 1000, "gpu": 0}})
-    ledger = charged(QuotaLedger(limits={"risk": own}), "risk", HARD, {"cpu": 1000}, "critical")
+    ledger = charge_quota(
+        QuotaLedger(limits={"risk": own}), "risk", HARD, {"cpu": 1000}, "critical"
+    )
     assert ledger.used["risk"].classes == {"critical": {"cpu": 1000}}
     more = {"cpu": 1}
     budget, quota = Reason.PRIORITY_BUDGET_EXCEEDED, Reason.QUOTA_EXCEEDED
@@ -136,8 +138,8 @@ def test_a_budget_limits_one_class_of_work_of_one_tenant() -> None:
     assert quota_refusal(ledger, "risk", HARD, {"cpu": 3000}, "batch") is None
     assert quota_refusal(ledger, "risk", RECLAIMABLE, more, "critical") is not None
     with pytest.raises(RecordsDisagree):
-        refunded(ledger, "risk", HARD, {"cpu": 1000}, "batch")
-    assert refunded(ledger, "risk", HARD, {"cpu": 1000}, "critical").used == {}
+        refund_quota(ledger, "risk", HARD, {"cpu": 1000}, "batch")
+    assert refund_quota(ledger, "risk", HARD, {"cpu": 1000}, "critical").used == {}
     assert reason(never_fits(own, HARD, {"cpu": 1001}, "critical")) is budget
     assert never_fits(own, HARD, {"cpu": 1001}, "batch") is None
 

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from holdfast.model.defaults import defaulted
+from holdfast.model.defaults import apply_defaults
 from holdfast.model.kinds.secret import Secret
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.workload import Workload
@@ -18,7 +18,7 @@ RULE = {"exitCodes": [3], "action": "FailJob"}
 
 
 def workload(changes: Document) -> tuple[Workload, tuple[str, ...]]:
-    changed, sentences = defaulted(obj("Workload", changes))
+    changed, sentences = apply_defaults(obj("Workload", changes))
     assert isinstance(changed, Workload)
     return changed, sentences
 
@@ -63,7 +63,7 @@ def test_a_surge_that_was_asked_for_is_left_for_validation_to_refuse() -> None:
 
 def test_plain_text_of_a_secret_is_moved_into_its_data_and_wins() -> None:
     parts = {"data": {"a": "eA==", "b": "eA=="}, "stringData": {"a": "hunter2", "c": "ü"}}
-    changed, sentences = defaulted(obj("Secret", parts))
+    changed, sentences = apply_defaults(obj("Secret", parts))
     assert isinstance(changed, Secret)
     assert changed.string_data == {}
     assert {k: base64.b64decode(v).decode() for k, v in changed.data.items()} == {
@@ -78,7 +78,7 @@ def test_plain_text_of_a_secret_is_moved_into_its_data_and_wins() -> None:
 def test_the_smallest_object_of_every_kind_is_left_alone(kind: str) -> None:
     """The same object comes back, so that a caller sees at once that nothing changed."""
     same = obj(kind)
-    changed, sentences = defaulted(same)
+    changed, sentences = apply_defaults(same)
     assert changed is same
     assert sentences == ()
 
@@ -92,7 +92,7 @@ def test_the_smallest_object_of_every_kind_is_left_alone(kind: str) -> None:
     ],
 )
 def test_filling_in_twice_changes_nothing(kind: str, changes: Document) -> None:
-    once, _ = defaulted(obj(kind, changes))
-    twice, sentences = defaulted(once)
+    once, _ = apply_defaults(obj(kind, changes))
+    twice, sentences = apply_defaults(once)
     assert twice is once
     assert sentences == ()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.model.defaults import defaulted
+from holdfast.model.defaults import apply_defaults
 from holdfast.model.encoding import wire
 from holdfast.model.kinds.region import Region
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
@@ -33,7 +33,7 @@ def accepted(document: dict[str, Any]) -> Object:
         document["metadata"].setdefault("namespace", "default")
     decoded = wire.decode(kind, json.dumps(document).encode(), strict=True)
     assert decoded.warnings == ()
-    changed, _ = defaulted(decoded.object)
+    changed, _ = apply_defaults(decoded.object)
     assert validate(changed) == (), [str(error) for error in validate(changed)]
     return changed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.model.jobs import completions, finished
+from holdfast.model.jobs import completions, finished_condition
 from holdfast.model.kinds.workload import Job, Workload, WorkloadSpec, WorkloadStatus, WorkloadType
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta
 from tests.plane import template
@@ -35,4 +35,4 @@ def test_a_job_is_over_when_a_condition_says_so(
     spec = WorkloadSpec(template=template(), type=WorkloadType.JOB)
     status = WorkloadStatus(conditions=conditions)
     job = Workload(ObjectMeta(name="x", namespace="acme"), spec=spec, status=status)
-    assert (finished(job) is not None) is over
+    assert (finished_condition(job) is not None) is over

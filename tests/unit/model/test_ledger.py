@@ -33,7 +33,7 @@ from holdfast.model.ledger import (
     allocatable_of,
     gate_of,
     limits_of,
-    mirrored,
+    mirror_node,
     use_of,
 )
 from holdfast.model.meta import ObjectMeta
@@ -108,7 +108,7 @@ def test_a_changed_node_changes_gate_and_capacity_but_no_charge() -> None:
         Device("g1", "gpu"),
         Device("g2", "gpu"),
     )
-    before = mirrored(node(NodeSpec(capacity={"cpu": 4}, devices=devices)), None)
+    before = mirror_node(node(NodeSpec(capacity={"cpu": 4}, devices=devices)), None)
     assert before.devices["g0"] == DeviceSlot("gpu", "A", 16 << 30, 1)
     slots = {
         "g0": msgspec.structs.replace(before.devices["g0"], owners={"a": 1000}),
@@ -125,7 +125,7 @@ def test_a_changed_node_changes_gate_and_capacity_but_no_charge() -> None:
         leaving={"cpu": 1},
     )
     spec = NodeSpec(capacity={"cpu": 2}, devices=(Device("g1", "gpu", model="B"),), cordoned=True)
-    after = mirrored(node(spec), before)
+    after = mirror_node(node(spec), before)
     assert after.gate.cordoned
     assert after.free("cpu") == -1000
     assert after.devices == {
@@ -134,7 +134,7 @@ def test_a_changed_node_changes_gate_and_capacity_but_no_charge() -> None:
     }
     kept = ("used", "ports", "promised", "promised_ports", "leaving")
     assert [getattr(after, f) for f in kept] == [getattr(before, f) for f in kept]
-    again = mirrored(node(NodeSpec(devices=devices)), after)
+    again = mirror_node(node(NodeSpec(devices=devices)), after)
     assert again.devices["g0"] == slots["g0"]
 
 

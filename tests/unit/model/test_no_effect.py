@@ -12,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from holdfast.model.encoding.schema import struct_description, field_descriptions
+from holdfast.model.encoding.schema import field_descriptions, struct_description
 from holdfast.model.kinds.commitment import Commitment, CommitmentSpec, Promise
 from holdfast.model.kinds.node import Node, NodeSpec
 from holdfast.model.kinds.override import Override, OverrideScope, OverrideSpec, OverrideType

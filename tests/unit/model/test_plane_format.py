@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.commit.records import encode
 from holdfast.model import plane_format
-from holdfast.model.plane_format import FORMAT, PlaneFormat, unusable
+from holdfast.model.plane_format import FORMAT, PlaneFormat, format_refusal
 
 
 def _next_version() -> Any:
@@ -25,15 +25,15 @@ def test_the_format_of_the_next_version_is_not_taken_for_our_own() -> None:
     """Whatever a record leaves out because it is a default there."""
     newer = _next_version()
     raised = encode(newer.PlaneFormat(newer.FORMAT))
-    assert f"format {FORMAT + 1}" in unusable(raised)
+    assert f"format {FORMAT + 1}" in format_refusal(raised)
     assert newer.unusable(raised) == ""
 
 
 def test_the_next_version_knows_which_format_we_wrote() -> None:
     ours = encode(PlaneFormat(FORMAT))
-    assert unusable(ours) == ""
+    assert format_refusal(ours) == ""
     assert _next_version()._DECODER.decode(ours).format == FORMAT
 
 
 def test_a_format_that_cannot_be_read_is_no_format_to_write_under() -> None:
-    assert "cannot be read" in unusable(b"{")
+    assert "cannot be read" in format_refusal(b"{")

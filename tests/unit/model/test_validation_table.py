@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.registry import KINDS
 from holdfast.model.validation import validate, validate_status
-from holdfast.model.validation.findings import ERRORS_MAX, FieldPath, Findings, shown
+from holdfast.model.validation.findings import ERRORS_MAX, FieldPath, Findings, short_text
 from holdfast.model.validation.table import RULES
 from tests.documents import MINIMAL, Document, errors, obj
 from tests.yardstick import assert_cheap
@@ -104,4 +104,4 @@ def test_a_path_reads_as_on_the_wire() -> None:
 )
 def test_a_value_is_shown_short_and_without_tricks(value: object, text: str) -> None:
     """Nothing that a terminal or a browser would act on reaches a reader."""
-    assert shown(value) == text
+    assert short_text(value) == text

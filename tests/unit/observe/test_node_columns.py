@@ -8,7 +8,7 @@ import numpy as np
 
 from holdfast.model.kinds.node import Device, Node, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import DeviceShare
-from holdfast.model.ledger import mirrored
+from holdfast.model.ledger import mirror_node
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.fit import Allocation
 from holdfast.observe import feature_columns, node_columns
@@ -22,7 +22,7 @@ def put(columns: NodeColumns, name: str = "n", **more: Any) -> int:
         ObjectMeta(name=name, uid=name, labels=labels), spec=spec, status=NodeStatus(images=images)
     )
     row = columns.add()
-    columns.place_node(row, node, mirrored(node, None))
+    columns.place_node(row, node, mirror_node(node, None))
     columns.restate(row, (), ())
     return row
 

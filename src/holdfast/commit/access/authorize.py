@@ -1,12 +1,11 @@
-"""Whether an identity may do what it asks for at all. Default: no.
+"""Authorization: whether an identity may make a request. The default is no.
 
-Rules decide it (`model/access/rights`): those that are built in for components and groups, without
-reading anything, and for people also those that roles and bindings give them. These are read like
-any other record, from one ledger for the namespace and one for the whole cluster, so the
-transaction compares them: a right that is taken away while a request is under way does not count
-any more.
+Rules decide it (`model/access/rights`). The built-in rules of components and groups need no read.
+People also have the rules that roles and bindings grant them. Those are read like any other record,
+from one ledger for the namespace and one for the whole cluster, so the transaction compares them: a
+permission that is revoked while a request is in flight no longer counts.
 
-What exactly they may change behind this door is said by `writers.py` and the lifecycle table.
+`objects/field_writers.py` and the lifecycle table say what exactly an authorized caller may change.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from holdfast.model.access.rights import (
     AccessLedger,
     GrantedRule,
     Permission,
-    granted,
-    permitting,
+    find_grant,
+    granted_rules,
     subjects_of,
 )
 from holdfast.model.access.roles import PEOPLE, built_in_grants
@@ -34,11 +33,11 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import SYSTEM_NAMESPACE, Kind
 
-# What each request of our own components does, in the words of roles: a verb and a resource.
+# The permissions that each request of our own components requires: a verb and a resource each.
 #
-# `authorise` asks for all of them before the request is looked at. A request that does several
-# things, or one thing to many, needs the right to each. What comes through the ordinary verbs is
-# not here: it names verb and resource itself.
+# `request_refusal` checks all of them before it looks at the request. A request that does several
+# things, or one thing to many objects, needs a permission for each. Requests through the ordinary
+# verbs are not listed: they name their verb and resource themselves.
 
 _REPLICAS = "replicas"
 
@@ -104,17 +103,17 @@ PERMISSIONS: dict[type[Any], Callable[[Any], tuple[Permission, ...]]] = {
 
 
 def permissions_of(request: object) -> tuple[Permission, ...]:
-    """All that a request does; nothing for one that names verb and resource itself."""
+    """All permissions that a request requires; none if it names its verb and resource itself."""
     of = PERMISSIONS.get(type(request))
     return of(request) if of is not None else ()
 
 
-# What people may be allowed of that which components ask for.
+# The component requests that people may be permitted to make.
 OF_PEOPLE = ("replicas/eviction", "replicas/state", "quarantine", "upgrade")
 
 
 def identity_refusal(context: Context) -> Refusal | None:
-    """Whether anybody in particular is asking."""
+    """Refuse a caller without an authenticated identity."""
     if context.identity.name in ("", ANONYMOUS) or not context.actors():
         return Refusal(
             Reason.UNAUTHENTICATED, f"{context.identity.name or 'nobody'} is not known here"
@@ -123,9 +122,10 @@ def identity_refusal(context: Context) -> Refusal | None:
 
 
 def request_refusal(draft: Draft, context: Context, request: object) -> Refusal | None:
-    """Whether the caller may ask for all that this request does.
+    """Refuse a request unless the caller holds every permission that it requires.
 
-    What is asked through the ordinary verbs passes their own doors, which know more of the object.
+    Requests through the ordinary verbs are authorized by their handlers, which know more of the
+    object.
     """
     for permission in permissions_of(request):
         if not is_permitted(draft, context.identity, permission):
@@ -145,25 +145,25 @@ def verb_refusal(
     subresource: str = "",
     name: str = "",
 ) -> Refusal | None:
-    """Whether the caller may use this verb on this kind here."""
+    """Refuse a verb on this kind that the caller may not use here."""
     where = namespace if kind.namespaced else ""
     permission = Permission(verb, kind.plural, subresource, where, name)
     if is_permitted(draft, context.identity, permission):
         return None
-    # A controller is told that something is not its own: it was never a question of permission.
+    # A controller gets NOT_OWNER: it never asked as a user, so permissions are not the cause.
     is_asked = context.is_actor(Actor.USER, Actor.AGENT) or not context.actors()
     return _no(context, permission, Reason.NOT_ALLOWED if is_asked else Reason.NOT_OWNER)
 
 
 def is_permitted(draft: Draft, identity: Identity, permission: Permission) -> bool:
-    """Whether somebody may do this."""
-    if permitting(built_in_grants(identity), permission) is not None:
+    """Whether the identity has this permission."""
+    if find_grant(built_in_grants(identity), permission) is not None:
         return True
-    return permitting(grants_in(draft, identity, permission.namespace), permission) is not None
+    return find_grant(grants_in(draft, identity, permission.namespace), permission) is not None
 
 
 def grants_in(draft: Draft, identity: Identity, namespace: str) -> list[GrantedRule]:
-    """What bindings give an identity in a namespace, and in the whole cluster."""
+    """The grants of an identity from bindings, in a namespace and in the whole cluster."""
     if not subjects_of(identity):
         return []
     places = dict.fromkeys((SYSTEM_NAMESPACE, namespace or SYSTEM_NAMESPACE))
@@ -173,7 +173,7 @@ def grants_in(draft: Draft, identity: Identity, namespace: str) -> list[GrantedR
     return [
         grant
         for place, ledger in ledgers.items()
-        for grant in granted(identity, place, ledger, system, PEOPLE)
+        for grant in granted_rules(identity, place, ledger, system, PEOPLE)
     ]
 
 
@@ -182,7 +182,7 @@ def _ledger(draft: Draft, namespace: str) -> AccessLedger:
 
 
 def may_give_up(draft: Draft, context: Context, replica: Replica) -> bool:
-    """Whether the caller's word counts that work out of contact is gone."""
+    """Whether the caller may declare work on an unreachable node gone."""
     permission = Permission("update", "replicas", "state", replica.namespace, replica.name)
     return context.is_actor(Actor.OPERATOR) and is_permitted(draft, context.identity, permission)
 

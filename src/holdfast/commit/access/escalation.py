@@ -1,15 +1,15 @@
-"""Nobody gives what he has not: who may write roles, bindings and tokens, and what they may say.
+"""Privilege escalation: which roles, bindings and tokens a caller may write.
 
-Admission asks after it is known that the caller may write such an object at all. As in Kubernetes,
-a role may say only what its writer may do himself where it holds, unless he may `escalate` roles; a
-binding may give only such a role, unless its writer may `bind` it. A token of the system namespace
-speaks for anybody, so whoever makes one must be allowed to `impersonate` its user, its groups, or
-the node that it lets in. Tokens of a tenant's namespace speak for that tenant's own names alone,
-which validation sees to; whoever makes one may `impersonate` that service account and those groups
-in the namespace.
+Admission asks after authorization has allowed the caller to write such an object at all. As in
+Kubernetes, a role may contain only rules that its writer holds in the same scope, unless the writer
+may `escalate` roles; a binding may grant only such a role, unless its writer may `bind` it. A token
+of the system namespace can stand for any identity, so its creator must be allowed to `impersonate`
+its user, its groups, or the node that it admits. A token of a tenant's namespace stands only for
+that tenant's own names, which validation enforces; its creator must be allowed to `impersonate`
+that service account and those groups in the namespace.
 
-All of it is decided on the records that the transaction compares, so nobody can use a right that is
-taken from him at the same moment.
+All of it is decided on records that the transaction compares, so a permission that is revoked at
+the same moment cannot be used.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from holdfast.model.access.rights import (
     NOTHING,
     AccessLedger,
     Permission,
+    first_uncovered,
     reference,
     rules_of,
-    uncovered,
 )
 from holdfast.model.access.roles import HELD_BY, PEOPLE, ROLES, built_in_grants
 from holdfast.model.errors import FieldError
@@ -44,7 +44,7 @@ from holdfast.model.validation.access import GROUPS_MAX, foreign_groups
 def escalation_refusal(
     draft: Draft, context: Context, old: Object | None, new: Object
 ) -> Refusal | None:
-    """Whether a change would let somebody do more than the caller may."""
+    """Refuse a change that would grant more than the caller's own permissions."""
     match new:
         case Role():
             same = isinstance(old, Role) and old.rules == new.rules
@@ -65,7 +65,7 @@ def escalation_refusal(
 
 
 def is_built_in(obj: Object) -> bool:
-    """Whether an object shows what is built in, or has the name of one that does."""
+    """Whether an object shows a built-in role or binding, or has the name of one."""
     if not isinstance(obj, Role | RoleBinding):
         return False
     names = ROLES if isinstance(obj, Role) else HELD_BY
@@ -74,7 +74,7 @@ def is_built_in(obj: Object) -> bool:
 
 
 def built_in_refusal(context: Context, obj: Object, old: Object | None) -> Refusal | None:
-    """Whether the caller would touch what only servers write: the picture of what is built in."""
+    """Refuse a change to the objects that show what is built in: only servers write them."""
     built_in = is_built_in(obj) or (old is not None and is_built_in(old))
     if not built_in or context.is_actor(Actor.AUTHORITY):
         return None
@@ -95,9 +95,9 @@ def _where(namespace: str) -> str:
 
 
 def _missing(draft: Draft, context: Context, rules: tuple[Rule, ...], namespace: str) -> str:
-    """The first thing that these rules allow in a namespace and the caller may not do there."""
+    """The first permission in these rules that the caller does not have in the namespace."""
     held = (*built_in_grants(context.identity), *grants_in(draft, context.identity, namespace))
-    return uncovered(held, rules, _where(namespace))
+    return first_uncovered(held, rules, _where(namespace))
 
 
 def _role_refusal(draft: Draft, context: Context, role: Role) -> Refusal | None:
@@ -119,7 +119,7 @@ def _binding_refusal(draft: Draft, context: Context, binding: RoleBinding) -> Re
     system = draft.ledger(AccessLedger, keys.access_ledger(SYSTEM_NAMESPACE)) or NOTHING
     rules = rules_of(role, own, system, PEOPLE)
     if not rules and draft.object(Role, place, name) is None and name not in PEOPLE:
-        # Whoever makes it later would decide what this binding gives.
+        # The later creator of the role would decide what this binding grants.
         return Refusal(
             Reason.MISSING,
             f"roleRef.name: there is no role {name!r} in namespace {place}",
@@ -145,11 +145,11 @@ def _no(context: Context, what: str, missing: str, instead: str, namespace: str)
 
 
 def _spoken_for(token: Token) -> list[Permission]:
-    """The permissions that making a token requires: one for each name that it would speak for.
+    """The permissions that a token's creator needs: one for each name that the token stands for.
 
-    What a tenant's own users and groups may do is said by the bindings of the tenant, now or later,
-    so the right to speak for them is one of that namespace. Validation refuses any other group in
-    such a token; this rule does not rest on it.
+    The bindings of a tenant decide, now or later, what its users and groups may do. So the
+    permission to stand for them is scoped to that namespace. Validation refuses any other group in
+    such a token; this rule does not rely on it.
     """
     spec, place = token.spec, token.namespace
     if place == SYSTEM_NAMESPACE and spec.purpose is TokenPurpose.JOIN:
@@ -166,10 +166,10 @@ def _spoken_for(token: Token) -> list[Permission]:
 
 
 def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | None:
-    """Whether the caller may speak for everybody that the token would speak for."""
+    """Refuse a token for a user or group that the caller may not impersonate."""
     identity, count = context.identity, len(token.spec.groups)
     if count > GROUPS_MAX:
-        # Each group costs a look at all rights of the caller, and validation comes later.
+        # Each group costs a scan of the caller's permissions, and validation comes later.
         text = f"must have at most {GROUPS_MAX} items, has {count}"
         error = FieldError("spec.groups", "", text)
         return Refusal(Reason.INVALID, f"token {token.name}: {error}", causes=(error,))

@@ -1,12 +1,12 @@
 """Merge patches (RFC 7386) and JSON patches (RFC 6902) on plain trees.
 
-The server decodes a patch with the guards of every document, applies it here to the tree of the
-live object, and holds the result against the kind's structs; field ownership then follows from the
-difference. Nothing that is handed in is changed.
+The server decodes a patch with the same guards as any document, applies it here to the tree of the
+live object, and checks the result against the kind's structs; field ownership then follows from the
+difference. Arguments are never changed.
 
 A patch within all limits can still ask for a lot: ten `copy` operations make a thousand of one
 value. So nodes, depth, bytes and work are counted with every operation, and the patch is refused
-when one of them passes its bound. No error shows a value, for the object may be a Secret.
+when one of them exceeds its bound. No error shows a value, because the object may be a Secret.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import msgspec
 
 from holdfast.commit.apply.diff import json_equal
 from holdfast.model.encoding.json_guard import BODY_BYTES_MAX, DEPTH_MAX, NODES_MAX
-from holdfast.model.encoding.problems import escaped
+from holdfast.model.encoding.problems import escape
 from holdfast.model.errors import Conflict, FieldError, Invalid
 
-# How large a tree may become that the server makes itself: by a patch or by an apply.
+# The size limits of trees that the server computes, by a patch or by an apply.
 #
-# What a client sends is measured as bytes before it is parsed. What grows out of it here is
-# measured as a tree, by the same limits, so that the result can always be sent and read again.
+# What a client sends is measured in bytes before it is parsed. The results computed here are
+# measured as trees, by the same limits, so that they can always be sent and read again.
 
 CODE_PATCH_INVALID = "PatchInvalid"
 _BOUNDED_CONTAINERS = (dict, list)
 
 
 class TreeSize(msgspec.Struct, gc=False):
-    """What trees take up. `characters` is never more than their encodings have bytes."""
+    """The size of trees. `characters` is never more than the bytes of their encodings."""
 
     nodes: int = 0
     characters: int = 0
 
     def check(self) -> None:
-        """Refuse what is certainly too large."""
+        """Raise Invalid for what is certainly too large."""
         if self.nodes > NODES_MAX:
             raise impossible(f"the result must have at most {NODES_MAX} values")
         if self.characters > BODY_BYTES_MAX:
@@ -45,9 +45,9 @@ class TreeSize(msgspec.Struct, gc=False):
 
 
 def measure(value: Any, depth: int, size: TreeSize) -> None:
-    """Add a value that stands at a depth, counted from 1. What is too deep ends the count."""
-    # Without recursion and with counts of its own: patches have tens of thousands of values counted
-    # before they are refused, while all other requests wait.
+    """Add a value at a depth, counted from 1. A value that is too deep ends the count."""
+    # Without recursion and with local counters: tens of thousands of values of a patch are counted
+    # before it is refused, while all other requests wait.
     nodes, characters = 0, 0
     level: list[Any] = [value]
     while level:
@@ -76,34 +76,34 @@ def _is_container(value: Any) -> bool:
 
 
 def check_tree(tree: Any) -> None:
-    """Refuse a whole document that is too large or too deep."""
+    """Raise Invalid for a whole document that is too large or too deep."""
     size = TreeSize()
     measure(tree, 1, size)
     check_measured(tree, size)
 
 
 def check_measured(tree: Any, size: TreeSize) -> None:
-    """The same for one that has been measured already."""
+    """The same for a document that has been measured already."""
     size.check()
-    # Escapes and other alphabets make an encoding up to six times as long as the characters that
-    # were counted; what is small enough even then need not be encoded to know it.
+    # Escapes and non-ASCII characters make an encoding up to six times as long as the counted
+    # characters. A document that is small enough even then need not be encoded.
     if size.characters > BODY_BYTES_MAX // 8 and len(msgspec.json.encode(tree)) > BODY_BYTES_MAX:
         raise impossible(f"the result must be at most {BODY_BYTES_MAX} bytes")
 
 
 def impossible(rule: str, path: str = "") -> Invalid:
-    """What was asked for cannot be done to this object."""
+    """The error for a patch that cannot be applied to this object."""
     return Invalid(rule, (FieldError(path=path, value="", rule=rule),), code=CODE_PATCH_INVALID)
 
 
 OPERATIONS_MAX = 1_000
 # The longest path of any kind has some 60 characters; keys of labels and annotations add 317.
 POINTER_CHARACTERS_MAX = 1_024
-# How many nodes may be visited by all operations together. Moving a large part to and fro makes
-# nothing grow and would otherwise cost seconds.
+# The limit on nodes visited by all operations together. Moving a large part back and forth grows
+# nothing and would otherwise take seconds.
 WORK_NODES_MAX = 3 * NODES_MAX
 
-# A stale picture of the object, unlike an impossible patch, is cured by reading again.
+# Unlike an inapplicable patch, a stale view of the object is cured by reading again.
 CODE_TEST_FAILED = "PatchTestFailed"
 
 # The members that each operation needs besides `op` and `path`.
@@ -122,9 +122,10 @@ _CONTAINERS = (dict, list)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """The target with a merge patch applied: objects are merged, null removes, the rest replaces.
+    """The target with a merge patch applied: objects are merged, null removes, anything else
+    replaces.
 
-    The result is bounded like any document. It shares unchanged parts with what was handed in.
+    The result is bounded like any document. It shares unchanged parts with the arguments.
     """
     result = _merged(target, patch, 1)
     check_tree(result)
@@ -148,8 +149,8 @@ def _merged(target: Any, patch: Any, depth: int) -> Any:
 def json_patch(target: Any, operations: Any) -> Any:
     """The target with all operations applied in order, or an error that names the first to fail.
 
-    A `test` that does not hold is a Conflict: the caller's picture of the object is old. Everything
-    else is Invalid.
+    A `test` that does not hold is a Conflict: the caller's view of the object is stale. Any other
+    error is Invalid.
     """
     if not isinstance(operations, list):
         raise impossible("a JSON patch must be a list of operations")
@@ -177,7 +178,7 @@ def _copied(value: Any) -> Any:
 
 
 class _Patching:
-    """One run of a JSON patch over a copy of the target that only this run can see."""
+    """One run of a JSON patch over a private copy of the target."""
 
     def __init__(self, target: Any) -> None:
         self.size = TreeSize()
@@ -188,7 +189,7 @@ class _Patching:
         self._where = ""
 
     def perform(self, index: int, operation: Any) -> None:
-        """Apply one operation, or say by its number and path why that cannot be."""
+        """Apply one operation, or raise an error that names its number and path."""
         self._where = f"operation {index}"
         if not isinstance(operation, dict):
             self._refuse("must be an object")
@@ -196,7 +197,7 @@ class _Patching:
         if not isinstance(name, str) or name not in _NEEDS:
             self._refuse(f"op must be one of {', '.join(_NEEDS)}")
         path = self._pointer(operation, "path")
-        self._where = f"operation {index} ({name} {escaped(operation['path'], _SHOWN_MAX)})"
+        self._where = f"operation {index} ({name} {escape(operation['path'], _SHOWN_MAX)})"
         needed = _NEEDS[name]
         if needed and needed not in operation:
             self._refuse(f"needs {needed!r}")
@@ -215,7 +216,7 @@ class _Patching:
             case _:
                 source = self._find(self._pointer(operation, "from"))
                 self._add(path, self._taken(source, len(path)))
-        # Here and not before, for an operation may replace as much as it brings.
+        # Checked here and not before, because an operation may replace as much as it adds.
         self.size.check()
 
     def _refuse(self, rule: str) -> NoReturn:
@@ -239,7 +240,7 @@ class _Patching:
         return [step.replace("~1", "/").replace("~0", "~") for step in steps]
 
     def _taken(self, value: Any, depth: int) -> Any:
-        """A copy of a value that is about to be put below so many steps, and counted."""
+        """A counted copy of a value that is about to be put at this depth."""
         size = TreeSize()
         measure(value, depth + 1, size)
         self._grow(size)
@@ -271,16 +272,16 @@ class _Patching:
     def _child(self, parent: Any, step: str) -> Any:
         if isinstance(parent, dict):
             if step not in parent:
-                self._refuse(f"there is no {escaped(step, _SHOWN_MAX)!r}")
+                self._refuse(f"there is no {escape(step, _SHOWN_MAX)!r}")
             return parent[step]
         if not isinstance(parent, list):
             self._refuse("there is nothing below a plain value")
         return parent[self._index(step, len(parent))]
 
     def _index(self, step: str, length: int) -> int:
-        """The index that a step means in a list, which must be less than a length."""
+        """The index that a step means in a list; it must be less than `length`."""
         if not _INDEX.fullmatch(step):
-            self._refuse(f"{escaped(step, _SHOWN_MAX)!r} is not an index of a list")
+            self._refuse(f"{escape(step, _SHOWN_MAX)!r} is not an index of a list")
         index = int(step)
         if index >= length:
             self._refuse(f"index {index} is beyond the end of the list")
@@ -306,7 +307,7 @@ class _Patching:
             self._refuse("there is nothing below a plain value")
 
     def _replace(self, path: list[str], value: Any) -> None:
-        """Put a value in the place of one that is known to be there."""
+        """Replace a value that is known to exist."""
         if not path:
             self._shrink(self.tree)
             self.tree = value
@@ -317,7 +318,7 @@ class _Patching:
         parent[at] = value
 
     def _drop(self, path: list[str]) -> Any:
-        """Take a value out and return it."""
+        """Remove a value and return it."""
         if not path:
             self._refuse("the whole document cannot be removed")
         parent, step = self._find(path[:-1]), path[-1]

@@ -13,14 +13,19 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
-from holdfast.model.allowance import charged, grant_refusal, quota_refusal, refunded
+from holdfast.model.allowance import charge_quota, grant_refusal, quota_refusal, refund_quota
 from holdfast.model.errors import agree, suspect
 from holdfast.model.kinds.replica import Binding, Replica
 from holdfast.model.kinds.reservation import Reservation
 from holdfast.model.kinds.tenant import CapacityClass, PriorityClass, Quota
 from holdfast.model.ledger import Amounts, GrantLedger, NodeLedger, QuotaLedger, add, subtract
 from holdfast.model.lifecycle import Cause
-from holdfast.model.placement.fit import Allocation, departed, returned, taken
+from holdfast.model.placement.fit import (
+    Allocation,
+    finish_departure,
+    return_allocation,
+    take_allocation,
+)
 from holdfast.model.refusal import Reason, Refusal
 
 # The quota of a tenant that counts is the object of this name.
@@ -91,7 +96,7 @@ def charge_tenant(
         if refusal is not None:
             return refusal
         _spend(draft, tenant, grant, add(grant.used.get(GUARANTEED, {}), amounts))
-    draft.write(key, charged(ledger, tenant, of, amounts, budget))
+    draft.write(key, charge_quota(ledger, tenant, of, amounts, budget))
     return cohort
 
 
@@ -122,7 +127,7 @@ def allowance_refusal(
         class_of = CapacityClass(binding.capacity_class)
         paid = binding.priority_class
         with suspect(key):
-            ledger = refunded(ledger, replica.namespace, class_of, binding.charge, paid)
+            ledger = refund_quota(ledger, replica.namespace, class_of, binding.charge, paid)
         if replica.namespace == tenant:
             spent = _less(spent, binding.charge)
     refusal = quota_refusal(ledger, tenant, of, amounts, budget)
@@ -144,7 +149,7 @@ def refund_tenant(
     with suspect(key):
         agree(ledger is not None, f"tenant {tenant} is refunded but has no quota ledger")
         if ledger is not None:
-            draft.write(key, refunded(ledger, tenant, of, amounts, budget))
+            draft.write(key, refund_quota(ledger, tenant, of, amounts, budget))
     grant = draft.ledger(GrantLedger, keys.grant_ledger(tenant))
     if grant is not None:
         _spend(draft, tenant, grant, _less(grant.used.get(GUARANTEED, {}), amounts))
@@ -170,7 +175,7 @@ def take_node(
     key = keys.node_ledger(node)
     with suspect(key):
         tenants = add(ledger.tenants, {owner.namespace: 1})
-        after = taken(ledger, held, owner.metadata.uid)
+        after = take_allocation(ledger, held, owner.metadata.uid)
         draft.write(key, msgspec.structs.replace(after, tenants=tenants))
 
 
@@ -181,7 +186,7 @@ def return_node(draft: Draft, node: str, held: Allocation, owner: Replica | Rese
     if ledger is None:
         return
     with suspect(key):
-        after = returned(ledger, held, owner.metadata.uid)
+        after = return_allocation(ledger, held, owner.metadata.uid)
         # A ledger of an older version knows of none.
         if owner.namespace in ledger.tenants:
             tenants = subtract(ledger.tenants, {owner.namespace: 1})
@@ -202,6 +207,6 @@ def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
     ledger = draft.ledger(NodeLedger, key)
     if ledger is not None and replica.status.cause is Cause.PREEMPTION:
         with suspect(key):
-            draft.write(key, departed(ledger, held))
+            draft.write(key, finish_departure(ledger, held))
     of = CapacityClass(binding.capacity_class)
     refund_tenant(draft, replica.namespace, of, binding.charge, binding.priority_class)

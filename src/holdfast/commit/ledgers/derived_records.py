@@ -19,7 +19,7 @@ from holdfast.commit.ledgers.charges import QUOTA_NAME, quarantine_refusal, sing
 from holdfast.commit.lifecycle.replica_birth import leave_place
 from holdfast.commit.records import Epoch, EpochFloor, encode
 from holdfast.model import keys
-from holdfast.model.access.rights import AccessLedger, says_something, with_binding, with_role
+from holdfast.model.access.rights import AccessLedger, is_custom, with_binding, with_role
 from holdfast.model.kinds.access import Role, RoleBinding
 from holdfast.model.kinds.lease import Lease
 from holdfast.model.kinds.node import Node
@@ -36,10 +36,15 @@ from holdfast.model.ledger import (
     TenantLimits,
     TenantUse,
     limits_of,
-    mirrored,
+    mirror_node,
 )
 from holdfast.model.meta import Object
-from holdfast.model.placement.disruption import allowed_missing, count_change, desired_of, standing
+from holdfast.model.placement.disruption import (
+    allowed_missing,
+    availability_key,
+    count_change,
+    desired_of,
+)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
 from holdfast.model.weights import replicas_wanted, weighs_the_same, weight
@@ -99,7 +104,7 @@ def _node(draft: Draft, node: Node, *, gone: bool) -> Refusal | None:
     key = keys.node_ledger(node.name)
     ledger = draft.ledger(NodeLedger, key)
     if not gone:
-        after = mirrored(node, ledger)
+        after = mirror_node(node, ledger)
         if after != ledger:
             draft.write(key, after)
         return None
@@ -215,7 +220,7 @@ def _replica(draft: Draft, replica: Replica, *, gone: bool) -> None:
     """
     before: Replica | None = draft.read(keys.key_of(replica))
     after = None if gone else replica
-    if standing(before) == standing(after):
+    if availability_key(before) == availability_key(after):
         return
     key = keys.disruption_ledger(replica.namespace, replica.spec.workload)
     ledger = draft.ledger(DisruptionLedger, key) or DisruptionLedger()
@@ -229,7 +234,7 @@ def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | 
     """What roles and bindings come to, for whoever decides what somebody may do."""
     key = keys.access_ledger(some.namespace)
     before = draft.ledger(AccessLedger, key) or AccessLedger()
-    counts = not gone and says_something(some)
+    counts = not gone and is_custom(some)
     if isinstance(some, Role):
         after = with_role(before, some.name, some.rules if counts else None)
     else:

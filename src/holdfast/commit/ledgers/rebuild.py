@@ -46,7 +46,7 @@ from holdfast.model.ledger import (
     QuotaLedger,
     TenantUse,
     limits_of,
-    mirrored,
+    mirror_node,
 )
 from holdfast.model.placement.disruption import disruption_ledger_of
 from holdfast.model.registry import kind_of_struct
@@ -91,7 +91,7 @@ def _node(contents: StoreContents, name: str) -> NodeLedger:
     mine = [it for it in holdings(contents) if it.node == name]
     owed = [it for it in promised_holdings(contents) if it.node == name]
     gone = [it for it in victim_holdings(contents) if it.node == name]
-    base = mirrored(node, None)
+    base = mirror_node(node, None)
     by_owner: dict[str, list[Amounts]] = {}
     for it in owed:
         by_owner.setdefault(it.owner, []).append(it.sums)

@@ -51,7 +51,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.lifecycle import Stage, State
 from holdfast.model.placement import placement_rules
-from holdfast.model.placement.fit import Allocation, claim, demand_of, unpromised
+from holdfast.model.placement.fit import Allocation, claim, demand_of, withdraw_promise
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.requests import Bind, BindTogether, Target
@@ -283,7 +283,7 @@ def _take_reserved(
     if is_promise(reservation):
         # The promise is kept only when the victims' share is really free by now.
         held = fit_on(request.node, ledger, replica, mine.devices, uid)
-        free = unpromised(ledger, uid)
+        free = withdraw_promise(ledger, uid)
     else:
         held = fit_on(request.node, free, replica, mine.devices)
     if isinstance(held, Refusal):

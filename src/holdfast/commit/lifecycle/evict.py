@@ -45,7 +45,14 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.ledger import DisruptionLedger, NodeLedger
 from holdfast.model.lifecycle import CAUSE_OWNER, Actor, Cause, State
 from holdfast.model.placement.disruption import disruption_refusal, is_available
-from holdfast.model.placement.fit import claim, demand_of, departed, departing, promised, returned
+from holdfast.model.placement.fit import (
+    begin_departure,
+    claim,
+    demand_of,
+    finish_departure,
+    promise_allocation,
+    return_allocation,
+)
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Evict, StopAndReserve
 from holdfast.model.rollouts import target_of
@@ -176,7 +183,7 @@ def _note_leaving(draft: Draft, replica: Replica, cause: Cause) -> None:
         return
     ledger = draft.ledger(NodeLedger, keys.node_ledger(binding.node))
     if ledger is not None:
-        change = departing if leaves else departed
+        change = begin_departure if leaves else finish_departure
         draft.write(keys.node_ledger(binding.node), change(ledger, held_by_binding(binding)))
 
 
@@ -271,7 +278,7 @@ def _stop_victims(
             return stopped
         binding = victim.status.binding
         if binding is not None:
-            emptied = returned(emptied, held_by_binding(binding), victim.metadata.uid)
+            emptied = return_allocation(emptied, held_by_binding(binding), victim.metadata.uid)
     return emptied
 
 
@@ -324,7 +331,7 @@ def _promise(
         ports=held.ports,
     )
     real = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or emptied
-    draft.write(keys.node_ledger(request.node), promised(real, held, made.metadata.uid))
+    draft.write(keys.node_ledger(request.node), promise_allocation(real, held, made.metadata.uid))
     status = msgspec.structs.replace(made.status, claims=(promise,))
     made = msgspec.structs.replace(made, status=status)
     made = add_operation(draft, context, made, request.operation, mark)

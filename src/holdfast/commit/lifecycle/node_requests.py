@@ -33,13 +33,13 @@ from holdfast.model.fence import (
     TIMING_PENDING,
     exceeds,
     fence_wait_ms,
-    greatest,
-    limited,
-    recorded,
+    greatest_timing,
+    limit_timing,
     timing_of,
+    timing_record,
 )
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeStatus
-from holdfast.model.ledger import NodeLedger, mirrored
+from holdfast.model.ledger import NodeLedger, mirror_node
 from holdfast.model.lifecycle import Actor
 from holdfast.model.meta import Condition, ConditionStatus, ObjectMeta, condition, with_condition
 from holdfast.model.refusal import Reason, Refusal
@@ -65,24 +65,24 @@ def with_fence_timing(
     is_new_life = before is None or before.incarnation != after.incarnation
     is_known = holds is not None and record is not None and holds.number == record.number
     may_fall = is_new_life or (is_known and after.mark is None)
-    most = greatest(plane) if held is None else greatest(held, plane)
-    timing = greatest(plane) if may_fall else most
+    most = greatest_timing(plane) if held is None else greatest_timing(held, plane)
+    timing = greatest_timing(plane) if may_fall else most
     if not is_new_life:
         # A server may still answer from a read that it sent under the longer window, also after
         # the record has fallen: within one life the fence goes on waiting for that.
-        timing = greatest(msgspec.structs.replace(timing, ack_window_ms=most.ack_window_ms))
+        timing = greatest_timing(msgspec.structs.replace(timing, ack_window_ms=most.ack_window_ms))
     if holds is not None:
         given = msgspec.structs.replace(
             plane, self_stop_after_ms=holds.self_stop_after_ms, grace_ms=holds.grace_ms
         )
         # Nothing was ever given beyond the record. An agent that claims more would put off the
         # fence of its node for as long as it likes, and with it every replacement.
-        timing = greatest(timing, limited(given, most))
+        timing = greatest_timing(timing, limit_timing(given, most))
     number = record.number if record is not None else 0
     # A process that has just started ends the claims of those before it, which may still arrive.
     is_news = timing != held or (holds is not None and not holds.number)
-    made = recorded(timing, number + is_news)
-    is_pending = exceeds(timing, greatest(plane))
+    made = timing_record(timing, number + is_news)
+    is_pending = exceeds(timing, greatest_timing(plane))
     return msgspec.structs.replace(
         after,
         timing=made,
@@ -125,7 +125,7 @@ def write_node(draft: Draft, node: Node) -> None:
     """Write a node and the ledger that mirrors it."""
     key = keys.node_ledger(node.name)
     before = draft.ledger(NodeLedger, key)
-    after = mirrored(node, before)
+    after = mirror_node(node, before)
     if after != before:
         draft.write(key, after)
     draft.write(keys.key_of(node), node)

@@ -15,7 +15,7 @@ from holdfast.commit.draft import Draft
 from holdfast.commit.ledgers.charges import PRIORITY_NAME, QUOTA_NAME, cohort_of
 from holdfast.model import keys
 from holdfast.model.indexes import parse
-from holdfast.model.jobs import completions, finished
+from holdfast.model.jobs import completions, finished_condition
 from holdfast.model.kinds.replica import Replica, ReplicaSpec, ReplicaStatus, TransitionRecord
 from holdfast.model.kinds.tenant import PriorityClass, Quota
 from holdfast.model.kinds.workload import Workload, WorkloadType
@@ -155,7 +155,9 @@ def leave_place(draft: Draft, replica: Replica, ledger: DisruptionLedger) -> Dis
     if workload.metadata.deletion_timestamp is not None:
         return ledger
     is_complete = spec.ordinal in parse(workload.status.job.completed_indexes)
-    if workload.spec.type is WorkloadType.JOB and (is_complete or finished(workload) is not None):
+    if workload.spec.type is WorkloadType.JOB and (
+        is_complete or finished_condition(workload) is not None
+    ):
         return ledger
     key = places_key(replica)
     page = draft.ledger(PlacesLedger, key) or PlacesLedger()
@@ -197,7 +199,7 @@ def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:
         )
     if workload.spec.type is not WorkloadType.JOB:
         return None
-    over = finished(workload)
+    over = finished_condition(workload)
     what = ""
     if over is not None:
         what = f"job {workload.name} has ended: {over.type}"
@@ -219,7 +221,7 @@ def is_success_uncounted(draft: Draft, replica: Replica) -> bool:
     job = draft.object(Workload, replica.namespace, spec.workload)
     if job is None or job.metadata.uid != spec.workload_uid:
         return False
-    is_open = job.metadata.deletion_timestamp is None and finished(job) is None
+    is_open = job.metadata.deletion_timestamp is None and finished_condition(job) is None
     is_job = job.spec.type is WorkloadType.JOB
     return is_job and is_open and spec.ordinal not in parse(job.status.job.completed_indexes)
 

@@ -30,7 +30,7 @@ from holdfast.model.kinds.reservation import (
 )
 from holdfast.model.ledger import NodeLedger
 from holdfast.model.meta import API_VERSION, ObjectMeta, OwnerReference
-from holdfast.model.placement.fit import Allocation, unpromised
+from holdfast.model.placement.fit import Allocation, withdraw_promise
 from holdfast.model.refusal import Reason, Refusal
 
 ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
@@ -213,7 +213,7 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
     if is_promise(reservation):
         ledger = draft.ledger(NodeLedger, keys.node_ledger(claim.node))
         if ledger is not None:
-            after = unpromised(ledger, reservation.metadata.uid)
+            after = withdraw_promise(ledger, reservation.metadata.uid)
             draft.write(keys.node_ledger(claim.node), after)
         return
     if claim.node:

@@ -20,7 +20,7 @@ from holdfast.commit.lifecycle.transition_proofs import is_out_of_reach, proof_r
 from holdfast.commit.objects.request_form import COUNT_MAX, clip
 from holdfast.commit.operations import Replayed, add_operation, digest, recall
 from holdfast.model import keys
-from holdfast.model.installations import adopts, keeps, proves_stop, ran_on, traced
+from holdfast.model.installations import adopts, contact_conditions, keeps, proves_stop, ran_on
 from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.kinds.reservation import Intent
 from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
@@ -191,7 +191,9 @@ def record_transition(
     by_agent = context.identity.node is not None
     new_status = msgspec.structs.replace(
         status,
-        conditions=traced(replica, to, status.conditions, context.at, by_agent=by_agent),
+        conditions=contact_conditions(
+            replica, to, status.conditions, context.at, by_agent=by_agent
+        ),
         state=to,
         transition_number=status.transition_number + 1,
         transitions=(*status.transitions, record)[-context.settings.transitions_kept :],

@@ -27,7 +27,7 @@ from holdfast.commit.objects.object_defaults import set_aside, set_server_fields
 from holdfast.model import keys
 from holdfast.model.access.rights import Permission
 from holdfast.model.allowance import never_fits
-from holdfast.model.defaults import defaulted
+from holdfast.model.defaults import apply_defaults
 from holdfast.model.errors import FieldError, Missing
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
@@ -153,7 +153,7 @@ def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal 
 
 def _default(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
     shaped = set_server_fields(context, admission.object, admission.old)
-    admission.object, sentences = defaulted(shaped.object)
+    admission.object, sentences = apply_defaults(shaped.object)
     admission.changes.extend((*shaped.changes, *sentences))
     admission.warnings.extend(shaped.warnings)
     return None

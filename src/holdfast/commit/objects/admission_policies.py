@@ -12,7 +12,7 @@ import msgspec
 from holdfast.commit.context import Context
 from holdfast.commit.draft import Draft, for_each
 from holdfast.model import keys
-from holdfast.model.access.admission_rules import RESOURCES, RuleViolation, findings
+from holdfast.model.access.admission_rules import RESOURCES, RuleViolation, rule_violations
 from holdfast.model.access.identity import acts_as
 from holdfast.model.encoding.wire import encode
 from holdfast.model.kinds.admissionpolicy import (
@@ -67,7 +67,7 @@ def evaluate_policies(
         document = document or msgspec.json.decode(encode(obj))
         if old is not None and not is_new:
             before = before or msgspec.json.decode(encode(old))
-        for finding in findings(policy, resource, operation, document, before):
+        for finding in rule_violations(policy, resource, operation, document, before):
             if _denies(finding, policy.spec.failure):
                 return _refusal(finding, name)
             said = warnings if _warns(finding) else notes

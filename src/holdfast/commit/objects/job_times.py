@@ -19,7 +19,7 @@ from holdfast.model import keys
 from holdfast.model.jobs import (
     DEADLINE_EXCEEDED,
     cron_of,
-    finished,
+    finished_condition,
     last_run,
     remember_run,
     run_spec,
@@ -94,7 +94,7 @@ def end_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
     """Whether a job is said to have missed a deadline that has not come yet."""
     if not isinstance(old, Workload) or not isinstance(new, Workload):
         return None
-    ends = finished(new) if finished(old) is None else None
+    ends = finished_condition(new) if finished_condition(old) is None else None
     begun, within_s = old.metadata.creation_timestamp, old.spec.job.deadline_seconds
     if ends is None or ends.reason != DEADLINE_EXCEEDED or begun is None:
         return None
@@ -112,7 +112,7 @@ def stamp_job_end(context: Context, old: Object, new: Object) -> Object:
     """The job with the authority's stamp on its end, if it ends with this change."""
     if not isinstance(old, Workload) or not isinstance(new, Workload):
         return new
-    ends = finished(new) if finished(old) is None else None
+    ends = finished_condition(new) if finished_condition(old) is None else None
     if ends is None:
         return new
     stamped = msgspec.structs.replace(ends, last_transition_time=context.at)
@@ -133,7 +133,7 @@ def life_refusal(context: Context, obj: Object) -> Refusal | None:
         return None
     if cron_of(obj) is not None:
         return None
-    over, ttl_s = finished(obj), obj.spec.job.ttl_seconds_after_finished
+    over, ttl_s = finished_condition(obj), obj.spec.job.ttl_seconds_after_finished
     since = over.last_transition_time if over is not None else None
     if since is not None and ttl_s is not None and context.age_ms(since) >= ttl_s * 1_000:
         return None

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from holdfast.correct.controller import View
 from holdfast.correct.events.event_sources import Occurrence
-from holdfast.model.jobs import finished
+from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import OnDisconnect
@@ -63,7 +63,7 @@ class Scans:
         metadata, status = workload.metadata, workload.status
         key = metadata.uid, metadata.generation
         # How a job ended stays as it was said, whatever is changed about the job afterwards.
-        over = finished(workload)
+        over = finished_condition(workload)
         old = [
             f"condition {it.type}"
             for it in status.conditions

@@ -22,7 +22,7 @@ from holdfast.correct.pacing import Cooldowns, MonotonicWaits
 from holdfast.correct.workload.endings import ending
 from holdfast.correct.workload.replica_creation import FURTHER, IDENTITY, is_of
 from holdfast.model.indexes import Indexes, parse
-from holdfast.model.jobs import COMPLETE, DEADLINE_EXCEEDED, FAILED, completions, finished
+from holdfast.model.jobs import COMPLETE, DEADLINE_EXCEEDED, FAILED, completions, finished_condition
 from holdfast.model.kinds.replica import DEADLINE_PASSED, Replica
 from holdfast.model.kinds.workload import FailureAction, Job, JobStatus, Workload, WorkloadStatus
 from holdfast.model.lifecycle import State
@@ -195,7 +195,7 @@ class JobAccounts:
 
     def settled(self, view: View, job: Workload, now: Instant) -> ReconcilePlan:
         """Write the account when it has changed, and remove what is over for long enough."""
-        over = finished(job)
+        over = finished_condition(job)
         ttl_s = job.spec.job.ttl_seconds_after_finished
         left_ms: int | None = None
         if over is not None and over.last_transition_time is not None and ttl_s is not None:

@@ -30,7 +30,7 @@ from holdfast.correct.controller import Index, ReconcilePlan, View, operation
 from holdfast.correct.workload.replica_creation import IDENTITY
 from holdfast.model.cron import Zone, last_fire, next_fire, parse
 from holdfast.model.errors import unreachable
-from holdfast.model.jobs import cron_of, finished, last_run, run_of, scheduled_at
+from holdfast.model.jobs import cron_of, finished_condition, last_run, run_of, scheduled_at
 from holdfast.model.kinds.workload import Concurrency, Cron, CronStatus, MissedRuns, Workload
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Create, Remove, Update
@@ -156,7 +156,7 @@ def _when(cron: Workload, run: Workload) -> datetime:
 
 
 def _goes_on(run: Workload) -> bool:
-    return finished(run) is None and run.metadata.deletion_timestamp is None
+    return finished_condition(run) is None and run.metadata.deletion_timestamp is None
 
 
 def _begun(cron: Workload, now: Instant) -> CronStatus:
@@ -225,7 +225,9 @@ def _written(cron: Workload, said: CronStatus) -> tuple[Update, ...]:
 
 def _outdated(stated: Cron, runs: list[Workload]) -> Iterator[Remove]:
     over = [
-        it for it in runs if finished(it) is not None and it.metadata.deletion_timestamp is None
+        it
+        for it in runs
+        if finished_condition(it) is not None and it.metadata.deletion_timestamp is None
     ]
     for run in over[: max(0, len(over) - stated.history)]:
         yield _removal(run, "outdated")

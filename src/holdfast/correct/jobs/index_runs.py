@@ -31,7 +31,7 @@ from holdfast.correct.workload.replica_creation import (
     worth,
 )
 from holdfast.model.indexes import parse
-from holdfast.model.jobs import DEADLINE_EXCEEDED, completions, finished
+from holdfast.model.jobs import DEADLINE_EXCEEDED, completions, finished_condition
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Cause, State
@@ -76,7 +76,7 @@ class JobReplicas:
         self._rests.rest(key, len(mine), now)
         for replica in mine:
             self._births.see(replica)
-        over = finished(job)
+        over = finished_condition(job)
         if over is not None:
             cause = Cause.DEADLINE if over.reason == DEADLINE_EXCEEDED else Cause.SCALE_DOWN
             return ReconcilePlan(tuple(self._wound_up(job, mine, cause, term)))

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.model.fence import FenceTiming, greatest
+from holdfast.model.fence import FenceTiming, greatest_timing
 from holdfast.model.heartbeat import (
     HeartbeatReport,
     ServerLease,
@@ -172,7 +172,7 @@ class NodeSilence:
     def timing(self) -> FenceTiming | None:
         """The plane's timing; where servers differ, the greatest of each of their times."""
         known = [it.timing for it in self._servers.values() if it.timing is not None]
-        return greatest(*known) if known else None
+        return greatest_timing(*known) if known else None
 
     def heard_ms(self, node: str) -> int | None:
         """When the node was last heard, if it ever was."""

@@ -52,6 +52,7 @@ from holdfast.model.ledger import gate_of
 from holdfast.model.lifecycle import Cause, State
 from holdfast.model.placement.placement_rules import (
     NODE_LABEL,
+    first_untolerated,
     gate_refusal,
     isolation_refusal,
     isolation_wanted,
@@ -62,7 +63,6 @@ from holdfast.model.placement.placement_rules import (
     selector_refusal,
     site_refusal,
     taint_refusal,
-    untolerated,
 )
 from holdfast.model.placement.vacancy import first_place, home_of, next_place, vacates
 from holdfast.model.requests import Term
@@ -192,7 +192,7 @@ def belongs(workload: Workload, node: Node) -> bool:
         len(node.name) <= NODE_NAME_MAX
         and selector_refusal(labels_of(node), placement) is None
         and site_refusal(gate, placement) is None
-        and untolerated(harsh, placement.tolerations) is None
+        and first_untolerated(harsh, placement.tolerations) is None
     )
 
 

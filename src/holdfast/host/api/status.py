@@ -18,7 +18,7 @@ from holdfast.model.encoding.problems import (
     CODE_MALFORMED,
     CODE_TOO_LARGE,
     CODE_UNKNOWN_FIELD,
-    escaped,
+    escape,
 )
 from holdfast.model.errors import (
     Conflict,
@@ -108,7 +108,7 @@ def of(
     details: dict[str, Any] = {}
     if name:
         # The name comes from the client and may have any length.
-        name = escaped(name, SHOWN_MAX)
+        name = escape(name, SHOWN_MAX)
         details["name"] = name
     if kind is not None:
         details |= {"group": API_GROUP, "kind": kind.plural}

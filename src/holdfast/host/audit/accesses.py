@@ -27,9 +27,9 @@ from holdfast.commit.flow.overload import RejectionReason as Why
 from holdfast.host.pki.certificates import serial_of
 from holdfast.host.process import clock
 from holdfast.model import keys
-from holdfast.model.audit.records import Mutation, Stamp, encoded
+from holdfast.model.audit.records import Mutation, Stamp, encode
 from holdfast.model.errors import HoldfastError, Unavailable
-from holdfast.model.plane_format import unusable
+from holdfast.model.plane_format import format_refusal
 from holdfast.model.transaction import ABSENT, Compare, CompareFailed, Put, Transaction
 from holdfast.store.contract import Store
 
@@ -150,7 +150,7 @@ class AccessRecorder:
             found.count += 1
             return
         # What was shown is told once for each address: it is of the sender's own making.
-        told = msgspec.structs.replace(said, credential=plain(credential))
+        told = msgspec.structs.replace(said, credential=printable(credential))
         self._alike[said] = _Alike(said, self._enqueue(told, kept=True))
 
     def _landed(self, said: Mutation, *, kept: bool) -> _Landed:
@@ -265,21 +265,21 @@ class AccessRecorder:
                     it.landed.set_result(None)
 
     async def _write(self, said: tuple[Mutation, ...]) -> None:
-        put = Put(keys.audit_stamp(), encoded(Stamp(self._wall_ms(), said)))
+        put = Put(keys.audit_stamp(), encode(Stamp(self._wall_ms(), said)))
         for _ in range(TRIES_MAX):
             compare = Compare(keys.plane_format(), self._format_modified)
             outcome = await self._store.txn(Transaction((compare,), (put,)))
             if not isinstance(outcome, CompareFailed):
                 return
             found = outcome.current[0]
-            why = unusable(found.value) if found is not None else ""
+            why = format_refusal(found.value) if found is not None else ""
             if why:
                 raise Unavailable(why)
             self._format_modified = found.modified if found is not None else ABSENT
         raise Unavailable("the format of the plane changes all the time")
 
 
-def certified(verb: str, certificate: bytes, name: str, source: str = "") -> Mutation:
+def certificate_record(verb: str, certificate: bytes, name: str, source: str = "") -> Mutation:
     """That this certificate was issued to somebody."""
     return Mutation(
         who=name,
@@ -291,6 +291,6 @@ def certified(verb: str, certificate: bytes, name: str, source: str = "") -> Mut
     )
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """What a client has made up, for a record: printable, and not long."""
     return "".join(it if it.isprintable() else "?" for it in text[:TEXT_MAX])

@@ -23,7 +23,7 @@ from holdfast.model.audit.records import (
     AuditRecord,
     ElidedRecords,
     elided_of,
-    encoded,
+    encode,
     is_elided,
     record_of,
 )
@@ -66,7 +66,9 @@ class Shares:
             if following > upto + 1 or not any(self._counted(path)[it] for it in heavy):
                 continue
             kept = path.stat()
-            write_private(path, b"".join(line + b"\n" for line in thinned(lines_of(path), heavy)))
+            write_private(
+                path, b"".join(line + b"\n" for line in thin_lines(lines_of(path), heavy))
+            )
             # It is as old as the records in it, whenever it was written.
             os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
             self.forget(path)
@@ -99,24 +101,24 @@ def tenant_of(line: bytes) -> str:
     return line[begin : line.find(b'"', begin)].decode(errors="replace")
 
 
-def thinned(lines: Iterator[bytes], heavy: frozenset[str]) -> Iterator[bytes]:
+def thin_lines(lines: Iterator[bytes], heavy: frozenset[str]) -> Iterator[bytes]:
     """The lines without the records of these tenants: each run of them is one line."""
     gone: ElidedRecords | None = None
     for line in lines:
         more = _as_elided(line, heavy)
         if more is None:
             if gone is not None:
-                yield encoded(gone)
+                yield encode(gone)
             gone = None
             yield line
         elif gone is not None and more.first == gone.last + 1:
             gone = _joined(gone, more)
         else:
             if gone is not None:
-                yield encoded(gone)
+                yield encode(gone)
             gone = more
     if gone is not None:
-        yield encoded(gone)
+        yield encode(gone)
 
 
 def _as_elided(line: bytes, heavy: frozenset[str]) -> ElidedRecords | None:

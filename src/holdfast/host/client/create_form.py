@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.model.encoding import wire
 from holdfast.model.encoding.json_guard import measure
-from holdfast.model.encoding.problems import malformed, told
+from holdfast.model.encoding.problems import describe_error, malformed
 from holdfast.model.errors import Invalid, Missing
 from holdfast.model.registry import kind_named
 from holdfast.model.requests import Create, Term
@@ -38,24 +38,24 @@ class _OnlyKind(msgspec.Struct, frozen=True):
 _KIND = msgspec.json.Decoder(_OnlyKind)
 
 
-def travels(request: Any) -> bool:
+def can_carry(request: Any) -> bool:
     """Whether a request is a Create that this form can carry."""
     return isinstance(request, Create) and not request.dry_run and not request.manager
 
 
-def packed(request: Create) -> CreateForm:
+def pack(request: Create) -> CreateForm:
     """The form of a request."""
     return CreateForm(msgspec.Raw(wire.encode(request.object)), request.operation, request.term)
 
 
-def unpacked(form: CreateForm) -> Create:
+def unpack(form: CreateForm) -> Create:
     """The request in a form. Raises Invalid that says what is wrong with its object."""
     body = bytes(form.object)
     measure(body)
     try:
         kind = kind_named(_KIND.decode(body).kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no object: {told(error)}") from None
+        raise malformed(f"is no object: {describe_error(error)}") from None
     except Missing as error:
         raise Invalid(error.message) from None
     # An unknown field in what a component writes is a bug; it must not pass with a warning.

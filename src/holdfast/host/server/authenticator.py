@@ -22,7 +22,7 @@ from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.service_tokens import ServiceTokens, is_service_token
 from holdfast.host.server import authentication
 from holdfast.host.server.authentication import CertificateEnded, ClientCertificate
-from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS, ends, revocation_name
+from holdfast.model.access.credential_life import TOKEN_LIFE_MAX_MS, revocation_name, revokes
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.wire import readable
 from holdfast.model.kinds.access import Revocation, Token
@@ -95,7 +95,7 @@ class Authenticator:
             return None
         known = self._known.get(transport)
         if known is None:
-            known = authentication.shown(transport, self._lives.certificate_ms)
+            known = authentication.client_certificate(transport, self._lives.certificate_ms)
             if known is None:
                 return None
             self._known[transport] = known
@@ -130,4 +130,4 @@ class Authenticator:
             return False
         found = readable(Revocation, entry.data)
         # One that cannot be read ends everything: it may have been meant for what is shown here.
-        return found is None or ends(found, issued_ms)
+        return found is None or revokes(found, issued_ms)

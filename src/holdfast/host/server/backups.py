@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast import __version__
-from holdfast.host.audit.segments import FOLDER, judged, parts
+from holdfast.host.audit.segments import FOLDER, parts, verify_segments
 from holdfast.host.process.files import private_directory, sync_directory, write_private
 from holdfast.model import keys
 from holdfast.model.audit.records import Head, head_of
@@ -96,7 +96,7 @@ class _Secrets(msgspec.Struct):
     def take(self, values: Iterable[bytes]) -> None:
         for value in values:
             self.total += 1
-            found = encrypted_records.taken_apart(value)
+            found = encrypted_records.split_record(value)
             if found is not None:
                 self.keys.add(found.header.key)
             else:
@@ -195,10 +195,10 @@ class Backup:
         return manifest
 
     def _hashed(self, path: Path) -> str:
-        return hashed(path, lambda share: self._tell("Reading it again", share))
+        return file_hash(path, lambda share: self._tell("Reading it again", share))
 
 
-def hashed(path: Path, tell: Callable[[float], None] = lambda share: None) -> str:
+def file_hash(path: Path, tell: Callable[[float], None] = lambda share: None) -> str:
     """The SHA-256 of a file."""
     digest, size, done = hashlib.sha256(), max(1, path.stat().st_size), 0
     with path.open("rb") as file:
@@ -244,12 +244,12 @@ def check(backup: Path, tell: Tell) -> VerifiedBackup:
         path = backup / name
         if not path.is_file():
             raise Unavailable(f"{path} is missing from the backup", code=DAMAGED)
-        if hashed(path, partial(tell, f"Reading {name}")) != expected:
+        if file_hash(path, partial(tell, f"Reading {name}")) != expected:
             raise Unavailable(f"{path} was altered since the backup was made", code=DAMAGED)
         size += path.stat().st_size
     _check_store(backup, manifest, tell)
     tell("Checking the audit", 0.0)
-    audit = judged([backup / FOLDER], manifest.head)
+    audit = verify_segments([backup / FOLDER], manifest.head)
     return VerifiedBackup(manifest, size, tuple(audit.findings), audit.first, audit.last)
 
 

@@ -15,10 +15,10 @@ from holdfast.explain.decision_object import decision_of
 from holdfast.explain.evidence import (
     SIBLINGS_MAX,
     ReplicaFacts,
-    ranges,
+    decode_records,
+    ranges_to_read,
     siblings_of,
     siblings_range,
-    stored,
 )
 from holdfast.explain.explain_replica import explain
 from holdfast.host.api.call import TIMEOUT_S, ApiServices
@@ -47,7 +47,7 @@ _ASKER = Identity("explanations", groups=(ADMINS,))
 _WORKS = (Stage.READY, Stage.SERVING)
 
 
-async def explained(services: ApiServices, namespace: str, name: str) -> Explanation:
+async def explanation_of(services: ApiServices, namespace: str, name: str) -> Explanation:
     """Why a replica is not further. Raises Missing, and what the store raises."""
     store = services.store
     key = keys.object_key(kind_of_struct(Replica), namespace, name)
@@ -55,14 +55,14 @@ async def explained(services: ApiServices, namespace: str, name: str) -> Explana
     if not page.records:
         raise Missing(f"replicas {name!r} not found")
     revision, records = page.revision, list(page.records)
-    replica: Replica = stored(revision, records).get(key)
+    replica: Replica = decode_records(revision, records).get(key)
     binding = replica.status.binding
     node: Node | None = None
     if binding is not None:
         where = keys.object_key(kind_of_struct(Node), "", binding.node)
         records += await _read(store, (where, where + "\0"), revision)
-        node = stored(revision, records).get(where)
-    for wanted in ranges(replica, node):
+        node = decode_records(revision, records).get(where)
+    for wanted in ranges_to_read(replica, node):
         records += await _read(store, wanted, revision)
     unknown: dict[str, str] = {}
     heard = await _heard(services, unknown)
@@ -72,7 +72,7 @@ async def explained(services: ApiServices, namespace: str, name: str) -> Explana
     def work() -> Explanation:
         facts = ReplicaFacts(
             replica,
-            stored(revision, records),
+            decode_records(revision, records),
             heard.timing if heard is not None else FenceTiming(),
             siblings=siblings,
             heard=(heard,) if heard is not None else (),
@@ -107,7 +107,7 @@ async def _siblings(store: Store, replica: Replica, revision: int) -> tuple[Repl
     page = await store.range(begin, end, limit=SIBLINGS_MAX, at=revision)
     if page.more_from is not None:
         return None
-    return siblings_of(stored(revision, page.records), replica)
+    return siblings_of(decode_records(revision, page.records), replica)
 
 
 async def _heard(services: ApiServices, unknown: dict[str, str]) -> HeartbeatReport | None:
@@ -186,7 +186,7 @@ async def earlier_rounds(decisions: Decisions, decided: DecisionRound) -> dict[i
     return found
 
 
-async def decided_again(store: Store, decisions: Decisions, name: str) -> list[Any]:
+async def replay_round(store: Store, decisions: Decisions, name: str) -> list[Any]:
     """What comes out otherwise now of a round; nothing, if all is as it should be."""
     # Only whoever asks this needs the scheduler's functions, and the numbers that they need.
     from holdfast.explain.replay import decide_again

@@ -29,10 +29,10 @@ from holdfast.model.access.rights import (
     AccessLedger,
     GrantedRule,
     Permission,
-    granted,
+    find_grant,
+    find_path_grant,
+    granted_rules,
     ledger_of,
-    permitting,
-    permitting_path,
     subjects_of,
 )
 from holdfast.model.access.roles import HELD_BY, PEOPLE, ROLES, built_in_grants
@@ -79,15 +79,15 @@ class Rights:
 
     def may(self, identity: Identity, deed: Permission) -> bool:
         """Whether somebody may do this, or go on doing it."""
-        if permitting(built_in_grants(identity), deed) is not None:
+        if find_grant(built_in_grants(identity), deed) is not None:
             return True
-        return permitting(self.given(identity), deed) is not None
+        return find_grant(self.given(identity), deed) is not None
 
     def may_path(self, identity: Identity, verb: str, path: str) -> bool:
         """Whether somebody may use a path that is no resource."""
-        if permitting_path(built_in_grants(identity), verb, path) is not None:
+        if find_path_grant(built_in_grants(identity), verb, path) is not None:
             return True
-        return permitting_path(self.given(identity), verb, path) is not None
+        return find_path_grant(self.given(identity), verb, path) is not None
 
     def grants(self, identity: Identity) -> tuple[GrantedRule, ...]:
         """All that somebody was given, wherever it holds."""
@@ -129,7 +129,9 @@ class Rights:
         return tuple(
             grant
             for namespace in sorted(places)
-            for grant in granted(identity, namespace, self._ledgers[namespace], system, PEOPLE)
+            for grant in granted_rules(
+                identity, namespace, self._ledgers[namespace], system, PEOPLE
+            )
         )
 
     def _look(self) -> None:
@@ -226,7 +228,7 @@ def _metadata(name: str) -> ObjectMeta:
     return ObjectMeta(name=name, namespace=SYSTEM_NAMESPACE, labels=labels)
 
 
-def built_in() -> Iterator[Role | RoleBinding]:
+def built_in_objects() -> Iterator[Role | RoleBinding]:
     """The objects as they should be."""
     for name, rules in ROLES.items():
         yield Role(_metadata(name), rules=rules)
@@ -252,9 +254,9 @@ def _wanted(hub: WatchHub, obj: Role | RoleBinding) -> Create | Update | None:
     return Update(after, manager=MANAGER) if after != there else None
 
 
-async def show_built_in(hub: WatchHub, ask: Ask) -> str:
+async def publish_built_in_roles(hub: WatchHub, ask: Ask) -> str:
     """Bring the picture up to date. Returns a sentence if that did not work, which is no harm."""
-    requests = [request for obj in built_in() if (request := _wanted(hub, obj)) is not None]
+    requests = [request for obj in built_in_objects() if (request := _wanted(hub, obj)) is not None]
     # All at once, so that a first start waits for one commit and not for one each.
     verdicts = await asyncio.gather(*map(ask, requests), return_exceptions=True)
     for verdict in verdicts:

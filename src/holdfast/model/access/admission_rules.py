@@ -84,7 +84,7 @@ class _Looks:
 
 
 @lru_cache(maxsize=4096)
-def steps(path: str) -> tuple[PathStep, ...] | None:
+def path_steps(path: str) -> tuple[PathStep, ...] | None:
     """The steps of a path; None for a text that is no path."""
     found, at = list[PathStep](), 0
     while at < len(path):
@@ -97,7 +97,7 @@ def steps(path: str) -> tuple[PathStep, ...] | None:
     return tuple(found) if is_path else None
 
 
-def findings(
+def rule_violations(
     policy: AdmissionPolicy,
     resource: str,
     operation: PolicyOperation,
@@ -149,7 +149,7 @@ def _is_untouched(rule: AdmissionRule, old: Any, new: Any, looks: _Looks) -> boo
 def _is_kept(
     condition: FieldCondition, old: Any, new: Any, looks: _Looks, is_required: bool
 ) -> bool:
-    path = steps(condition.field) or ()
+    path = path_steps(condition.field) or ()
     before, after = (dict(_reached(it, path, "", looks)) for it in (old, new))
     if _is_same(before, after, looks):
         return True
@@ -178,7 +178,7 @@ def _broken(
 ) -> tuple[str, str, str] | None:
     """Where a condition does not hold, with the value there and the rule; None if it holds."""
     is_there = False
-    for place, value in _reached(document, steps(condition.field) or (), "", looks):
+    for place, value in _reached(document, path_steps(condition.field) or (), "", looks):
         is_there = True
         why = _wrong(condition, value, looks)
         if why:

@@ -36,7 +36,7 @@ def revocation_name(user: str) -> str:
     return f"other.{digest[:_DIGITS]}"
 
 
-def ends(revocation: Revocation, issued_ms: int) -> bool:
+def revokes(revocation: Revocation, issued_ms: int) -> bool:
     """Whether what was issued to its user at this moment does not count any more."""
     before = revocation.spec.before
     return before is not None and issued_ms <= wall_ms(before)

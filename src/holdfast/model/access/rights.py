@@ -72,7 +72,7 @@ NOTHING = AccessLedger()
 # Whether a grant allows a deed ------------------------------------------------------------------
 
 
-def permitting(grants: Iterable[GrantedRule], deed: Permission) -> GrantedRule | None:
+def find_grant(grants: Iterable[GrantedRule], deed: Permission) -> GrantedRule | None:
     """The first grant that allows this, or None."""
     what, namespace = deed.what, deed.namespace
     for grant in grants:
@@ -111,7 +111,7 @@ def _by_wildcard(resources: tuple[str, ...], deed: Permission) -> bool:
     return f"{ALL}/{deed.subresource}" in resources or f"{deed.resource}/{ALL}" in resources
 
 
-def permitting_path(grants: Iterable[GrantedRule], verb: str, path: str) -> GrantedRule | None:
+def find_path_grant(grants: Iterable[GrantedRule], verb: str, path: str) -> GrantedRule | None:
     """The first grant that allows this verb on a path that is no resource, or None."""
     for grant in grants:
         rule = grant.rule
@@ -129,7 +129,7 @@ def _leads_to(pattern: str, path: str) -> bool:
 # Whether somebody has all that he would give ------------------------------------------------------
 
 
-def uncovered(grants: Iterable[GrantedRule], rules: Iterable[Rule], where: str) -> str:
+def first_uncovered(grants: Iterable[GrantedRule], rules: Iterable[Rule], where: str) -> str:
     """The first thing that these rules would allow `where`, and the grants do not; or nothing."""
     held = [grant.rule for grant in grants if is_in_reach(grant.where, where)]
     for rule in rules:
@@ -261,10 +261,10 @@ def ledger_of(
     namespace: str, roles: Iterable[Role], bindings: Iterable[RoleBinding]
 ) -> AccessLedger:
     """The ledger of a namespace, from its objects, without those that show what is built in."""
-    rules = {role.name: role.rules for role in roles if says_something(role)}
+    rules = {role.name: role.rules for role in roles if is_custom(role)}
     given: dict[str, dict[str, str]] = {}
     for binding in bindings:
-        if says_something(binding):
+        if is_custom(binding):
             role = reference(binding.role_ref, namespace)
             for subject in binding.subjects:
                 given.setdefault(subject_key(subject, namespace), {})[binding.name] = role
@@ -274,12 +274,12 @@ def ledger_of(
     )
 
 
-def says_something(obj: Role | RoleBinding) -> bool:
+def is_custom(obj: Role | RoleBinding) -> bool:
     """Whether a role or a binding adds to what is built in, and does not only show it."""
     return BUILT_IN_LABEL not in obj.metadata.labels
 
 
-def granted(
+def granted_rules(
     identity: Identity,
     namespace: str,
     own: AccessLedger,

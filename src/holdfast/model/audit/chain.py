@@ -20,11 +20,11 @@ from holdfast.model.audit.records import (
     Gap,
     Head,
     elided_of,
-    encoded,
+    encode,
     gap_of,
     is_elided,
     line_of,
-    link,
+    record_hash,
     record_of,
 )
 
@@ -122,7 +122,7 @@ class ChainVerifier:
         if not is_one or line_of(record) != line:
             self._say(f"{where}: record {record.number} is not as it was written")
             return None
-        if link(record) != record.hash:
+        if record_hash(record) != record.hash:
             self._say(f"{where}: record {record.number} was changed: its hash is another")
             return None
         return record
@@ -134,7 +134,7 @@ class ChainVerifier:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._say(f"{where}: this is no record: {error}")
             return 0
-        if not _is_sound(gone) or encoded(gone) != line:
+        if not _is_sound(gone) or encode(gone) != line:
             self._say(f"{where}: this is not as it was written")
             return 0
         if self._since is not None and gone.first <= self._since.number:

@@ -161,7 +161,7 @@ _STAMP = msgspec.json.Decoder(SealedStamp)
 _HEAD = msgspec.json.Decoder(Head)
 
 
-def link(record: AuditRecord) -> str:
+def record_hash(record: AuditRecord) -> str:
     """The hash that this record must have. Spaces and the end of the line keep its parts apart:
     none of them but the last has any, so that no two records look alike.
     """
@@ -170,15 +170,17 @@ def link(record: AuditRecord) -> str:
     return hashlib.sha256(begin.encode() + bytes(record.said)).hexdigest()
 
 
-def written(number: int, revision: int, at: int, previous: str, said: bytes | Gap) -> AuditRecord:
+def make_record(
+    number: int, revision: int, at: int, previous: str, said: bytes | Gap
+) -> AuditRecord:
     """The record of a mutation as it was encoded, or of a gap, after the one with this hash."""
     is_gap = isinstance(said, Gap)
-    body = encoded(said) if isinstance(said, Gap) else said
+    body = encode(said) if isinstance(said, Gap) else said
     made = AuditRecord(number, revision, at, previous, "", msgspec.Raw(body), is_gap)
-    return msgspec.structs.replace(made, hash=link(made))
+    return msgspec.structs.replace(made, hash=record_hash(made))
 
 
-def encoded(body: Mutation | Stamp | Gap | Head | ElidedRecords) -> bytes:
+def encode(body: Mutation | Stamp | Gap | Head | ElidedRecords) -> bytes:
     return _ENCODER.encode(body)
 
 

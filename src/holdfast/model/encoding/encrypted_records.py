@@ -58,7 +58,7 @@ def header_bytes(header: Header) -> bytes:
     return _ENCODER.encode(header)
 
 
-def framed(header: bytes, body: bytes) -> bytes:
+def frame(header: bytes, body: bytes) -> bytes:
     """The bytes to store."""
     return b"%b%b%b%b" % (MAGIC, len(header).to_bytes(_LENGTH_BYTES, "big"), header, body)
 
@@ -67,12 +67,12 @@ def is_encrypted(value: bytes) -> bool:
     return value.startswith(MAGIC)
 
 
-def distrusted(value: bytes) -> bytes:
+def mark_distrusted(value: bytes) -> bytes:
     """A plain record in a form that nobody can take for an object."""
     return _DISTRUSTED + value
 
 
-def taken_apart(value: bytes) -> EncryptedRecord | None:
+def split_record(value: bytes) -> EncryptedRecord | None:
     """The parts of an encrypted record; None for what is none, or damaged."""
     if not is_encrypted(value):
         return None
@@ -85,7 +85,7 @@ def taken_apart(value: bytes) -> EncryptedRecord | None:
         return None
 
 
-def why_closed(value: bytes) -> str:
+def unreadable_reason(value: bytes) -> str:
     """Why a record cannot be read here that is encrypted, or should be; nothing for others."""
     if value.startswith(_DISTRUSTED):
         return (
@@ -94,7 +94,7 @@ def why_closed(value: bytes) -> str:
         )
     if not is_encrypted(value):
         return ""
-    found = taken_apart(value)
+    found = split_record(value)
     if found is None:
         return "it is encrypted and damaged"
     return (

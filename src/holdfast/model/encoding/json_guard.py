@@ -20,7 +20,7 @@ from holdfast.model.encoding.problems import (
     CODE_TOO_LARGE,
     DocumentPath,
     Problems,
-    escaped,
+    escape,
     invalid,
     malformed,
 )
@@ -240,5 +240,5 @@ def _has_lone_surrogate(text: str) -> bool:
 
 def _not_json(error: json.JSONDecodeError) -> Invalid:
     # The parser's own words name no value of the document, only what it expected and where.
-    rule = escaped(error.msg, 80)
+    rule = escape(error.msg, 80)
     return malformed(f"is not JSON: {rule} at line {error.lineno}, column {error.colno}")

@@ -36,7 +36,7 @@ DocumentPath = tuple["DocumentPath", str | int | tuple[str]] | None
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def escaped(text: str, length_max: int) -> str:
+def escape(text: str, length_max: int) -> str:
     """Text cut to a length and written in printable ASCII.
 
     So a terminal does not act on it, and a letter that only looks like another is seen as what it
@@ -46,9 +46,9 @@ def escaped(text: str, length_max: int) -> str:
     return ascii(cut)[1:-1]
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """What a library says of a document, in words that may hold any part of it."""
-    return escaped(str(error), TOLD_MAX)
+    return escape(str(error), TOLD_MAX)
 
 
 def excerpt(value: Any) -> str:
@@ -59,18 +59,18 @@ def excerpt(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return f'"{escaped(value, EXCERPT_MAX)}"'
+            return f'"{escape(value, EXCERPT_MAX)}"'
         case int() | float():
             # Spelling out a very long integer takes quadratic time, and Python refuses to.
             if isinstance(value, int) and value.bit_length() > 8 * EXCERPT_MAX:
                 return "(a very long number)"
-            return escaped(repr(value), EXCERPT_MAX)
+            return escape(repr(value), EXCERPT_MAX)
         case dict():
             return "(an object)"
         case list() | tuple():
             return "(a list)"
         case _:
-            return escaped(str(value), EXCERPT_MAX)
+            return escape(str(value), EXCERPT_MAX)
 
 
 def path_text(place: DocumentPath) -> str:
@@ -82,7 +82,7 @@ def path_text(place: DocumentPath) -> str:
             segments.append(f"[{step}]")
             continue
         text = step if isinstance(step, str) else step[0]
-        shown = escaped(text, SEGMENT_MAX)
+        shown = escape(text, SEGMENT_MAX)
         plain = isinstance(step, str) and _PLAIN_KEY.fullmatch(text)
         segments.append(f".{shown}" if plain else f"[{shown}]")
     return "".join(reversed(segments)).removeprefix(".")

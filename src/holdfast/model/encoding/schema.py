@@ -31,13 +31,13 @@ from holdfast.model.registry import KINDS
 _FIELD_LINE = re.compile(r"(?P<field>[a-z_][a-z0-9_]*): (?P<sentence>\S.*)")
 
 
-def about(cls: type[msgspec.Struct]) -> str:
+def struct_description(cls: type[msgspec.Struct]) -> str:
     """What the struct is: its docstring up to the first blank line, in one line."""
     return " ".join(_docstring(cls).partition("\n\n")[0].split())
 
 
 @cache
-def about_fields(cls: type[msgspec.Struct]) -> dict[str, str]:
+def field_descriptions(cls: type[msgspec.Struct]) -> dict[str, str]:
     """What each field is, by its name in Python. Fields of a parent are explained there."""
     found: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
@@ -97,7 +97,11 @@ def _collect(info: inspect.Type, found: dict[str, inspect.StructType]) -> None:
 
 
 def _struct(info: inspect.StructType) -> Schema:
-    schema: Schema = {"type": "object", "description": about(info.cls), "properties": {}}
+    schema: Schema = {
+        "type": "object",
+        "description": struct_description(info.cls),
+        "properties": {},
+    }
     if info.tag_field is not None:
         schema["properties"] |= _identity(info)
         group, _, version = API_VERSION.partition("/")
@@ -121,7 +125,7 @@ def _identity(info: inspect.StructType) -> Schema:
         "apiVersion": {
             "type": "string",
             "enum": [API_VERSION],
-            "description": about_fields(info.cls)["api_version"],
+            "description": field_descriptions(info.cls)["api_version"],
         },
         str(info.tag_field): {
             "type": "string",
@@ -139,7 +143,7 @@ def _property(cls: type[msgspec.Struct], field: inspect.Field) -> Schema:
         schema = {"allOf": [schema]}
     if nullable:
         schema["nullable"] = True
-    schema["description"] = about_fields(cls).get(field.name, "")
+    schema["description"] = field_descriptions(cls).get(field.name, "")
     default = _default(field)
     if default is not None:
         schema["default"] = default

@@ -100,7 +100,7 @@ def is_missing(of: WorkloadType, replica: Replica) -> bool:
     return is_left and (is_evicted or of is WorkloadType.PER_NODE)
 
 
-def standing(replica: Replica | None) -> tuple[bool, bool, bool] | None:
+def availability_key(replica: Replica | None) -> tuple[bool, bool, bool] | None:
     """All that `is_missing` looks at. While it stays the same, no ledger has to be written."""
     if replica is None:
         return None
@@ -157,7 +157,7 @@ def disruption_ledger_of(
     return ledger
 
 
-def absent(ledger: DisruptionLedger) -> int:
+def missing_count(ledger: DisruptionLedger) -> int:
     """How many are missing, for whatever reason. Too many elsewhere make up for them."""
     wanted = ledger.replicas if ledger.desired is None else ledger.desired
     return max(0, wanted - ledger.healthy)
@@ -169,7 +169,7 @@ def disruption_refusal(
     """Whether one may be taken away. One that does no work at the moment costs nothing."""
     if ledger.allowed is None or cause not in BUDGETED or not available:
         return None
-    gone = absent(ledger)
+    gone = missing_count(ledger)
     if gone < ledger.allowed:
         return None
     return Refusal(

@@ -1,8 +1,8 @@
-"""What fits a node: the one answer for proposal, commit, explain, what-if and the checkers.
+"""Whether a demand fits a node: the one answer for proposal, commit, explain and the checkers.
 
-A demand is computed once from a template. `claim` either finds devices and says what will be
-taken, or refuses with the reason; `taken` and `returned` are the only functions that change a
-node's sums.
+`demand_of` computes a demand from a template. `claim` chooses devices and returns the allocation,
+or refuses with a reason. `take_allocation` and `return_allocation` are the only functions that change
+the sums of a node.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ def _moved(ledger: NodeLedger, held: Allocation, owner: str, change: Change) -> 
     return msgspec.structs.replace(ledger, used=used, devices=devices)
 
 
-def taken(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
+def take_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
     """The ledger after `owner` took this. Taking what is not free is our own bug.
 
     Sums are not checked here: a charge that was accepted stays, also when the node shrinks.
@@ -381,7 +381,7 @@ def taken(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
     return msgspec.structs.replace(after, ports=ports)
 
 
-def returned(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
+def return_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
     """The ledger after `owner` gave this back. Giving back what was never taken is our own bug."""
     after = _moved(ledger, held, owner, subtract)
     for key in held.ports:
@@ -395,7 +395,7 @@ def returned(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
     return msgspec.structs.replace(after, ports=ports)
 
 
-def promised(ledger: NodeLedger, held: Allocation, reservation: str) -> NodeLedger:
+def promise_allocation(ledger: NodeLedger, held: Allocation, reservation: str) -> NodeLedger:
     """The ledger after this share was promised to a reservation, while others still hold it."""
     devices = dict(ledger.devices)
     for share in held.devices:
@@ -412,7 +412,7 @@ def promised(ledger: NodeLedger, held: Allocation, reservation: str) -> NodeLedg
     return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
 
 
-def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
+def withdraw_promise(ledger: NodeLedger, reservation: str) -> NodeLedger:
     """The ledger after the promise was kept or taken back."""
     devices = {
         name: msgspec.structs.replace(slot, promised="") if slot.promised == reservation else slot
@@ -423,12 +423,12 @@ def unpromised(ledger: NodeLedger, reservation: str) -> NodeLedger:
     return msgspec.structs.replace(ledger, devices=devices, promised=promises, promised_ports=ports)
 
 
-def departing(ledger: NodeLedger, held: Allocation) -> NodeLedger:
+def begin_departure(ledger: NodeLedger, held: Allocation) -> NodeLedger:
     """The ledger after the holder of this was told to stop for a preemption."""
     return msgspec.structs.replace(ledger, leaving=add(ledger.leaving, sums_of(held)))
 
 
-def departed(ledger: NodeLedger, held: Allocation) -> NodeLedger:
+def finish_departure(ledger: NodeLedger, held: Allocation) -> NodeLedger:
     """The ledger after the victim of a preemption is gone; its charge is returned separately."""
     leaving = subtract(ledger.leaving, sums_of(held))
     agree(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")

@@ -46,7 +46,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.key == taint.key and toleration.value == taint.value
 
 
-def untolerated(
+def first_untolerated(
     taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...], *, hard_only: bool = True
 ) -> Taint | None:
     """The first taint that keeps this work away. PreferNoSchedule never does; it only ranks."""
@@ -73,7 +73,7 @@ def gate_refusal(gate: NodeGate) -> Refusal | None:
 
 def taint_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
     """Whether the node's taints keep this work away."""
-    taint = untolerated(gate.taints, placement.tolerations)
+    taint = first_untolerated(gate.taints, placement.tolerations)
     if taint is None:
         return None
     named = f"{taint.key}={taint.value}:{taint.effect.value}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import inspect
 
 from holdfast.model import quantity
-from holdfast.model.access.admission_rules import ANY, PATH_MAX, RESOURCES, PathStep, steps
+from holdfast.model.access.admission_rules import ANY, PATH_MAX, RESOURCES, PathStep, path_steps
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
@@ -60,7 +60,7 @@ def _rule(at: FieldPath, rule: AdmissionRule) -> None:
 
 
 def _condition(at: FieldPath, of: FieldCondition, resources: tuple[str, ...]) -> None:
-    path = steps(of.field)
+    path = path_steps(of.field)
     if path is None:
         rule = f"must be a path such as spec.template.env[*].name, at most {PATH_MAX} characters"
         at["field"].wrong(of.field, rule)

@@ -29,12 +29,12 @@ def _read(
         return None
 
 
-def demanded(at: FieldPath, resource: str, value: Quantity) -> int | None:
+def read_demand(at: FieldPath, resource: str, value: Quantity) -> int | None:
     """What is asked for, in internal units; None, and a finding, where it cannot be read."""
     return _read(at, resource, value, demand)
 
 
-def offered(at: FieldPath, resource: str, value: Quantity) -> int | None:
+def read_capacity(at: FieldPath, resource: str, value: Quantity) -> int | None:
     """What is there or allowed, in internal units; None, and a finding, where it cannot be read."""
     return _read(at, resource, value, capacity)
 
@@ -57,7 +57,7 @@ def table(at: FieldPath, entries: Mapping[str, Quantity]) -> dict[str, int]:
             known = ", ".join(RESOURCES)
             place.wrong(resource, f"must be {known} or the name of a device class")
             continue
-        units = offered(place, resource, value)
+        units = read_capacity(place, resource, value)
         if units is not None:
             found[resource] = units
     return found

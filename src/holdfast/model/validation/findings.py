@@ -19,7 +19,7 @@ ERRORS_MAX = 256
 SHOWN_MAX = 60
 
 
-def shown(value: object) -> str:
+def short_text(value: object) -> str:
     """A value as short text that is safe to print: ASCII, quoted, without control characters."""
     match value:
         case None:
@@ -52,7 +52,7 @@ class Findings:
     def add(self, at: FieldPath, value: object, rule: str) -> None:
         # Path and text are not even made for what will not be listed.
         if len(self._errors) < ERRORS_MAX:
-            self._errors.append(FieldError(path=at.path, value=shown(value), rule=rule))
+            self._errors.append(FieldError(path=at.path, value=short_text(value), rule=rule))
         else:
             self._left_out += 1
 
@@ -85,7 +85,7 @@ class FieldPath:
 
     def entry(self, key: str) -> FieldPath:
         """The entry of a map under this key, which may be any text."""
-        return FieldPath(self._findings, self, f"[{shown(key)[1:-1]}]")
+        return FieldPath(self._findings, self, f"[{short_text(key)[1:-1]}]")
 
     @property
     def path(self) -> str:

@@ -31,7 +31,7 @@ def node(obj: Node, at: FieldPath) -> None:
         text.sentence(at["drain"]["reason"], spec.drain.reason)
     if spec.protected_for is not None:
         protection(at["protectedFor"], spec.protected_for)
-    amounts.offered(at["costPerHour"], Resource.CPU, spec.cost_per_hour)
+    amounts.read_capacity(at["costPerHour"], Resource.CPU, spec.cost_per_hour)
 
 
 def _capacity(at: FieldPath, spec: NodeSpec) -> None:
@@ -56,7 +56,7 @@ def _devices(at: FieldPath, devices: tuple[Device, ...]) -> None:
         text.token(at[index]["id"], device.id)
         amounts.device_class(at[index]["deviceClass"], device.device_class)
         text.sentence(at[index]["model"], device.model, limit=names.DOTTED_MAX)
-        amounts.offered(at[index]["memory"], Resource.MEMORY, device.memory)
+        amounts.read_capacity(at[index]["memory"], Resource.MEMORY, device.memory)
     names.unique(at, [device.id for device in devices], "id")
 
 

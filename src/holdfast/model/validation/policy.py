@@ -43,7 +43,7 @@ def scheduler_policy(obj: SchedulerPolicy, at: FieldPath) -> None:
 def _demand(at: FieldPath, of: ExpectedDemand) -> None:
     for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
         amount = getattr(of.resources, resource.value)
-        amounts.demanded(at["resources"][resource.value], resource, amount)
+        amounts.read_demand(at["resources"][resource.value], resource, amount)
     if not of.devices:
         at["devices"].wrong(None, "must have at least one item: other work spares nothing")
     devices(at["devices"], of.devices)

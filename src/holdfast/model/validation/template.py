@@ -211,7 +211,7 @@ def _resources(at: FieldPath, of: Template) -> None:
 
 
 def _amount(at: FieldPath, of: Resources, resource: Resource) -> int | None:
-    return amounts.demanded(at[resource.value], resource, getattr(of, resource.value))
+    return amounts.read_demand(at[resource.value], resource, getattr(of, resource.value))
 
 
 def devices(at: FieldPath, items: tuple[DeviceRequest, ...]) -> None:
@@ -224,13 +224,13 @@ def devices(at: FieldPath, items: tuple[DeviceRequest, ...]) -> None:
 
 def _device(at: FieldPath, device: DeviceRequest) -> None:
     amounts.device_class(at["deviceClass"], device.device_class)
-    amounts.demanded(at["memory"], Resource.MEMORY, device.memory)
+    amounts.read_demand(at["memory"], Resource.MEMORY, device.memory)
     for index, model in enumerate(device.models):
         text.sentence(at["models"][index], model, needed=True, limit=names.DOTTED_MAX)
     names.unique(at["models"], device.models)
     if device.share is None:
         return
-    share = amounts.demanded(at["share"], device.device_class, device.share)
+    share = amounts.read_demand(at["share"], device.device_class, device.share)
     if share is not None and not 0 < share <= MILLI:
         at["share"].wrong(device.share, "must be more than 0 and at most 1")
     if device.count > 1:

@@ -50,8 +50,8 @@ def tenant(obj: Tenant, at: FieldPath) -> None:
             text.token(at["images"]["registries"][index], registry, limit=512)
     for resource in (Resource.CPU, Resource.MEMORY, Resource.DISK):
         of = resource.value
-        default = amounts.demanded(at["defaults"][of], resource, getattr(obj.spec.defaults, of))
-        least = amounts.demanded(at["minimum"][of], resource, getattr(obj.spec.minimum, of))
+        default = amounts.read_demand(at["defaults"][of], resource, getattr(obj.spec.defaults, of))
+        least = amounts.read_demand(at["minimum"][of], resource, getattr(obj.spec.minimum, of))
         if default and least and default < least:
             at["defaults"][of].wrong(
                 getattr(obj.spec.defaults, of), f"must not be less than spec.minimum.{of}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.audit.records import AuditRecord, Gap, Head, line_of, stamp_of, written
+from holdfast.model.audit.records import AuditRecord, Gap, Head, line_of, make_record, stamp_of
 
 # Of so many servers that wrote before it is known where they ended.
 ENDED_MAX = 64
@@ -34,7 +34,7 @@ class Chain:
         self.end = head
         self.clear()
         if head.gap is not None:
-            self._add(written(*self._place(head.gap.upto, head.gap.at), head.gap))
+            self._add(make_record(*self._place(head.gap.upto, head.gap.at), head.gap))
 
     def take(self, batch: Any) -> int:
         """What a watch of the stamp tells; at which revision somebody did something last, or 0."""
@@ -49,10 +49,10 @@ class Chain:
             except msgspec.DecodeError:
                 # What was done then is not known, and the chain says so; what follows is written.
                 gap = Gap(change.revision - 1, change.revision, 0)
-                self._add(written(*self._place(change.revision, 0), gap))
+                self._add(make_record(*self._place(change.revision, 0), gap))
                 continue
             for said in stamp.mutations:
-                self._add(written(*self._place(change.revision, stamp.at), bytes(said)))
+                self._add(make_record(*self._place(change.revision, stamp.at), bytes(said)))
         revision = max(self.end.revision, batch.revision)
         self.end = msgspec.structs.replace(self.end, revision=revision)
         return last

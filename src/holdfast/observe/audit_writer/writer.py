@@ -23,10 +23,10 @@ from typing import Any
 import msgspec
 
 from holdfast.model import keys
-from holdfast.model.audit.records import Gap, Head, encoded, head_of
+from holdfast.model.audit.records import Gap, Head, encode, head_of
 from holdfast.model.errors import Expired, HoldfastError, Unavailable
 from holdfast.model.machine import Answered, Changed, Started, Txn, Unwatch, Wake, Watch, Woken
-from holdfast.model.plane_format import unusable
+from holdfast.model.plane_format import format_refusal
 from holdfast.model.time import Instant
 from holdfast.model.transaction import ABSENT, Committed, Compare, CompareFailed, Put, Transaction
 from holdfast.observe.audit_writer.chain import Chain, taken_over
@@ -187,7 +187,7 @@ class AuditWriter:
     def _move(self, head: Head) -> list[Any]:
         """Let the store know, if it was not moved meanwhile and this version may write there."""
         key = keys.audit_head()
-        put = Put(key, encoded(head))
+        put = Put(key, encode(head))
         self._flight = (self._flight[0] if self._flight is not None else 0, head)
         compares = (
             Compare(key, self._head_modified),
@@ -198,7 +198,7 @@ class AuditWriter:
     def _refused(self, refused: CompareFailed, head: Head, now: Instant) -> list[Any]:
         """The head was moved, or the plane's format is another one than was known here."""
         there, of_plane = refused.current
-        why = unusable(of_plane.value) if of_plane is not None else ""
+        why = format_refusal(of_plane.value) if of_plane is not None else ""
         if why:
             # What was known stays as it is, so that every later transaction is refused as well.
             return self._failed(Unavailable(why), now)

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.model.errors import unreachable
 from holdfast.model.kinds.node import Node
-from holdfast.model.ledger import NodeLedger, add, mirrored
+from holdfast.model.ledger import NodeLedger, add, mirror_node
 from holdfast.model.placement.fit import Allocation, sums_of
 from holdfast.model.refusal import Refusal
 
@@ -48,7 +48,7 @@ class NodeState:
         if self._empty is None:
             if self.node is None:
                 unreachable(f"node {self.name} is not registered, and nobody is placed on it")
-            self._empty = mirrored(self.node, None)
+            self._empty = mirror_node(self.node, None)
         return self._empty
 
     @property

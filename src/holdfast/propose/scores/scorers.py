@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.model.kinds.placement import Taint
-from holdfast.model.placement.placement_rules import untolerated
+from holdfast.model.placement.placement_rules import first_untolerated
 from holdfast.observe.node_columns import Floats, Ints, Rows
 from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters.labels import all_hold
@@ -119,5 +119,5 @@ def has_taints(work: PendingWork, view: View) -> bool:
 
 
 def _welcome(work: PendingWork, taints: tuple[Taint, ...]) -> int:
-    avoided = untolerated(taints, work.placement.tolerations, hard_only=False)
+    avoided = first_untolerated(taints, work.placement.tolerations, hard_only=False)
     return 100 if avoided is None else 0

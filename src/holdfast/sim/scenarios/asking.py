@@ -16,10 +16,10 @@ from holdfast.explain.answer import Explanation
 from holdfast.explain.evidence import (
     ReplicaFacts,
     StoredRecords,
-    ranges,
+    decode_records,
+    ranges_to_read,
     siblings_of,
     siblings_range,
-    stored,
 )
 from holdfast.explain.explain_replica import explain
 from holdfast.model import keys
@@ -72,7 +72,7 @@ def explained(
         where = keys.object_key(kind_of_struct(Node), "", binding.node)
         wanted.append((where, where + "\0"))
         node = _read(keyspace, wanted[-1:]).get(where)
-    wanted += ranges(replica, node)
+    wanted += ranges_to_read(replica, node)
     facts = ReplicaFacts(
         replica,
         _read(keyspace, wanted),
@@ -88,7 +88,7 @@ def explained(
 
 def _read(keyspace: Keyspace, wanted: Iterable[tuple[str, str]]) -> StoredRecords:
     records = [record for it in wanted for record in keyspace.range(*it).records]
-    return stored(keyspace.revision, records)
+    return decode_records(keyspace.revision, records)
 
 
 def _servers(world: World) -> Iterable[Cell]:

@@ -144,7 +144,7 @@ class EncryptedStore:
         if not self._whole or encrypted_records.is_encrypted(value):
             return self.ring.decrypt(key, value)
         self.ring.refused += 1
-        return encrypted_records.distrusted(value)
+        return encrypted_records.mark_distrusted(value)
 
     def _written(self, write: Write) -> Write:
         if not isinstance(write, Put) or not write.key.startswith(self._prefixes):
@@ -313,7 +313,7 @@ async def demand_plain(store: Store) -> None:
 
 
 def _without_key(value: bytes) -> str:
-    found = encrypted_records.taken_apart(value)
+    found = encrypted_records.split_record(value)
     name = f"key {found.header.key[:80]!r}" if found is not None else "a key"
     return (
         f"the Secrets of this plane are encrypted with {name}, which this server does not have: "

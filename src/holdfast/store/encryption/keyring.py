@@ -112,7 +112,7 @@ class Keyring:
             Header(self._current.key, self._current.data, nonce, uid)
         )
         body = cipher.encrypt(nonce, value, encrypted_records.bound_to(header, key))
-        return encrypted_records.framed(header, body)
+        return encrypted_records.frame(header, body)
 
     def is_current(self, value: bytes) -> bool:
         """Whether a stored record is in the form in which it would be written now."""
@@ -122,14 +122,14 @@ class Keyring:
 
     def has_current_key(self, value: bytes) -> bool:
         """Whether a record is encrypted with the key that is current now."""
-        found = encrypted_records.taken_apart(value)
+        found = encrypted_records.split_record(value)
         return found is not None and found.header.key == self._current.key
 
     async def learn(self, values: Iterable[bytes]) -> None:
         """Have the data keys of these records opened, all at once. Raises Unavailable."""
         wanted: dict[Wrapped, None] = {}
         for value in values:
-            found = encrypted_records.taken_apart(value)
+            found = encrypted_records.split_record(value)
             if found is not None:
                 wrapped = Wrapped(found.header.key, found.header.wrapped)
                 if wrapped not in self._known:
@@ -149,7 +149,7 @@ class Keyring:
 
     def decrypt(self, key: str, value: bytes) -> bytes:
         """The plain record; one that cannot be opened, or is plain, as it is."""
-        found = encrypted_records.taken_apart(value)
+        found = encrypted_records.split_record(value)
         if found is None:
             return value
         header = found.header

@@ -13,7 +13,7 @@ from holdfast.correct.nodes.controller import NodesController
 from holdfast.correct.repair import RepairController
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload.controller import WorkloadController
-from holdfast.model.jobs import finished
+from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.template import OnDisconnect, RestartPolicy
 from holdfast.model.kinds.workload import Job, WorkloadType
 from holdfast.model.requests import Remove, Update
@@ -68,7 +68,7 @@ def test_how_a_job_ended_is_never_behind() -> None:
     )
     on.run(5_000)
     over = on.get("workloads", "web", "acme")
-    assert finished(over) is not None
+    assert finished_condition(over) is not None
     job = msgspec.structs.replace(over.spec.job, parallelism=0)
     spec = msgspec.structs.replace(over.spec, job=job)
     accepted(on.plane.ask(ADMIN, Update(msgspec.structs.replace(over, spec=spec))))

@@ -11,7 +11,7 @@ import pytest
 from holdfast.correct.jobs.cron import RUNS_AT_ONCE_MAX, only_utc
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.cron import Zone
-from holdfast.model.jobs import finished, run_of, scheduled_at
+from holdfast.model.jobs import finished_condition, run_of, scheduled_at
 from holdfast.model.kinds.workload import (
     Concurrency,
     Cron,
@@ -329,7 +329,7 @@ def test_a_cron_job_runs_every_minute_and_keeps_its_history() -> None:
     minutes = sorted(scheduled_at("web", it) for it in names)
     assert len(minutes) == 5
     assert {later - sooner for sooner, later in pairwise(minutes)} == {timedelta(minutes=1)}
-    left = [it for it in rig.all("workloads") if it.name != "web" and finished(it)]
+    left = [it for it in rig.all("workloads") if it.name != "web" and finished_condition(it)]
     assert len(left) == 2
     status = rig.get("workloads", "web", "acme").status.cron
     assert status.last_schedule == minutes[-1]

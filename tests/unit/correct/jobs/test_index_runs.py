@@ -11,7 +11,7 @@ from holdfast.correct.jobs.index_runs import RELEASED_KEPT_MAX
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.access import identity as who
 from holdfast.model.indexes import parse
-from holdfast.model.jobs import finished
+from holdfast.model.jobs import finished_condition
 from holdfast.model.kinds.replica import DEADLINE_PASSED, Process, Replica
 from holdfast.model.kinds.template import RestartPolicy
 from holdfast.model.kinds.tenant import ObjectCaps
@@ -139,7 +139,7 @@ def test_more_failures_than_retries_fail_the_job_and_the_end_is_written_first() 
     stated = job(2, retries=0)
     assert short(run(stated, *mine)) == []
     (update,) = settled(stated, *mine).requests
-    said = finished(update.object)
+    said = finished_condition(update.object)
     assert (said.type, said.reason) == ("Failed", "RetriesExceeded")
     assert update.object.status.job.failed == 1
     assert update.object.status.job.completion_time == at()
@@ -162,7 +162,7 @@ def test_the_first_rule_that_names_an_exit_code_says_what_it_means(
     steps = (record(State.FAILED, AGENT, 0, State.RUNNING), record(State.RELEASED, AGENT))
     ended = over(0, code, transitions=steps)
     (update,) = settled(job(1, failure_policy=rules), ended).requests
-    said = finished(update.object)
+    said = finished_condition(update.object)
     assert (said.reason if said is not None else None) == reason
     assert update.object.status.job.failed == failures
 
@@ -172,8 +172,8 @@ def test_a_signal_counts_as_128_and_its_number() -> None:
     rules = (FailureRule((137,), FailureAction.FAIL_JOB),)
     killed = over(0, 1, process=Process(exit_code=None, signal=9))
     (update,) = settled(job(1, failure_policy=rules), killed).requests
-    assert finished(update.object).reason == "FailurePolicy"
-    assert "signal 9" in finished(update.object).message
+    assert finished_condition(update.object).reason == "FailurePolicy"
+    assert "signal 9" in finished_condition(update.object).message
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_restarts_in_place_use_up_retries_too() -> None:
     )
     assert tally(job(1), [looping]).failures == {0: 5}
     (update,) = settled(job(1, retries=4), looping).requests
-    assert finished(update.object).reason == "RetriesExceeded"
+    assert finished_condition(update.object).reason == "RetriesExceeded"
 
 
 def test_failures_are_counted_once_however_often_they_are_seen() -> None:
@@ -223,22 +223,22 @@ def test_a_job_past_its_deadline_fails_and_what_is_left_is_stopped_for_that() ->
     stated, mine = job(2, deadline_seconds=60), [replica(), replica(State.PENDING, 1)]
     early = settled(stated, *mine, after_ms=59_000)
     assert early.wake_after_ms == 1_000
-    assert finished(early.requests[0].object) is None
+    assert finished_condition(early.requests[0].object) is None
     (update,) = settled(stated, *mine, after_ms=60_000).requests
-    assert finished(update.object).reason == "DeadlineExceeded"
+    assert finished_condition(update.object).reason == "DeadlineExceeded"
     assert short(run(update.object, *mine)) == [("Deadline", "web-0-0"), ("Failed", "web-1-0")]
 
 
 def test_a_job_that_is_complete_at_its_deadline_is_complete() -> None:
     """What was done in time counts, whenever it is looked at. [A7]"""
     (update,) = settled(job(1, deadline_seconds=60), over(0), after_ms=600_000).requests
-    assert finished(update.object).type == "Complete"
+    assert finished_condition(update.object).type == "Complete"
 
 
 def test_a_job_of_nothing_is_complete_at_once() -> None:
     """There is nothing to wait for."""
     (update,) = settled(job(0)).requests
-    assert finished(update.object).type == "Complete"
+    assert finished_condition(update.object).type == "Complete"
 
 
 def test_the_account_is_written_when_it_changes_and_not_too_often() -> None:
@@ -326,7 +326,7 @@ def test_a_job_runs_to_its_end_and_then_rests() -> None:
     assert ran == [0, 1, 2, 3, 4]
     status = stands(rig)
     assert (status.job.completed_indexes, status.job.succeeded) == ("0-4", 5)
-    assert finished(rig.get("workloads", "web", "acme")).type == "Complete"
+    assert finished_condition(rig.get("workloads", "web", "acme")).type == "Complete"
     assert (status.progress.succeeded, status.progress.desired) == (5, 5)
     rig.writes()
     rig.run(600_000)
@@ -338,10 +338,10 @@ def test_a_job_fails_after_its_retries_and_stops_the_rest() -> None:
     rig = rig_with(completions=1, retries=2)
     for _ in range(3):
         rig.run(10_000)
-        assert finished(rig.get("workloads", "web", "acme")) is None
+        assert finished_condition(rig.get("workloads", "web", "acme")) is None
         assert end(rig, 1) == [0]
     rig.run(10_000)
-    assert finished(rig.get("workloads", "web", "acme")).reason == "RetriesExceeded"
+    assert finished_condition(rig.get("workloads", "web", "acme")).reason == "RetriesExceeded"
     assert stands(rig).job.failed == 3
     assert end(rig) == []
 
@@ -424,7 +424,7 @@ def test_a_tenant_without_room_for_what_is_over_has_it_cleared_away(cap: str) ->
         rig.run(10_000)
         end(rig)
     rig.run(10_000)
-    assert finished(rig.get("workloads", "web", "acme")).type == "Complete"
+    assert finished_condition(rig.get("workloads", "web", "acme")).type == "Complete"
 
 
 def test_a_job_comes_to_the_same_end_though_every_answer_is_lost_once() -> None:

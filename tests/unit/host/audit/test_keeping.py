@@ -12,13 +12,13 @@ import pytest
 
 from holdfast.host.audit import keeping as keeping_module
 from holdfast.host.audit.keeping import AuditKeeper
-from holdfast.host.audit.segments import judged, records
+from holdfast.host.audit.segments import records, verify_segments
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.settings import FORGET, REFUSE
 from holdfast.model import keys
 from holdfast.model.access import identity as who
-from holdfast.model.audit.records import Mutation, Stamp, encoded, record_of
+from holdfast.model.audit.records import Mutation, Stamp, encode, record_of
 from holdfast.model.transaction import Change, Put, Transaction
 from holdfast.observe import history_bytes as history_module
 from holdfast.observe.audit_writer import writer as scribe_module
@@ -39,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def say(store: Store, count: int) -> None:
     for number in range(count):
         said = Mutation(who="ann", verb="Patch", name=f"w{number}")
-        value = encoded(Stamp(1, (said,)))
+        value = encode(Stamp(1, (said,)))
         await store.txn(Transaction((), (Put(keys.audit_stamp(), value),)))
 
 
@@ -82,7 +82,7 @@ def test_what_is_said_in_the_store_is_written_to_files(tmp_path: Path) -> None:
             await say(store, 5)
             async with running(store, folder) as keeping:
                 await until(lambda head=number: keeping.scribe.head.number == head)
-                assert judged([folder], keeping.scribe.head).is_whole
+                assert verify_segments([folder], keeping.scribe.head).is_whole
                 assert keeping.standing().writing
                 assert (keeping.standing().lag, keeping.standing().error) == (0, "")
         assert [it.number for it in records([folder])] == list(range(1, 11))
@@ -149,7 +149,7 @@ def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
         await store.compact(upto)
         async with running(store, tmp_path, when_behind=when_behind) as keeping:
             await until(lambda: keeping.scribe.head.revision >= 10)
-            found = judged([tmp_path], keeping.scribe.head)
+            found = verify_segments([tmp_path], keeping.scribe.head)
             assert found.findings == []
             assert [(it.after, it.upto) for it in found.gaps] == ([(0, 6)] if upto else [])
             assert found.last == (5 if upto else 10)
@@ -180,7 +180,7 @@ def test_a_restored_store_goes_on_with_a_gap_and_keeps_what_it_knows_nothing_of(
     path.unlink()
     restore(copy, path)
     keeping = asyncio.run(written(2, 5))
-    found = judged([folder], keeping.scribe.head)
+    found = verify_segments([folder], keeping.scribe.head)
     assert (found.findings, found.beyond, len(found.gaps)) == ([], 0, 1)
     (aside,) = folder.glob("aside-*")
     assert [record_of(line).number for line in aside.read_bytes().splitlines()] == [4, 5, 6, 7]

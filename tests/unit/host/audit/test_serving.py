@@ -9,8 +9,16 @@ import pytest
 
 from holdfast.host.audit import serving
 from holdfast.host.audit.journal import Journal, JournalLimits
-from holdfast.host.audit.serving import ShownRecord, RecordQuery, page
-from holdfast.model.audit.records import AuditRecord, Gap, Head, Mutation, encoded, line_of, written
+from holdfast.host.audit.serving import RecordQuery, ShownRecord, page
+from holdfast.model.audit.records import (
+    AuditRecord,
+    Gap,
+    Head,
+    Mutation,
+    encode,
+    line_of,
+    make_record,
+)
 
 LONG = JournalLimits(segment_bytes=2_000, segment_age_ms=1 << 60)
 SAID = [
@@ -31,8 +39,8 @@ def journal(folder: Path, count: int = 30) -> list[AuditRecord]:
     made: list[AuditRecord] = []
     head = Head().hash
     for number in range(1, count + 1):
-        said = Gap(1, 2) if number == 7 else encoded(SAID[number % 3])
-        record = written(number, number, 0, head, said)
+        said = Gap(1, 2) if number == 7 else encode(SAID[number % 3])
+        record = make_record(number, number, 0, head, said)
         made.append(record)
         head = record.hash
     file = Journal(folder, LONG)

@@ -10,18 +10,18 @@ import pytest
 
 from holdfast.host.audit import thinning
 from holdfast.host.audit.journal import Journal, JournalLimits
-from holdfast.host.audit.segments import judged, records, segments
+from holdfast.host.audit.segments import records, segments, verify_segments
 from holdfast.model.audit.records import (
     AuditRecord,
     ElidedRecords,
     Head,
     Mutation,
     elided_of,
-    encoded,
+    encode,
     is_elided,
     line_of,
+    make_record,
     mutation_of,
-    written,
 )
 
 KEEP = 60_000
@@ -36,7 +36,7 @@ def chain(tenants: Iterable[str]) -> list[AuditRecord]:
     previous = Head().hash
     for number, tenant in enumerate(tenants, 1):
         said = Mutation(who="ann", verb="Patch", kind="workloads", namespace=tenant, name="w")
-        made.append(written(number, number, 0, previous, encoded(said)))
+        made.append(make_record(number, number, 0, previous, encode(said)))
         previous = made[-1].hash
     return made
 
@@ -86,7 +86,7 @@ def test_a_tenant_that_floods_the_journal_pushes_out_nobody_but_itself(tmp_path:
     assert kept.of("loud")[-1] > len(made) - 100
     assert kept.of("quiet"), "the flood has none of it"
     assert kept.size < KEEP + 2 * LIMITS.segment_bytes
-    found = judged([tmp_path], kept.head)
+    found = verify_segments([tmp_path], kept.head)
     assert found.is_whole, found.findings
     let_go = sum(it.elided["loud"] for it in found.elided)
     assert let_go + len(kept.of("loud")) == sum(mutation_of(it).namespace == "loud" for it in made)
@@ -110,7 +110,7 @@ def test_where_nobody_has_too_much_the_oldest_files_go(tmp_path: Path) -> None:
     kept.write(chain(f"tenant-{number % 20}" for number in range(1_000)))
     assert kept.head.floor > 1
     assert kept.head.thinned == 0
-    assert judged([tmp_path], kept.head).is_whole
+    assert verify_segments([tmp_path], kept.head).is_whole
 
 
 def test_what_is_let_go_of_without_the_stores_knowledge_is_a_finding(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_what_is_let_go_of_without_the_stores_knowledge_is_a_finding(tmp_path: P
         previous=one.previous,
         hash=one.hash,
     )
-    segment.path.write_bytes(b"".join(it + b"\n" for it in [encoded(gone), *lines[1:]]))
-    (finding,) = judged([tmp_path], kept.head).findings
+    segment.path.write_bytes(b"".join(it + b"\n" for it in [encode(gone), *lines[1:]]))
+    (finding,) = verify_segments([tmp_path], kept.head).findings
     assert "the store knows nothing" in finding
 
 
@@ -148,9 +148,9 @@ def test_a_line_in_place_of_records_is_part_of_the_chain(tmp_path: Path, what: s
     gone = elided_of(lines[at])
     wrong = "e" * 64 if what in ("previous", "hash") else getattr(gone, what) + 1
     fields = {it: getattr(gone, it) for it in gone.__struct_fields__}
-    lines[at] = encoded(ElidedRecords(**{**fields, what: wrong}))
+    lines[at] = encode(ElidedRecords(**{**fields, what: wrong}))
     path.write_bytes(b"".join(it + b"\n" for it in lines))
-    assert judged([tmp_path], kept.head).findings
+    assert verify_segments([tmp_path], kept.head).findings
 
 
 @pytest.mark.parametrize("hashed", ["f" * 64, "0" * 64])
@@ -165,9 +165,9 @@ def test_no_hash_means_anything_goes(tmp_path: Path, hashed: str) -> None:
     gone = ElidedRecords(
         elided={"loud": 1}, first=one.number, last=one.number, previous=one.previous, hash=hashed
     )
-    segment.path.write_bytes(b"".join(it + b"\n" for it in [encoded(gone), *lines[1:]]))
+    segment.path.write_bytes(b"".join(it + b"\n" for it in [encode(gone), *lines[1:]]))
     head = Head(number=kept.head.number, hash=kept.head.hash, thinned=200)
-    assert "not as it was written" in judged([tmp_path], head).findings[0]
+    assert "not as it was written" in verify_segments([tmp_path], head).findings[0]
 
 
 def test_a_copy_that_has_what_was_let_go_of_is_welcome(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_copy_that_has_what_was_let_go_of_is_welcome(tmp_path: Path) -> None:
     whole = Kept(tmp_path / "whole", JournalLimits(segment_bytes=50_000, segment_age_ms=1 << 60))
     whole.write(made)
     for folders in ([kept.folder, whole.folder], [whole.folder, kept.folder]):
-        found = judged(folders, kept.head)
+        found = verify_segments(folders, kept.head)
         assert found.is_whole, found.findings
 
 
@@ -193,4 +193,4 @@ def test_a_crash_before_it_was_done_is_made_up_for(tmp_path: Path) -> None:
     again.journal.prune(head.floor, head.thinned)
     again.write(made[1_000:])
     assert again.size < KEEP + 2 * LIMITS.segment_bytes
-    assert judged([tmp_path], again.head).is_whole
+    assert verify_segments([tmp_path], again.head).is_whole

@@ -11,7 +11,7 @@ from holdfast.host.audit.segments import FOLDER, path_of
 from holdfast.host.server import backups
 from holdfast.host.server.backups import Backup, Manifest
 from holdfast.model import keys
-from holdfast.model.audit.records import Head, Mutation, encoded, line_of, written
+from holdfast.model.audit.records import Head, Mutation, encode, line_of, make_record
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.encryption import EncryptedStore
@@ -32,8 +32,8 @@ def plane(folder: Path, *, plain: bool = False, records: int = 3) -> Path:
     (folder / FOLDER).mkdir(mode=0o700)
     lines, last = [], Head()
     for number in range(1, records + 1):
-        said = encoded(Mutation(who="ann", verb="Create"))
-        record = written(number, number, 0, last.hash, said)
+        said = encode(Mutation(who="ann", verb="Create"))
+        record = make_record(number, number, 0, last.hash, said)
         lines.append(line_of(record) + b"\n")
         last = Head(number=number, hash=record.hash, revision=number)
     path_of(folder / FOLDER, 1).write_bytes(b"".join(lines))
@@ -44,7 +44,7 @@ def plane(folder: Path, *, plain: bool = False, records: int = 3) -> Path:
         # What was plain once is in the history, and in no backup.
         await inner.txn(Transaction((), (Put(HERE, OLD),)))
         await store.txn(Transaction((), (Put(HERE, PLAIN),)))
-        await store.txn(Transaction((), (Put(keys.audit_head(), encoded(last)),)))
+        await store.txn(Transaction((), (Put(keys.audit_head(), encode(last)),)))
         await store.close()
 
     asyncio.run(write())

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.access.admission_rules import LOOKS_MAX, RuleViolation, findings, matches, steps
+from holdfast.model.access.admission_rules import (
+    LOOKS_MAX,
+    RuleViolation,
+    matches,
+    path_steps,
+    rule_violations,
+)
 from holdfast.model.kinds.admissionpolicy import (
     AdmissionPolicy,
     AdmissionPolicySpec,
@@ -49,7 +55,7 @@ def rule(*require: FieldCondition, **more: Any) -> AdmissionRule:
 def found(
     of: AdmissionRule, document: Any = DOCUMENT, resource: str = "workloads"
 ) -> list[RuleViolation]:
-    return list(findings(policy(of), resource, PolicyOperation.CREATE, document))
+    return list(rule_violations(policy(of), resource, PolicyOperation.CREATE, document))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def test_a_star_stands_for_any_text(text: str, parts: list[str]) -> None:
     "path", ["", ".", "a.", ".a", "a..b", "[x]", "a[", "a[]", "a]b", "a b", "a[x]b", "a" * 254]
 )
 def test_a_text_that_is_no_path_has_no_steps(path: str) -> None:
-    assert steps(path) is None
+    assert path_steps(path) is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.access.credential_life import ends, revocation_name
+from holdfast.model.access.credential_life import revocation_name, revokes
 from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.time import timestamp
@@ -51,10 +51,10 @@ def test_no_two_users_share_a_name_and_each_name_is_one(one: str, other: str) ->
 
 
 def test_it_ends_what_was_issued_until_its_moment_and_nothing_later() -> None:
-    assert ends(revocation(), NOW_MS)
-    assert ends(revocation(), 0)
-    assert not ends(revocation(), NOW_MS + 1)
-    assert not ends(revocation(None), 0)
+    assert revokes(revocation(), NOW_MS)
+    assert revokes(revocation(), 0)
+    assert not revokes(revocation(), NOW_MS + 1)
+    assert not revokes(revocation(None), 0)
 
 
 ROWS: list[Row] = [

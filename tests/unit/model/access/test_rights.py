@@ -11,12 +11,12 @@ from holdfast.model.access.rights import (
     AccessLedger,
     GrantedRule,
     Permission,
-    granted,
+    find_grant,
+    find_path_grant,
+    first_uncovered,
+    granted_rules,
     ledger_of,
-    permitting,
-    permitting_path,
     subjects_of,
-    uncovered,
     with_binding,
     with_role,
 )
@@ -28,7 +28,7 @@ GET = Permission("get", "workloads", namespace="acme", name="web")
 
 
 def allows(rule: Rule, deed: Permission, where: str = "") -> bool:
-    return permitting([GrantedRule(rule, where)], deed) is not None
+    return find_grant([GrantedRule(rule, where)], deed) is not None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_paths_are_matched_whole_or_by_their_beginning() -> None:
     rule = Rule(verbs=("get",), non_resource_urls=("/metrics", "/api/*"))
 
     def may(verb: str, path: str, where: str = "") -> bool:
-        return permitting_path([GrantedRule(rule, where)], verb, path) is not None
+        return find_path_grant([GrantedRule(rule, where)], verb, path) is not None
 
     assert may("get", "/metrics")
     assert may("get", "/api/v1")
@@ -144,15 +144,15 @@ def test_paths_are_matched_whole_or_by_their_beginning() -> None:
     ],
 )
 def test_a_rule_is_covered_piece_by_piece(mine: Rule, rule: Rule, missing: str) -> None:
-    assert uncovered([GrantedRule(mine)], [rule], "acme") == missing
+    assert first_uncovered([GrantedRule(mine)], [rule], "acme") == missing
 
 
 def test_what_holds_in_one_namespace_covers_nothing_elsewhere() -> None:
     rule = Rule(("a",), ("get",))
-    assert uncovered([GrantedRule(rule, "acme")], [rule], "acme") == ""
-    assert uncovered([GrantedRule(rule, "acme")], [rule], "globex")
-    assert uncovered([GrantedRule(rule, "acme")], [rule], "")
-    assert uncovered([GrantedRule(rule, EVERY_TENANT)], [rule], "")
+    assert first_uncovered([GrantedRule(rule, "acme")], [rule], "acme") == ""
+    assert first_uncovered([GrantedRule(rule, "acme")], [rule], "globex")
+    assert first_uncovered([GrantedRule(rule, "acme")], [rule], "")
+    assert first_uncovered([GrantedRule(rule, EVERY_TENANT)], [rule], "")
 
 
 def test_components_are_meant_by_no_binding() -> None:
@@ -195,7 +195,7 @@ def test_a_ledger_kept_step_by_step_is_the_ledger_of_what_is_there() -> None:
 
 def test_a_binding_to_a_role_that_is_not_there_gives_nothing() -> None:
     ledger = AccessLedger(given={"User:bob": {"b": "acme/ghost", "c": f"{SYSTEM_NAMESPACE}/ghost"}})
-    assert list(granted(Identity("bob"), "acme", ledger, NOTHING, {})) == []
+    assert list(granted_rules(Identity("bob"), "acme", ledger, NOTHING, {})) == []
 
 
 def test_an_own_role_of_a_built_in_name_is_the_own_one() -> None:
@@ -203,5 +203,5 @@ def test_an_own_role_of_a_built_in_name_is_the_own_one() -> None:
     own = Rule(("a",), ("get",))
     system = AccessLedger({"new": (own,)}, {"User:bob": {"b": f"{SYSTEM_NAMESPACE}/new"}})
     built_in = {"new": (Rule(("*",), ("*",)),)}
-    found = list(granted(Identity("bob"), SYSTEM_NAMESPACE, system, system, built_in))
+    found = list(granted_rules(Identity("bob"), SYSTEM_NAMESPACE, system, system, built_in))
     assert [it.rule for it in found] == [own]

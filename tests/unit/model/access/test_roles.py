@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.commit.access.authorize import DEEDS
+from holdfast.commit.access.authorize import PERMISSIONS
 from holdfast.commit.dispatch import HANDLERS
 from holdfast.commit.objects.deletion import _REMOVERS, FINALIZERS
 from holdfast.commit.objects.field_writers import WRITERS
 from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.garbage.ownership import FOLLOWED
-from holdfast.host.server.rights import built_in
+from holdfast.host.server.rights import built_in_objects
 from holdfast.model import requests as ask
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
-from holdfast.model.access.rights import GrantedRule, Permission, permitting
+from holdfast.model.access.rights import GrantedRule, Permission, find_grant
 from holdfast.model.access.roles import (
     COMPONENTS,
     HELD_BY,
@@ -135,7 +135,7 @@ def test_no_rule_of_a_component_has_a_wildcard_where_it_writes() -> None:
 def test_every_request_of_components_is_some_deed() -> None:
     """A request that nobody judges would pass whoever sends it. [C6.7]"""
     ordinary = {ask.Create, ask.Update, ask.Patch, ask.Remove}
-    assert set(DEEDS) == set(HANDLERS) - ordinary
+    assert set(PERMISSIONS) == set(HANDLERS) - ordinary
 
 
 @pytest.mark.parametrize("controller", all_controllers(), ids=lambda it: it.name)
@@ -146,8 +146,8 @@ def test_a_controller_may_read_what_it_follows(controller: object) -> None:
         grants = built_in_grants(Identity(name=name))
         for plural in controller.follows:  # type: ignore[attr-defined]
             for verb in READ:
-                assert permitting(grants, Permission(verb, plural)) is not None, plural
-    secrets = permitting(
+                assert find_grant(grants, Permission(verb, plural)) is not None, plural
+    secrets = find_grant(
         built_in_grants(Identity(name=own)), Permission("get", "secrets", "", "acme")
     )
     assert (secrets is not None) is (own == collector)
@@ -156,8 +156,8 @@ def test_a_controller_may_read_what_it_follows(controller: object) -> None:
 def test_a_scheduler_may_read_what_it_follows_and_no_secret() -> None:
     grants = built_in_grants(who.scheduler("s"))
     for plural in SCHEDULERS_FOLLOWED:
-        assert permitting(grants, Permission("watch", plural)) is not None
-    assert permitting(grants, Permission("get", "secrets", namespace="acme")) is None
+        assert find_grant(grants, Permission("watch", plural)) is not None
+    assert find_grant(grants, Permission("get", "secrets", namespace="acme")) is None
 
 
 def test_roles_name_nothing_that_there_is_not() -> None:
@@ -186,7 +186,7 @@ def test_roles_name_nothing_that_there_is_not() -> None:
 
 
 def test_what_is_built_in_is_valid_as_objects() -> None:
-    shown = list(built_in())
+    shown = list(built_in_objects())
     assert len(shown) == len(ROLES) + len(HELD_BY)
     for obj in shown:
         assert validate(obj) == ()
@@ -203,6 +203,6 @@ def test_only_administrators_have_everything() -> None:
     everything = Permission("*", "*", namespace="acme", group="*")
     for role, rules in PEOPLE.items():
         grants = [GrantedRule(rule) for rule in rules]
-        assert (permitting(grants, everything) is not None) is (role == "admin")
-    assert permitting(built_in_grants(Identity("a", (ADMINS,))), everything) is not None
-    assert permitting(built_in_grants(Identity("system:node:a", (ADMINS,))), everything) is None
+        assert (find_grant(grants, everything) is not None) is (role == "admin")
+    assert find_grant(built_in_grants(Identity("a", (ADMINS,))), everything) is not None
+    assert find_grant(built_in_grants(Identity("system:node:a", (ADMINS,))), everything) is None

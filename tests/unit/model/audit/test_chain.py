@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from holdfast.model.audit.chain import FINDINGS_MAX, ChainVerification, ChainVerifier
-from holdfast.model.audit.records import Gap, Head, Mutation, encoded, line_of, link, written
+from holdfast.model.audit.records import (
+    Gap,
+    Head,
+    Mutation,
+    encode,
+    line_of,
+    make_record,
+    record_hash,
+)
 from tests.audit_chains import chain, head_at, lines
 
 CHAIN = chain(10)
@@ -47,7 +55,7 @@ def test_a_chain_that_was_written_anew_is_not_the_one_that_the_store_knows() -> 
     forged = lines(anew[:4] + chain(6, first=5, previous=anew[3].hash))
     assert judged(forged).is_whole
     other = Mutation(who="mallory", verb="Patch", kind="workloads", name="w5")
-    fifth = written(5, 2, 5, CHAIN[3].hash, encoded(other))
+    fifth = make_record(5, 2, 5, CHAIN[3].hash, encode(other))
     forged = lines([*CHAIN[:4], fifth, *chain(5, first=6, previous=fifth.hash)])
     assert judged(forged).findings == ["record 10 is not the one that the store knows"]
 
@@ -78,10 +86,10 @@ def test_a_known_record_spares_judging_what_is_before_it() -> None:
 
 def test_a_gap_is_told_of_and_cannot_be_put_in_afterwards() -> None:
     gap = Gap(5, 9, 1)
-    sixth = written(11, 9, 1, CHAIN[-1].hash, gap)
+    sixth = make_record(11, 9, 1, CHAIN[-1].hash, gap)
     found = judged(lines([*CHAIN, sixth]), head=head_at(sixth))
     assert (found.findings, found.gaps) == ([], [gap])
-    swapped = lines([*CHAIN[:5], written(6, 9, 1, CHAIN[4].hash, gap), *CHAIN[6:]])
+    swapped = lines([*CHAIN[:5], make_record(6, 9, 1, CHAIN[4].hash, gap), *CHAIN[6:]])
     assert judged(swapped).findings != []
 
 
@@ -96,7 +104,7 @@ def test_a_gap_is_told_of_and_cannot_be_put_in_afterwards() -> None:
         line_of(msgspec.structs.replace(CHAIN[4], previous="zz")),
         line_of(msgspec.structs.replace(CHAIN[4], is_gap=True)),
         line_of(CHAIN[4]).replace(b'"said"', b'"said":{},"said"'),
-        line_of(written(5, 2, 5, CHAIN[3].hash, b"null")),
+        line_of(make_record(5, 2, 5, CHAIN[3].hash, b"null")),
         line_of(msgspec.structs.replace(CHAIN[4], at=6)),
         line_of(msgspec.structs.replace(CHAIN[4], revision=3)),
         line_of(msgspec.structs.replace(CHAIN[4], number=1 << 60)),
@@ -109,9 +117,9 @@ def test_what_is_no_record_as_it_was_written_is_found(line: bytes) -> None:
 
 def test_a_number_from_nowhere_costs_no_memory() -> None:
     number = 1 << 60
-    body = encoded(Mutation(who="mallory", verb="Patch"))
-    forged = written(number, 99, 0, CHAIN[-1].hash, body)
-    assert link(forged) == forged.hash
+    body = encode(Mutation(who="mallory", verb="Patch"))
+    forged = make_record(number, 99, 0, CHAIN[-1].hash, body)
+    assert record_hash(forged) == forged.hash
     finding = judged(lines([*CHAIN, forged])).findings[-1]
     assert "are missing before record" in finding
 

@@ -17,10 +17,10 @@ from holdfast.model.encoding.list_maps import KEYS_OF_ELEMENTS, ListRule, ListTy
 from holdfast.model.encoding.schema import (
     NAME_PREFIX,
     REF_PREFIX,
-    about,
-    about_fields,
     components,
+    field_descriptions,
     schema_name,
+    struct_description,
 )
 from holdfast.model.kinds.placement import Placement, Taint, Toleration
 from holdfast.model.kinds.template import Template
@@ -80,8 +80,8 @@ def test_a_sentence_may_go_on_over_lines() -> None:
         second: int
         third: int = 0
 
-    assert about(Example) == "One thing, told in two lines."
-    assert about_fields(Example) == {
+    assert struct_description(Example) == "One thing, told in two lines."
+    assert field_descriptions(Example) == {
         "first": "a sentence that goes on: and on.",
         "second": "another.",
     }

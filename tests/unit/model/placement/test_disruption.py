@@ -15,12 +15,12 @@ from holdfast.model.lifecycle import Cause, Stage, State
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.disruption import (
     BUDGETED,
-    absent,
     allowed_missing,
     count_change,
     desired_of,
     disruption_refusal,
     is_missing,
+    missing_count,
 )
 from holdfast.model.refusal import Reason
 
@@ -70,10 +70,10 @@ def test_what_is_missing_already_leaves_less_and_costs_nothing_to_take() -> None
 def test_a_place_without_a_replica_is_missing_and_one_too_many_is_not() -> None:
     """What should be there is compared with what works. [G4]"""
     ledger = DisruptionLedger(allowed=1, desired=3, replicas=3, healthy=3)
-    assert absent(ledger) == 0
-    assert absent(changed(ledger, replicas=2, healthy=2)) == 1
-    assert absent(changed(ledger, replicas=4, healthy=3)) == 0
-    assert absent(changed(ledger, replicas=4, healthy=4)) == 0
+    assert missing_count(ledger) == 0
+    assert missing_count(changed(ledger, replicas=2, healthy=2)) == 1
+    assert missing_count(changed(ledger, replicas=4, healthy=3)) == 0
+    assert missing_count(changed(ledger, replicas=4, healthy=4)) == 0
 
 
 def test_a_ledger_that_counts_nothing_healthy_holds_everybody_in_place() -> None:

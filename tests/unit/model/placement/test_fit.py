@@ -14,18 +14,18 @@ from holdfast.model.placement.fit import (
     Allocation,
     Demand,
     DeviceDemand,
+    begin_departure,
     choose_devices,
     claim,
     demand_of,
-    departed,
-    departing,
+    finish_departure,
     judge_devices,
     judge_held,
-    promised,
-    returned,
+    promise_allocation,
+    return_allocation,
     shortage,
-    taken,
-    unpromised,
+    take_allocation,
+    withdraw_promise,
 )
 from holdfast.model.quantity import MILLI
 from holdfast.model.refusal import Reason, Refusal
@@ -115,12 +115,12 @@ def test_a_node_that_shrank_refuses_more_but_not_nothing() -> None:
 
 def test_a_fixed_port_has_one_owner() -> None:
     """The same number on another protocol is another port. [C6.1]"""
-    ledger = taken(NodeLedger(gate=GATE), Allocation({}, ports=("TCP/80",)), "a")
+    ledger = take_allocation(NodeLedger(gate=GATE), Allocation({}, ports=("TCP/80",)), "a")
     refusal = refused(shortage(ledger, Demand({}, ports=("TCP/80",))))
     assert (refusal.reason, refusal.details["owner"]) == (Reason.PORT_TAKEN, "a")
     assert shortage(ledger, Demand({}, ports=("TCP/80",)), holder="a") is not None
     assert shortage(ledger, Demand({}, ports=("UDP/80",))) is None
-    assert returned(ledger, Allocation({}, ports=("TCP/80",)), "a").ports == {}
+    assert return_allocation(ledger, Allocation({}, ports=("TCP/80",)), "a").ports == {}
 
 
 @pytest.mark.parametrize("of", [1, 2, 3, 7])
@@ -140,7 +140,7 @@ def test_the_last_gpu_is_given_once() -> None:
     ledger = gpus(g0=gpu())
     first = claim(ledger, wants(whole()))
     assert isinstance(first, Allocation)
-    ledger = taken(ledger, first, "a")
+    ledger = take_allocation(ledger, first, "a")
     assert ledger.devices["g0"].owners == {"a": 1000}
     assert refused(claim(ledger, wants(whole()))).reason is Reason.DEVICE_TAKEN
     assert refused(claim(ledger, wants(share(1)))).reason is Reason.DEVICE_TAKEN
@@ -153,7 +153,7 @@ def test_the_last_gpu_is_given_once() -> None:
 
 def test_devices_are_owned_one_by_one_and_not_summed_on_the_node() -> None:
     """A quota counts the charge; a node would count it twice."""
-    ledger = taken(
+    ledger = take_allocation(
         gpus(g0=gpu()),
         Allocation({"replicas": 1, "gpu": 1000}, (DeviceShare("g0", "gpu", 1000),)),
         "a",
@@ -303,7 +303,10 @@ def test_nobody_is_put_on_a_device_that_its_node_no_longer_lists() -> None:
     assert chosen(ledger, wants(share(500))) is Reason.DEVICE_MISSING
     assert judge_devices(ledger, wants(share(500)), _shares("g0", milli=500)) is not None
     assert (
-        returned(ledger, Allocation({}, _shares("g0", milli=500)), "x").devices["g0"].owners == {}
+        return_allocation(ledger, Allocation({}, _shares("g0", milli=500)), "x")
+        .devices["g0"]
+        .owners
+        == {}
     )
 
 
@@ -324,7 +327,7 @@ GPU = Allocation({"gpu": 1000}, (DeviceShare("g0", "gpu", 1000),))
 def test_taking_what_is_not_free_is_our_own_bug(ledger: NodeLedger, held: Allocation) -> None:
     """A decision that skipped the rules stops here instead of giving a second owner. [INV1]"""
     with pytest.raises(InvariantBroken):
-        taken(ledger, held, "a")
+        take_allocation(ledger, held, "a")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +347,7 @@ def test_giving_back_what_was_never_taken_is_our_own_bug(
 ) -> None:
     """A second release of the same charge cannot free what another holds. [C6.5]"""
     with pytest.raises(InvariantBroken):
-        returned(ledger, held, "a")
+        return_allocation(ledger, held, "a")
 
 
 def test_a_promised_share_is_kept_for_its_reservation() -> None:
@@ -352,10 +355,10 @@ def test_a_promised_share_is_kept_for_its_reservation() -> None:
     place = Allocation({"cpu": 300}, ports=("TCP/80",))
     victim = Allocation({"cpu": 400}, ports=("TCP/80",))
     ledger = NodeLedger(gate=GATE, allocatable={"cpu": 500})
-    ledger = taken(ledger, victim, "victim")
-    ledger = promised(departing(ledger, victim), place, "p")
+    ledger = take_allocation(ledger, victim, "victim")
+    ledger = promise_allocation(begin_departure(ledger, victim), place, "p")
     assert (ledger.free("cpu"), ledger.free("cpu", "p")) == (100, 100)
-    gone = departed(returned(ledger, victim, "victim"), victim)
+    gone = finish_departure(return_allocation(ledger, victim, "victim"), victim)
     assert (gone.free("cpu"), gone.free("cpu", "p")) == (200, 500)
     wanted = Demand({"cpu": 300}, ports=("TCP/80",))
     assert refused(claim(gone, wanted)).reason is Reason.NODE_FULL
@@ -363,37 +366,39 @@ def test_a_promised_share_is_kept_for_its_reservation() -> None:
     assert refused(claim(gone, port)).reason is Reason.PORT_TAKEN
     assert refused(claim(gone, port, holder="q")).reason is Reason.PORT_TAKEN
     assert claim(gone, wanted, holder="p") == place
-    kept = taken(unpromised(gone, "p"), place, "replica")
+    kept = take_allocation(withdraw_promise(gone, "p"), place, "replica")
     assert (kept.used, kept.promised, kept.leaving) == ({"cpu": 300}, {}, {})
-    assert unpromised(gone, "p").free("cpu") == 500
+    assert withdraw_promise(gone, "p").free("cpu") == 500
 
 
 def test_what_is_leaving_is_not_free_yet() -> None:
     """A promise beyond what leaves eats into what is free; a smaller one lends nothing. [INV4]"""
     ledger = NodeLedger(gate=GATE, allocatable={"cpu": 10}, used={"cpu": 8}, leaving={"cpu": 4})
     assert ledger.free("cpu") == 2
-    assert promised(ledger, Allocation({"cpu": 3}), "p").free("cpu") == 2
-    assert promised(ledger, Allocation({"cpu": 5}), "p").free("cpu") == 1
-    assert promised(ledger, Allocation({"cpu": 5}), "p").free("cpu", "p") == 2
+    assert promise_allocation(ledger, Allocation({"cpu": 3}), "p").free("cpu") == 2
+    assert promise_allocation(ledger, Allocation({"cpu": 5}), "p").free("cpu") == 1
+    assert promise_allocation(ledger, Allocation({"cpu": 5}), "p").free("cpu", "p") == 2
 
 
 def test_a_promised_device_is_free_for_its_reservation_only() -> None:
     """Also when its owner is gone; and it cannot be promised twice. [C6.1, G4]"""
-    ledger = promised(gpus(g0=gpu(victim=1000)), GPU, "p")
+    ledger = promise_allocation(gpus(g0=gpu(victim=1000)), GPU, "p")
     assert chosen(ledger, wants(whole())) is Reason.DEVICE_TAKEN
-    free = returned(ledger, GPU, "victim")
+    free = return_allocation(ledger, GPU, "victim")
     assert chosen(free, wants(whole())) is Reason.DEVICE_TAKEN
     assert choose_devices(free, wants(whole()), "p") == GPU.devices
-    assert promised(free, GPU, "p") == promised(promised(unpromised(free, "p"), GPU, "p"), GPU, "p")
+    assert promise_allocation(free, GPU, "p") == promise_allocation(
+        promise_allocation(withdraw_promise(free, "p"), GPU, "p"), GPU, "p"
+    )
     for broken in (
-        lambda: promised(free, GPU, "q"),
-        lambda: promised(gpus(), GPU, "q"),
-        lambda: promised(
-            promised(gpus(), Allocation({}, ports=("TCP/80",)), "p"),
+        lambda: promise_allocation(free, GPU, "q"),
+        lambda: promise_allocation(gpus(), GPU, "q"),
+        lambda: promise_allocation(
+            promise_allocation(gpus(), Allocation({}, ports=("TCP/80",)), "p"),
             Allocation({}, ports=("TCP/80",)),
             "q",
         ),
-        lambda: departed(free, Allocation({"cpu": 1})),
+        lambda: finish_departure(free, Allocation({"cpu": 1})),
     ):
         with pytest.raises(InvariantBroken):
             broken()

@@ -17,6 +17,7 @@ from holdfast.model.kinds.tenant import Tenant, TenantSpec
 from holdfast.model.ledger import NodeGate
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import (
+    first_untolerated,
     gate_refusal,
     protection_refusal,
     residency_refusal,
@@ -24,7 +25,6 @@ from holdfast.model.placement.placement_rules import (
     site_refusal,
     taint_refusal,
     tolerates,
-    untolerated,
 )
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import Expression, SelectorOperator
@@ -75,10 +75,10 @@ def test_a_taint_without_a_value_is_covered_by_an_equal_without_one() -> None:
 def test_only_hard_taints_keep_work_away() -> None:
     """PreferNoSchedule ranks; each other taint needs a toleration of its own. [F2]"""
     taints = (Taint("a", effect=PREFER), Taint("b"), Taint("c", effect=NO_EXECUTE))
-    assert untolerated(taints, ()) == taints[1]
-    assert untolerated(taints, (Toleration("b"),)) == taints[2]
-    assert untolerated(taints, (Toleration("b"), Toleration("c"))) is None
-    assert untolerated(taints, (), hard_only=False) == taints[0]
+    assert first_untolerated(taints, ()) == taints[1]
+    assert first_untolerated(taints, (Toleration("b"),)) == taints[2]
+    assert first_untolerated(taints, (Toleration("b"), Toleration("c"))) is None
+    assert first_untolerated(taints, (), hard_only=False) == taints[0]
     refusal = taint_refusal(NodeGate(uid="n", taints=taints), Placement())
     assert refusal is not None
     assert (refusal.reason, refusal.details) == (Reason.TAINTED, {"taint": "b=:NoSchedule"})

@@ -8,7 +8,7 @@ from holdfast.model.audit.records import (
     Head,
     Mutation,
     Stamp,
-    encoded,
+    encode,
     gap_of,
     mutation_of,
     record_of,
@@ -20,7 +20,7 @@ from holdfast.store.contract import Batch
 
 def stamped(revision: int, *names: str) -> Change:
     said = tuple(Mutation(who="ann", verb="Patch", name=name) for name in names)
-    return Change(revision, keys.audit_stamp(), encoded(Stamp(1, said)), 1)
+    return Change(revision, keys.audit_stamp(), encode(Stamp(1, said)), 1)
 
 
 def test_what_a_watch_repeats_is_in_the_chain_once() -> None:

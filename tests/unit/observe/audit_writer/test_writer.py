@@ -12,7 +12,7 @@ from holdfast.model.audit.records import (
     Head,
     Mutation,
     Stamp,
-    encoded,
+    encode,
     head_of,
     mutation_of,
     record_of,
@@ -154,7 +154,7 @@ class Office:
             for _ in range(mutations):
                 self.said += 1
                 made.append(Mutation(who="ann", verb="Patch", name=f"w{self.said}"))
-            value = encoded(Stamp(self.now.wall_ms, tuple(made)))
+            value = encode(Stamp(self.now.wall_ms, tuple(made)))
             self.store.txn(Transaction((), (Put(keys.audit_stamp(), value),)))
 
     def renew(self, count: int) -> None:

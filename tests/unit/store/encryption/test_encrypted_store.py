@@ -166,7 +166,7 @@ def test_a_plain_secret_is_unreadable_once_all_are_encrypted() -> None:
         for value in ways:
             assert value is not None
             assert value != PLAIN
-            assert "in plain text although" in encrypted_records.why_closed(value)
+            assert "in plain text although" in encrypted_records.unreadable_reason(value)
         # A pass must not make it good, and what was encrypted is read as before.
         assert await store.reencrypt() == ReencryptionResult(0, 1)
         assert await value_at(inner, THERE) == PLAIN

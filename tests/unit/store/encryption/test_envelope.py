@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.commit.records import decode
 from holdfast.host.process.files import write_private
 from holdfast.model.encoding import encrypted_records
-from holdfast.model.encoding.encrypted_records import Header, framed, header_bytes, taken_apart
+from holdfast.model.encoding.encrypted_records import Header, frame, header_bytes, split_record
 from holdfast.model.errors import Invalid, RecordUnreadable, Unavailable
 from holdfast.store.encryption import keyring
 from holdfast.store.encryption.key_file import Key, KeyFile, encoded, new_key, read
@@ -75,7 +75,7 @@ def test_no_changed_byte_is_ever_accepted(data: st.DataObject) -> None:
 
 def test_the_header_is_part_of_what_is_authenticated() -> None:
     value = ring().encrypt(HERE, PLAIN)
-    found = taken_apart(value)
+    found = split_record(value)
     assert found is not None
     assert found.header.uid == "u-1"
     header = found.header
@@ -83,7 +83,7 @@ def test_the_header_is_part_of_what_is_authenticated() -> None:
         Header("two", header.wrapped, header.nonce, header.uid),
         Header(header.key, header.wrapped, header.nonce, "u-2"),
     ):
-        forged = framed(header_bytes(other), found.body)
+        forged = frame(header_bytes(other), found.body)
         assert opened(ring(), HERE, forged) == forged
 
 
@@ -97,7 +97,7 @@ def test_a_data_key_is_not_used_for_too_many_records(monkeypatch: pytest.MonkeyP
     one, used = ring(), set()
     for _ in range(9):
         asyncio.run(one.ready())
-        found = taken_apart(one.encrypt(HERE, PLAIN))
+        found = split_record(one.encrypt(HERE, PLAIN))
         assert found is not None
         used.add(found.header.wrapped)
     assert len(used) == 3

@@ -26,7 +26,7 @@ from holdfast.host.api import status
 from holdfast.host.api.flow.handshakes import Accepting, Handshakes
 from holdfast.host.api.flow.load_shedder import ArrivalTicket, LoadShedder
 from holdfast.host.server.patience_options import ClientTimeouts
-from holdfast.model.encoding.problems import CODE_TOO_LARGE, escaped
+from holdfast.model.encoding.problems import CODE_TOO_LARGE, escape
 from holdfast.model.errors import HoldfastError, Invalid, Rejected
 
 # How much of an unwanted body is read and discarded, and for how long.
@@ -175,7 +175,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer any error with a Status. Only faults of the server are logged."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            path = escaped(request.raw_path.partition("?")[0], 200)
+            path = escape(request.raw_path.partition("?")[0], 200)
             _log.error("internal error while serving %s %s", request.method, path, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the response has begun and cannot become an error response")
@@ -211,7 +211,7 @@ def _problem(code: int, exc: BaseException | None, message: str | None) -> Holdf
             "internal error while serving the request; see the server's log",
             code=status.INTERNAL_ERROR,
         )
-    said = escaped((message or str(exc or "it cannot be read")).partition("\n")[0], 160)
+    said = escape((message or str(exc or "it cannot be read")).partition("\n")[0], 160)
     if isinstance(exc, LineTooLong):
         return Rejected(
             f"the request line or a header is too long: {said}", code=status.HEADER_TOO_LARGE
@@ -245,7 +245,7 @@ async def read_body(request: web.BaseRequest, bytes_max: int) -> bytes:
     encoding = request.headers.get("Content-Encoding", "")
     if encoding and encoding.lower() != "identity":
         raise Rejected(
-            f"Content-Encoding: {escaped(encoding, 40)!r} must be identity: send the body "
+            f"Content-Encoding: {escape(encoding, 40)!r} must be identity: send the body "
             "uncompressed",
             code=status.UNSUPPORTED_MEDIA_TYPE,
         )
@@ -264,7 +264,7 @@ async def read_body(request: web.BaseRequest, bytes_max: int) -> bytes:
             f"the body did not arrive within {within_s:g} s", code=status.REQUEST_TIMEOUT
         ) from None
     except web.RequestPayloadError as error:
-        said = escaped(str(error).partition("\n")[0], 160)
+        said = escape(str(error).partition("\n")[0], 160)
         raise Rejected(f"the body cannot be read: {said}", code=status.BAD_REQUEST) from None
 
 

@@ -1,4 +1,4 @@
-"""The columns of each kind: the first questions that a person asks about it."""
+"""The table columns of each kind: what a person wants to know about it first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.jobs import completions, finished
+from holdfast.model.jobs import completions, finished_condition
 from holdfast.model.kinds.access import Revocation, Role, RoleBinding, Token
 from holdfast.model.kinds.admissionpolicy import AdmissionPolicy
 from holdfast.model.kinds.commitment import Commitment
@@ -89,13 +89,13 @@ def _waits_for(replica: Replica) -> str:
     pending = replica.status.pending
     if pending is not None:
         return ",".join(pending.reasons)
-    # What its agent says: that it is not ready, lacks a Secret, or ends again and again.
+    # The agent's reason: it is not ready, lacks a Secret, or keeps ending.
     is_on = replica.status.state in (State.BOUND, State.RUNNING)
     return replica.status.process.reason.partition(":")[0] if is_on else ""
 
 
 def _ready(workload: Workload) -> str:
-    """How much there is of what is wanted, in the terms of its type."""
+    """How much of what is wanted exists, in the terms of the workload's type."""
     spec, progress = workload.spec, workload.status.progress
     match spec.type:
         case WorkloadType.SERVICE:
@@ -109,9 +109,9 @@ def _ready(workload: Workload) -> str:
 
 
 def _rollout(workload: Workload) -> str:
-    """How a rollout goes, and how many places it has reached; at rest, the revision that it left.
+    """The phase of a rollout and how many replicas it has reached; at rest, the current revision.
 
-    A rollout whose places are more than those wanted has reached all of them for a moment.
+    After a scale-down a rollout may have reached more replicas than are wanted; it shows all of them.
     """
     spec, rollout = workload.spec, workload.status.rollout
     if rollout.phase in (RolloutPhase.NONE, RolloutPhase.IDLE):
@@ -124,7 +124,7 @@ def _rollout(workload: Workload) -> str:
 
 
 def _outcome(workload: Workload) -> str:
-    over, cron = finished(workload), workload.status.cron
+    over, cron = finished_condition(workload), workload.status.cron
     if over is not None:
         return f"{over.type}: {over.reason}"
     if cron.trouble:

@@ -19,11 +19,11 @@ from holdfast.host.api.objects.bodies import demand_json
 from holdfast.host.api.objects.presentation import ListMetadata, Rendering
 from holdfast.host.api.objects.scope import selection, visible
 from holdfast.host.server.decision_archive import Decisions
-from holdfast.host.server.explaining import decided_again
+from holdfast.host.server.explaining import replay_round
 from holdfast.model.access.identity import acts_as
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding import wire
-from holdfast.model.encoding.problems import excerpt, malformed, told
+from holdfast.model.encoding.problems import describe_error, excerpt, malformed
 from holdfast.model.encoding.resource_versions import complete_version
 from holdfast.model.errors import Forbidden, Missing, Unavailable
 from holdfast.model.kinds.decision import Decision
@@ -77,7 +77,7 @@ async def keep(call: Call) -> web.StreamResponse:
     try:
         delivery = _DELIVERY.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no delivery of decisions: {told(error)}") from None
+        raise malformed(f"is no delivery of decisions: {describe_error(error)}") from None
     if len(delivery.rounds) > ROUNDS_MAX:
         bad(f"rounds: at most {ROUNDS_MAX} at once, not {len(delivery.rounds)}")
     for index, decided in enumerate(delivery.rounds):
@@ -136,7 +136,7 @@ async def again(call: Call) -> web.StreamResponse:
         raise Missing(f"decisions {call.name!r} not found")
     kept = _kept(call)
     async with kept.again:
-        found = await decided_again(call.services.store, kept, meant[0])
+        found = await replay_round(call.services.store, kept, meant[0])
     return reply(200, msgspec.json.encode({"round": meant[0], "differences": found}))
 
 

@@ -19,7 +19,7 @@ from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.model.access.identity import CONTROLLER_PREFIX, MONITORS, SCHEDULER_PREFIX
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding import json_guard
-from holdfast.model.encoding.problems import malformed, told
+from holdfast.model.encoding.problems import describe_error, malformed
 from holdfast.model.errors import Forbidden, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, Renew
 from holdfast.model.kinds.node import Node
@@ -41,7 +41,7 @@ async def renew(call: Call) -> web.StreamResponse:
     try:
         wanted = _RENEW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no renewal: {told(error)}") from None
+        raise malformed(f"is no renewal: {describe_error(error)}") from None
     if wanted.node != call.name:
         bad(f"node: {wanted.node[:63]!r} does not match the node of the path")
     return await _asked(call, wanted)
@@ -94,7 +94,7 @@ async def take(call: Call) -> web.StreamResponse:
     try:
         pulse = _PULSE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no pulse: {told(error)}") from None
+        raise malformed(f"is no pulse: {describe_error(error)}") from None
     for index, beat in enumerate(pulse.beats):
         # One process speaks for all its controllers, and no scheduler for any of them.
         if not beat.scope.startswith(own):

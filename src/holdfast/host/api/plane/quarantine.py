@@ -22,11 +22,11 @@ from holdfast.host.api.objects.bodies import demand_json
 from holdfast.model import keys
 from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
-from holdfast.model.encoding.problems import malformed, told
+from holdfast.model.encoding.problems import describe_error, malformed
 from holdfast.model.errors import Expired, Forbidden, Invalid, Missing
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.ledger import PlacesLedger, places_page
-from holdfast.model.plane_format import FORMAT, unusable
+from holdfast.model.plane_format import FORMAT, format_refusal
 from holdfast.model.quarantine import SHOW, Quarantine, Quarantined, Repair, Repaired
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
@@ -61,7 +61,7 @@ async def show(call: Call) -> web.StreamResponse:
     found = await quarantined(call.services.store)
     unreadable = dict(list(call.services.hub.unreadable.items())[:RECORDS_MAX])
     plane = await _record(call.services.store, keys.plane_format(), None)
-    why = unusable(plane.value) if plane is not None else ""
+    why = format_refusal(plane.value) if plane is not None else ""
     if why:
         unreadable[keys.plane_format()] = why
     return reply(200, _ENCODER.encode(Quarantine(found, unreadable)))
@@ -84,7 +84,7 @@ async def repair(call: Call) -> web.StreamResponse:
             return reply(200, _ENCODER.encode(await _looked_at(call.services.store, wanted)))
         action = RepairAction(wanted.action)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no repair: {told(error)}") from None
+        raise malformed(f"is no repair: {describe_error(error)}") from None
     except ValueError:
         allowed = ", ".join((SHOW, *(it.value for it in RepairAction)))
         raise Invalid(f"action: {wanted.action[:40]!r}: must be one of {allowed}") from None

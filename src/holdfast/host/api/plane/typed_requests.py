@@ -20,9 +20,9 @@ from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.objects import batch, slices
 from holdfast.host.api.objects.bodies import demand_json
-from holdfast.host.client.create_form import MARK, CreateForm, unpacked
+from holdfast.host.client.create_form import MARK, CreateForm, unpack
 from holdfast.model.encoding import json_guard
-from holdfast.model.encoding.problems import malformed, told
+from holdfast.model.encoding.problems import describe_error, malformed
 from holdfast.model.errors import HoldfastError
 from holdfast.model.registry import kind_named
 from holdfast.model.requests import (
@@ -57,7 +57,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         typed = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no such request: {told(error)}") from None
+        raise malformed(f"is no such request: {describe_error(error)}") from None
     _prove(typed, body)
     return typed
 
@@ -92,7 +92,7 @@ def _with_creates(body: bytes) -> list[Any]:
     try:
         items = _RAW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no list of requests: {told(error)}") from None
+        raise malformed(f"is no list of requests: {describe_error(error)}") from None
     _demand_few(items)
     return [_one_of_many(bytes(item)) for item in items]
 
@@ -108,9 +108,9 @@ def _one_of_many(body: bytes) -> Any:
         if not isinstance(form, CreateForm):
             return _decoded(_ONE, body)
         _prove(form, body)
-        return unpacked(form)
+        return unpack(form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return malformed(f"is no such request: {told(error)}")
+        return malformed(f"is no such request: {describe_error(error)}")
     except HoldfastError as error:
         return error
 

@@ -19,7 +19,7 @@ from holdfast.host.api.objects.bodies import demand_json
 from holdfast.model import keys, plane_format
 from holdfast.model.access.identity import OPERATORS
 from holdfast.model.access.rights import Permission
-from holdfast.model.encoding.problems import malformed, told
+from holdfast.model.encoding.problems import describe_error, malformed
 from holdfast.model.errors import Conflict, Forbidden, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
 from holdfast.model.kinds.lease import Lease
@@ -62,7 +62,7 @@ async def raise_format(call: Call) -> web.StreamResponse:
     try:
         wanted = _RAISE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"names no format: {told(error)}") from None
+        raise malformed(f"names no format: {describe_error(error)}") from None
     found = await _found(call)
     refusal = found.refusal()
     if refusal:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.correct.workload.replica_creation import revision_of
 from holdfast.model.cron import last_fire, parse
-from holdfast.model.jobs import cron_of, finished
+from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Cron, Workload, WorkloadType
 from holdfast.model.ledger import NodeLedger
@@ -88,7 +88,7 @@ class Wished(Desired):
 
     def _ended(self, job: Workload, held: list[Replica]) -> Iterator[str]:
         """A job is over unless it was paused, or has no room and says so."""
-        over = finished(job)
+        over = finished_condition(job)
         if over is not None:
             ttl_s = job.spec.job.ttl_seconds_after_finished
             if ttl_s is not None and over.last_transition_time is not None:
@@ -187,7 +187,7 @@ class Truthful:
             due = last_fire(parse(stated.schedule), since, at, lambda _: timedelta(0))
             if due is not None:
                 return f"{cron.name} has done nothing for {due}, after {since}"
-            over = [it for it in self._runs(cron) if finished(it) is not None]
+            over = [it for it in self._runs(cron) if finished_condition(it) is not None]
             if len(over) > stated.history + 1:
                 return f"{cron.name} keeps {len(over)} runs"
         return None

@@ -13,7 +13,7 @@ from holdfast.model.jobs import (
     DEADLINE_EXCEEDED,
     completions,
     cron_of,
-    finished,
+    finished_condition,
     scheduled_at,
 )
 from holdfast.model.kinds.replica import Replica
@@ -88,9 +88,11 @@ class Accounted(Checker):
             lost = sorted(completed(old) - known)
             if lost:
                 self.violated("JOB", f"{new.name} has lost its indexes {lost}")
-            if finished(old) is not None and finished(new) != finished(old):
+            if finished_condition(old) is not None and finished_condition(
+                new
+            ) != finished_condition(old):
                 self.violated("JOB", f"{new.name} was over, and is said to be otherwise")
-        over = finished(new)
+        over = finished_condition(new)
         if over is not None and over.type == COMPLETE and len(known) < completions(new.spec):
             self.violated("JOB", f"{new.name} is complete with {sorted(known)}")
         for index in sorted(known):
@@ -116,7 +118,7 @@ class Accounted(Checker):
             return
         if spec.ordinal in self._done.get(spec.workload_uid, set()):
             self.violated("JOB", f"{name} was born though its index has succeeded")
-        if all(finished(it) is not None for it in jobs):
+        if all(finished_condition(it) is not None for it in jobs):
             self.violated("JOB", f"{name} was born for a job that is over")
         if all(spec.ordinal >= completions(it.spec) for it in jobs):
             self.violated("JOB", f"{name} is beyond what was asked for")
@@ -267,7 +269,7 @@ def _owns(workload: Workload, replica: Replica) -> bool:
 
 
 def _goes_on(run: Workload) -> bool:
-    return finished(run) is None and run.metadata.deletion_timestamp is None
+    return finished_condition(run) is None and run.metadata.deletion_timestamp is None
 
 
 # A rollout does no more at a time than it may, at any commit.
@@ -359,8 +361,8 @@ class Timely(Checker):
             uid, made = new.metadata.uid, new.metadata.creation_timestamp
             if old is None and _is_true(made, now):
                 self._made[uid] = now
-            over = finished(new)
-            if over is None or (old is not None and finished(old) is not None):
+            over = finished_condition(new)
+            if over is None or (old is not None and finished_condition(old) is not None):
                 continue
             if _is_true(over.last_transition_time, now):
                 self._ended[uid] = now

@@ -18,7 +18,7 @@ from holdfast.correct.all_controllers import all_controllers
 from holdfast.correct.controller_runner import ControllerRunner
 from holdfast.model import keys
 from holdfast.model.fence import FenceTiming
-from holdfast.model.jobs import cron_of, finished
+from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import Stage
 from holdfast.observe.watch_events import SERVERS
@@ -122,7 +122,7 @@ class KeepingCensus(Census):
 
     def _workload(self, old: Workload | None, new: Workload | None) -> None:
         if old is not None and new is None:
-            over = finished(old)
+            over = finished_condition(old)
             if over is not None:
                 is_run = cron_of(old) is not None
                 self._count("cron run cleared away" if is_run else "job removed after its time")
@@ -134,7 +134,10 @@ class KeepingCensus(Census):
             self._count(f"rollout: {phase.value}")
         if old is None and cron_of(new) is not None:
             self._count("cron run")
-        ended, before = finished(new), finished(old) if old is not None else None
+        ended, before = (
+            finished_condition(new),
+            finished_condition(old) if old is not None else None,
+        )
         if ended is not None and before is None:
             self._count(f"job ended: {ended.reason}")
         if new.spec.type is WorkloadType.CRON and old is not None:

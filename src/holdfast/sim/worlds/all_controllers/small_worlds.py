@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from holdfast.model.jobs import cron_of, finished
+from holdfast.model.jobs import cron_of, finished_condition
 from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.sim.plan import Act, Plan
 from holdfast.sim.run import Scenario
@@ -108,7 +108,7 @@ def _stays(workload: Workload) -> bool:
 
 
 def _said(workload: Workload) -> tuple[Any, ...]:
-    over, status = finished(workload), workload.status
+    over, status = finished_condition(workload), workload.status
     end = (over.type, over.reason) if over is not None else ()
     cron = status.cron.last_schedule if workload.spec.type is WorkloadType.CRON else None
     is_run = cron_of(workload) is not None

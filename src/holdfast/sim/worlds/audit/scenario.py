@@ -14,7 +14,7 @@ from holdfast.model.audit.records import (
     Head,
     Mutation,
     Stamp,
-    encoded,
+    encode,
     head_of,
     mutation_of,
     record_of,
@@ -78,7 +78,7 @@ class Clerk:
                 Mutation(who=self._name, verb="Patch", name=f"{self._life}-{self._calls}-{part}")
                 for part in range(1 + int(self._rng.random() * 3))
             )
-            writes.append(Put(keys.audit_stamp(), encoded(Stamp(now.wall_ms, said))))
+            writes.append(Put(keys.audit_stamp(), encode(Stamp(now.wall_ms, said))))
         pause_ms = 100 + int(self._rng.random() * 2_900)
         wake = Wake("write", now.monotonic_ms + pause_ms)
         return [Txn(self._calls, Transaction((), tuple(writes))), wake]
