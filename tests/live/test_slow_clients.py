@@ -123,8 +123,6 @@ def test_a_head_that_drips_ends(wires: Wires) -> None:
 def test_whoever_watches_over_a_plane_sees_how_many_were_cut(
     wires: Wires, process: PlaneProcess
 ) -> None:
-    """[M6]"""
-
     def cut() -> int:
         _, text = asyncio.run(process.fetch("/metrics"))
         name = 'holdfast_connections_cut_total{waited_for="header"} '

@@ -69,7 +69,7 @@ def test_everything_that_may_happen_to_the_work_of_an_agent_does(campaign: Campa
 
 @pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_agents_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6, H1]"""
+    """By a promise that it breaks, not by breaking down. [N6]"""
     found_by_a_promise(mutant, RECORDED)
 
 

@@ -135,7 +135,7 @@ def test_the_long_sweep_says_what_it_has_done(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_a_controller_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6, I1]"""
+    """By a promise that it breaks, not by breaking down. [N6]"""
     found_by_a_promise(mutant, RECORDED)
 
 

@@ -88,7 +88,7 @@ def test_servers_that_decide_alone_by_wrong_calendars_keep_all_promises() -> Non
 
 @pytest.mark.parametrize("mutant", looked_for(BUGS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_the_authority_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
+    """By a promise that it breaks, not by breaking down. [N6]"""
     found_by_a_promise(mutant, RECORDED)
 
 

@@ -153,7 +153,7 @@ def test_without_faults_nobody_misses_anything(seed: int) -> None:
     ids=lambda mutant: mutant.name,
 )
 def test_a_bug_planted_in_the_end_to_end_world_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
+    """By a promise that it breaks, not by breaking down. [N6]"""
     found_by_a_promise(mutant, RECORDED)
 
 

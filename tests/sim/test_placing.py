@@ -104,7 +104,7 @@ def test_two_hundred_nodes_keep_the_promises() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", looked_for(MUTANTS, RECORDED), ids=lambda mutant: mutant.name)
 def test_a_bug_planted_in_the_placing_is_found(mutant: Mutant) -> None:
-    """By a promise that it breaks, not by breaking down. [N6, C6.1]"""
+    """By a promise that it breaks, not by breaking down. [N6]"""
     found_by_a_promise(mutant, RECORDED)
 
 

@@ -129,7 +129,7 @@ def test_a_stale_replica_is_read_before_anything_more_is_said() -> None:
 
 
 def test_renewals_find_room_however_much_there_is_to_say() -> None:
-    """Otherwise a talkative node would stop its own work. [E6]"""
+    """Otherwise a talkative node would stop its own work."""
     rig = started()
     replicas = [rig.bound("tiny", cpu="50m", memory="10Mi") for _ in range(LAUNCHES_MAX * 2)]
     rig.settle()

@@ -72,7 +72,7 @@ def test_only_its_owner_says_what_places_take() -> None:
 
 
 def test_the_authority_says_since_when_a_replica_is_ready() -> None:
-    """Anew each time that it becomes so, and not when it is said again. [I6, A8]"""
+    """Anew each time that it becomes so, and not when it is said again. [I6]"""
     it = Furnished()
     running = it.running()
     it.plane.elapsed_ms += 5_000

@@ -16,7 +16,7 @@ def test_every_controller_acts_as_itself() -> None:
 
 
 def test_every_controller_follows_kinds_that_exist() -> None:
-    """And keeps indexes of what it follows only. [I1]"""
+    """And keeps indexes of what it follows only."""
     for it in all_controllers():
         assert [kind_of_plural(plural).plural for plural in it.follows] == list(it.follows)
         assert {index.plural for index in it.indexes} <= set(it.follows)

@@ -201,7 +201,6 @@ def test_progress_is_told_once_a_second_and_the_end_at_once() -> None:
 
 
 def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
-    """[I1]"""
     objects: list[Any] = [draining()]
     for number in range(NAMED_MAX + 2):
         name = f"app-{number}"
@@ -214,7 +213,7 @@ def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
 
 
 def test_only_news_of_draining_nodes_are_looked_at() -> None:
-    """And of what they wait for. [V4]"""
+    """And of what they wait for."""
     it = DrainController()
     there = draining(), workload(1, disruption=Disruption(max_unavailable=0)), replica()
     picture = view(*there)

@@ -179,7 +179,6 @@ def test_news_of_any_list_lead_to_its_workload_and_all_go_with_it() -> None:
 
 
 def test_only_those_who_come_or_go_wake_anybody() -> None:
-    """[I1]"""
     controller, picture = EndpointsController(), view()
     bound = replica(State.BOUND)
     for before, after, keys in (

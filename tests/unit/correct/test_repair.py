@@ -156,7 +156,7 @@ def test_what_was_not_told_yet_is_not_taken_for_gone() -> None:
 
 
 def test_a_node_concerns_its_replicas_only_when_its_life_changes() -> None:
-    """A node that reports new images wakes nobody. [I1]"""
+    """A node that reports new images wakes nobody."""
     picture = view(node(), replica(), replica(State.FAILED, 1), replica(ordinal=2, node="other"))
     controller = RepairController()
     assert len(picture.found(BY_NODE, "node-a")) == 2

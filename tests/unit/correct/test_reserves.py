@@ -126,7 +126,7 @@ def test_half_of_the_time_before_its_end_it_is_renewed() -> None:
     ],
 )
 def test_a_place_that_is_of_no_use_moves_in_one_step(closed: dict[str, Any]) -> None:
-    """[INV12, D5]"""
+    """[D5]"""
     other = machine("node-b")
     made = plan(web(), machine(**closed), other, lane("node-a", "node-b"))
     assert held(made) == ["node-b", "node-b"]
@@ -206,7 +206,6 @@ def test_a_picture_that_contradicts_itself_is_no_ground_to_hold_anything() -> No
 
 
 def test_only_news_of_lanes_are_looked_at() -> None:
-    """[V4]"""
     it = ReservesController()
     picture = view(web(), machine(), lane("node-a"))
     assert list(it.all_keys(picture)) == [KEY]

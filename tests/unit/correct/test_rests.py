@@ -9,7 +9,7 @@ KEY, OTHER = ("acme", "web"), ("acme", "other")
 
 
 def test_the_pause_grows_with_what_was_looked_at_and_ends() -> None:
-    """A second for ten thousand replicas, and nothing for a few. [I1]"""
+    """A second for ten thousand replicas, and nothing for a few."""
     rests = Cooldowns()
     rests.rest(KEY, 10_000, NOW)
     rests.rest(OTHER, 9, NOW)
@@ -19,7 +19,7 @@ def test_the_pause_grows_with_what_was_looked_at_and_ends() -> None:
 
 
 def test_what_is_forgotten_may_be_looked_at() -> None:
-    """One that is gone, or all of them at a resync. [I1]"""
+    """One that is gone, or all of them at a resync."""
     rests = Cooldowns()
     rests.rest(KEY, 10_000, NOW)
     rests.rest(OTHER, 10_000, NOW)

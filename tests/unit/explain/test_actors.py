@@ -74,7 +74,6 @@ def test_what_was_told_of_it_is_part_of_the_evidence() -> None:
 
 
 def test_an_answer_reads_the_same_on_the_other_side_of_the_wire() -> None:
-    """[M2]"""
     answer = asked(unknown(), node(phase=NodePhase.UNKNOWN, mark=1))
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Explanation) == answer
     assert answer.timeline == LOST

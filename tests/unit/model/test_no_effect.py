@@ -190,7 +190,7 @@ def _signs_of(node: ast.AST) -> Iterator[str]:
 
 
 def test_nothing_acts_on_what_is_said_to_have_no_effect() -> None:
-    """A field that has an effect by now must leave the list. [A3]"""
+    """A field that has an effect by now must leave the list. [A15]"""
     assert set(SIGNS) == {(kind, row.path) for kind, row in EVERY_ROW}
     acting = {
         (sign, module)
@@ -220,7 +220,7 @@ def _parts_of(annotation: Any, is_many: bool = False) -> Iterator[tuple[type[Any
 
 
 def test_every_field_that_no_code_reads_is_listed_or_has_a_reason() -> None:
-    """Status is for readers; of all else, what nothing reads promises something that is not."""
+    """Status is for readers; of all else, what nothing reads promises something that is not. [A15]"""
     covered, unread = set[str](), set[str]()
     for kind in KINDS:
         paths = [row.path.partition("=")[0] for row in ROWS.get(kind.struct, ())]
@@ -236,7 +236,7 @@ def test_every_field_that_no_code_reads_is_listed_or_has_a_reason() -> None:
 
 
 def test_every_row_is_a_field_whose_description_says_so() -> None:
-    """`kubectl explain` says what the warning says. [A3]"""
+    """`kubectl explain` says what the warning says. [A15]"""
     for kind, row in EVERY_ROW:
         text = struct_description(kind)
         if row.path:
@@ -250,7 +250,7 @@ def test_every_row_is_a_field_whose_description_says_so() -> None:
 
 @pytest.mark.parametrize("struct", UNWRITTEN, ids=_id)
 def test_what_nothing_writes_is_described_so(struct: type[Part]) -> None:
-    """And nothing writes it. [A3, A9]"""
+    """And nothing writes it. [A15]"""
     unwritten, described_fields = UNWRITTEN[struct], field_descriptions(struct)
     for name in unwritten.fields:
         assert "not written yet" in described_fields[name], name
@@ -286,7 +286,7 @@ WRITERS = "commit/objects/field_writers.py"
 def test_a_row_is_said_of_an_object_that_sets_it_and_of_no_other(
     kind: type[Object], row: Row
 ) -> None:
-    """In a header, so in a bounded line of plain characters. [A3]"""
+    """In a header, so in a bounded line of plain characters. [A15]"""
     obj = SET[kind, row.path]
     assert rows_of(obj) == (row,)
     (said,) = warnings(obj)
@@ -303,7 +303,7 @@ def test_plain_objects_are_warned_of_nothing() -> None:
 
 
 def test_the_condition_names_all_fields_and_goes_with_them() -> None:
-    """One condition, whose time moves only when it comes. [A2]"""
+    """One condition, whose time moves only when it comes. [A15]"""
     both = workload(autoscale=Autoscale(max=4), latency_target_ms=50)
     said = with_no_effect(both, NOW)
     found = condition(said.status.conditions, NO_EFFECT)

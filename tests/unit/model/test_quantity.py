@@ -133,7 +133,7 @@ def test_a_demand_is_rounded_up_and_a_capacity_down(resource: str, amount: Fract
 @pytest.mark.parametrize("value", ["-1", "-1m", "-0.0000001", -1, -0.5, "-1n"])
 @pytest.mark.parametrize("resource", ["cpu", "memory", "gpu"])
 def test_nothing_negative_is_accepted(resource: str, value: str | float) -> None:
-    """Not even what rounding would turn into nothing. [C6.6]"""
+    """Not even what rounding would turn into nothing."""
     for read in (demand, capacity):
         with pytest.raises(Invalid, match="must not be negative"):
             read(resource, value)

@@ -69,7 +69,7 @@ STABLE = (
 
 
 def test_no_reason_code_was_renamed_or_dropped() -> None:
-    """Each code is one word in the form of Kubernetes' reasons. [E3, M4]"""
+    """Each code is one word in the form of Kubernetes' reasons. [E3]"""
     assert set(STABLE) <= {reason.value for reason in Reason}
     assert all(re.fullmatch("[A-Z][A-Za-z]+", reason) for reason in Reason)
     assert len(STABLE) == len(set(STABLE))

@@ -129,7 +129,6 @@ def test_columns_of_facts_are_bounded() -> None:
 
 
 def test_the_log_tells_what_came_since_and_forgets_what_is_long_ago() -> None:
-    """[V4]"""
     log = ChangeLog()
     for row in range(5):
         log.note(row)

@@ -76,7 +76,7 @@ def test_a_rule_that_changes_is_asked_anew() -> None:
 
 
 def test_events_that_cannot_help_cost_no_decision() -> None:
-    """Heartbeats that a node's status shows, and nodes that are too small. [V4]"""
+    """Heartbeats that a node's status shows, and nodes that are too small."""
     rig = small()
     rig.replica("web-0-0", cpu="4")
     entry = rig.scheduler.queue.get(("acme", "web-0-0"))

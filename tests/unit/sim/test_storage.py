@@ -62,7 +62,7 @@ def test_a_refused_transaction_brings_the_current_records() -> None:
 
 
 def test_an_answer_is_lost_though_the_transaction_committed() -> None:
-    """The time-out after commit: unknown to the caller, true in the store. [N1.1, N5]"""
+    """The time-out after commit: unknown to the caller, true in the store. [N5]"""
     world, seen = _world(Fault(0, "store_mute", "store", for_ms=9_000, amount=1_000))
     world.run_until(5_000_000)
     assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
@@ -72,7 +72,7 @@ def test_an_answer_is_lost_though_the_transaction_committed() -> None:
 
 
 def test_a_late_request_commits_after_its_caller_gave_up() -> None:
-    """So "not found" never means "may be sent blindly". [N1.1, N5]"""
+    """So "not found" never means "may be sent blindly". [N5]"""
     world, seen = _world(Fault(0, "store_late", "store", for_ms=9_000, amount=1_000))
     world.run_until(1_000_000)
     assert isinstance(seen.of(Answered)[0].body, OutcomeUnknown)
@@ -82,7 +82,7 @@ def test_a_late_request_commits_after_its_caller_gave_up() -> None:
 
 
 def test_asking_for_the_fate_of_a_late_request_stops_it() -> None:
-    """The answer is final, because asking makes it so. [N1.1, N5]"""
+    """The answer is final, because asking makes it so. [N5]"""
 
     def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Started):
@@ -99,7 +99,7 @@ def test_asking_for_the_fate_of_a_late_request_stops_it() -> None:
 
 
 def test_the_fate_of_a_muted_transaction_is_that_it_applied() -> None:
-    """A lost answer can be had again. [N1.1, N5]"""
+    """A lost answer can be had again. [N5]"""
 
     def react(stimulus: Any, _now: Instant) -> Sequence[Any]:
         if isinstance(stimulus, Started):

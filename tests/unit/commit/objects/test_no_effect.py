@@ -73,7 +73,7 @@ WAYS: dict[str, Any] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_to_set_a_field_warns_and_states_the_condition(way: str) -> None:
-    """In one transaction with the field. [A3, A11]"""
+    """In one transaction with the field. [A15]"""
     it = Furnished()
     request = WAYS[way](it)
     answer = it.ask(ANN, request)
@@ -86,7 +86,7 @@ def test_each_way_to_set_a_field_warns_and_states_the_condition(way: str) -> Non
 
 
 def test_the_warning_comes_with_every_write_and_the_condition_is_written_once() -> None:
-    """What changes nothing is still not written. [A2]"""
+    """What changes nothing is still not written. [A15]"""
     it = Furnished()
     made = it.yes(ANN, Create(workload(autoscale=Autoscale(max=4))))
     before = it.plane.store.revision
@@ -133,7 +133,7 @@ def test_what_the_condition_says_is_no_hint_of_admission() -> None:
 
 
 def test_kinds_of_operators_warn_too() -> None:
-    """Those without a status by the warning alone."""
+    """Those without a status by the warning alone. [A15]"""
     it = Furnished()
     pushy = PriorityClass(ObjectMeta(name="pushy"), spec=PriorityClassSpec(preempts=True))
     assert said(it.ask(ADMIN, Create(pushy))) != []

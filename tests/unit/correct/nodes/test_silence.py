@@ -147,7 +147,7 @@ def test_the_most_patient_timing_counts_where_servers_differ() -> None:
 
 
 def test_nodes_that_are_gone_are_forgotten() -> None:
-    """Memory is bounded by the nodes there are. [I1]"""
+    """Memory is bounded by the nodes there are."""
     evidence = NodeSilence()
     evidence.heard(heard(n1=0, n2=0), 5, 5)
     evidence.forget_all_but({"n2"})
@@ -285,7 +285,7 @@ def test_addresses_that_do_not_answer_count_only_until_servers_are_known_by_leas
 
 
 def test_a_server_without_a_lease_is_forgotten() -> None:
-    """Memory is bounded by the servers there are. [I1]"""
+    """Memory is bounded by the servers there are."""
     evidence = NodeSilence()
     evidence.heard(heard("old"), 0, 0)
     roster = ServerRoster(0, (ServerLease("s1", "a", 1, 1, LEASE_MS),))

@@ -211,7 +211,7 @@ def test_after_a_first_look_only_places_with_news_are_looked_at_until_the_resync
 
 
 def test_a_change_of_what_is_wanted_opens_all_places_and_one_of_the_status_none() -> None:
-    """The status is written after each change that the controller itself brought about. [I1]"""
+    """The status is written after each change that the controller itself brought about."""
     controller, service = WorkloadController(), workload(1)
     status = msgspec.structs.replace(service.status, observed_generation=1)
     told = msgspec.structs.replace(service, status=status)

@@ -121,12 +121,12 @@ def test_the_later_of_two_nodes_at_one_place_moves_on(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_node_that_does_not_take_the_work_gets_none(where: Node, fits: bool) -> None:
-    """By the rules that the scheduler and the commit go by. [C1, D4]"""
+    """By the rules that the scheduler and the commit go by. [D4]"""
     assert bool(plan(daemon(zones=("a",)), where).requests) is fits
 
 
 def test_a_taint_that_is_tolerated_does_not_keep_it_away() -> None:
-    """As anywhere else. [C1]"""
+    """As anywhere else."""
     stated = daemon(tolerations=(Toleration("gpu"),))
     assert short(plan(stated, spec("node-a", taints=(Taint("gpu"),)))) == [("Create", "node-a")]
 
@@ -165,7 +165,7 @@ def test_nothing_is_stopped_for_a_node_that_may_not_have_been_told_of_yet() -> N
 
 
 def test_labels_decide_where_it_belongs() -> None:
-    """A node that loses its label loses its replica. [C1]"""
+    """A node that loses its label loses its replica."""
     ssd = replaced(node("node-a"), metadata=meta("node-a", labels={"disk": "ssd"}))
     assert short(plan(daemon(node_selector={"disk": "ssd"}), ssd, node("node-b"))) == [
         ("Create", "node-a")

@@ -112,7 +112,7 @@ def test_another_revision_starts_afresh_after_a_crash() -> None:
 
 
 def test_places_that_a_rollout_begins_are_looked_at_and_no_others() -> None:
-    """Of thousands of places most rest. [I1]"""
+    """Of thousands of places most rest."""
     controller, before = WorkloadController(), service(600, "0")
     objects = [of(OLD, replica(State.RUNNING, it)) for it in range(600)]
     picture = view(before, *objects)

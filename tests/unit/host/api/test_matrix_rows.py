@@ -25,7 +25,6 @@ def test_no_two_routes_hide_behind_one_row_unless_they_do_the_same() -> None:
 
 
 def test_every_controller_is_in_the_matrix() -> None:
-    """[C6.7]"""
     known = {actor.value for actor in Actor if actor.value.startswith("controller:")}
     assert {f"controller:{it}" for it in CONTROLLERS} == known
     assert all(acts_as(controller(it)) for it in CONTROLLERS)

@@ -235,7 +235,6 @@ def test_a_refused_node_is_left_alone_until_there_is_news_of_it() -> None:
 
 
 def test_only_what_matters_to_placing_is_news_of_a_node() -> None:
-    """[V4]"""
     made = fleet(node())
     assert tell(made, node(), node(agent_version="2")) == []
     assert tell(made, node(), node(phase=NodePhase.SUSPECT)) == ["n"]

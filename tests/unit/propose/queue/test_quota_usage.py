@@ -171,7 +171,7 @@ def test_a_first_quota_counts_binds_that_are_on_their_way() -> None:
 
 
 def test_a_bind_that_comes_to_nothing_gives_its_quota_back() -> None:
-    """[C7.1, C7.2]"""
+    """[C7.1]"""
     rig = started("1")
     rig.verdicts = [Silence()]
     rig.replica("web-0-0")
