@@ -101,7 +101,7 @@ _STAGE = _Stage()
 def _decided(case: tuple[bytes, int]) -> str:
     data, sender = case
     try:
-        wanted: Any = typed_requests.decoded(data)
+        wanted: Any = typed_requests.decode_requests(data)
     except HoldfastError:
         return "refused"
     it = _STAGE.again()

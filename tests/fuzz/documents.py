@@ -110,7 +110,7 @@ def _batch(data: bytes) -> str:
 
 def _typed(data: bytes) -> str:
     try:
-        found: Any = typed_requests.decoded(data)
+        found: Any = typed_requests.decode_requests(data)
     except HoldfastError as error:
         return refused(error)
     return "many" if isinstance(found, list) else "one"

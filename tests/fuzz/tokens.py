@@ -31,7 +31,7 @@ PREFIX = "objects/workloads/t/"
 _TOKEN = Token(
     ObjectMeta(name="ci", namespace="t", creation_timestamp=NOW),
     spec=TokenSpec(
-        purpose=TokenPurpose.BEARER, user="ci", hash=authentication.hashed(SECRET), expires=None
+        purpose=TokenPurpose.BEARER, user="ci", hash=authentication.secret_hash(SECRET), expires=None
     ),
 )
 # As a header's raw bytes come out of the HTTP server.
@@ -55,7 +55,7 @@ _ISSUER = "https://login.example"
 _SIGNER = Signer("k")
 _ISSUERS = Issuers((Issuer(issuer=_ISSUER, audiences=("a",), user_prefix=""),), NOW.timestamp)
 _ISSUERS.known[_ISSUER].keys.replace(
-    keys.parsed(encoded({"keys": [_SIGNER.jwk]})), time.monotonic()
+    keys.parse_key_set(encoded({"keys": [_SIGNER.jwk]})), time.monotonic()
 )
 _HEAD = encoded({"alg": "ES256", "kid": "k"})
 _CLAIMS = encoded(

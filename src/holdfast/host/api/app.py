@@ -180,7 +180,7 @@ class Api:
         """Accept nothing new, end all watches, let the rest finish, and return within seconds."""
         for stream in list(self._services.streams):
             stream.end(None)
-        self._services.switchboard.close()
+        self._services.tunnels.close()
         if self._confirming is not None:
             self._confirming.cancel()
         if self._runner is not None:

@@ -21,15 +21,16 @@ from holdfast.host.api.flow.loop_share import LoopShare, TenantLocks
 from holdfast.host.api.objects import core_names, negotiation
 from holdfast.host.api.objects.freshness import Freshness
 from holdfast.host.api.plain import JSON_HEADERS, PlainResponse
-from holdfast.host.audit.accesses import AccessRecorder, plain
+from holdfast.host.audit.accesses import AccessRecorder, printable
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.pki.service_tokens import ServiceTokens
 from holdfast.host.process.served_streams import ServedStream
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.component_pulses import ComponentPulses
 from holdfast.host.server.decision_archive import Decisions
+from holdfast.host.server.heartbeat_times import HeartbeatTimes
 from holdfast.host.server.rights import Rights, concerns_rights
-from holdfast.host.tunnel.switchboard import Tunnels
+from holdfast.host.tunnel.server_end import Tunnels
 from holdfast.model.access.identity import ANONYMOUS, Identity, acts_as
 from holdfast.model.access.rights import Permission
 from holdfast.model.audit.records import Mutation
@@ -55,7 +56,7 @@ class ApiServices(msgspec.Struct):
     """What requests are served with.
 
     `authority` runs the commit machine and `hub_shell` the hub. `renewals` receives the agents'
-    heartbeats, `switchboard` reaches the agents. `decisions` keeps what schedulers decided,
+    heartbeats, `tunnels` reaches the agents. `decisions` keeps what schedulers decided,
     `pulses` the health that components report, and `service_tokens` issues tokens of replicas.
     """
 
@@ -68,12 +69,13 @@ class ApiServices(msgspec.Struct):
     # Open watches, so that a stop can end them.
     streams: set[ServedStream]
     renewals: Shell | None = None
-    switchboard: Tunnels = msgspec.field(default_factory=Tunnels)
+    tunnels: Tunnels = msgspec.field(default_factory=Tunnels)
     decisions: Decisions | None = None
     pulses: ComponentPulses | None = None
     service_tokens: ServiceTokens | None = None
     # An explanation reads a good part of the store: few at a time, and one for each tenant.
     explaining: TenantLocks = msgspec.field(default_factory=TenantLocks)
+    heartbeat_times: HeartbeatTimes = msgspec.field(default_factory=HeartbeatTimes)
     loop_share: LoopShare = msgspec.field(default_factory=LoopShare)
     # Where accesses that change nothing are recorded, and which credential a sender presented.
     accesses: AccessRecorder | None = None
@@ -284,9 +286,9 @@ class Call:
             kind=self.kind.plural,
             namespace=self.namespace,
             name=self.name,
-            reason=plain(reason),
+            reason=printable(reason),
             source=source_of(self.request),
-            credential=plain(self.services.credential(self.request)),
+            credential=printable(self.services.credential(self.request)),
         )
         if self.identity.node is not None or not waits:
             accesses.note(said)

@@ -1,7 +1,7 @@
 """What the API offers, as data: every resource, its verbs and its subresources.
 
-Discovery, OpenAPI and the authorisation matrix are printed from these rows, so a client is never
-told of a verb that the router does not have.
+Discovery, OpenAPI and the authorization matrix are made from these rows, so they never offer a verb
+that the router does not have.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL_VERBS = (
     "watch",
 )
 READ_VERBS = ("get", "list", "watch")
-# What schedulers decided is kept outside the store: it is read, and that is all.
+# Decisions of schedulers are kept outside the store and can only be read.
 DECISIONS = "decisions"
 KEPT_VERBS = ("get", "list")
 
@@ -36,7 +36,7 @@ _NO_SHORT_NAMES = ("events",)
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """A part of a resource with a path of its own, perhaps of another group's kind."""
+    """A part of a resource with a path of its own, possibly of another group's kind."""
 
     name: str
     kind: str

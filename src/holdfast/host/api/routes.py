@@ -134,7 +134,7 @@ def _others() -> Iterator[Route]:
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/renewals", "POST", "renew", heartbeats.renew)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/summons", "GET", "attend", tunnels.wait)
     yield Route(f"{GROUP_PATH}/nodes/{{name}}/visits/{{part}}", "GET", "attend", tunnels.visit)
-    yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.heard)
+    yield Route(f"{GROUP_PATH}/heartbeats", "GET", "get", heartbeats.show_heartbeats)
     yield Route(f"{GROUP_PATH}/pulses", "POST", "pulse", pulses.take)
     yield Route(f"{GROUP_PATH}/pulses", "GET", "get", pulses.show)
     yield Route(f"{GROUP_PATH}/quarantine", "GET", "get", quarantine.show)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from holdfast.commit.server import AuthorityServer
-from holdfast.host.api.plane.quarantine import quarantined
+from holdfast.host.api.plane.quarantine import quarantined_records
 from holdfast.host.process.metrics import Labels, Metrics
 from holdfast.model.errors import HoldfastError
 from holdfast.observe.watch_hub import WatchHub
@@ -31,7 +31,7 @@ class QuarantineWatch:
 
     async def look(self) -> None:
         """Read the store once. Raises HoldfastError."""
-        records = await quarantined(self._store)
+        records = await quarantined_records(self._store)
         for it in records:
             if it.key not in self.found:
                 self._say(

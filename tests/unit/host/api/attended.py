@@ -11,7 +11,7 @@ import aiohttp
 
 from holdfast.commit.records import encode as stored
 from holdfast.host.tunnel import protocol
-from holdfast.host.tunnel.protocol import StreamClosed, StreamOpened, TunnelRequest, encoded
+from holdfast.host.tunnel.protocol import StreamClosed, StreamOpened, TunnelRequest, encode_message
 from holdfast.model import keys
 from holdfast.model.kinds.replica import Binding, Replica, ReplicaSpec, ReplicaStatus
 from holdfast.model.kinds.template import EnvVar, Template
@@ -61,20 +61,20 @@ class Agent:
 
     async def live(self) -> None:
         headers = {"X-Test-User": "system:node:n1"}
-        path = self._rig.url + protocol.summons_path("n1")
+        path = self._rig.url + protocol.tunnel_path("n1")
         async with self._rig.http.get(path, headers=headers) as response:
             assert response.status == 200
             async for line in response.content:
                 self.is_connected.set()
                 if line.strip():
-                    self.tasks.append(asyncio.create_task(self._visit(protocol.summons(line))))
+                    self.tasks.append(asyncio.create_task(self._visit(protocol.decode_tunnel_request(line))))
         self.has_ended.set()
 
     async def _visit(self, asked: TunnelRequest) -> None:
         self.asked.append(asked)
         self.is_asked.set()
         headers = {"X-Test-User": "system:node:n1"}
-        path = self._rig.url + protocol.visit_path("n1", asked.id)
+        path = self._rig.url + protocol.stream_path("n1", asked.id)
         async with self._rig.http.ws_connect(path, headers=headers) as socket:
             await self._answer(asked, socket)
 
@@ -93,7 +93,7 @@ async def attended(rig: ApiRig, answer: Answering) -> AsyncIterator[Agent]:
 
 
 async def say(socket: Socket, word: Any) -> None:
-    await socket.send_str(encoded(word).decode())
+    await socket.send_str(encode_message(word).decode())
 
 
 async def tell_log(asked: TunnelRequest, socket: Socket) -> None:

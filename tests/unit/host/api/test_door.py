@@ -293,9 +293,9 @@ def test_a_batch_is_measured_before_it_is_cut() -> None:
         with pytest.raises(Invalid, match="values"):
             split(kind, body)
     with pytest.raises(Invalid, match="values"):
-        typed_requests.decoded(b'[{"type":"Create"},' + flood + b"0]")
+        typed_requests.decode_requests(b'[{"type":"Create"},' + flood + b"0]")
     with pytest.raises(Rejected, match="at most 5000"):
-        typed_requests.decoded(b"[" + b",".join([b'{"type":"Create"}'] * 5_001) + b"]")
+        typed_requests.decode_requests(b"[" + b",".join([b'{"type":"Create"}'] * 5_001) + b"]")
 
 
 def test_typed_requests_are_decided_one_by_one_with_reasons_for_machines() -> None:

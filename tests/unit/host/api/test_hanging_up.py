@@ -24,7 +24,7 @@ from holdfast.host.pki.first_trust import establish
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.component_pulses import ComponentPulses
-from holdfast.host.server.forwarding import LINES_MAX, PATH, encoded, handlers
+from holdfast.host.server.forwarding import LINES_MAX, PATH, encode_forward, handlers
 from holdfast.host.server.settings import ServerSettings, peer_host
 from holdfast.model import keys
 from holdfast.model.access import identity as who
@@ -157,7 +157,7 @@ def _batch(count: int, epoch: int) -> tuple[str, bytes]:
 def _forwards(count: int, epoch: int) -> tuple[str, bytes]:
     """As another server sends what it was asked itself."""
     wishes = [Create(Tenant(ObjectMeta(name=f"{PREFIX}{number}"))) for number in range(count)]
-    return PATH, b"".join([encoded(Forward(ADMIN, wish, epoch)) for wish in wishes])
+    return PATH, b"".join([encode_forward(Forward(ADMIN, wish, epoch)) for wish in wishes])
 
 
 def play(folder: Path, story: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:

@@ -1,7 +1,9 @@
-"""The core names that clients insist on, over kinds of ours: namespaces are tenants, pods replicas.
+"""Core Kubernetes names that clients require, for kinds of ours: tenants and replicas.
 
-All are read-only views. What a name means, and why these and no others, is in
-docs/adr/0041-names-and-facades.md; how a replica looks as a pod is in `pods`.
+A tenant shows as a namespace, a replica as a pod, an event as a core event.
+
+All are read-only views. docs/adr/0041-names-and-facades.md says what each name means, and why there
+are these and no others.
 """
 
 from __future__ import annotations
@@ -20,9 +22,8 @@ from holdfast.model.registry import Kind, kind_named
 
 # A replica as a pod: what `kubectl get pods`, `logs` and `exec` need to see of one.
 #
-# `facades` shows it under the core name. Nothing can be written through it. A pod has one
-# container, which is the replica's work; variables are left out, since pods are read by more
-# tools than replicas are.
+# Nothing can be written through it. A pod has one container, which is the replica's work.
+# Environment variables are left out, since more tools read pods than replicas.
 
 CONTAINER = "work"
 _READY = (Stage.READY, Stage.SERVING)
@@ -47,7 +48,7 @@ _COLUMNS = (
 
 
 def phase(of: Replica) -> str:
-    """The phase of the pod. A replica that was released has succeeded if its work had."""
+    """The phase of the pod. A released replica has succeeded if its work exited with 0."""
     ended = "Succeeded" if of.status.process.exit_code == 0 else "Failed"
     return _PHASES.get(of.status.state, ended)
 
@@ -105,7 +106,7 @@ def _state(of: Replica) -> dict[str, Any]:
         return {"waiting": {"reason": state.value}}
     code = process.exit_code
     if code is None:
-        # As shells say that something was ended by a signal.
+        # The exit code that shells report for a process that a signal ended.
         code = 128 + process.signal if process.signal else 1
     return {"terminated": {"exitCode": code, "reason": process.reason or state.value}}
 
@@ -116,7 +117,7 @@ def definitions() -> list[dict[str, Any]]:
 
 
 def row(of: Replica, now: datetime, include: str) -> bytes:
-    """The row of a replica in such a table."""
+    """The row of a replica in that table."""
     binding, age = of.status.binding, tables.age(of.metadata.creation_timestamp, now)
     ready = f"{int(_is_ready(of))}/1"
     node = binding.node if binding is not None else "<none>"
@@ -146,7 +147,7 @@ _NAMESPACE_COLUMNS = (
 
 
 class Names(msgspec.Struct, frozen=True):
-    """How a kind is called in answers."""
+    """The kind and version that responses state."""
 
     kind: str
     api_version: str
@@ -160,12 +161,12 @@ _NAMES = {
 
 
 def names(facade: str, kind: Kind) -> Names:
-    """The kind and the version that answers bear."""
+    """The kind and version that responses state for a facade or one of our kinds."""
     return _NAMES[facade] if facade else Names(kind.name, "holdfast.dev/v1")
 
 
 def present(facade: str, data: bytes) -> bytes:
-    """An object as the facade shows it; nothing, if it cannot be read."""
+    """An object as the facade shows it; empty if it cannot be decoded."""
     if facade == NAMESPACE:
         tenant = readable(Tenant, data)
         return _ENCODER.encode(_namespace(tenant)) if tenant is not None else b""
@@ -173,14 +174,14 @@ def present(facade: str, data: bytes) -> bytes:
         replica = readable(Replica, data)
         return _ENCODER.encode(pod(replica)) if replica is not None else b""
     if facade == EVENT:
-        # The shape is the same, only the version has another name; it stands after the metadata,
-        # and no text inside an object has bare quotes.
+        # The form is the same except for the version. It comes after the metadata, and strings
+        # inside an object have no unescaped quotes, so a replacement in the text is safe.
         return data.replace(_OWN_VERSION, _CORE_VERSION, 1)
     return data
 
 
 def own_field_selector(facade: str, fields: str) -> str:
-    """The field selector that is meant: events are about our kinds, which kubectl knows by others.
+    """The field selector in terms of our kinds, where kubectl uses the core names.
 
     `kubectl describe pod` asks for the events of a Pod; they are those of the replica.
     """
@@ -217,7 +218,7 @@ def namespace_definitions() -> list[dict[str, Any]]:
 
 
 def namespace_row(tenant: Tenant, now: datetime, include: str) -> bytes:
-    """The row of a tenant in such a table."""
+    """The row of a tenant in that table."""
     age = tables.age(tenant.metadata.creation_timestamp, now)
     whole = _namespace(tenant) if include == tables.OBJECT else None
     return tables.row_of([tenant.name, _phase(tenant), age], whole, tenant, include)

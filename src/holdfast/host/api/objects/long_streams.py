@@ -1,15 +1,15 @@
-"""Streams that stay open, and whether whoever opened them may still have them.
+"""Long streams: checks again and again whether callers may still have the streams they opened.
 
-A request is judged when it comes; a watch, a log, a command or an agent's line goes on for hours
-after that. So `app` lets each of them in here, and all are judged again every SWEEP_S, by the same
-two questions: who is that, by the certificate or token that was shown (`door`), and may he do this
-(`Call.demand`). Whoever may not any more is shown out: a watch ends as if its time were over, which
-its client follows by a request that is refused; anything else is cut off.
+A request is authorized when it arrives; a watch, a log, a command or an agent's connection goes on
+for hours after that. So `app` registers each of them here, and all are checked again every SWEEP_S
+by the same two questions: who is the caller, by the certificate or token presented
+(`authenticator`), and may the caller do this (`Call.demand`). A stream that fails is ended: a watch
+ends as if its time were over, and its client's next request is refused; anything else is cut off.
 
-So a token or a certificate that was revoked or has ended, a node that was deleted and a role that
-was taken away are felt within SWEEP_S, and a stream that cannot even end within twice that. A
-server that cannot tell whether it knows of all that was taken away ends the logs and commands of
-people; what a watch could tell has not reached it either.
+So a revoked or expired token or certificate, a deleted node and a removed role take effect within
+SWEEP_S, and within twice that for a stream that cannot end in order. A server that may have missed
+such a change ends the logs and commands of people. It keeps their watches: changes that it has
+missed cannot reach a watch either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.model.access.identity import SYSTEM_PREFIX, Identity
 from holdfast.model.errors import HoldfastError
 
 SWEEP_S = 2.0
-# Others have their turn after so many: a sweep of thousands must not hold up anybody.
+# After this many checks other requests get a turn: a sweep of thousands must not delay them.
 AT_ONCE = 128
 _LASTING_VERBS = ("watch", "attend")
 _LASTING_PARTS = ("log", "exec")
@@ -35,12 +35,12 @@ Authenticate = Callable[[web.BaseRequest], Identity]
 
 
 def is_person(identity: Identity) -> bool:
-    """Whether this is no component of the plane."""
+    """Whether this is a person, not a component of the plane."""
     return not identity.name.startswith(SYSTEM_PREFIX)
 
 
 def lasts(route: Route) -> bool:
-    """Whether what is asked for may go on long after it was judged."""
+    """Whether the response may go on long after the request was authorized."""
     return route.verb in _LASTING_VERBS or route.subresource in _LASTING_PARTS
 
 
@@ -54,7 +54,7 @@ class LongStream:
         self.task = asyncio.current_task()
 
     def end(self) -> None:
-        """Let it end; the second time whatever it is doing."""
+        """End the stream: in order where it can, by cancelling its task the second time."""
         if self.call.end_gracefully is not None and not self.is_ending:
             self.call.end_gracefully()
         elif self.task is not None:
@@ -68,7 +68,7 @@ class LongStreams:
     def __init__(self, authenticate: Authenticate) -> None:
         self._authenticate = authenticate
         self._streams: dict[int, LongStream] = {}
-        # How many streams were ended because whoever opened them may not have them any more.
+        # How many streams were ended because their callers may not have them any more.
         self.ended = 0
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class LongStreams:
 
     @contextmanager
     def stay(self, call: Call) -> Iterator[None]:
-        """Have a stream judged again for as long as it is open."""
+        """Register a stream for as long as it is open."""
         stream = LongStream(call)
         self._streams[id(stream)] = stream
         try:
@@ -89,21 +89,21 @@ class LongStreams:
             del self._streams[id(stream)]
 
     async def sweep_for_ever(self) -> None:
-        """Judge all of them, again and again."""
+        """Check all streams every SWEEP_S."""
         while True:
             await asyncio.sleep(SWEEP_S)
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Judge all of them now."""
+        """Check all streams now."""
         for stream in self._streams.values():
-            # A server that was paused is not behind for good: it asks before it judges.
+            # A server that was paused catches up first, instead of ending streams for being behind.
             await stream.call.services.rights.is_current()
             break
         for number, stream in enumerate(list(self._streams.values())):
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
-            # It may have ended meanwhile, and its task be about something else by now.
+            # It may have ended meanwhile, and its task may serve something else by now.
             if id(stream) in self._streams and not self.may_stay(stream.call):
                 self.ended += not stream.is_ending
                 stream.end()

@@ -1,7 +1,7 @@
-"""In which shape a client wants its answer: plain JSON, a table, or metadata only.
+"""Content negotiation: whether a client wants plain JSON, a table, or metadata only.
 
-kubectl asks for tables first and takes JSON as well; informers of other tools ask for metadata.
-The header is one of a few texts per client, so what it means is remembered.
+kubectl asks for tables first and accepts JSON as well; informers of other tools ask for metadata.
+Clients send one of a few headers, so the result is cached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INCLUDES = (tables.NONE, tables.METADATA, tables.OBJECT)
 
 
 def shape_of(accept: str, include: str) -> str:
-    """The shape that is asked for; a table's name says what its rows carry."""
+    """The shape that is asked for; the name of a table's shape says what its rows carry."""
     shape = _preferred(accept)
     if shape != TABLE:
         return shape
@@ -44,7 +44,7 @@ def shape_of(accept: str, include: str) -> str:
 
 @lru_cache(maxsize=256)
 def _preferred(accept: str) -> str:
-    """The first media range that can be had. Weights are not looked at: clients sort by them."""
+    """The first media range that is supported. Weights are ignored: clients sort by them."""
     if not accept:
         return JSON
     for media in accept[:ACCEPT_MAX].split(","):

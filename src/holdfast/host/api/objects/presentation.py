@@ -1,7 +1,7 @@
-"""How objects look in answers: each form is a facade and a shape.
+"""How responses present objects: a form is a facade and a shape.
 
-The watch hub asks for the object of an event in a form, lists and reads ask for whole answers. A
-plain object is the hub's own bytes; nothing is decoded for it.
+The watch hub asks for the object of an event in a form; lists and reads ask for whole responses. A
+plain object is the hub's own bytes, without decoding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from holdfast.model.registry import Kind
 from holdfast.observe.watch_events import bookmark_annotations
 
 _SEPARATOR = "/"
+_STORED = "stored:"
 _ENCODER = msgspec.json.Encoder()
 
 
 class _Metadata(msgspec.Struct):
-    """The one part of an object that is cut out as it is."""
+    """The part of an object that is cut out unchanged."""
 
     metadata: msgspec.Raw
 
@@ -33,7 +34,7 @@ _METADATA = msgspec.json.Decoder(_Metadata)
 
 
 class ListMetadata(msgspec.Struct, frozen=True):
-    """What a list says about itself, and the table of one object about that."""
+    """The metadata of a list, or of the table that shows one object."""
 
     version: str
     more_from: str = ""
@@ -45,12 +46,20 @@ def form_of(facade: str, shape: str) -> str:
     return f"{facade}{_SEPARATOR}{shape}" if facade or shape else ""
 
 
+def stored_form_of(facade: str, shape: str) -> str:
+    """The form in which objects are as stored and bookmarks as in `form_of`.
+
+    For watches whose reader fills in what is not stored.
+    """
+    return _STORED + form_of(facade, shape)
+
+
 class Forms:
     """The hub's presentation."""
 
     def object(self, form: str, kind: Kind, data: bytes) -> bytes:
         """As `observe.recent_changes.Presentation` has it."""
-        if not form:
+        if not form or form.startswith(_STORED):
             return data
         facade, _, shape = form.partition(_SEPARATOR)
         return one(facade, shape, kind, data)
@@ -59,7 +68,7 @@ class Forms:
         self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
     ) -> bytes:
         """As `observe.recent_changes.Presentation` has it."""
-        facade, _, shape = form.partition(_SEPARATOR)
+        facade, _, shape = form.removeprefix(_STORED).partition(_SEPARATOR)
         names = core_names.names(facade, kind)
         called, version = names.kind, names.api_version
         if shape == PARTIAL:
@@ -82,8 +91,8 @@ class Forms:
 class Rendering:
     """A list in a form: its head, an item for each object, and its tail.
 
-    One object after the other, so that whoever makes a long list can rest in between. `is_plain`
-    says that the items are the hub's own bytes.
+    It renders one object at a time, so that the caller can rest during a long list. `is_plain` says
+    that the items are the hub's own bytes.
     """
 
     __slots__ = ("_facade", "_include", "_kind", "_now", "_shape", "head", "is_plain")
@@ -126,7 +135,7 @@ class Rendering:
         return tables.opening(columns, listing.version, listing.more_from, listing.remaining)
 
     def item(self, data: bytes) -> bytes:
-        """One object; nothing, if it cannot be read. `holdfast status` names what cannot."""
+        """One object; empty if it cannot be decoded. `holdfast status` names those."""
         if self._is_table:
             return self._row(data)
         return _partial(data) if self._shape == PARTIAL else core_names.present(self._facade, data)
@@ -142,13 +151,13 @@ class Rendering:
         return tables.row(self._kind, obj, self._now, self._include)
 
     def whole(self, objects: Sequence[bytes]) -> bytes:
-        """The whole answer, where there are few."""
+        """The whole response, for few objects."""
         items = [it for data in objects if (it := self.item(data))]
         return b"%b%b%b" % (self.head, b",".join(items), self.tail)
 
 
 def one(facade: str, shape: str, kind: Kind, data: bytes) -> bytes:
-    """One object."""
+    """One object in the given shape."""
     if shape == JSON:
         return core_names.present(facade, data)
     if shape == PARTIAL:

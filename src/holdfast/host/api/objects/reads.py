@@ -1,112 +1,48 @@
 """Get and list: from the hub's bytes, as new as the store was when the request arrived.
 
-A list without a limit is sent whole, in pieces, since some clients ignore `continue`; a table has a
-limit always, since those who print them do not. With a limit the first page comes from the hub and
-the others from the store at the very same revision, so that all pages together are one moment; when
-that is compacted the answer is 410. A page for which many objects would have to be looked at in
-vain ends early and says where it goes on.
+A list without a limit is sent whole, in pieces, since some clients ignore `continue`; a table
+always has a limit, since clients that print tables follow `continue`. With a limit the first page
+comes from the hub and the others from the store at the same revision, so that all pages together
+show one moment; once that revision is compacted the answer is 410. A page for which many objects
+would have to be examined in vain ends early and says where to go on.
 
-Whatever is done for each object is done in slices (`loop_share`).
+Work for each object is done in slices (`loop_share`).
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
-from holdfast.commit.ledgers.charges import single_tenant_cohort
-from holdfast.commit.records import decode_or_none as record_value
 from holdfast.host.api import status
 from holdfast.host.api.call import Call, bad, reply
 from holdfast.host.api.objects import presentation
+from holdfast.host.api.objects.computed_fields import are_computed, with_computed_fields
 from holdfast.host.api.objects.negotiation import TABLE
 from holdfast.host.api.objects.presentation import ListMetadata, Rendering
-from holdfast.host.api.objects.scope import SECRETS, is_given, selection, visible
+from holdfast.host.api.objects.scope import SECRETS, node_needs_secret, selection, visible
 from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.host.audit.accesses import LIST, READ
 from holdfast.model import keys
 from holdfast.model.encoding.problems import excerpt
 from holdfast.model.encoding.resource_versions import complete_version
-from holdfast.model.encoding.wire import encode, readable
 from holdfast.model.errors import Invalid, Missing, Unavailable
-from holdfast.model.kinds.tenant import Quota, QuotaStatus
-from holdfast.model.ledger import Amounts, QuotaLedger, TenantUse
-from holdfast.model.quantity import render
 from holdfast.model.refusal import Reason
 from holdfast.model.transaction import Record
 from holdfast.observe.entries import EntryReader, ObjectEntry, Unreadable
-from holdfast.observe.entry_table import EntrySnapshot, parsed_key
+from holdfast.observe.entry_table import EntrySnapshot, parse_key
 from holdfast.observe.selection import ObjectSelection
-from holdfast.store.contract import Page, Store
-
-# What Quotas say of their use, filled in from the ledgers whenever they are read.
-#
-# Every bind changes what a tenant uses. Were that a part of the stored object, each bind would
-# write one object more and wake all who follow it; a controller that copied it now and then would
-# be behind what decides. So a read shows what the ledger says at that moment. It is no change of
-# the object: watches do not tell of it.
-
-LEDGERS = f"{keys.LEDGERS}quota/"
-PAGE = 500
-# So many ledgers are read one by one.
-FEW = 8
-
-
-async def with_quota_use(store: Store, quotas: Sequence[bytes]) -> list[bytes]:
-    """These Quotas, each with what its tenant uses now."""
-    decoded = [readable(Quota, data) for data in quotas]
-    uses = await _uses(store, {_ledger_of(quota) for quota in decoded if quota is not None})
-    return [_with_use(data, quota, uses) for data, quota in zip(quotas, decoded, strict=True)]
-
-
-def _ledger_of(quota: Quota) -> str:
-    return keys.quota_ledger(quota.spec.cohort or single_tenant_cohort(quota.namespace))
-
-
-async def _uses(store: Store, wanted: set[str]) -> dict[str, TenantUse]:
-    """What tenants use by these ledgers. Few are read one by one, many with all others."""
-    if len(wanted) > FEW:
-        pages = [page async for page in _pages(store, LEDGERS, keys.after_prefix(LEDGERS))]
-    else:
-        pages = [await store.range(key, f"{key}\0", limit=1) for key in sorted(wanted)]
-    uses: dict[str, TenantUse] = {}
-    for ledger in (record_value(record) for page in pages for record in page.records):
-        if isinstance(ledger, QuotaLedger):
-            uses |= ledger.used
-    return uses
-
-
-async def _pages(store: Store, start: str | None, end: str) -> AsyncIterator[Page]:
-    while start is not None:
-        page = await store.range(start, end, limit=PAGE)
-        yield page
-        start = page.more_from
-
-
-def _with_use(data: bytes, quota: Quota | None, uses: dict[str, TenantUse]) -> bytes:
-    use = uses.get(quota.namespace) if quota is not None else None
-    if quota is None or use is None:
-        return data
-    used = {"hard": _rendered(use.hard), "reclaimable": _rendered(use.reclaimable)}
-    stated = {name: sums for name, sums in used.items() if sums}
-    status: QuotaStatus = msgspec.structs.replace(quota.status, used=stated)
-    return encode(msgspec.structs.replace(quota, status=status))
-
-
-def _rendered(amounts: Amounts) -> dict[str, str]:
-    return {resource: render(resource, units) for resource, units in amounts.items()}
-
 
 LIMIT_MAX = 500
-# Larger answers are sent in pieces of this size, between which others have their turn.
+# Larger responses are sent in pieces of this size, and other requests run in between.
 PIECE_BYTES = 256 << 10
 # How long a client may be ahead of this server, having read from another one.
 AHEAD_S = 3.0
-# So many objects are looked at for one page, however few of them are selected.
+# At most this many objects are examined for one page, however few of them are selected.
 LOOKED_AT_MAX = 10_000
 TOKEN_MAX = 2_048
 EXACT = "Exact"
@@ -114,7 +50,7 @@ NOT_OLDER_THAN = "NotOlderThan"
 
 
 class PageToken(msgspec.Struct, frozen=True):
-    """Where the next page begins. Clients hand it back as it is."""
+    """Where the next page begins. Clients send it back unchanged."""
 
     revision: Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]
     start: str
@@ -139,7 +75,7 @@ async def get(call: Call) -> web.StreamResponse:
     if call.kind.plural == SECRETS:
         await call.witness(READ)
     shape = call.shape
-    (entry,) = await _with_computed_fields(call, [entry])
+    (entry,) = await _shown(call, [entry])
     data = entry.data
     if not shape and not call.route.facade:
         return reply(200, data)
@@ -150,12 +86,12 @@ async def get(call: Call) -> web.StreamResponse:
 
 
 async def current(call: Call) -> ObjectEntry | None:
-    """The object that the path names, as new as the caller demands, if he may see it."""
+    """The object that the path names, as new as the caller demands, if the caller may see it."""
     services, kind = call.services, call.kind
     version = call.version
     if call.identity.node is not None and kind.plural == SECRETS:
         return await _secret_for_node(call, call.identity.node)
-    # Who may see nothing of a kind learns no more of its names than that.
+    # A caller that may see nothing of a kind must not learn whether a name exists.
     visible(call.identity, kind)
     if version is None:
         freshness = services.freshness
@@ -172,11 +108,13 @@ async def current(call: Call) -> ObjectEntry | None:
 
 
 async def _secret_for_node(call: Call, node: str) -> ObjectEntry | None:
-    """A Secret for an agent. What it refers to is judged on the same moment as it is read."""
+    """A Secret for an agent. The permission and the Secret are read at the same revision."""
     if not await call.services.freshness.is_hub_fresh():
-        raise Unavailable("the server is behind the store and cannot say who may see this")
+        raise Unavailable(
+            "this server is behind the store and cannot check access to the Secret; try again"
+        )
     hub = call.services.hub
-    if not is_given(hub, node, call.namespace, call.name):
+    if not node_needs_secret(hub, node, call.namespace, call.name):
         return None
     return hub.get(call.kind, call.namespace, call.name)
 
@@ -201,7 +139,7 @@ async def _one_from_store(call: Call) -> ObjectEntry | None:
 
 
 def _unreadable(call: Call, why: str) -> Unavailable:
-    """Said of an object that is there, so that nobody takes it for gone."""
+    """The error for an object that exists and cannot be decoded: it must not look deleted."""
     return Unavailable(
         f"{call.kind.plural} {call.name!r} cannot be read: {why}; see `holdfast repair list`",
         code=Reason.RECORD_UNREADABLE,
@@ -209,9 +147,9 @@ def _unreadable(call: Call, why: str) -> Unavailable:
 
 
 def too_new(call: Call) -> Unavailable:
-    """What a client hears that has seen more than this server has."""
+    """The error for a client that has seen a newer revision than this server."""
     if call.version is not None and call.version.is_any:
-        return Unavailable("the server is still reading the store")
+        return Unavailable("this server is still reading the store; try again")
     version = call.query.get("resourceVersion", "")
     return Unavailable(f"Too large resource version: {version}", code=status.VERSION_TOO_LARGE)
 
@@ -228,16 +166,16 @@ async def list_(call: Call) -> web.StreamResponse:
     found = await _found(call, chosen, limit)
     token = token_text(found.revision, found.more_from) if found.more_from is not None else ""
     listing = ListMetadata(complete_version(found.revision), token, found.remaining)
-    entries = await _with_computed_fields(call, found.entries)
+    entries = await _shown(call, found.entries)
     return await _send(call, Rendering(call.route.facade, shape, call.kind, listing), entries)
 
 
 async def chosen_entries(
     call: Call, chosen: ObjectSelection, snapshot: EntrySnapshot, limit: int = 0
 ) -> tuple[list[ObjectEntry], ObjectEntry | None]:
-    """Those of a picture that are selected, and the one that the next page begins with.
+    """The selected entries of a snapshot, and the entry that the next page begins with.
 
-    With a limit not more than LOOKED_AT_MAX are looked at, where the next page may begin anywhere.
+    With a limit at most LOOKED_AT_MAX are examined, where the next page may begin anywhere.
     """
     share = call.services.loop_share
     found: list[ObjectEntry] = []
@@ -267,21 +205,20 @@ async def chosen_entries(
 def _may_begin_anywhere(call: Call, chosen: ObjectSelection) -> bool:
     """Whether a page may begin with an object that is not selected: its name is in the token.
 
-    An agent sees what is selected for it and nothing else, and who asks for one name may have the
-    right to see that one only.
+    An agent sees what is selected for it and nothing else, and a caller that asks for one name may
+    have the right to see only that one.
     """
     return call.identity.node is None and chosen.name is None
 
 
-async def _with_computed_fields(
-    call: Call, entries: Sequence[ObjectEntry]
-) -> Sequence[ObjectEntry]:
-    """The objects as they are told: a Quota with its use, everything else as it is stored."""
-    if call.kind.struct is not Quota:
+async def _shown(call: Call, entries: Sequence[ObjectEntry]) -> Sequence[ObjectEntry]:
+    """The objects as they are shown, with the fields that are not stored."""
+    if not are_computed(call):
         return entries
-    told = await with_quota_use(call.services.store, [entry.data for entry in entries])
+    filled = await with_computed_fields(call, [entry.data for entry in entries])
     return [
-        msgspec.structs.replace(entry, data=data) for entry, data in zip(entries, told, strict=True)
+        msgspec.structs.replace(entry, data=data)
+        for entry, data in zip(entries, filled, strict=True)
     ]
 
 
@@ -311,7 +248,7 @@ async def _found(call: Call, chosen: ObjectSelection, limit: int) -> _Found:
 
 
 def _demand_sense(call: Call) -> None:
-    """Refuse the same combinations of parameters as Kubernetes, which say two things at once."""
+    """Refuse the contradictory combinations of parameters that Kubernetes refuses."""
     match, version = call.query.get("resourceVersionMatch", ""), call.version
     if match not in ("", EXACT, NOT_OLDER_THAN):
         raise Invalid(f"resourceVersionMatch: {match[:40]!r}: must be {EXACT} or {NOT_OLDER_THAN}")
@@ -331,7 +268,7 @@ def _demand_sense(call: Call) -> None:
 async def _from_store(
     call: Call, chosen: ObjectSelection, start: str, at: int | None, limit: int
 ) -> _Found:
-    """The same from the store, at one revision, for pages and for when the hub is behind."""
+    """The entries from the store at one revision, for later pages and while the hub is behind."""
     end = keys.after_prefix(keys.kind_prefix(chosen.kind, chosen.namespace))
     reader, place = EntryReader(), start
     found: list[ObjectEntry] = []
@@ -342,7 +279,7 @@ async def _from_store(
     while True:
         page = await call.services.store.range(place, end, limit=size, at=at)
         at = page.revision
-        # A page may have been looked for in vain.
+        # The last page may have had no selected object.
         await share.rest()
         for record in page.records:
             if share.is_over:
@@ -366,7 +303,7 @@ async def _from_store(
 
 
 def _read(chosen: ObjectSelection, reader: EntryReader, record: Record) -> ObjectEntry | None:
-    if parsed_key(record.key) is None:
+    if parse_key(record.key) is None:
         return None
     try:
         return reader.read(chosen.kind, record.value, record.modified)
@@ -379,28 +316,28 @@ def _key(chosen: ObjectSelection, entry: ObjectEntry) -> str:
 
 
 def token_text(revision: int, start: str) -> str:
-    """What a client hands back to go on from there."""
+    """The `continue` token for a list at a revision, from a key on."""
     return urlsafe_b64encode(msgspec.json.encode(PageToken(revision, start))).decode()
 
 
 def parse_token(text: str, prefix: str) -> PageToken:
-    """A token of ours, for this very list: it must not lead anywhere else. Raises Rejected."""
+    """Parse a `continue` token. Raises Rejected if it is not ours or is for another list."""
     try:
         token = _TOKENS.decode(urlsafe_b64decode(text)) if len(text) <= TOKEN_MAX else None
     except (ValueError, msgspec.DecodeError):
         token = None
     if token is None:
-        bad(f"continue: {excerpt(text)} is not a token of this server")
-    # Nothing that we made is otherwise, and no store is asked for what it could not hold.
+        bad(f"continue: {excerpt(text)} is not a token of this server; start the list again")
+    # Every token of ours is like this, and no store is asked for a key that it could not hold.
     if not token.start.startswith(prefix) or not token.start.isprintable():
-        bad(f"continue: {excerpt(text)} belongs to another list")
+        bad(f"continue: {excerpt(text)} is the token of another list; start this list again")
     return token
 
 
 async def _send(
     call: Call, rendering: Rendering, entries: Sequence[ObjectEntry]
 ) -> web.StreamResponse:
-    """Send a list: at once where it is short, else in pieces."""
+    """Send a list: in one write if it is short, else in pieces."""
     share = call.services.loop_share
     response: web.StreamResponse | None = None
     piece, held, is_first = [rendering.head], len(rendering.head), True

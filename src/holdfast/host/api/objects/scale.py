@@ -56,7 +56,7 @@ async def _current(call: Call) -> dict[str, Any]:
 
 
 async def get(call: Call) -> web.StreamResponse:
-    """How many there are to be, and how many there are."""
+    """The wanted and the actual number of replicas."""
     call.demand("get")
     return reply(200, _ENCODER.encode(await _current(call)))
 
@@ -74,12 +74,12 @@ async def patch(call: Call) -> web.StreamResponse:
     kind = patches.patch_type(call)
     if kind is PatchType.APPLY:
         raise Rejected(
-            "scale takes merge and JSON patches; apply the object itself",
+            "the scale subresource accepts merge and JSON patches; apply the object itself instead",
             code=status.UNSUPPORTED_MEDIA_TYPE,
         )
     body = await patches.tree(call, kind)
     if kind is PatchType.MERGE:
-        # What the patch does not name stays as it is, whatever it is by then.
+        # Fields that the patch does not name keep their value, also if it changes meanwhile.
         return await _set(call, merge_patch({}, body))
     call.demand("get")
     return await _set(call, json_patch(await _current(call), body))
@@ -87,7 +87,7 @@ async def patch(call: Call) -> web.StreamResponse:
 
 async def _set(call: Call, scale: Any) -> web.StreamResponse:
     spec = scale.get("spec") if isinstance(scale, dict) else None
-    # A Scale without a number means none, as everywhere in Kubernetes.
+    # A Scale without a number means zero, as in Kubernetes.
     count = spec.get("replicas", 0) if isinstance(spec, dict) else None
     if not isinstance(count, int) or isinstance(count, bool):
         bad("spec.replicas: must be a whole number")

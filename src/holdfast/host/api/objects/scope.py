@@ -1,8 +1,8 @@
 """What a request selects, and how much of it this caller may see.
 
-People and components see whatever the door lets them ask for. An agent sees its own node and what
-is bound to it: the rest is left out of its lists, and is not there when it asks for it by name. Of
-Secrets it gets, by name alone, those that work bound to its node refers to.
+People and components see whatever their rights let them ask for. An agent sees its own node and
+what is bound to it: the rest is left out of its lists, and is not found by name. It gets Secrets
+only by name, and only those that work bound to its node refers to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.selection.selector_text import parse_label_selector
 from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watch_hub import WatchHub
 
-# The field of each kind that names the node it is of; None where all of them may be seen.
+# The field of each kind that names its node; None where an agent may see all objects.
 _NODE_FIELDS: dict[str, str | None] = {
     "nodes": "metadata.name",
     "replicas": "status.binding.node",
@@ -44,13 +44,14 @@ def selection(call: Call, *, named: bool = False) -> ObjectSelection:
 
 
 def visible(identity: Identity, kind: Kind) -> FieldSelector:
-    """Conditions on what this caller may see of a kind. Raises Forbidden when that is nothing."""
+    """What this caller may see of a kind, as a field selector. Raises Forbidden for nothing."""
     node = identity.node
     if node is None:
         return ()
     if kind.plural not in _NODE_FIELDS:
         raise Forbidden(
-            f"{identity.name} sees its own node and what is bound to it, no {kind.plural}",
+            f"{identity.name} may not read {kind.plural}: an agent reads its own node and what is "
+            "bound to it",
             code=Reason.NOT_ALLOWED,
         )
     field = _NODE_FIELDS[kind.plural]
@@ -60,7 +61,7 @@ def visible(identity: Identity, kind: Kind) -> FieldSelector:
 SECRETS = "secrets"
 
 
-def is_given(hub: WatchHub, node: str, namespace: str, name: str) -> bool:
+def node_needs_secret(hub: WatchHub, node: str, namespace: str, name: str) -> bool:
     """Whether work that is bound to this node refers to this Secret, as far as the hub has seen."""
     kind = kind_of_struct(Replica)
     fields = parse_field_selector(f"status.binding.node={node}", kind.struct)

@@ -111,7 +111,7 @@ def _ready(workload: Workload) -> str:
 def _rollout(workload: Workload) -> str:
     """The phase of a rollout and how many replicas it has reached; at rest, the current revision.
 
-    After a scale-down a rollout may have reached more replicas than are wanted; it shows all of them.
+    A rollout may for a moment have more ready replicas than are wanted; it never shows more.
     """
     spec, rollout = workload.spec, workload.status.rollout
     if rollout.phase in (RolloutPhase.NONE, RolloutPhase.IDLE):

@@ -1,7 +1,7 @@
 """Tables: what `kubectl get` prints, with columns that answer the first question about each kind.
 
-A column with priority 1 shows with `-o wide` only. Ages are computed when the table is made, as
-clients print them as they come.
+A column with priority 1 shows with `-o wide` only. Ages are computed when the table is made, since
+clients print the cells unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def columns(kind: Kind) -> tuple[Column, ...]:
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """A duration as kubectl prints it: the two largest units that tell something."""
+    """The age of an object as kubectl prints it: the two largest significant units."""
     if since is None:
         return "<unknown>"
     return duration(int((now - since).total_seconds()))
@@ -45,7 +45,7 @@ def age(since: datetime | None, now: datetime) -> str:
 def duration(seconds: int) -> str:
     """Seconds in the short form of Kubernetes: 45s, 3m20s, 15m, 5h30m, 9h, 2d4h, 30d, 2y10d."""
     if seconds < 0:
-        # A clock that is a little behind has not made the object older than nothing.
+        # A clock that is a little behind must not show a negative age.
         return "0s" if seconds > -2 else "<invalid>"
     if seconds < 120:
         return f"{seconds}s"
@@ -122,7 +122,7 @@ def row(kind: Kind, obj: Object, now: datetime, include: str) -> bytes:
 
 
 def row_of(cells: list[Any], whole: Any, obj: Object, include: str) -> bytes:
-    """A row of these cells, with as much of the object as was asked for."""
+    """A row of these cells, with the part of the object that the client asked for."""
     made: dict[str, Any] = {"cells": cells}
     if include == OBJECT:
         made["object"] = whole
@@ -132,7 +132,7 @@ def row_of(cells: list[Any], whole: Any, obj: Object, include: str) -> bytes:
 
 
 def partial(obj: Object) -> dict[str, Any]:
-    """Only the metadata, as clients that need no more ask for it."""
+    """Only the metadata, for clients that need no more."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": TABLE_API_VERSION,

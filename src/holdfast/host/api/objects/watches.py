@@ -1,8 +1,8 @@
 """Watches over HTTP: one stream of the hub each, as lines of JSON in a response without end.
 
-What is too old is told by an ERROR event with 410, at the beginning of a stream as well as later:
-so does Kubernetes, and some clients take an HTTP 410 on a watch for their own fault and end. A
-client that goes is noticed at once, one that does not read is dropped by the hub and cut off here.
+A version that is too old gets an ERROR event with 410, at the beginning of a stream as well as
+later: Kubernetes does the same, and some clients take an HTTP 410 on a watch for a fatal error. A
+client that leaves is noticed at once; the hub drops one that does not read, and it is cut off here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from aiohttp import web
 from holdfast.host.api import status
 from holdfast.host.api.call import Call
 from holdfast.host.api.objects import presentation
+from holdfast.host.api.objects.computed_fields import are_computed, with_computed_events
 from holdfast.host.api.objects.reads import AHEAD_S, too_new
 from holdfast.host.api.objects.scope import SECRETS, selection
 from holdfast.host.api.plain import JSON_HEADERS
@@ -24,14 +25,14 @@ from holdfast.observe.recent_changes import line
 from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watchers import WatchRequest
 
-# Clients ask for less; whoever asks for nothing comes back after so long.
+# Clients usually ask for less; a watch without a time-out ends after this.
 TIMEOUT_S = 3_600
-# A reader that takes nothing for so long is gone, whatever its connection says.
+# A reader that takes nothing for this long counts as gone, even if its connection is open.
 WRITE_TIMEOUT_S = 20.0
 
 
 async def watch(call: Call) -> web.StreamResponse:
-    """Changes, until somebody goes."""
+    """Stream changes until the client leaves, the time is over or the server stops."""
     call.demand("watch")
     chosen = selection(call, named=bool(call.name))
     if call.kind.plural == SECRETS:
@@ -44,11 +45,12 @@ async def watch(call: Call) -> web.StreamResponse:
 
 async def _watch(call: Call, chosen: ObjectSelection) -> web.StreamResponse:
     since, is_partial = await _since(call)
+    form = presentation.stored_form_of if are_computed(call) else presentation.form_of
     request = WatchRequest(
         chosen,
         since,
         is_partial,
-        presentation.form_of(call.route.facade, call.shape),
+        form(call.route.facade, call.shape),
         bookmarks=call.flag("allowWatchBookmarks"),
         bookmark_ms=(call.number("bookmarkSeconds") or 0) * 1_000,
         marks_list_end=call.flag("sendInitialEvents"),
@@ -66,13 +68,13 @@ async def _watch(call: Call, chosen: ObjectSelection) -> web.StreamResponse:
 
 
 async def _since(call: Call) -> tuple[int | None, bool]:
-    """After which revision to begin, None to tell first what is there; and whether of that revision
-    itself something may be missing still.
+    """The revision to begin after, None to begin with a list; and whether changes of that revision
+    itself may still be missing at the client.
     """
     freshness, version = call.services.freshness, call.version
     if version is None or version.is_any:
         if version is None and not await freshness.is_hub_fresh(patience_s=AHEAD_S):
-            raise Unavailable("this server is behind the store; try again, or another one")
+            raise Unavailable("this server is behind the store; try again, or another server")
         starts_now = "sendInitialEvents" in call.query and not call.flag("sendInitialEvents")
         return (call.services.hub.revision if starts_now else None), False
     wanted = version.revision
@@ -81,10 +83,10 @@ async def _since(call: Call) -> tuple[int | None, bool]:
             raise too_new(call)
         return None, False
     if wanted > call.services.hub.revision:
-        # Another server may have been faster. What the store has not reached never was.
+        # Another server may be ahead. A revision beyond the store's own never existed.
         if wanted > await freshness.revision():
             given = call.query["resourceVersion"]
-            raise Expired(f"resource version {given} was never reached; list again")
+            raise Expired(f"resourceVersion {given} does not exist in this store; list again")
         if not await freshness.wait_for_revision(wanted, AHEAD_S) and not version.is_complete:
             raise too_new(call)
     return wanted, not version.is_complete
@@ -94,7 +96,7 @@ async def _follow(call: Call, stream: ServedStream, lasts_s: float) -> web.Strea
     first = await stream.read()
     if first is None:
         ending = stream.ending
-        raise ending if isinstance(ending, HoldfastError) else Unavailable("the server stops")
+        raise ending if isinstance(ending, HoldfastError) else Unavailable("the server is stopping")
     response = web.StreamResponse(headers=JSON_HEADERS)
     response.enable_chunked_encoding()
     await response.prepare(call.request)
@@ -125,7 +127,10 @@ async def _too_old(call: Call, error: Expired) -> web.StreamResponse:
 async def _pump(
     call: Call, response: web.StreamResponse, stream: ServedStream, piece: bytes | None
 ) -> None:
+    is_computed = are_computed(call)
     while piece is not None:
+        if piece and is_computed:
+            piece = await with_computed_events(call, piece)
         if piece:
             await _write(response, piece)
         piece = await stream.read()
@@ -140,7 +145,7 @@ async def _write(response: web.StreamResponse, piece: bytes) -> None:
 
 
 def _abort(call: Call) -> None:
-    """Cut the connection: whoever does not read would not see a polite end either."""
+    """Cut the connection: a client that does not read would not see an orderly end either."""
     transport = call.request.transport
     if transport is not None:
         transport.abort()

@@ -21,6 +21,7 @@ from holdfast.host.api.objects.bodies import (
     manager,
     validation,
 )
+from holdfast.host.api.objects.computed_fields import with_computed_fields_if_known
 from holdfast.host.api.objects.scope import SECRETS, selection
 from holdfast.host.audit.accesses import READ
 from holdfast.model.encoding import wire
@@ -94,7 +95,7 @@ async def write_response(
         # A patch that changes nothing, or a dry run, shows the Secret to a caller that may not read
         # it.
         await call.witness(READ, "in the answer to a write", waits=False)
-    body = wire.encode(obj)
+    (body,) = await with_computed_fields_if_known(call, [wire.encode(obj)])
     shape = call.shape
     if shape:
         body = presentation.one(call.route.facade, shape, call.kind, body)

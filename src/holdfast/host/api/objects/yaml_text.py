@@ -1,9 +1,9 @@
 """YAML of apply patches, guarded before anything is built from it.
 
-kubectl sends JSON under the name of YAML, other clients YAML proper. A parser of YAML can be made
-to work for minutes by a few hundred bytes, so this one reads events only: no aliases, no anchors,
-no tags, few enough of everything, and scalars as in JSON. What comes out goes through the guard of
-JSON documents like everything else.
+kubectl sends JSON with the media type of YAML, other clients real YAML. A few hundred bytes can
+keep a YAML parser busy for minutes, so this one reads events only: no aliases, anchors or tags,
+bounds on everything, and scalars as in JSON. The result goes through the guard of JSON documents
+like every other body.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.model.encoding.json_guard import DEPTH_MAX
 from holdfast.model.encoding.problems import CODE_TOO_LARGE, malformed
 from holdfast.model.errors import Invalid
 
-# The C parser reads so much in some ten milliseconds, the one in Python needs ten times as long.
+# The C parser reads this much in about ten milliseconds; the one in Python needs ten times as long.
 HAS_C = hasattr(yaml, "CSafeLoader")
 BYTES_MAX = (128 << 10) if HAS_C else (16 << 10)
 NODES_MAX = 5_000
@@ -134,7 +134,7 @@ class _Builder:
 
 
 def _scalar(text: str) -> Any:
-    """A plain scalar as JSON has it; a date or a `yes` is a text."""
+    """A plain scalar as JSON has it; a date or a `yes` is a string."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):

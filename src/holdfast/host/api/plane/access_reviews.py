@@ -1,9 +1,9 @@
 """Access reviews: `kubectl auth can-i` and `kubectl auth whoami`, answered by the rules themselves.
 
-What is asked is held against the roles (`host/server/rights`), against who can ever do such a thing
-(`commit/access/visibility`), and against what the API offers at all. Newer clients send reviews as
-Kubernetes protobuf and do not fall back to JSON, so the few fields that a review has are read from
-that form too. Answers may be JSON always.
+A question is checked against the roles (`host/server/rights`), against permissions that only
+certain actors can ever have (`commit/access/visibility`), and against what the API offers. Newer
+clients send reviews as Kubernetes protobuf and do not fall back to JSON, so the few fields of a
+review are read from that form too. The response may always be JSON.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from holdfast.model.validation.access import GROUPS_MAX
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
-# Far more than a review has in any of its parts.
+# Far more than any part of a review has.
 FIELDS_MAX = 256
 _ANY = "*"
 _CORE = ""
-# Open to everybody, also to nobody in particular.
+# Open to every caller, also without authentication.
 OPEN_PATHS = ("/healthz", "/livez", "/readyz")
-# What the core names are of ours, and the parts and verbs of each that there are.
+# The kind behind each core name, and the subresources and verbs that it offers.
 _FACADES: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "namespaces": ("tenants", {"": ("get", "list", "watch")}),
     "events": ("events", {"": ("get", "list", "watch")}),
@@ -51,7 +51,7 @@ _FACADES: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     ),
 }
 _BY_PLURAL = {resource.kind.plural: resource for resource in RESOURCES}
-# Requests of components that have no path of their own, and what is no kind at all.
+# Requests of components without a path of their own, and resources that are not kinds.
 _REQUESTED: dict[str, tuple[str, ...]] = {
     "replicas/eviction": ("create",),
     "replicas/state": ("update",),
@@ -97,7 +97,7 @@ def access(rights: Rights, identity: Identity, content_type: str, body: bytes) -
 
 
 def access_of(rights: Rights, identity: Identity, content_type: str, body: bytes) -> bytes:
-    """SubjectAccessReview: may somebody else do this? Raises Forbidden for who may not ask."""
+    """SubjectAccessReview: may another user do this? Raises Forbidden if the caller may not ask."""
     may_ask = Permission("create", "subjectaccessreviews", group=AUTHORIZATION_GROUP)
     if not rights.may(identity, may_ask):
         raise Forbidden(
@@ -106,11 +106,11 @@ def access_of(rights: Rights, identity: Identity, content_type: str, body: bytes
             code=Reason.NOT_ALLOWED,
         )
     user, groups = _subject(content_type, body)
-    # Being somebody is not said in a review; everybody who is asked about is.
-    whom = identity_of(user, tuple(group for group in groups if group != AUTHENTICATED))
+    # A review need not list the group of authenticated users; every subject belongs to it.
+    subject = identity_of(user, tuple(group for group in groups if group != AUTHENTICATED))
     about = {"user": user, "groups": list(groups)}
     asked = _attributes(content_type, body)
-    return _access(rights, whom, "SubjectAccessReview", asked, about)
+    return _access(rights, subject, "SubjectAccessReview", asked, about)
 
 
 def _access(
@@ -129,11 +129,11 @@ def rules(rights: Rights, identity: Identity, content_type: str, body: bytes) ->
     found = [_resource_rule(it.rule) for it in grants if it.rule.resources]
     for name, (_, parts) in _FACADES.items():
         for part, verbs in parts.items():
-            deed = Attributes(group=_CORE, resource=name, subresource=part, namespace=namespace)
+            asked = Attributes(group=_CORE, resource=name, subresource=part, namespace=namespace)
             may = [
                 verb
                 for verb in verbs
-                if judge(rights, identity, msgspec.structs.replace(deed, verb=verb))[0]
+                if judge(rights, identity, msgspec.structs.replace(asked, verb=verb))[0]
             ]
             if may:
                 what = f"{name}/{part}" if part else name
@@ -150,7 +150,8 @@ def rules(rights: Rights, identity: Identity, content_type: str, body: bytes) ->
     if identity.node is not None:
         status |= {
             "incomplete": True,
-            "evaluationError": "of all this, only its own node and what is bound to it",
+            "evaluationError": "these rules apply only to the agent's own node and what is bound "
+            "to it",
         }
     return _review(f"{AUTHORIZATION_GROUP}/v1", "SelfSubjectRulesReview", status, {})
 
@@ -180,26 +181,26 @@ def _review(version: str, kind: str, status: Any, spec: Any) -> bytes:
 
 
 def judge(rights: Rights, identity: Identity, asked: Attributes) -> tuple[bool, str]:
-    """Whether an identity could do what is asked about, and if not, perhaps why."""
+    """Whether an identity could do what is asked about, and for a no its reason if known."""
     if not acts_as(identity):
-        return False, "nobody in particular"
+        return False, "the user is not authenticated"
     if asked.path:
         if asked.path in OPEN_PATHS and asked.verb == "get":
-            return True, "open to everybody"
+            return True, "open to every caller"
         return rights.may_path(identity, asked.verb, asked.path), ""
     if (asked.group, asked.resource) in _REVIEWS:
-        deed = Permission(asked.verb, asked.resource, "", "", asked.name, asked.group)
-        return asked.verb in ("create", _ANY) and rights.may(identity, deed), ""
+        wanted = Permission(asked.verb, asked.resource, "", "", asked.name, asked.group)
+        return asked.verb in ("create", _ANY) and rights.may(identity, wanted), ""
     if _ANY in (asked.verb, asked.resource, asked.group):
         group = asked.group or API_GROUP
         where = asked.namespace
-        deed = Permission(asked.verb, asked.resource, asked.subresource, where, asked.name, group)
-        return rights.may(identity, deed), ""
+        wanted = Permission(asked.verb, asked.resource, asked.subresource, where, asked.name, group)
+        return rights.may(identity, wanted), ""
     return _judge_named(rights, identity, asked)
 
 
 def _judge_named(rights: Rights, identity: Identity, asked: Attributes) -> tuple[bool, str]:
-    """What is asked of a certain resource, with a certain verb."""
+    """The answer for one resource and one verb, without wildcards."""
     plural = asked.resource
     is_core = asked.group == _CORE and plural in _FACADES
     what = f"{plural}/{asked.subresource}" if asked.subresource else plural
@@ -209,22 +210,22 @@ def _judge_named(rights: Rights, identity: Identity, asked: Attributes) -> tuple
     else:
         offered = _offered(_BY_PLURAL.get(plural), asked.subresource, what)
     if asked.group not in (_CORE, API_GROUP) or not offered:
-        return False, f"there is no resource {what!r} in group {asked.group!r}"
+        return False, f"the API has no resource {what!r} in group {asked.group!r}"
     if asked.verb not in offered:
-        return False, f"{what} knows no {asked.verb!r}"
+        return False, f"{what} does not support the verb {asked.verb!r}"
     kind = _BY_PLURAL[plural].kind if plural in _BY_PLURAL else None
     where = asked.namespace if kind is None or kind.namespaced else ""
-    # Who makes something names it himself, so no rule about names speaks of it.
+    # The creator chooses the name, so rules with resourceNames do not apply to creates.
     name = "" if asked.verb == "create" and not asked.subresource else asked.name
-    deed = Permission(asked.verb, plural, asked.subresource, where, name)
-    only = exclusive_actors(identity, kind, deed) if kind is not None else ()
+    wanted = Permission(asked.verb, plural, asked.subresource, where, name)
+    only = exclusive_actors(identity, kind, wanted) if kind is not None else ()
     if only:
-        return False, f"only {', '.join(only)} may ever {asked.verb} {deed.what}"
-    return rights.may(identity, deed), ""
+        return False, f"only {', '.join(only)} may {asked.verb} {wanted.what}, whatever the roles"
+    return rights.may(identity, wanted), ""
 
 
 def _offered(resource: ApiResource | None, subresource: str, what: str) -> tuple[str, ...]:
-    """The verbs that there are for a resource or a part of it."""
+    """The verbs that a resource or a subresource supports."""
     more = _REQUESTED.get(what, ())
     if resource is None:
         return more
@@ -258,7 +259,7 @@ def _attributes(content_type: str, body: bytes) -> Attributes:
 
 
 def _subject(content_type: str, body: bytes) -> tuple[str, tuple[str, ...]]:
-    """Whom a SubjectAccessReview asks about."""
+    """The user and groups that a SubjectAccessReview asks about."""
     if content_type.startswith(PROTOBUF):
         inner = _part(_raw(body), 2)
         user, groups = _string(inner, 3), tuple(_texts(inner, 4))
@@ -267,11 +268,11 @@ def _subject(content_type: str, body: bytes) -> tuple[str, tuple[str, ...]]:
         user, listed = spec.get("user", ""), spec.get("groups")
         groups = tuple(listed) if isinstance(listed, list) else ()
     if not isinstance(user, str) or not all(isinstance(group, str) for group in groups):
-        raise Invalid("spec.user and spec.groups: must be texts")
+        raise Invalid("spec.user, spec.groups: must be strings")
     if len(groups) > GROUPS_MAX:
-        raise Invalid(f"spec.groups: at most {GROUPS_MAX}, not {len(groups)}")
+        raise Invalid(f"spec.groups: must have at most {GROUPS_MAX} items, not {len(groups)}")
     if not user and not groups:
-        raise Invalid("spec.user: at least one of user and groups must be given")
+        raise Invalid("spec.user: required unless spec.groups is given")
     return user, groups
 
 
@@ -289,7 +290,7 @@ def _dict(value: Any) -> dict[str, Any]:
 def _raw(body: bytes) -> bytes:
     """The object inside the envelope."""
     if not body.startswith(_MAGIC):
-        raise Invalid("the body is not in the Kubernetes protobuf form", code="Malformed")
+        raise Invalid("the body is not Kubernetes protobuf", code="Malformed")
     return _part(body[len(_MAGIC) :], 2)
 
 
@@ -305,7 +306,7 @@ def _text(part: bytes) -> str:
     try:
         return part.decode()
     except UnicodeDecodeError:
-        raise Invalid("a text in the body is not UTF-8", code="Malformed") from None
+        raise Invalid("a string in the body is not valid UTF-8", code="Malformed") from None
 
 
 def _part(message: bytes, wanted: int) -> bytes:

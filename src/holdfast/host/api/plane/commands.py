@@ -1,7 +1,8 @@
-"""Commands beside a replica's work, for whoever may run them: `kubectl exec`, `holdfast exec`.
+"""Commands inside a running replica: `kubectl exec`, `holdfast exec`.
 
-The client's WebSocket and the visit of the node's agent are joined here; each side goes as fast
-as the other takes in. When either ends, so does the other, and the agent ends the command.
+This module joins the client's WebSocket with a tunnel stream to the node's agent; neither side
+sends faster than the other reads. When either ends, so does the other, and the agent ends the
+command.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from holdfast.host.tunnel.protocol import (
     StreamClosed,
     until_broken,
 )
-from holdfast.host.tunnel.switchboard import NOT_STARTED, TunnelStream
+from holdfast.host.tunnel.server_end import NOT_STARTED, TunnelStream
 from holdfast.model.encoding.problems import excerpt
 from holdfast.model.errors import Forbidden, HoldfastError, Rejected
 from holdfast.model.kinds.replica import Replica
@@ -37,9 +38,9 @@ from holdfast.model.refusal import Reason
 
 # The WebSocket on which clients of Kubernetes run commands: channels, and a status at the end.
 #
-# `api.commands` uses it. `v4.channel.k8s.io` and `v5.channel.k8s.io` differ in one thing: a
-# client of the fifth can say that there is no more input. How a command ended is a Status on the
-# channel for errors, in the words that kubectl turns into its own exit code.
+# `v4.channel.k8s.io` and `v5.channel.k8s.io` differ in one thing: a v5 client can close the input.
+# A Status on the error channel says how the command ended, in the form that kubectl turns into its
+# own exit code.
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 UPGRADE = "websocket"
@@ -47,11 +48,11 @@ COMMAND_WORDS_MAX = 1_024
 
 
 def demand_websocket(headers: Any) -> None:
-    """Refuse, in a sentence, clients that cannot speak as we do."""
+    """Refuse clients without a WebSocket protocol that this server supports."""
     if headers.get("Upgrade", "").lower() != UPGRADE:
         bad(
-            "commands are run over a WebSocket; kubectl does so from 1.30 on, earlier ones speak "
-            "SPDY, which this server does not: use a newer kubectl, or `holdfast exec`"
+            "exec requires a WebSocket; SPDY, which kubectl before 1.30 uses, is not supported: "
+            "use kubectl 1.30 or later, or `holdfast exec`"
         )
     offered = [it.strip() for it in headers.get("Sec-WebSocket-Protocol", "").split(",")]
     if not any(it in PROTOCOLS for it in offered):
@@ -60,10 +61,10 @@ def demand_websocket(headers: Any) -> None:
 
 
 def _demand_own_origin(headers: Any) -> None:
-    """Refuse a WebSocket that a page of another site opens in somebody's browser.
+    """Refuse a WebSocket that a page of another site opens in a user's browser.
 
-    A browser shows its client certificate to whatever page asks, and only says which page that is.
-    Clients that are no browser say nothing. Raises Forbidden.
+    A browser presents its client certificate for any page that asks, and only states which page
+    that is. Clients that are not browsers send no Origin. Raises Forbidden.
     """
     origin = headers.get("Origin", "")
     if not origin:
@@ -71,14 +72,14 @@ def _demand_own_origin(headers: Any) -> None:
     host = headers.get("Host", "").lower()
     if origin.lower() != f"https://{host}":
         raise Forbidden(
-            "Origin: commands are run only from pages of this server itself, not from "
-            f"{excerpt(origin)}",
+            f"Origin: {excerpt(origin)} must be this server: exec is not open to pages of other "
+            "sites",
             code=Reason.NOT_ALLOWED,
         )
 
 
 def is_for_command(frame: bytes, *, has_terminal: bool) -> bool:
-    """Whether what a client sent may go on to the command."""
+    """Whether a frame from the client may go on to the command."""
     if not frame:
         return False
     if frame[0] == CLOSE:
@@ -86,8 +87,8 @@ def is_for_command(frame: bytes, *, has_terminal: bool) -> bool:
     return frame[0] == STDIN or (frame[0] == RESIZE and has_terminal)
 
 
-def ended(of: StreamClosed) -> bytes:
-    """The last frame: how it ended."""
+def end_frame(of: StreamClosed) -> bytes:
+    """The last frame: how the command ended."""
     return bytes((STATUS,)) + msgspec.json.encode(_status(of))
 
 
@@ -95,7 +96,7 @@ def _status(of: StreamClosed) -> dict[str, Any]:
     if of.code == 0:
         return {"metadata": {}, "status": "Success"}
     if of.code is None:
-        return failed(of.message)
+        return failure_status(of.message)
     message = of.message or f"command terminated with non-zero exit code: {of.code}"
     return {
         "metadata": {},
@@ -106,8 +107,8 @@ def _status(of: StreamClosed) -> dict[str, Any]:
     }
 
 
-def failed(message: str) -> dict[str, Any]:
-    """The Status of a command of which nobody knows how it ended, or that never began."""
+def failure_status(message: str) -> dict[str, Any]:
+    """The Status of a command that never began, or whose end is unknown."""
     return {
         "metadata": {},
         "status": "Failure",
@@ -122,16 +123,16 @@ _ALIVE = (State.RUNNING, State.STOPPING, State.UNKNOWN)
 
 
 async def run(call: Call) -> web.StreamResponse:
-    """Run it, and be its input and output until it ends."""
-    # Also for a GET, which a WebSocket is: what it does is not reading.
+    """Run the command, and pass its input and output until it ends."""
+    # A WebSocket begins with a GET, but running a command is more than reading.
     call.demand("create")
     demand_websocket(call.request.headers)
     command = _command(call)
     replica, node = await bound(call)
     wanted = _wanted(call, replica, command)
-    # The program and not its words: people write passwords there.
+    # Only the program is recorded: its arguments may hold passwords.
     await call.witness(EXEC, command[0])
-    async with call.services.switchboard.visit(node, wanted, replica.namespace) as visit:
+    async with call.services.tunnels.visit(node, wanted, replica.namespace) as visit:
         client = web.WebSocketResponse(
             timeout=CLOSE_S,
             protocols=PROTOCOLS,
@@ -160,7 +161,7 @@ async def _join(client: web.WebSocketResponse, visit: TunnelStream, wanted: RunC
 
 
 async def _to_agent(client: web.WebSocketResponse, visit: TunnelStream, wanted: RunCommand) -> None:
-    """What the client types. It ends when the client goes."""
+    """Pass on the client's input until the client leaves."""
     while True:
         message = await client.receive()
         if message.type is not WSMsgType.BINARY:
@@ -170,14 +171,14 @@ async def _to_agent(client: web.WebSocketResponse, visit: TunnelStream, wanted: 
 
 
 async def _to_client(client: web.WebSocketResponse, visit: TunnelStream) -> None:
-    """What the command says, and how it ended."""
+    """Pass on the command's output, and how it ended."""
     with suppress(ConnectionError):
         try:
             while not isinstance(said := await visit.next(), StreamClosed):
                 await client.send_bytes(said)
         except HoldfastError as error:
             said = StreamClosed(None, error.message)
-        await client.send_bytes(ended(said))
+        await client.send_bytes(end_frame(said))
         await client.close()
 
 
@@ -186,16 +187,16 @@ def _command(call: Call) -> tuple[str, ...]:
     if not command or not command[0]:
         bad("command: must name a program")
     if len(command) > COMMAND_WORDS_MAX or any("\x00" in it for it in command):
-        bad(f"command: must have at most {COMMAND_WORDS_MAX} words, without U+0000")
+        bad(f"command: must have at most {COMMAND_WORDS_MAX} arguments, without U+0000")
     if not any(call.flag(name) for name in ("stdin", "stdout", "stderr")):
-        bad("stdin, stdout, stderr: one of them must be true")
+        bad("stdin, stdout, stderr: at least one of them must be true")
     return command
 
 
 def _wanted(call: Call, replica: Replica, command: tuple[str, ...]) -> RunCommand:
     if replica.status.state not in _ALIVE:
         raise Rejected(
-            f"replica {call.name} is {replica.status.state.value}: there is nothing to enter",
+            f"replica {call.name} is {replica.status.state.value}: exec needs a running replica",
             code=NOT_STARTED,
         )
     return RunCommand(replica.metadata.uid, command, call.flag("tty"), call.flag("stdin"))

@@ -1,8 +1,8 @@
-"""Decisions: handed in by schedulers, kept beside the store, read like any other kind.
+"""Decisions: delivered by schedulers, kept beside the store, read like any other kind.
 
-`kubectl get decisions` lists them, the newest first. Nobody but a scheduler hands any in, and each
-only its own; nobody changes or deletes one. They are not watched: whoever wants to know what became
-of a replica watches the replica.
+`kubectl get decisions` lists them, the newest first. Only schedulers deliver decisions, each only
+its own, and no caller can change or delete one. There is no watch: to follow a replica, watch the
+replica.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from holdfast.model.registry import kind_of_struct
 from holdfast.observe.entries import EntryReader, ObjectEntry
 from holdfast.propose.decision_rounds import Case, DecisionRound, round_of_name
 
-# A list without a limit is this long at most, and says where it goes on.
+# The longest page; a longer list states where it goes on.
 LIMIT_MAX = 500
 # Cases that are read at once, and how often: a selector may leave out most of what is read.
 CASES_READ = 64
 READS_MAX = 64
-# And decisions that are looked at for one answer: others wait meanwhile.
+# Decisions that are examined for one response, since other requests wait meanwhile.
 LOOKED_AT_MAX = 2_000
 TOKEN_MAX = 256
-# What one delivery may bring: more decisions than a round has, in more rounds than gather.
+# The largest delivery: more rounds than a scheduler collects.
 ROUNDS_MAX = 10_000
 _KIND = kind_of_struct(Decision)
 
@@ -64,26 +64,26 @@ _DELIVERY = msgspec.json.Decoder(_Delivery)
 def _kept(call: Call) -> Decisions:
     found = call.services.decisions
     if found is None:
-        raise Unavailable("this server keeps no decisions")
+        raise Unavailable("this server has no decision archive; ask another server")
     return found
 
 
 async def keep(call: Call) -> web.StreamResponse:
-    """A scheduler hands in what it decided."""
+    """Keep a scheduler's delivery of decisions."""
     call.demand_authenticated()
     demand_json(call)
     if Actor.SCHEDULER not in acts_as(call.identity):
-        raise Forbidden("only a scheduler hands in decisions", code=Reason.NOT_ALLOWED)
+        raise Forbidden("delivering decisions requires a scheduler", code=Reason.NOT_ALLOWED)
     try:
         delivery = _DELIVERY.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no delivery of decisions: {describe_error(error)}") from None
+        raise malformed(f"is not a delivery of decisions: {describe_error(error)}") from None
     if len(delivery.rounds) > ROUNDS_MAX:
-        bad(f"rounds: at most {ROUNDS_MAX} at once, not {len(delivery.rounds)}")
+        bad(f"rounds: must have at most {ROUNDS_MAX} items, not {len(delivery.rounds)}")
     for index, decided in enumerate(delivery.rounds):
         if decided.scheduler != call.identity.name:
             raise Forbidden(
-                f"rounds[{index}].scheduler: {decided.scheduler[:80]!r} is not who hands it in",
+                f"rounds[{index}].scheduler: {decided.scheduler[:80]!r} is not the sender",
                 code=Reason.NOT_OWNER,
             )
         for place, case in enumerate(decided.cases):
@@ -93,18 +93,18 @@ async def keep(call: Call) -> web.StreamResponse:
 
 
 def _demand_sense(at: str, case: Case) -> None:
-    """Columns are as long as there are members, or nobody could read them."""
+    """Refuse a case whose columns differ in length: it could not be read."""
     count = len(case.replicas)
     needed = (case.uids, case.numbers, case.attempts, case.revisions, case.queued, case.results)
     optional = (case.nodes, case.devices, case.generations)
     if any(len(it) != count for it in needed) or any(it and len(it) != count for it in optional):
-        bad(f"{at}: its columns are not equally long")
+        bad(f"{at}: its columns must have the same length")
 
 
 async def get(call: Call) -> web.StreamResponse:
     """One decision."""
     call.demand("get")
-    # Who may see none in a list gets none by name either.
+    # A caller that may see none in a list gets none by name either.
     visible(call.identity, call.kind)
     meant = round_of_name(call.name)
     decided = await _kept(call).round(meant[0]) if meant is not None else None
@@ -123,12 +123,12 @@ async def get(call: Call) -> web.StreamResponse:
 
 
 async def again(call: Call) -> web.StreamResponse:
-    """Decide the round of a decision again: what comes out otherwise now."""
+    """Replay the round of a decision, and show what is decided differently now."""
     call.demand("get")
-    # It reads everything and takes a while: what one tenant asks must not cost all others.
+    # A replay reads everything and takes a while: one tenant must not slow down all others.
     if not call.services.rights.may(call.identity, Permission("get", "decisions", "again")):
         raise Forbidden(
-            "only who may do so in the whole cluster lets decisions be made again",
+            "replaying a decision requires cluster-wide permission: get decisions/again",
             code=Reason.NOT_ALLOWED,
         )
     meant = round_of_name(call.name)
@@ -144,12 +144,12 @@ def _entry(
     reader: EntryReader, decided: DecisionRound, case: Case, number: int, member: int
 ) -> ObjectEntry:
     value = wire.encode(decision_of(decided, case, number, member))
-    # What is never changed has one version for ever.
+    # A decision never changes, so it has one version for ever.
     return reader.read(_KIND, value, max(1, decided.sequence))
 
 
 async def list_(call: Call) -> web.StreamResponse:
-    """Many of them, the newest first."""
+    """List decisions, the newest first."""
     call.demand("list")
     chosen, kept = selection(call), _kept(call)
     limit = min(call.number("limit") or LIMIT_MAX, LIMIT_MAX)
@@ -179,7 +179,7 @@ async def list_(call: Call) -> web.StreamResponse:
         last = cases[-1]
         at, more = (last.row, last.first + len(last.case.replicas)), False
     else:
-        # So much was read without finding enough: the client decides whether to go on.
+        # The bound on reads is reached without a full page: the client may go on.
         more = True
     token = _token(at) if more and at is not None else ""
     listing = ListMetadata(complete_version(newest), token, None)

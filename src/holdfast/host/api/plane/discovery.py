@@ -1,4 +1,4 @@
-"""Discovery: how kubectl and every other client find out what there is."""
+"""Discovery: how kubectl and other clients find out which resources the API has."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Agents say that they are alive, and controller:nodes asks whom this server heard.
+"""Heartbeats over HTTP: agents renew them, and controller:nodes asks which ones this server has.
 
-Both go to the machine `commit.heartbeats` of this very server and write nothing. Which component
-may ask what is the machine's business, as it is the authority's for writes; which people may is
-said by their roles, here. They are no resources of Kubernetes and appear in no discovery.
+Both go to the machine `commit.heartbeats` of this server and write nothing. The machine decides
+which component may ask what, as the authority does for writes; roles decide it for people, here.
+Heartbeats are not Kubernetes resources and do not appear in discovery. The second half of this
+module does the same for the pulses of other components.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _RENEW = msgspec.json.Decoder(Renew)
 
 
 async def renew(call: Call) -> web.StreamResponse:
-    """An agent asks to be let run on."""
+    """Renew an agent's heartbeat."""
     call.demand_authenticated()
     demand_json(call)
     body = await call.body()
@@ -41,36 +42,39 @@ async def renew(call: Call) -> web.StreamResponse:
     try:
         wanted = _RENEW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no renewal: {describe_error(error)}") from None
+        raise malformed(f"is not a renewal: {describe_error(error)}") from None
     if wanted.node != call.name:
         bad(f"node: {wanted.node[:63]!r} does not match the node of the path")
-    return await _asked(call, wanted)
+    return await _ask(call, wanted)
 
 
-async def heard(call: Call) -> web.StreamResponse:
-    """Whom this server heard, and how long ago."""
+async def show_heartbeats(call: Call) -> web.StreamResponse:
+    """The heartbeats that this server received, and how long ago."""
     call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission("get", "heartbeats")):
-        raise Forbidden(f"{call.identity.name} may not get heartbeats", code=Reason.NOT_ALLOWED)
-    return await _asked(call, HeartbeatQuery())
+        raise Forbidden(
+            f'heartbeats is forbidden: User "{call.identity.name}" cannot get heartbeats',
+            code=Reason.NOT_ALLOWED,
+        )
+    return await _ask(call, HeartbeatQuery())
 
 
-async def _asked(call: Call, question: Renew | HeartbeatQuery) -> web.StreamResponse:
+async def _ask(call: Call, question: Renew | HeartbeatQuery) -> web.StreamResponse:
     machine = call.services.renewals
     if machine is None:
-        raise Unavailable("this server listens to no agents")
+        raise Unavailable("this server receives no heartbeats; ask another server")
     answer: Any = await machine.ask(call.identity, question, TIMEOUT_S)
     if isinstance(answer, Refusal):
         return reply(*status.of(answer, _NODE, call.name))
     return reply(200, _ENCODER.encode(answer))
 
 
-# Pulses over HTTP: components say how they are doing, and those who watch over a plane ask.
+# Pulses over HTTP: components report their health, and monitoring asks for it.
 #
-# Schedulers and controllers send them to every server; nothing is written. They are no resources of
-# Kubernetes and appear in no discovery.
+# Schedulers and controllers send pulses to every server; nothing is written. Pulses are not
+# Kubernetes resources and do not appear in discovery.
 
-# Whose pulses are taken, and what the leases are called that they act under.
+# Which components send pulses, and the scopes of the leases that they act under.
 _SCOPES = {CONTROLLER_PREFIX: "controller:", SCHEDULER_PREFIX: "scheduler:"}
 _PULSE_ENCODER = msgspec.json.Encoder()
 _PULSE = msgspec.json.Decoder(Pulse)
@@ -79,24 +83,27 @@ _PULSE = msgspec.json.Decoder(Pulse)
 def _book(call: Call) -> ComponentPulses:
     found = call.services.pulses
     if found is None:
-        raise Unavailable("this server keeps no pulses")
+        raise Unavailable("this server keeps no pulses; ask another server")
     return found
 
 
 async def take(call: Call) -> web.StreamResponse:
-    """A scheduler or a team of controllers says how it is doing."""
+    """Take the pulse of a scheduler or a controller process."""
     call.demand_authenticated()
     demand_json(call)
     name = call.identity.name
     own = next((scope for prefix, scope in _SCOPES.items() if name.startswith(prefix)), "")
     if not own:
-        raise Forbidden(f"{name} is no component that has a pulse", code=Reason.NOT_ALLOWED)
+        raise Forbidden(
+            f"{name} may not send pulses: only schedulers and controllers do",
+            code=Reason.NOT_ALLOWED,
+        )
     try:
         pulse = _PULSE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no pulse: {describe_error(error)}") from None
+        raise malformed(f"is not a pulse: {describe_error(error)}") from None
     for index, beat in enumerate(pulse.beats):
-        # One process speaks for all its controllers, and no scheduler for any of them.
+        # One process reports for all its controllers; a scheduler reports only for itself.
         if not beat.scope.startswith(own):
             raise Forbidden(
                 f"beats[{index}].scope: {beat.scope[:80]!r} must begin with {own!r} from {name}",
@@ -107,11 +114,12 @@ async def take(call: Call) -> web.StreamResponse:
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """How everybody is doing, as this server knows it."""
+    """The pulses of all components, as this server knows them."""
     call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission("get", "pulses")):
         raise Forbidden(
-            f"{call.identity.name} may not get pulses; who is in the group {MONITORS} may",
+            f'pulses is forbidden: User "{call.identity.name}" cannot get pulses; members of the '
+            f"group {MONITORS} can",
             code=Reason.NOT_ALLOWED,
         )
     return reply(200, _PULSE_ENCODER.encode(_book(call).shown()))

@@ -1,7 +1,7 @@
-"""The log of a replica for whoever may read it: `kubectl logs`, `holdfast logs`.
+"""Logs of replicas: `kubectl logs`, `holdfast logs`.
 
-Which replica, on which node and whether the caller may is decided here; the text comes from the
-node's agent (`switchboard`) and is passed on as it comes, never faster than the client reads.
+This module finds the replica and its node and checks the permission. The text comes from the node's
+agent (`tunnel.server_end`) and is passed on unchanged, never faster than the client reads.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from holdfast.host.audit.accesses import READ_LOG
 from holdfast.host.runtime.logs.files import moment
 from holdfast.host.runtime.logs.reading import TAIL_MAX, LogQuery
 from holdfast.host.tunnel.protocol import ReadLog, StreamClosed
-from holdfast.host.tunnel.switchboard import NOT_STARTED, TunnelStream
+from holdfast.host.tunnel.server_end import NOT_STARTED, TunnelStream
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import HoldfastError, Missing, Rejected
 from holdfast.model.kinds.replica import Replica
 
-# A reader that takes nothing for so long is gone, or will not notice that it was cut off.
+# A reader that takes nothing for this long counts as gone.
 WRITE_TIMEOUT_S = 600.0
 SINCE_MAX_S = 1_000_000_000
 _HEADERS = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-cache, private"}
 
 
 async def read(call: Call) -> web.StreamResponse:
-    """The text, until its end or the client's."""
+    """Send the log until its end, or until the client leaves."""
     call.demand("get")
     wish = _wish(call, datetime.now(UTC))
     replica, node = await bound(call)
     await call.witness(READ_LOG)
-    async with call.services.switchboard.visit(
+    async with call.services.tunnels.visit(
         node, ReadLog(replica.metadata.uid, wish), replica.namespace
     ) as visit:
         response = web.StreamResponse(headers=_HEADERS)
@@ -55,7 +55,7 @@ async def _pass_on(response: web.StreamResponse, visit: TunnelStream) -> None:
     except HoldfastError as error:
         ending = error.message
     if ending:
-        # The answer has begun long ago, so that this is the one place left for a sentence.
+        # The response began long ago, so the error can only be written into the text.
         await response.write(f"[holdfast: the log ends here: {ending}]\n".encode())
 
 
@@ -63,7 +63,7 @@ async def bound(call: Call) -> tuple[Replica, str]:
     """The replica of the path and the node it is on. Raises Missing or Rejected."""
     container = call.query.get("container", "")
     if container not in ("", CONTAINER):
-        bad(f"container {container[:63]} is not valid for pod {call.name}; it has one: {CONTAINER}")
+        bad(f"container {container[:63]} is not valid for pod {call.name}; use {CONTAINER}")
     entry = await current(call)
     if entry is None:
         raise Missing(f"{call.kind.plural} {call.name!r} not found")
@@ -71,8 +71,8 @@ async def bound(call: Call) -> tuple[Replica, str]:
     binding = replica.status.binding
     if binding is None:
         raise Rejected(
-            f"replica {call.name} is {replica.status.state.value} and on no node: there is nothing "
-            "to read and nothing to enter yet",
+            f"replica {call.name} is {replica.status.state.value} and not bound to a node: wait "
+            "until it runs",
             code=NOT_STARTED,
         )
     return replica, binding.node
@@ -95,9 +95,9 @@ def _wish(call: Call, now: datetime) -> LogQuery:
 
 
 def since(seconds: int | None, at: str, now: datetime) -> str:
-    """The time that a reader means, as records have it; empty for all. Raises Rejected."""
+    """The first time to show, in the form of log records; empty for all. Raises Rejected."""
     if seconds is not None and at:
-        bad("sinceTime: must not be stated together with sinceSeconds")
+        bad("sinceTime: must not be given together with sinceSeconds")
     try:
         if seconds is not None:
             if not 0 < seconds <= SINCE_MAX_S:
@@ -107,7 +107,7 @@ def since(seconds: int | None, at: str, now: datetime) -> str:
             return ""
         stated = datetime.fromisoformat(at)
         if stated.tzinfo is None:
-            bad(f"sinceTime: {at[:40]!r} must state its time zone")
+            bad(f"sinceTime: {at[:40]!r} must have a time zone")
         return moment(stated).decode()
     except (ValueError, OverflowError):
-        bad(f"sinceTime: {at[:40]!r} must read like 2026-11-16T08:00:00Z")
+        bad(f"sinceTime: {at[:40]!r} must be a time such as 2026-11-16T08:00:00Z")

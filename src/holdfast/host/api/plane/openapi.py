@@ -79,7 +79,7 @@ DELETE_PARAMETERS = (
 
 
 def v3_root() -> bytes:
-    """Which documents there are. The hash lets clients keep what they have."""
+    """The list of documents. The hash lets clients cache them."""
     return msgspec.json.encode(
         {
             "paths": {
@@ -90,7 +90,7 @@ def v3_root() -> bytes:
 
 
 def document_hash() -> str:
-    """Changes whenever the document does."""
+    """A hash that changes whenever the document does."""
     return hashlib.sha256(v3_group()).hexdigest()[:32].upper()
 
 
@@ -100,7 +100,7 @@ def v3_group() -> bytes:
 
 
 def document() -> Schema:
-    """The same as plain values, for the v2 document and for tests."""
+    """The v3 document as plain values, for the v2 document and for tests."""
     paths: dict[str, Schema] = {}
     for resource in RESOURCES:
         paths |= _paths(resource)
@@ -151,7 +151,7 @@ def _paths(resource: ApiResource) -> dict[str, Schema]:
 
 
 def _offered(resource: ApiResource, methods: Schema) -> Schema:
-    """Without what the router does not have."""
+    """The operations of a path that the router has."""
     actions = [_ACTIONS[verb] for verb in resource.verbs if verb in _ACTIONS]
     return {
         method: operation

@@ -1,8 +1,8 @@
 """Records in quarantine over HTTP: what is wrong, and an operator's repairs.
 
-`holdfast repair` asks. They are no resources of Kubernetes and appear in no discovery. What a
-repair writes is found out here, from the store at one revision; `commit/quarantine_repair` decides
-whether it may be written, and compares the record with the one that was looked at.
+`holdfast repair` asks. These are not Kubernetes resources and do not appear in discovery. This
+module computes what a repair writes, from the store at one revision; `commit/quarantine_repair`
+decides whether it may be written, and compares the record with the one that was read here.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from holdfast.model.transaction import ABSENT, Record
 from holdfast.store.contract import Store
 
 PAGE = 500
-# So many are told; whoever has more has one reason for all of them.
+# At most this many are listed; a plane with more of them has one cause for all.
 RECORDS_MAX = 1_000
-# So many earlier forms of a record are looked at before a restore gives up.
+# How many earlier versions of a record are read before a restore gives up.
 STEPS_BACK_MAX = 32
 DISAGREEMENTS_MAX = 20
-# More epochs than were ever forgotten between two forms of their floor.
+# More epochs than can be lost between two versions of their floor.
 FLOOR_RAISE = 1_000_000
 _ENCODER = msgspec.json.Encoder()
 _REPAIR = msgspec.json.Decoder(Repair)
@@ -50,15 +50,16 @@ def _demand(call: Call, verb: str) -> None:
     call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission(verb, "quarantine")):
         raise Forbidden(
-            f"{call.identity.name} may not {verb} quarantine; who is in the group {OPERATORS} may",
+            f'quarantine is forbidden: User "{call.identity.name}" cannot {verb} quarantine; '
+            f"members of the group {OPERATORS} can",
             code=Reason.NOT_ALLOWED,
         )
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """Everything in quarantine, and what this server could not read when it followed the store."""
+    """Everything in quarantine, and the records that this server's watch could not decode."""
     _demand(call, "get")
-    found = await quarantined(call.services.store)
+    found = await quarantined_records(call.services.store)
     unreadable = dict(list(call.services.hub.unreadable.items())[:RECORDS_MAX])
     plane = await _record(call.services.store, keys.plane_format(), None)
     why = format_refusal(plane.value) if plane is not None else ""
@@ -67,7 +68,7 @@ async def show(call: Call) -> web.StreamResponse:
     return reply(200, _ENCODER.encode(Quarantine(found, unreadable)))
 
 
-async def quarantined(store: Store) -> tuple[Quarantined, ...]:
+async def quarantined_records(store: Store) -> tuple[Quarantined, ...]:
     """All records in quarantine."""
     end = keys.after_prefix(keys.QUARANTINE)
     page = await store.range(keys.QUARANTINE, end, limit=RECORDS_MAX)
@@ -75,19 +76,19 @@ async def quarantined(store: Store) -> tuple[Quarantined, ...]:
 
 
 async def repair(call: Call) -> web.StreamResponse:
-    """Find out what a record should be, and write it unless this is a dry run."""
+    """Compute what a record should be, and write it unless this is a dry run."""
     _demand(call, "update")
     demand_json(call)
     try:
         wanted = _REPAIR.decode(await call.body())
         if wanted.action == SHOW:
-            return reply(200, _ENCODER.encode(await _looked_at(call.services.store, wanted)))
+            return reply(200, _ENCODER.encode(await _inspect(call.services.store, wanted)))
         action = RepairAction(wanted.action)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no repair: {describe_error(error)}") from None
+        raise malformed(f"is not a repair: {describe_error(error)}") from None
     except ValueError:
         allowed = ", ".join((SHOW, *(it.value for it in RepairAction)))
-        raise Invalid(f"action: {wanted.action[:40]!r}: must be one of {allowed}") from None
+        raise Invalid(f"action: {wanted.action[:40]!r} must be one of {allowed}") from None
     async with call.services.explaining.of(classify(call.identity, RequestPurpose.READ)):
         found = await _found(call.services.store, wanted, action)
     request = RepairRecord(
@@ -104,9 +105,9 @@ async def repair(call: Call) -> web.StreamResponse:
     return reply(200, _ENCODER.encode(msgspec.structs.replace(found, done=not wanted.dry_run)))
 
 
-async def _looked_at(store: Store, wanted: Repair) -> Repaired:
-    """What a record says that is in quarantine. Raises Missing for any other."""
-    if not any(it.key == wanted.key for it in await quarantined(store)):
+async def _inspect(store: Store, wanted: Repair) -> Repaired:
+    """The contents of a record in quarantine. Raises Missing for any other record."""
+    if not any(it.key == wanted.key for it in await quarantined_records(store)):
         raise Missing(f"{wanted.key[:200]} is not in quarantine")
     return await _found(store, wanted, RepairAction.RELEASE)
 
@@ -119,12 +120,12 @@ async def _found(store: Store, wanted: Repair, action: RepairAction) -> Repaired
     if action is RepairAction.RELEASE:
         return found
     if wanted.key == keys.plane_format():
-        # The newest that this version knows: too high a format keeps older servers from writing,
-        # too low a one would let them write what they misunderstand.
+        # The newest format that this version knows: one that is too high keeps older servers from
+        # writing, one that is too low would let them write what they misunderstand.
         return msgspec.structs.replace(found, after={"format": FORMAT}, source=seen)
     if action is RepairAction.RESTORE:
         earlier, lost = await _earlier(store, wanted.key, record)
-        value = await _raised(store, earlier, lost)
+        value = await _with_raised_floors(store, earlier, lost)
         return msgspec.structs.replace(found, after=value, source=earlier.modified)
     records, revision = await _everything(store)
     value = rebuild_ledger(StoreContents(records), wanted.key)
@@ -144,7 +145,7 @@ async def _record(store: Store, key: str, at: int | None) -> Record | None:
 
 
 async def _earlier(store: Store, key: str, record: Record | None) -> tuple[Record, list[int]]:
-    """The last form of a record that can be read, and the revisions of those that came after it.
+    """The last version of a record that can be decoded, and the revisions of the later ones.
 
     Raises Missing.
     """
@@ -163,14 +164,14 @@ async def _earlier(store: Store, key: str, record: Record | None) -> tuple[Recor
             return earlier, lost
         at = earlier.modified
         lost.append(at)
-    raise Missing(f"the history has no form of {key} that can be read; restore a backup of it")
+    raise Missing(f"the history has no readable version of {key}; restore it from a backup")
 
 
-async def _raised(store: Store, earlier: Record, lost: list[int]) -> Any:
-    """An earlier form of a record, with what must not go back brought up to date.
+async def _with_raised_floors(store: Store, earlier: Record, lost: list[int]) -> Any:
+    """An earlier version of a record, with what must never decrease brought up to date.
 
-    A floor of epochs is raised beyond whatever was forgotten since. A page of places gets the
-    replicas that went when its lost forms were written: the same transactions deleted them.
+    A floor of epochs is raised beyond all that were lost since. A page of places gets the replicas
+    that its lost versions recorded as gone: the same transactions deleted those replicas.
     """
     value = decode_or_none(earlier)
     if isinstance(value, EpochFloor):
@@ -188,7 +189,7 @@ async def _raised(store: Store, earlier: Record, lost: list[int]) -> Any:
 
 
 async def _gone(store: Store, namespace: str, workload: str, at: int) -> list[Replica]:
-    """The replicas of a workload whose objects went with one revision."""
+    """The replicas of a workload that one revision deleted."""
     prefix = f"{keys.kind_prefix(kind_of_struct(Replica), namespace)}{workload}-"
     try:
         before, _ = await _all_under(store, prefix, at - 1)
@@ -226,7 +227,7 @@ async def _all_under(store: Store, prefix: str, at: int | None) -> tuple[list[Re
 
 
 def _shown(value: bytes) -> Any:
-    """A record for people: as JSON if it is any."""
+    """A record for people: decoded if it is JSON, else as text."""
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,14 +1,14 @@
-"""Addresses that serve as Prometheus finds them: HTTP service discovery.
+"""Serving addresses as scrape targets: HTTP service discovery for Prometheus.
 
     scrape_configs:
       - job_name: holdfast
         http_sd_configs:
           - url: https://HOST:6443/apis/holdfast.dev/v1/targets?port=metrics
 
-One target for each address of the Endpoints that are asked for, with what is known of it as labels;
-`port` leaves one of the named ports, label and field selectors are those of a list. Prometheus asks
-again and again and keeps what it had when it gets no answer, so this is the hub's own memory: it
-needs no store, and is as new as the watches of this server are.
+There is one target for each address of the selected Endpoints, with its properties as labels.
+`port` selects one of the named ports; label and field selectors are those of a list. Prometheus
+polls, and keeps its targets while it gets no answer, so this reads the hub's memory: it needs no
+store, and is as new as the watches of this server are.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from holdfast.host.api.plain import JSON_HEADERS
 from holdfast.model.access.rights import Permission
 from holdfast.model.encoding.wire import readable
 from holdfast.model.kinds.endpoints import Endpoints, list_of
-from holdfast.observe.entry_table import selected
+from holdfast.observe.entry_table import selected_entries
 
-# Prometheus knows these names as its own: they are there for relabelling, and gone afterwards.
+# Prometheus drops labels with this prefix after relabelling.
 _PREFIX = "__meta_holdfast_"
 _ENCODER = msgspec.json.Encoder()
 
 
 async def list_(call: Call) -> web.StreamResponse:
-    """All targets of a namespace, or of all."""
+    """All targets of a namespace, or of all namespaces."""
     call.demand_authenticated()
-    # Those who watch over a plane see addresses, and no more of the lists that they come from.
+    # Monitoring may list targets, which show addresses only, without the right to list Endpoints.
     if not call.services.rights.may(
         call.identity, Permission("list", "targets", "", call.namespace)
     ):
@@ -45,8 +45,8 @@ async def list_(call: Call) -> web.StreamResponse:
     await response.write(b"[")
     comma, share = b"", call.services.loop_share
     picture = call.services.hub.candidates(chosen)
-    for entry in selected(picture, chosen):
-        # A list has a thousand addresses at most; between two lists others have their turn.
+    for entry in selected_entries(picture, chosen):
+        # An Endpoints object has at most a thousand addresses; other requests run between two.
         if share.is_over:
             await share.rest()
         endpoints = readable(Endpoints, entry.data)

@@ -1,6 +1,6 @@
 """POST replicas/NAME/token: an agent asks for the service token of work that is bound to its node.
 
-No role gives this to anybody else: whoever has the token is that workload.
+No role can grant this to another caller: the bearer of the token acts as that workload.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import Count
 from holdfast.model.refusal import Reason
 
-# Before that there is no work, after that it is over or about to be.
+# Before these states the work has not started; after them it is over.
 ISSUED_IN = (State.BOUND, State.RUNNING, State.STOPPING)
 
 
 class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For which attempt of which replica."""
+    """The body of the request: which attempt of which replica."""
 
     uid: str
     attempt: Count
 
 
 async def create(call: Call) -> web.StreamResponse:
-    """Issue one."""
+    """Issue a service token."""
     call.demand("create")
     node = call.identity.node
     if node is None:
         raise Forbidden(
-            "service tokens are issued to the agent of the node that the replica is bound to",
+            "only the agent of the node that the replica is bound to may request its service token",
             code=Reason.NOT_ALLOWED,
         )
     demand_json(call)
@@ -43,7 +43,7 @@ async def create(call: Call) -> web.StreamResponse:
         asked = msgspec.json.decode(await call.body(), type=TokenRequest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         bad(f"the body must have `uid` and `attempt`: {error}")
-    # Read as new as the store is: a replica that was just released has no token any more.
+    # A linearizable read: a replica that was just released gets no token any more.
     entry = await reads.current(call)
     replica = readable(Replica, entry.data) if entry is not None else None
     if replica is None:
@@ -52,11 +52,11 @@ async def create(call: Call) -> web.StreamResponse:
     wanted, tokens = replica.spec.template.service_token, call.services.service_tokens
     if wanted is None:
         raise Forbidden(
-            f"the template of {call.name} has no serviceToken, so it gets none",
+            f"replica {call.name} gets no service token: its template has no serviceToken",
             code=Reason.NOT_ALLOWED,
         )
     if tokens is None:
-        raise Unavailable("this server issues no service tokens")
+        raise Unavailable("this server issues no service tokens; ask another server")
     issued = tokens.issue(replica, node, asked.attempt, wanted.life_seconds)
     return reply(201, msgspec.json.encode(issued))
 
@@ -64,11 +64,13 @@ async def create(call: Call) -> web.StreamResponse:
 def _demand_fitting(replica: Replica, asked: TokenRequest) -> None:
     status = replica.status
     if replica.metadata.uid != asked.uid:
-        raise Conflict(f"there is another replica {replica.name} by now")
+        raise Conflict(
+            f"uid: the replica {replica.name} was replaced: its uid is {replica.metadata.uid}"
+        )
     if status.state not in ISSUED_IN:
-        raise Conflict(f"replica {replica.name} is {status.state.value} and gets no token")
+        raise Conflict(f"replica {replica.name} is {status.state.value} and gets no service token")
     if asked.attempt < status.process.restarts:
         raise Conflict(
-            f"attempt {asked.attempt} of replica {replica.name} is over: there were "
-            f"{status.process.restarts} restarts"
+            f"attempt: attempt {asked.attempt} of replica {replica.name} is over: it was restarted "
+            f"{status.process.restarts} times"
         )

@@ -1,7 +1,7 @@
-"""Takes in the connections of agents: one on which each waits to be asked, one for each answer.
+"""Routes for tunnels: an agent waits for requests on one connection, and answers each on another.
 
-They are no resources of Kubernetes and appear in no discovery. An agent may open its own node's
-alone. The other side is `host.tunnel.agent_end`; what servers ask for comes from the `switchboard`.
+Tunnels are not Kubernetes resources and do not appear in discovery. An agent may open only those of
+its own node. The other end is `host.tunnel.agent_end`; requests come from `tunnel.server_end`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aiohttp import web
 
 from holdfast.host.api.call import Call
 from holdfast.host.tunnel.protocol import FRAME_BYTES_MAX, PING_S, SILENCE_S
-from holdfast.host.tunnel.switchboard import AgentConnection
+from holdfast.host.tunnel.server_end import AgentConnection
 from holdfast.model.errors import Forbidden, Missing
 from holdfast.model.refusal import Reason
 
@@ -22,23 +22,23 @@ CLOSE_S = 1.0
 
 
 async def wait(call: Call) -> web.StreamResponse:
-    """Tell an agent what it is asked, for as long as it listens."""
+    """Send requests to an agent for as long as it is connected."""
     _demand_own(call)
     _notice_silence(call)
-    board = call.services.switchboard
+    board = call.services.tunnels
     line = board.connect(call.name)
     try:
         response = web.StreamResponse(headers=_HEADERS)
         await response.prepare(call.request)
-        await _tell(response, line)
+        await _send_requests(response, line)
         await response.write_eof()
         return response
     finally:
         board.disconnect(line)
 
 
-async def _tell(response: web.StreamResponse, line: AgentConnection) -> None:
-    # The first empty line says that it is connected, the others that it still is.
+async def _send_requests(response: web.StreamResponse, line: AgentConnection) -> None:
+    # The first empty line says that the agent is connected, the others that it still is.
     text: bytes | None = b"\n"
     while text is not None:
         await response.write(text)
@@ -50,13 +50,13 @@ async def _tell(response: web.StreamResponse, line: AgentConnection) -> None:
 
 
 async def visit(call: Call) -> web.StreamResponse:
-    """Hand an agent's answer to whoever waits for it, and hold it until that is over."""
+    """Hand an agent's connection to the request that waits for it, and keep it until that ends."""
     _demand_own(call)
-    # The kernel is not asked to notice silence here: a command may take no input for long. Whether
-    # the agent is there is judged by its other connection.
-    expected = call.services.switchboard.expected(call.name, call.part)
+    # No TCP user timeout here: a command may take no input for long. Whether the agent is alive is
+    # decided by its other connection.
+    expected = call.services.tunnels.expected(call.name, call.part)
     if expected is None:
-        raise Missing(f"nobody waits for answer {call.part[:40]!r} of node {call.name}")
+        raise Missing(f"no request waits for answer {call.part[:40]!r} of node {call.name}")
     connected = web.WebSocketResponse(
         timeout=CLOSE_S, max_msg_size=FRAME_BYTES_MAX, compress=False, autoclose=True
     )
@@ -69,7 +69,7 @@ async def visit(call: Call) -> web.StreamResponse:
         await expected.is_over.wait()
     finally:
         expected.is_over.set()
-        # Whoever reads what it says is told of the end by this.
+        # This ends the stream for its reader.
         await connected.close()
     return connected
 
@@ -83,7 +83,7 @@ def _demand_own(call: Call) -> None:
 
 
 def _notice_silence(call: Call) -> None:
-    """Let the kernel end a connection whose other side does not confirm what was sent to it."""
+    """Let the kernel end a connection whose peer does not acknowledge what was sent."""
     transport = call.request.transport
     raw = transport.get_extra_info("socket") if transport is not None else None
     if raw is not None:

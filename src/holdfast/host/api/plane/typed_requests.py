@@ -1,9 +1,9 @@
-"""The requests of our own components: bind, reserve, evict, move, leases, judging nodes, and so on.
+"""Requests of our own components: bind, reserve, evict, move, leases, judging nodes, and so on.
 
-They are the structs of `model/requests.py` as JSON, told apart by `type`; who may ask for which is
-the authority's business. One or many in a body: many are decided in order, each by itself, and have
-one result each; creates may be among them (`host/client/create_form`). A refusal names its stable
-reason, so that a component never reads a sentence.
+They are the structs of `model/requests.py` as JSON, told apart by `type`; the authority decides who
+may send which. A body holds one or many: many are decided in order, each by itself, and have one
+result each; creates may be among them (`host/client/create_form`). A refusal states its stable
+reason code, so that components need not parse messages.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _BIND = msgspec.json.Decoder(Bind)
 _BINDS = msgspec.json.Decoder(list[Bind])
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """What a body asks for. One that is its own encoding proves itself, as objects do."""
+def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """The request in a body. A body equal to its own encoding needs no further checks."""
     json_guard.measure(body)
     try:
         typed = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no such request: {describe_error(error)}") from None
+        raise malformed(f"is not a known request: {describe_error(error)}") from None
     _prove(typed, body)
     return typed
 
 
 def _prove(typed: Any, body: bytes) -> None:
     if _ENCODER.encode(typed) != body or b"\\u0000" in body:
-        # Its numbers, keys and texts are looked at one by one.
+        # The guard checks its numbers, keys and strings one by one.
         json_guard.parse(body, hide_values=True)
 
 
@@ -73,70 +73,70 @@ def _is_array(body: bytes) -> bool:
 
 
 async def requests(call: Call) -> web.StreamResponse:
-    """Any of them, one or many."""
+    """Decide requests of any type, one or many."""
     demand_json(call)
-    wanted = decoded(await call.body())
+    wanted = decode_requests(await call.body())
     return await (_decide_all if isinstance(wanted, list) else _decide)(call, wanted)
 
 
-def decoded(body: bytes) -> Any:
+def decode_requests(body: bytes) -> Any:
     """The request in a body, or a list of them. Raises Invalid or Rejected."""
     if _is_array(body):
-        return _with_creates(body) if MARK in body else _decoded(_MANY, body)
-    return _decoded(_ONE, body)
+        return _with_creates(body) if MARK in body else _decode(_MANY, body)
+    return _decode(_ONE, body)
 
 
 def _with_creates(body: bytes) -> list[Any]:
-    """The requests of a body of which some are creates; an error is what became of just one."""
+    """The requests of a body with creates among them; an error takes the place of its request."""
     batch.demand_few(body)
     try:
         items = _RAW.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"is no list of requests: {describe_error(error)}") from None
+        raise malformed(f"is not a list of requests: {describe_error(error)}") from None
     _demand_few(items)
     return [_one_of_many(bytes(item)) for item in items]
 
 
 def _demand_few(wanted: list[Any]) -> None:
     if len(wanted) > REQUESTS_MAX:
-        bad(f"a body may bring at most {REQUESTS_MAX} requests, not {len(wanted)}")
+        bad(f"at most {REQUESTS_MAX} requests per body, not {len(wanted)}; send fewer")
 
 
 def _one_of_many(body: bytes) -> Any:
     try:
         form = _EACH.decode(body)
         if not isinstance(form, CreateForm):
-            return _decoded(_ONE, body)
+            return _decode(_ONE, body)
         _prove(form, body)
         return unpack(form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return malformed(f"is no such request: {describe_error(error)}")
+        return malformed(f"is not a known request: {describe_error(error)}")
     except HoldfastError as error:
         return error
 
 
 async def terms(call: Call) -> web.StreamResponse:
-    """One request about a lease or about what is believed of a node.
+    """Decide one request about a lease or the state of a node.
 
-    They have a path of their own, so that a server knows before it reads a body that work lives by
-    this request.
+    These have a path of their own, so that a server knows before it reads the body that running
+    work depends on this request.
     """
     demand_json(call)
-    return await _decide(call, _decoded(_TERM, await call.body()))
+    return await _decide(call, _decode(_TERM, await call.body()))
 
 
 async def bindings(call: Call) -> web.StreamResponse:
-    """Many binds; `type` may be left out."""
+    """Decide many binds; `type` may be left out."""
     demand_json(call)
-    return await _decide_all(call, _decoded(_BINDS, await call.body()))
+    return await _decide_all(call, _decode(_BINDS, await call.body()))
 
 
 async def binding(call: Call) -> web.StreamResponse:
-    """The bind of the replica that the path names."""
+    """Decide the bind of the replica that the path names."""
     demand_json(call)
-    bind = _decoded(_BIND, await call.body())
+    bind = _decode(_BIND, await call.body())
     if (bind.target.namespace, bind.target.name) != (call.namespace, call.name):
-        bad("the target of the bind does not match the path")
+        bad("target: does not match the namespace and name of the path")
     return await _decide(call, bind)
 
 
@@ -155,10 +155,10 @@ def _with_operation(call: Call, request: Any) -> Any:
 
 
 async def _decide_all(call: Call, wanted: list[Any]) -> web.StreamResponse:
-    """All of them.
+    """Decide all of them.
 
-    `?results=names` leaves the objects out of the answer; `?results=terse` those of binds and
-    creates, whose senders are told of them by the watches that they have.
+    `?results=names` leaves the objects out of the response; `?results=terse` those of binds and
+    creates, whose senders get them from their watches.
     """
     _demand_few(wanted)
     wish = call.query.get("results")

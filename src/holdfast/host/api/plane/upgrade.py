@@ -1,6 +1,6 @@
-"""Versions over HTTP: which parts run which one, and the raising of the plane's format.
+"""Versions over HTTP: the version of each component, and raising the plane's format.
 
-`holdfast upgrade` asks. Neither is a resource of Kubernetes. Servers are known by their leases, by
+`holdfast upgrade` asks. Neither is a Kubernetes resource. Servers are known by their leases, by
 this server's own clock; schedulers and controllers by theirs, and agents by their nodes.
 """
 
@@ -32,7 +32,7 @@ from holdfast.store.contract import Store
 
 PAGE = 500
 ANSWER_S = 5.0
-# A scheduler or a controller that did not renew its lease for so long is not waited for.
+# A scheduler or a controller that did not renew its lease for this long counts as gone.
 GONE_AFTER_S = 60.0
 _GONE_PHASES = (NodePhase.FENCED, NodePhase.LOST)
 _PARTS = ("scheduler", "controller")
@@ -44,25 +44,26 @@ def _demand(call: Call, verb: str) -> None:
     call.demand_authenticated()
     if not call.services.rights.may(call.identity, Permission(verb, "upgrade")):
         raise Forbidden(
-            f"{call.identity.name} may not {verb} upgrade; who is in the group {OPERATORS} may",
+            f'upgrade is forbidden: User "{call.identity.name}" cannot {verb} upgrade; members of '
+            f"the group {OPERATORS} can",
             code=Reason.NOT_ALLOWED,
         )
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """The format of the plane, and the version of each part."""
+    """The format of the plane, and the version of each component."""
     _demand(call, "get")
     return reply(200, _ENCODER.encode(await _found(call)))
 
 
 async def raise_format(call: Call) -> web.StreamResponse:
-    """Raise the format, unless a part of an older version lives."""
+    """Raise the format, unless a component of an older version still runs."""
     _demand(call, "update")
     demand_json(call)
     try:
         wanted = _RAISE.decode(await call.body())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"names no format: {describe_error(error)}") from None
+        raise malformed(f"is not a request to raise the format: {describe_error(error)}") from None
     found = await _found(call)
     refusal = found.refusal()
     if refusal:
@@ -75,7 +76,7 @@ async def raise_format(call: Call) -> web.StreamResponse:
 
 async def _found(call: Call) -> Upgrade:
     store = call.services.store
-    # A plane without a format has no records yet, and gets the newest one with the first.
+    # A plane without a format has no records yet; its first record comes with the newest format.
     formats = [it async for it in _all(store, keys.FORMATS) if isinstance(it, PlaneFormat)]
     newest = plane_format.FORMAT
     current = formats[0].format if formats else newest
@@ -91,7 +92,7 @@ async def _roster(call: Call) -> ServerRoster:
     if machine is not None:
         heard = await machine.ask(call.identity, HeartbeatQuery(), ANSWER_S)
     if not isinstance(heard, HeartbeatReport) or heard.roster is None:
-        raise Unavailable("this server does not know yet which servers there are; ask again soon")
+        raise Unavailable("this server does not know all servers yet; try again in a few seconds")
     return heard.roster
 
 
@@ -102,7 +103,7 @@ def _servers(roster: ServerRoster) -> Iterator[InstalledPart]:
 
 
 def _components(leases: list[Lease]) -> list[InstalledPart]:
-    """Each process once, however many leases it holds."""
+    """Schedulers and controllers, each process once, however many leases it holds."""
     found: dict[InstalledPart, None] = {}
     now_s = time.time()
     for spec in (it.spec for it in leases if it.spec.holder):
@@ -126,7 +127,7 @@ async def _of(store: Store, cls: type[Any]) -> AsyncIterator[Any]:
 
 
 async def _all(store: Store, prefix: str) -> AsyncIterator[Any]:
-    """All records below a prefix that this version can read."""
+    """All records below a prefix that this version can decode."""
     start: str | None = prefix
     while start is not None:
         page = await store.range(start, keys.after_prefix(prefix), limit=PAGE)

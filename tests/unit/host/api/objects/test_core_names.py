@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.host.api.objects.core_names import EVENT, OURS, POD, selected
+from holdfast.host.api.objects.core_names import EVENT, OURS, POD, own_field_selector
 
 
 @pytest.mark.parametrize(
@@ -23,5 +23,5 @@ from holdfast.host.api.objects.core_names import EVENT, OURS, POD, selected
 )
 def test_the_events_of_a_pod_are_those_of_its_replica(asked: str, meant: str) -> None:
     """Only where events are shown as those of the core group."""
-    assert selected(EVENT, asked) == meant
-    assert selected(OURS, asked) == selected(POD, asked) == asked
+    assert own_field_selector(EVENT, asked) == meant
+    assert own_field_selector(OURS, asked) == own_field_selector(POD, asked) == asked

@@ -104,7 +104,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
         await asyncio.Event().wait()
 
     async def story(rig: ApiRig) -> None:
-        visits = rig.api.services.switchboard._visits
+        visits = rig.api.services.tunnels._visits
         async with attended(rig, deaf), aiohttp.ClientSession() as session:
             client = await session.ws_connect(
                 f"{rig.url}{POD}/exec?command=sleep&stdin=1&stdout=1", protocols=commands.PROTOCOLS
@@ -196,8 +196,8 @@ def test_only_input_and_sizes_go_to_a_command(
 
 
 def test_how_a_command_ended_is_said_in_the_words_of_kubernetes() -> None:
-    assert json.loads(commands.ended(StreamClosed(0))[1:])["status"] == "Success"
-    never = json.loads(commands.ended(StreamClosed(None, "it cannot be run"))[1:])
+    assert json.loads(commands.end_frame(StreamClosed(0))[1:])["status"] == "Success"
+    never = json.loads(commands.end_frame(StreamClosed(None, "it cannot be run"))[1:])
     assert (never["status"], never["reason"]) == ("Failure", "InternalError")
     assert never["message"] == "it cannot be run"
 

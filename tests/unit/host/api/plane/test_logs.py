@@ -126,6 +126,6 @@ def test_work_that_has_no_node_has_nothing_to_look_into() -> None:
     async def story(rig: ApiRig) -> None:
         answer = await rig.send("GET", f"{POD}/log")
         assert answer.code == 400
-        assert "on no node" in answer.body["message"]
+        assert "not bound to a node" in answer.body["message"]
 
     with_replica(story, replica(State.PENDING, binding=None))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.host.tunnel import protocol, switchboard
+from holdfast.host.tunnel import protocol, server_end
 from holdfast.host.tunnel.protocol import StreamOpened, StreamRefused, TunnelRequest
 from tests.unit.host.api.api_rig import Answer, ApiRig
 from tests.unit.host.api.attended import POD, Socket, attended, say, tell_log, with_replica
@@ -22,7 +22,7 @@ async def _refusal(rig: ApiRig) -> Answer:
 def test_a_node_without_a_connection_is_named_with_how_long_it_has_had_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(switchboard, "LINE_LOST_S", 0.01)
+    monkeypatch.setattr(server_end, "LINE_LOST_S", 0.01)
 
     async def story(rig: ApiRig) -> None:
         answer = await _refusal(rig)
@@ -54,7 +54,7 @@ def test_a_node_that_lost_its_connection_just_now_is_waited_for() -> None:
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switchboard, "ANSWER_S", 0.05)
+    monkeypatch.setattr(server_end, "ANSWER_S", 0.05)
 
     async def silent(asked: TunnelRequest, socket: Socket) -> None:
         await socket.receive()
@@ -72,7 +72,7 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The agent is told whose each is, so that it can bound them as well."""
-    monkeypatch.setattr(switchboard, "TENANT_VISITS_MAX", 0)
+    monkeypatch.setattr(server_end, "TENANT_VISITS_MAX", 0)
     told: list[str] = []
 
     async def note(asked: TunnelRequest, socket: Socket) -> None:
@@ -84,7 +84,7 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
             answer = await rig.send("GET", f"{POD}/log")
             assert answer.code == 429
             assert "logs and commands of tenant" in answer.body["message"]
-            monkeypatch.setattr(switchboard, "TENANT_VISITS_MAX", 1)
+            monkeypatch.setattr(server_end, "TENANT_VISITS_MAX", 1)
             assert (await rig.send("GET", f"{POD}/log")).code == 200
         assert len(told) == 1
         assert f"of tenant {told[0]} already" in answer.body["message"]
@@ -120,7 +120,7 @@ def test_a_later_connection_of_a_node_takes_the_place_of_the_earlier() -> None:
 
 def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own connection may look alive for long when a machine is gone."""
-    monkeypatch.setattr(switchboard, "LINE_LOST_S", 0.01)
+    monkeypatch.setattr(server_end, "LINE_LOST_S", 0.01)
 
     async def hang(asked: TunnelRequest, socket: Socket) -> None:
         await say(socket, StreamOpened())
@@ -130,7 +130,7 @@ def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> No
         async with attended(rig, hang) as agent:
             reading = asyncio.create_task(rig.send("GET", f"{POD}/log", follow="true"))
             await agent.is_asked.wait()
-            board = rig.api.services.switchboard
+            board = rig.api.services.tunnels
             board.disconnect(board._lines["n1"])
             answer = await reading
         assert b"[holdfast: the log ends here" in answer.raw
@@ -141,9 +141,9 @@ def test_what_a_lost_node_was_saying_ends(monkeypatch: pytest.MonkeyPatch) -> No
 def test_only_the_nodes_own_agent_waits_and_visits() -> None:
     async def story(rig: ApiRig) -> None:
         for user in ("admin", "ada", "system:node:n2", "system:server:one"):
-            for path in (protocol.summons_path("n1"), protocol.visit_path("n1", "0" * 32)):
+            for path in (protocol.tunnel_path("n1"), protocol.stream_path("n1", "0" * 32)):
                 assert (await rig.send("GET", path, user=user)).code == 403
-        missing = await rig.send("GET", protocol.visit_path("n1", "0" * 32), user="system:node:n1")
+        missing = await rig.send("GET", protocol.stream_path("n1", "0" * 32), user="system:node:n1")
         assert missing.code == 404
 
     with_replica(story)
@@ -155,7 +155,7 @@ def test_another_nodes_agent_cannot_make_a_visit_that_it_was_not_asked_for() -> 
     async def story(rig: ApiRig) -> None:
         async def steal(asked: TunnelRequest, socket: Socket) -> None:
             for node, code in (("n2", 404), ("n1", 404)):
-                path = protocol.visit_path(node, asked.id)
+                path = protocol.stream_path(node, asked.id)
                 answer = await rig.send("GET", path, user=f"system:node:{node}")
                 assert answer.code == code
             await tell_log(asked, socket)

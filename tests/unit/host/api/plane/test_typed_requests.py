@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.client.create_form import packed, travels, unpacked
+from holdfast.host.client.create_form import pack, can_carry, unpack
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.region import Region
@@ -33,10 +33,10 @@ def create(document: dict[str, Any], operation: str = "") -> dict[str, Any]:
 def test_the_form_brings_the_very_request() -> None:
     obj = decode_trusted(Workload, msgspec.json.encode(WEB))
     asked = Create(obj, operation="op-1")
-    assert travels(asked)
-    assert unpacked(packed(asked)) == asked
+    assert can_carry(asked)
+    assert unpack(pack(asked)) == asked
     region = Create(Region(ObjectMeta(name="eu")))
-    assert unpacked(packed(region)) == region
+    assert unpack(pack(region)) == region
 
 
 def test_an_object_of_a_namespaced_kind_names_its_namespace() -> None:
@@ -44,7 +44,7 @@ def test_an_object_of_a_namespaced_kind_names_its_namespace() -> None:
     obj = decode_trusted(Workload, msgspec.json.encode(WEB))
     nowhere = msgspec.structs.replace(obj, metadata=ObjectMeta(name="web"))
     with pytest.raises(Invalid, match="namespace"):
-        unpacked(packed(Create(nowhere)))
+        unpack(pack(Create(nowhere)))
 
 
 def test_creates_among_others_have_one_result_each(run: Run) -> None:
