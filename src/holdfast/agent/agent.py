@@ -36,7 +36,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.machine import Answered, Rng, Started, Wake
 from holdfast.model.requests import Accepted
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Cache, ObjectChange, is_streams
+from holdfast.observe.cache import Cache, ObjectChange, is_for_cache_only
 from holdfast.observe.inflight import Inflight, InflightRequest
 from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, Follow, Get, GetResult
 
@@ -89,7 +89,7 @@ class Agent:
         now_ms = now.monotonic_ms
         knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
-        if knew and not told.changes and is_streams(stimulus):
+        if knew and not told.changes and is_for_cache_only(stimulus):
             # The streams told nothing new. What is due at a time has a wake-up of its own.
             return told.effects
         out: list[Any] = []

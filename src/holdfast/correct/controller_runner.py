@@ -35,7 +35,7 @@ from holdfast.model.machine import Answered, Ask, Rng, Wake, Woken
 from holdfast.model.pulse import Beat
 from holdfast.model.requests import Accepted, AcquireLease, Create, Term
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Cache, Key, ObjectChange, is_streams
+from holdfast.observe.cache import Cache, Key, ObjectChange, is_for_cache_only
 from holdfast.observe.inflight import Inflight, InflightRequest
 from holdfast.observe.leader_election import RENEW_TIMEOUT_MS
 from holdfast.observe.watch_events import SERVERS, Follow
@@ -134,7 +134,7 @@ class ControllerRunner:
         """Take in a stimulus; what to do, in order."""
         knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
-        if knew and not told.changes and is_streams(stimulus):
+        if knew and not told.changes and is_for_cache_only(stimulus):
             # The streams told nothing new. What is due at a time has a wake-up of its own.
             return told.effects
         effects, view = told.effects, View(self._cache, now)

@@ -1,13 +1,13 @@
-"""When each stream gets its next bookmark: the sign that its server lives, and how far it is.
+"""When each stream gets its next bookmark: the sign that its server lives, and its revision.
 
-`hub` owns one. A stream may ask for bookmarks more often than the usual pause, so that its reader
+`watch_hub` owns one. A stream may ask for bookmarks more often than usual, so that its reader
 notices within seconds that a server hangs. Only a bounded number of streams gets that, so that the
-cost of bookmarks is bounded whatever clients ask for; each bookmark says within which time the next
-one comes (`Granted.within_ms`), and readers wait by that and not by what they asked for.
+cost of bookmarks is bounded whatever clients ask for. Each bookmark says within which time the next
+one comes (`BookmarkInterval.within_ms`), and readers wait by that and not by what they asked for.
 
 Streams that were opened together, as after a restart, would all be due together, and thousands of
-bookmarks at once hold up every other request. So each turn sends a few, and all that are due have
-theirs within a spread.
+bookmarks at once delay every other request. So each turn sends a few, and all that are due are sent
+within a spread.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ BOOKMARK_EVERY_MS = 15_000
 BOOKMARK_SPREAD_MS = BOOKMARK_EVERY_MS // 2
 BOOKMARK_PAUSE_MS = 250
 BOOKMARKS_AT_ONCE_MIN = 4
-# How many streams of one server get frequent bookmarks, by pause: a thousand a second in all. Those
-# of agents have a pause of their own, so that any number of nodes leaves room for controllers.
+# How many streams of one server get frequent bookmarks, by interval: a thousand a second in all.
+# Agents have an interval of their own, so that any number of nodes leaves room for controllers.
 FREQUENT_STREAMS_MAX = {COMPONENT_BOOKMARK_MS: 500, AGENT_BOOKMARK_MS: 2_250}
 
 
-class Granted(msgspec.Struct, frozen=True, gc=False):
-    """The pause between two bookmarks of a stream, and after which time one is surely sent."""
+class BookmarkInterval(msgspec.Struct, frozen=True, gc=False):
+    """The interval between two bookmarks of a stream, and the spread within which one is sent."""
 
     every_ms: int
     spread_ms: int
@@ -38,18 +38,18 @@ class Granted(msgspec.Struct, frozen=True, gc=False):
         return self.every_ms + self.spread_ms
 
 
-USUAL = Granted(BOOKMARK_EVERY_MS, BOOKMARK_SPREAD_MS)
+USUAL = BookmarkInterval(BOOKMARK_EVERY_MS, BOOKMARK_SPREAD_MS)
 
 
 class _Lane:
-    """The streams of one pause, in the order in which they are due, and when each had its last."""
+    """The streams of one interval, in the order in which they are due, with their last bookmark."""
 
-    def __init__(self, granted: Granted) -> None:
+    def __init__(self, granted: BookmarkInterval) -> None:
         self.granted = granted
         self.marked_ms: OrderedDict[int, int] = OrderedDict()
 
     def due(self, now_ms: int) -> tuple[list[int], int]:
-        """The streams whose turn it is, and when to look again."""
+        """The streams that are due, and when to check again."""
         turns = max(1, self.granted.spread_ms // BOOKMARK_PAUSE_MS)
         left = max(BOOKMARKS_AT_ONCE_MIN, -(-len(self.marked_ms) // turns))
         found: list[int] = []
@@ -72,12 +72,14 @@ class Bookmarks:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        grants = [Granted(every_ms, every_ms // 4) for every_ms in sorted(FREQUENT_STREAMS_MAX)]
+        grants = [
+            BookmarkInterval(every_ms, every_ms // 4) for every_ms in sorted(FREQUENT_STREAMS_MAX)
+        ]
         self._lanes = [_Lane(granted) for granted in (*grants, USUAL)]
         self._lane_of: dict[int, _Lane] = {}
 
-    def add(self, stream: int, wanted_ms: int, now_ms: int) -> Granted:
-        """Take in a stream that was just opened; what it gets. 0 asks for the usual pause."""
+    def add(self, stream: int, wanted_ms: int, now_ms: int) -> BookmarkInterval:
+        """Add a stream that was just opened. Returns its interval; 0 asks for the usual one."""
         lane = self._lane(wanted_ms or BOOKMARK_EVERY_MS)
         lane.marked_ms[stream] = now_ms
         self._lane_of[stream] = lane
@@ -99,7 +101,7 @@ class Bookmarks:
         return found, next_ms
 
     def _lane(self, wanted_ms: int) -> _Lane:
-        """The first pause that is not shorter than the one wanted, and has room."""
+        """The first interval that is not shorter than the one wanted, and has room."""
         for lane in self._lanes[:-1]:
             room = FREQUENT_STREAMS_MAX[lane.granted.every_ms] - len(lane.marked_ms)
             if lane.granted.every_ms >= wanted_ms and room > 0:

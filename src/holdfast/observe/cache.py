@@ -1,14 +1,14 @@
-"""A component's picture of the plane: list and watch of some kinds, with revision and age.
+"""A component's snapshot of the plane: list and watch of some kinds, with revision and age.
 
-Schedulers, controllers and agents each own one. It opens a stream per kind, is told everything as
-it is, then what changes (`reflector`). A broken stream is resumed after the last revision that was told
-whole; when that history is gone (Expired) it begins anew with a list, and what was known stays in
-sight until the list is whole. Items that come twice or late are left out.
+Schedulers, controllers and agents each own one. It opens a stream per kind, receives all current
+objects, then the changes (`reflector`). A broken stream is resumed after the last revision that was
+delivered completely. When that history is gone (Expired), the stream starts over with a list, and
+what was known stays visible until the list is complete. Duplicate and late events are skipped.
 
-Items that never come are found by the resync, which lists each kind beside its stream once in a
-while, and are counted: in a world without faults that count stays zero.
+Lost events are found by the resync, which lists each kind beside its stream from time to time, and
+are counted: without faults that count stays zero.
 
-What is here may be old and never authorises anything. `age_ms` says how old.
+What is here may be old and never authorises anything. `age_ms` says how old it is.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from holdfast.observe.informer import SILENCE_MS, STEADY_MS, Channel, Informer
 from holdfast.observe.reflector import ObjectChange
 from holdfast.observe.watch_events import SERVERS, Follow, Reached
 
-__all__ = ["Cache", "CacheUpdate", "IndexFunction", "Key", "ObjectChange", "is_streams"]
+__all__ = ["Cache", "CacheUpdate", "IndexFunction", "Key", "ObjectChange", "is_for_cache_only"]
 
 RETRY_MIN_MS = 100
 RETRY_MAX_MS = 5_000
-# So many doublings lead from the shortest pause to one that is longer than any.
+# This many doublings lead from the shortest pause to one longer than any limit.
 _DOUBLINGS_MAX = 20
-# A wake-up that comes so late was held up by ourselves, as was what the servers told meanwhile.
+# A wake-up this late was delayed by our own process, and so were the events of the servers.
 LATE_MS = 1_000
 
 _WAKE = "cache"
 
 
-def is_streams(stimulus: Any) -> bool:
-    """Whether a stimulus concerns the cache alone, whose owner hears of it by the changes."""
+def is_for_cache_only(stimulus: Any) -> bool:
+    """Whether a stimulus is for the cache alone; its owner sees the resulting changes."""
     kind = type(stimulus)
     if kind is Woken:
         is_mine: bool = stimulus.name == _WAKE
@@ -48,7 +48,7 @@ def is_streams(stimulus: Any) -> bool:
 
 
 class CacheUpdate(msgspec.Struct, frozen=True):
-    """What came of a stimulus: effects to perform, and what is different now."""
+    """The result of a stimulus: effects to perform, and the objects that changed."""
 
     effects: list[Any]
     changes: list[ObjectChange]
@@ -65,21 +65,21 @@ class Cache:
         resync_ms: int,
         to: str = SERVERS,
     ) -> None:
-        invariant(resync_ms > 0, "a cache without resync keeps what it missed for ever")
+        invariant(resync_ms > 0, "a cache needs a resync interval, or lost events stay lost")
         self._rng, self._to = rng, to
         self._resync_ms = resync_ms
         self._informers = {follow.plural: Informer(follow) for follow in follows}
-        invariant(len(self._informers) == len(follows), "a cache follows each kind once")
+        invariant(len(self._informers) == len(follows), "a cache follows each kind only once")
         self._by_stream: dict[int, Channel] = {}
         self._streams = 0
         # When the next wake-up is due.
         self._due_ms = 0
-        # How often a kind that had been listed had to be listed anew.
+        # How often a kind that had been listed had to be listed again.
         self.relists = 0
-        # Once every kind was listed it stays so; owners ask at every step.
+        # Once every kind was listed this stays true; owners ask at every step.
         self._is_ready = False
 
-    # What is known -------------------------------------------------------------------------------
+    # The snapshot --------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
@@ -90,12 +90,12 @@ class Cache:
 
     @property
     def revision(self) -> int:
-        """Everything up to this revision has been told, of every kind."""
+        """Everything up to this revision has been delivered, for every kind."""
         return min((it.reflector.revision for it in self._informers.values()), default=0)
 
     @property
     def seen(self) -> dict[str, int]:
-        """The revision of which each kind is shown: streams are not equally fast."""
+        """The revision at which each kind is shown: streams are not equally fast."""
         return {plural: it.reflector.shown for plural, it in self._informers.items()}
 
     @property
@@ -104,9 +104,9 @@ class Cache:
         return sum(it.reflector.missed for it in self._informers.values())
 
     def age_ms(self, now: Instant) -> int:
-        """How long ago the most silent kind was last known to be told.
+        """How long ago the stream of the most silent kind last delivered something.
 
-        Pieces of a list that is not whole make nothing younger.
+        Events of an incomplete list do not count.
         """
         updated_ms = min(
             (it.updated_ms for it in self._informers.values()), default=now.monotonic_ms
@@ -114,7 +114,7 @@ class Cache:
         return now.monotonic_ms - updated_ms
 
     def troubles(self) -> dict[str, str]:
-        """Why a kind is not being followed right now, or not all of it, by plural."""
+        """Why a kind is not being followed right now, or not completely, by plural."""
         found = {
             plural: _opaque(it) for plural, it in self._informers.items() if it.reflector.opaque
         }
@@ -137,7 +137,7 @@ class Cache:
         return len(self._informers[plural].reflector.indexer.objects)
 
     def index(self, plural: str, name: str, index_function: IndexFunction) -> None:
-        """Keep objects of a kind by what `index_function` says of each; before anything is known."""
+        """Index the objects of a kind by `index_function`; call it before the first object."""
         self._informers[plural].reflector.indexer.index(name, index_function)
 
     def found(self, plural: str, index: str, value: str) -> list[Any]:
@@ -145,16 +145,16 @@ class Cache:
         return self._informers[plural].reflector.indexer.found(index, value)
 
     def has(self, plural: str, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
-        """Whether an index has an object under a value that is meant."""
+        """Whether an index has a matching object under a value."""
         return self._informers[plural].reflector.indexer.has(index, value, is_meant)
 
     # Stimuli -------------------------------------------------------------------------------------
 
     def step(self, stimulus: Any, now: Instant) -> CacheUpdate:
-        """Take in a stimulus; those that are not the cache's own change nothing."""
+        """Process a stimulus. Stimuli that are not the cache's own change nothing."""
         effects: list[Any] = []
         changes: list[ObjectChange] = []
-        # Every stimulus of every component comes by here, and most of them are not for the cache.
+        # Every stimulus of every component passes here, and most of them are not for the cache.
         kind = type(stimulus)
         if kind is Pushed:
             channel = self._by_stream.get(stimulus.stream)
@@ -180,7 +180,7 @@ class Cache:
     def _take_events(
         self, informer: Informer, body: Any, changes: list[ObjectChange], now: Instant
     ) -> list[Any]:
-        """The stream of a kind brought something."""
+        """Process events from the stream of a kind."""
         reflector = informer.reflector
         was_live, was_listing = informer.is_live, reflector.is_listing
         is_useful, must_tick = True, False
@@ -190,7 +190,7 @@ class Cache:
                 informer.within_ms = event.within_ms
                 must_tick = True
         if not is_useful:
-            informer.trouble = "a server listed what is older than what is known, or not everything"
+            informer.trouble = "the server sent an incomplete list, or one older than what is known"
             return [*self._close(informer.main), *self._reopen_later(informer.main, now)]
         if reflector.is_listing:
             return []
@@ -199,14 +199,14 @@ class Cache:
             return [self._tick(now)] if must_tick else []
         informer.live_ms = now.monotonic_ms
         if was_listing:
-            # Nothing was missed so far. A stream that was only resumed does not put the audit off.
+            # Nothing was missed so far. A stream that was only resumed does not delay the resync.
             informer.resync.retry_at_ms = self._next_resync_ms(now)
         return [self._tick(now)]
 
     def _take_resync(
         self, informer: Informer, body: Any, changes: list[ObjectChange], now: Instant
     ) -> list[Any]:
-        """The list of the resync brought something. It is left as soon as it is whole."""
+        """Process events from the list of the resync, and close it as soon as it is complete."""
         for event in body:
             is_useful = informer.reflector.take_resync(event, changes)
             if is_useful is None:
@@ -221,7 +221,7 @@ class Cache:
         return []
 
     def _ended(self, channel: Channel, body: Any, now: Instant) -> list[Any]:
-        """A stream is over, in peace or not."""
+        """Process the end of a stream, with or without an error."""
         informer = channel.informer
         channel.stream = 0
         if channel is informer.resync:
@@ -231,11 +231,11 @@ class Cache:
         effects: list[Any] = []
         if isinstance(body, Expired):
             informer.reflector.must_list = True
-            # The list that comes now does all that the audit would have done.
+            # The list that comes now does all that the resync would have done.
             effects += self._close(informer.resync)
         return effects + self._reopen_later(channel, now)
 
-    # Streams and moments -------------------------------------------------------------------------
+    # Streams and timers --------------------------------------------------------------------------
 
     def _open(self, channel: Channel, now: Instant) -> Open:
         self._streams += 1
@@ -269,13 +269,13 @@ class Cache:
         return [Leave(stream)]
 
     def _reopen_later(self, channel: Channel, now: Instant) -> list[Any]:
-        """Open it anew after a pause that grows, with jitter: all lose a server at once.
+        """Open the stream again after a growing pause, with jitter: all lose a server at once.
 
-        Only a stream that was well for a while is followed by the shortest pause: anything sooner
-        would let a server that ends each stream after its list be asked for lists without pause.
+        Only a stream that was healthy for a while is followed by the shortest pause. Otherwise a
+        server that ends each stream after its list would be asked for lists without pause.
         """
         informer = channel.informer
-        # Nobody waits for an audit, and its lists are not to become a burden when they fail.
+        # Nothing waits for a resync, and its lists must not become a burden when they fail.
         max_ms = self._resync_ms
         if channel is informer.main:
             max_ms = RETRY_MAX_MS
@@ -321,4 +321,4 @@ def _opaque(informer: Informer) -> str:
     opaque = informer.reflector.opaque
     (namespace, name), why = next(iter(opaque.items()))
     first = f"{namespace}/{name}".removeprefix("/")
-    return f"{len(opaque)} cannot be read by this version, the first is {first}: {why}"
+    return f"this version cannot read {len(opaque)} objects, the first is {first}: {why}"

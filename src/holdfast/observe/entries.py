@@ -17,7 +17,7 @@ from holdfast.model.encoding.encrypted_records import unreadable_reason
 from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.registry import KINDS, Kind
 from holdfast.model.selection.field_selector import parse_field_selector
-from holdfast.observe.partial_decode import glimpse_of
+from holdfast.observe.partial_decode import partial_reader
 
 # Agents watch their replicas by these fields, controllers those of their workload, and kubectl the
 # events of an object: often enough to keep them decoded. The first two exist for every kind.
@@ -75,7 +75,7 @@ def _attributes(kind: Kind) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def spliced(value: bytes, revision: int) -> bytes:
+def with_version(value: bytes, revision: int) -> bytes:
     """A stored object with the resourceVersion that follows from its revision.
 
     Names are the only texts before the uid and contain no quotes, so the first match is the
@@ -90,8 +90,8 @@ def spliced(value: bytes, revision: int) -> bytes:
     return b"%b%b%b%b" % (value[:at], _version(revision), comma, value[at:])
 
 
-def respliced(entry: ObjectEntry, revision: int) -> bytes:
-    """The last state of an object with the revision of its deletion, as a DELETED event shows it."""
+def with_deletion_version(entry: ObjectEntry, revision: int) -> bytes:
+    """The last state of an object with the revision of its deletion, for a DELETED event."""
     return entry.data.replace(_version(entry.revision), _version(revision), 1)
 
 
@@ -105,7 +105,7 @@ class EntryReader:
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
-        self._glimpses = {it.plural: glimpse_of(it, _attributes(it)) for it in KINDS}
+        self._partial_readers = {it.plural: partial_reader(it, _attributes(it)) for it in KINDS}
 
     def read(self, kind: Kind, value: bytes, revision: int) -> ObjectEntry:
         """The entry of a stored object. Raises Unreadable."""
@@ -115,12 +115,14 @@ class EntryReader:
             raise Unreadable(unreadable_reason(value) or str(error)) from error
 
     def _entry(self, kind: Kind, value: bytes, revision: int) -> ObjectEntry:
-        labels, (name, *others) = self._glimpses[kind.plural](value)
+        labels, (name, *others) = self._partial_readers[kind.plural](value)
         texts = self._texts
         if len(texts) >= _SHARED_MAX:
             texts.clear()
         fields = (name, *map(texts.setdefault, others, others))
-        return ObjectEntry(fields, revision, self._shared_labels(labels), spliced(value, revision))
+        return ObjectEntry(
+            fields, revision, self._shared_labels(labels), with_version(value, revision)
+        )
 
     def _shared_labels(self, labels: dict[str, str]) -> dict[str, str]:
         if len(self._labels) >= _SHARED_MAX:

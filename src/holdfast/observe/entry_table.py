@@ -1,11 +1,11 @@
 """All current objects as entries, by kind, namespace and name: what reads are answered from.
 
-The hub puts in what the store's watch brings. Lists come out in the order of the store's keys, so
+The watch hub stores what the store's watch brings. Lists are in the order of the store's keys, so
 that a first page from here and a second one from the store fit together.
 
-Every agent lists the replicas of its node, again and again. So the fields by which few objects are
-selected have an index each. It is there from the beginning: making one for many objects when it is
-first asked for would hold up everybody else.
+Every agent lists the replicas of its node, again and again. So each field that selects few objects
+has an index. It exists from the beginning: building one for many objects on the first request would
+delay all others.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from holdfast.model.registry import KINDS, Kind
 from holdfast.observe.entries import ObjectEntry, kept_paths
 from holdfast.observe.selection import ObjectSelection
 
-# Entries in the order of their keys, of which a picture can be taken at any size.
+# Entries in the order of their keys, with snapshots at any size.
 #
-# A list must be of one moment, and whoever makes one of many objects lets others have their turn in
-# between, while the hub takes in changes. So the entries are in chunks that never change: a change
-# replaces the one chunk that it is about, and a picture is the list of chunks as they are.
+# A list must show one moment. A request that lists many objects yields to others in between, while
+# the hub applies changes. So the entries are in chunks that never change: a change replaces the one
+# chunk that it concerns, and a snapshot is the current list of chunks.
 
-# A change copies one chunk, a picture one reference for each.
+# A change copies one chunk, a snapshot one reference per chunk.
 CHUNK_MAX = 128
 
-# Immutable, whatever its type says: nobody changes a chunk that others may be reading.
+# Treated as immutable, whatever its type says: others may be reading the chunk.
 Chunk = list[ObjectEntry]
 
 
@@ -46,23 +46,23 @@ class EntrySnapshot:
 
 
 class OrderedEntries:
-    """See the module's docstring."""
+    """Entries in the order of their keys. See the comment above."""
 
     __slots__ = ("_chunks", "_keys", "_lasts", "count")
 
     def __init__(self) -> None:
         self._chunks: list[Chunk] = []
-        # The keys of each chunk, which no picture has and which may change therefore, and the last
-        # one of each.
+        # The keys of each chunk, and the last key of each. No snapshot shares these lists, so they
+        # may be changed in place.
         self._keys: list[list[str]] = []
         self._lasts: list[str] = []
         self.count = 0
 
     def put(self, key: str, entry: ObjectEntry) -> None:
-        """Take in an entry, or replace the one with the same key."""
+        """Add an entry, or replace the one with the same key."""
         at = bisect_left(self._lasts, key)
         if at == len(self._chunks):
-            # What arrives in order, as in a first list, fills its chunks.
+            # Entries that arrive in order, as in an initial list, fill their chunks.
             if not at or len(self._chunks[-1]) >= CHUNK_MAX:
                 self._chunks.append([])
                 self._keys.append([])
@@ -86,7 +86,7 @@ class OrderedEntries:
             self._lasts[at : at + 1] = [keys[half - 1], keys[-1]]
 
     def remove(self, key: str) -> None:
-        """Take out the entry with this key, which is there."""
+        """Remove the entry with this key, which must exist."""
         at = bisect_left(self._lasts, key)
         keys, chunk = self._keys[at], self._chunks[at].copy()
         place = bisect_left(keys, key)
@@ -98,7 +98,7 @@ class OrderedEntries:
             del self._chunks[at], self._keys[at], self._lasts[at]
 
     def snapshot(self, begin: str = "", end: str | None = None) -> EntrySnapshot:
-        """The entries as they are now, from one key on and up to another."""
+        """The current entries from one key on and up to another."""
         first = bisect_left(self._lasts, begin)
         last = bisect_left(self._lasts, end) + 1 if end is not None else len(self._chunks)
         chunks, keys = self._chunks[first:last], self._keys[first:last]
@@ -109,8 +109,8 @@ class OrderedEntries:
         return EntrySnapshot(chunks)
 
 
-# By these a selection of few is found among many. What most objects have in common, such as their
-# state, is not worth an index.
+# These fields select few objects among many. A field with few different values, such as the state,
+# is not worth an index.
 _INDEXED = {
     "replicas": ("status.binding.node", "spec.workload"),
     "events": ("involvedObject.name",),
@@ -118,8 +118,8 @@ _INDEXED = {
 _KIND_OF_PLURAL = {kind.plural: kind for kind in KINDS}
 
 
-def parsed_key(key: str) -> tuple[Kind, str, str] | None:
-    """Kind, namespace and name that a key of the store stands for; None if it is no object's."""
+def parse_key(key: str) -> tuple[Kind, str, str] | None:
+    """The kind, namespace and name of a store key; None if the key is not that of an object."""
     if not key.startswith(keys.OBJECTS):
         return None
     plural, _, rest = key[len(keys.OBJECTS) :].partition("/")
@@ -142,7 +142,7 @@ class _Index:
         self._by_value: dict[str, OrderedEntries] = {}
 
     def change(self, key: str, before: ObjectEntry | None, after: ObjectEntry | None) -> None:
-        """One object was replaced, came or went."""
+        """Apply the change of one object: it was replaced, added or removed."""
         at = self.at
         if before is not None and (after is None or after.fields[at] != before.fields[at]):
             value = before.fields[at]
@@ -158,7 +158,7 @@ class _Index:
             found.put(key, after)
 
     def of(self, value: str) -> OrderedEntries:
-        """Those with this value."""
+        """The objects with this value."""
         return self._by_value.get(value) or OrderedEntries()
 
 
@@ -175,7 +175,7 @@ class _KindTable:
         self.indexes = tuple(_Index(paths.index(it)) for it in _INDEXED.get(kind.plural, ()))
 
     def put(self, namespace: str, name: str, entry: ObjectEntry | None) -> ObjectEntry | None:
-        # In the order of these the store has them.
+        # The store sorts objects by this key.
         key = f"{namespace}/{name}"
         there = self.by_name.get(namespace)
         before = there.get(name) if there is not None else None
@@ -208,23 +208,23 @@ class EntryTable:
     def put(
         self, kind: Kind, namespace: str, name: str, entry: ObjectEntry | None
     ) -> ObjectEntry | None:
-        """Replace an object, or take it out with None. Returns what was there before."""
+        """Replace an object, or remove it with None. Returns the previous entry."""
         return self._tables[kind.plural].put(namespace, name, entry)
 
     def count(self, kind: Kind, namespace: str = "") -> int:
-        """How many there are of a kind, in one namespace or in all."""
+        """The number of objects of a kind, in one namespace or in all."""
         table = self._tables[kind.plural]
         return len(table.by_name.get(namespace, ())) if namespace else table.ordered.count
 
     def namespaces(self, kind: Kind) -> set[str]:
-        """Where there is something of a kind."""
+        """The namespaces that contain objects of a kind."""
         return set(self._tables[kind.plural].by_name)
 
     def candidates(self, selection: ObjectSelection) -> EntrySnapshot:
-        """Objects of this moment among which all of a selection are, in the order of their keys.
+        """A snapshot that contains every selected object, in the order of the keys.
 
-        They are few where an index knows them, and take no time to be found however many they are.
-        Whether one is selected is to be asked of each, unless the selection is everything.
+        It is small where an index applies, and takes no time to make at any size. The caller tests
+        each entry, unless the selection is everything.
         """
         kind, namespace = selection.kind, selection.namespace
         if selection.name is not None and (namespace or not kind.namespaced):
@@ -236,16 +236,16 @@ class EntryTable:
             value = selection.value_at(index.at)
             if value is not None:
                 found = min(found, index.of(value), key=lambda it: it.count)
-        # A slash ends a namespace, and 0 is the character after it.
+        # A slash ends a namespace, and 0 is the character after the slash.
         return found.snapshot(f"{namespace}/", f"{namespace}0") if namespace else found.snapshot()
 
     def select(self, selection: ObjectSelection) -> list[ObjectEntry]:
-        """All objects of a selection in the order of their keys, where there are few."""
-        return list(selected(self.candidates(selection), selection))
+        """All selected objects in the order of their keys, for selections of few objects."""
+        return list(selected_entries(self.candidates(selection), selection))
 
 
-def selected(snapshot: EntrySnapshot, selection: ObjectSelection) -> Iterator[ObjectEntry]:
-    """The entries of a picture that are selected."""
+def selected_entries(snapshot: EntrySnapshot, selection: ObjectSelection) -> Iterator[ObjectEntry]:
+    """The entries of a snapshot that are selected."""
     if selection.is_everything:
         return iter(snapshot)
     return (entry for entry in snapshot if selection.matches(entry))

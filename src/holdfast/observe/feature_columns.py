@@ -1,7 +1,8 @@
-"""Devices of all nodes: what each is and how much of it is free, in thousandths.
+"""Devices, labels and images of all nodes as columns.
 
-One row per node, one place per device. What a device is (class, model, memory) is a number, so that
-whether it suits a request is asked of the model once for each type.
+Devices have one row per node and one column per device, with the free share in thousandths. The
+type of a device (class, model, memory) is a number, so that the model's rule whether it suits a
+request is evaluated once per type.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from holdfast.model.kinds.replica import DeviceShare
 from holdfast.model.ledger import DeviceSlot
 from holdfast.model.quantity import MILLI
 
-# No device here. Type 0 is kept for it, so that a look-up by type needs no special case.
+# No device here. Type 0 is reserved for it, so that a look-up by type needs no special case.
 NOTHING = 0
 
 
 class DeviceColumns:
-    """See the module's docstring. `types` begins with a type that suits nobody."""
+    """See the module's docstring. `types` begins with a type that suits no request."""
 
     def __init__(self, rows: int) -> None:
         self.types: list[DeviceSlot | None] = [None]
@@ -31,18 +32,18 @@ class DeviceColumns:
         self.numa: npt.NDArray[np.int64] = np.zeros((rows, 0), np.int64)
         self.free: npt.NDArray[np.int64] = np.zeros((rows, 0), np.int64)
         self.lent: npt.NDArray[np.int64] = np.zeros((rows, 0), np.int64)
-        # How many devices each node lists.
+        # The number of devices that each node lists.
         self.count: npt.NDArray[np.int64] = np.zeros(rows, np.int64)
         self._places: dict[int, dict[str, int]] = {}
 
     def place(self, row: int, devices: Mapping[str, DeviceSlot]) -> None:
-        """The node of this row lists these devices."""
+        """Set the devices that the node of this row lists."""
         if not devices and not self.count[row]:
             return
         self._widen(len(devices))
         self.kind[row] = NOTHING
         self.count[row] = len(devices)
-        # In the order of names, in which the model gives whole devices away.
+        # In the order of names, in which the model assigns whole devices.
         self._places[row] = {name: place for place, name in enumerate(sorted(devices))}
         for name, place in self._places[row].items():
             self.kind[row, place] = self._type(devices[name])
@@ -52,13 +53,13 @@ class DeviceColumns:
         self.clear(row)
 
     def clear(self, row: int) -> None:
-        """Nothing of the devices of this row is taken."""
+        """Mark all devices of this row as free."""
         if self.kind.shape[1]:
             self.free[row] = np.where(self.kind[row] == NOTHING, 0, MILLI)
             self.lent[row] = 0
 
     def take(self, row: int, shares: Iterable[DeviceShare], sign: int) -> None:
-        """Somebody took these. A device that the node does not list is not there to be given."""
+        """Take these shares, or give them back. A device that the node does not list is skipped."""
         places = self._places.get(row, {})
         for share in shares:
             place = places.get(share.device)
@@ -66,7 +67,7 @@ class DeviceColumns:
                 self.free[row, place] -= sign * share.milli
 
     def lend(self, row: int, shares: Iterable[DeviceShare], sign: int) -> None:
-        """Of what was taken, so much is only assumed."""
+        """Count these shares of what was taken as only assumed."""
         places = self._places.get(row, {})
         for share in shares:
             place = places.get(share.device)
@@ -74,7 +75,7 @@ class DeviceColumns:
                 self.lent[row, place] += sign * share.milli
 
     def promise(self, row: int, devices: Mapping[str, DeviceSlot]) -> None:
-        """What is promised to somebody is free for nobody else."""
+        """Subtract what is promised: it is free for no other work."""
         for name, place in self._places.get(row, {}).items():
             if devices[name].promised:
                 self.free[row, place] = self.lent[row, place] = 0
@@ -107,13 +108,13 @@ class DeviceColumns:
                 setattr(self, name, np.concatenate([column, more], axis=1))
 
 
-# Labels of nodes and the images on them, as columns that are made when somebody first asks.
+# Labels of nodes and the images on them, as columns that are made on first use.
 #
 # A node has many labels and work asks for few of them. So a column exists for each key that some
-# work asked for: the number of the node's value, or -1 where it has none. Sets of bits were the
-# alternative; a key such as the host's name has as many values as there are nodes.
+# work asked for: the number of the node's value, or -1 where it has none. Bit sets were the
+# alternative, but a key such as the host's name has as many values as there are nodes.
 
-# Keys, and images, of which a column is kept. More are made anew when they are asked for.
+# The keys, and images, for which a column is kept. Others are computed again when needed.
 COLUMNS_MAX = 512
 
 NONE = -1
@@ -122,7 +123,7 @@ T = TypeVar("T")
 
 
 class Labels:
-    """The values that one key has on all rows."""
+    """The values of one label key on all rows."""
 
     __slots__ = ("column", "numbers", "values")
 
@@ -143,7 +144,7 @@ class Labels:
 
 
 class FactColumns:
-    """See the module's docstring."""
+    """The labels and images of all nodes. See the comment above."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -153,7 +154,7 @@ class FactColumns:
         self._by_image: dict[str, npt.NDArray[np.bool_]] = {}
 
     def place(self, row: int, labels: Mapping[str, str], images: tuple[str, ...]) -> None:
-        """The node of this row has these now."""
+        """Set the labels and images of the node of this row."""
         while len(self._labels) <= row:
             self._labels.append({})
             self._images.append(())
@@ -164,7 +165,7 @@ class FactColumns:
             there[row] = image in images
 
     def label(self, key: str) -> Labels:
-        """The column of a label."""
+        """The column of a label key."""
         found = self._by_key.get(key)
         if found is None:
             found = Labels(self._rows)
@@ -174,7 +175,7 @@ class FactColumns:
         return found
 
     def image(self, image: str) -> npt.NDArray[np.bool_]:
-        """Where an image is already."""
+        """The rows whose nodes already have an image."""
         found = self._by_image.get(image)
         if found is None:
             found = np.zeros(self._rows, np.bool_)
@@ -184,7 +185,7 @@ class FactColumns:
         return found
 
     def grow(self, rows: int) -> None:
-        """Make room for more rows. Columns are made anew when somebody asks."""
+        """Make room for more rows. Columns are built again on the next use."""
         self._rows = rows
         self._by_key.clear()
         self._by_image.clear()

@@ -1,11 +1,11 @@
-"""How many bytes of the store's history lie after a revision, as one follower of it has counted.
+"""How many bytes of the store's history lie after a revision, as counted by one follower.
 
-The hub follows every change and counts it here. The audit (`host/audit/keeping.py`) asks how much
-history is kept for its sake alone: history is forgotten no further than the audit is written, and
-revisions say little about what they cost, since one may be a lease and another a megabyte.
+The watch hub follows every change and counts it here. The audit (`host/audit/keeping.py`) asks how
+much history is kept for its sake alone: history is compacted no further than the audit is written,
+and revisions say little about their size, since one may be a lease and another a megabyte.
 
-Sums are kept at a grain, and never say too little: a revision between two sums counts from the
-earlier one, and revisions that were not followed count as much as large ones usually take.
+Sums are kept at a coarse grain, and never say too little: a revision between two sums counts from
+the earlier one, and revisions that were not followed count as much as large ones usually take.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from bisect import bisect_left, bisect_right
 
 from holdfast.model.transaction import Change
 
-# Beside key and value: the row, its index on disk, and the pointer that is kept in memory.
+# In addition to key and value: the row, its index on disk, and the pointer in memory.
 CHANGE_BYTES = 256
-# A bind with its ledgers, its operation and its word for the audit takes some 5 KB.
+# A bind with its ledgers, its operation and its audit entry takes about 5 KB.
 UNKNOWN_REVISION_BYTES = 8 << 10
 GRAIN_BYTES = 1 << 20
-# With the grain, this covers several times what is ever kept. Beyond it every other sum is let go.
+# With the grain, this covers several times what is ever kept. Beyond it every other sum is dropped.
 SUMS_MAX = 8_192
 
 
@@ -29,17 +29,17 @@ class HistoryBytes:
     def __init__(self) -> None:
         self.revision = 0
         self._total = 0
-        # At each of these revisions, so much had been counted since the beginning.
+        # The number of bytes counted since the beginning, at each of these revisions.
         self._revisions, self._sums = [0], [0]
 
     def note(self, change: Change) -> None:
-        """The next change of the store."""
+        """Count the next change of the store."""
         self._total += len(change.key) + len(change.value or b"") + CHANGE_BYTES
         self.revision = max(self.revision, change.revision)
         self._mark()
 
     def skip_to(self, revision: int) -> None:
-        """What lies up to this revision was not followed: it began here, or lost its place."""
+        """Record that everything up to this revision was not followed: start, or a lost place."""
         unknown = max(0, revision - self.revision)
         if self.revision:
             self._total += unknown * UNKNOWN_REVISION_BYTES
@@ -51,7 +51,7 @@ class HistoryBytes:
 
     @property
     def counted_since(self) -> int:
-        """What lies after this revision was counted; before it, bytes are estimated."""
+        """The revision after which bytes were counted; before it they are estimated."""
         return self._revisions[0]
 
     def since(self, revision: int) -> int:
@@ -65,7 +65,7 @@ class HistoryBytes:
         return self._total - self._sums[0] + unknown * UNKNOWN_REVISION_BYTES
 
     def revision_before(self, size: int) -> int:
-        """The earliest revision after which no more than so many bytes lie."""
+        """The earliest revision after which at most `size` bytes lie."""
         place = bisect_left(self._sums, self._total - size)
         if place == len(self._sums):
             return self.revision
@@ -79,5 +79,5 @@ class HistoryBytes:
             self._revisions.append(self.revision)
             self._sums.append(self._total)
             if len(self._sums) > SUMS_MAX:
-                # The oldest stays: what came after it is known, however coarsely.
+                # The oldest sum stays: what came after it is known, however coarsely.
                 del self._revisions[1::2], self._sums[1::2]

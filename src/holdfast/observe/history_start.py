@@ -1,8 +1,8 @@
-"""Where a hub that starts begins to read: at the oldest recent revision that the store still has.
+"""Where a watch hub starts to read: at the oldest recent revision that the store still has.
 
-`hub.Hub` asks these questions and passes on their answers. The store's log keeps each change since
-the last compaction; a list at a past revision and all changes after it bring back both the present
-and the way there.
+`watch_hub.WatchHub` sends these requests and passes on the answers. The store's log keeps each
+change since the last compaction. A list at a past revision and all changes after it give both the
+present and the recent changes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from holdfast.model import keys
 from holdfast.model.errors import Expired, invariant
 from holdfast.model.machine import Range
 
-# Where the history of a store begins: for a scribe that has lost its place in it, and for a hub
-# that starts.
+# The oldest revision that a store still has: for an audit writer that has lost its place in the
+# history, and for a watch hub that starts.
 #
-# `writer.AuditWriter` and `recall.Recall` ask these questions and pass on their answers. No store says
-# what its oldest revision is, only of one revision whether it is forgotten, so it is found by
-# halving.
+# `audit_writer/writer.py` and `HistoryStart` send these requests and pass on the answers. A store
+# does not say what its oldest revision is, only whether one is compacted, so the search bisects.
 
-# So many halvings find one revision among all that there can be.
+# The number of halvings that find one revision among all possible ones.
 PROBES_MAX = 64
 
 
 class HistorySearch(msgspec.Struct):
-    """Looking for the oldest revision that is not forgotten: between these two."""
+    """A search for the oldest revision that is not compacted: after `gone`, up to `there`."""
 
     after: int
     gone: int
@@ -41,11 +40,11 @@ class HistorySearch(msgspec.Struct):
     def probe(self) -> int:
         """The revision to ask for next."""
         self.tries += 1
-        invariant(self.tries <= PROBES_MAX, "the oldest revision was never found")
+        invariant(self.tries <= PROBES_MAX, "the oldest revision was not found by bisection")
         return self._middle
 
-    def heard(self, *, is_gone: bool) -> None:
-        """What was said of the revision that was asked for."""
+    def narrow(self, *, is_gone: bool) -> None:
+        """Process the answer for the revision that was asked for."""
         if is_gone:
             self.gone = self._middle
         else:
@@ -56,19 +55,19 @@ class HistorySearch(msgspec.Struct):
         return (self.gone + self.there) // 2
 
 
-def everything(call: int) -> Range:
-    """The stamp and the head, as of one revision."""
+def read_stamp_and_head(call: int) -> Range:
+    """Read the stamp and the head, as of one revision."""
     return Range(call, keys.AUDIT, keys.after_prefix(keys.AUDIT), 10)
 
 
-def stamp_at(call: int, revision: int) -> Range:
-    """The stamp as of a past revision, or Expired."""
+def read_stamp_at(call: int, revision: int) -> Range:
+    """Read the stamp as of a past revision; answered with Expired if that is compacted."""
     key = keys.audit_stamp()
     return Range(call, key, f"{key}\0", 1, revision)
 
 
-class Recall:
-    """Looks for that revision, not further back than `recent` revisions."""
+class HistoryStart:
+    """Searches for that revision, not further back than `recent` revisions."""
 
     def __init__(self, recent: int) -> None:
         self._recent = recent
@@ -78,14 +77,14 @@ class Recall:
         self._search: HistorySearch | None = None
 
     def begin(self, call: int) -> None:
-        """The question for the store's revision goes out under this number."""
+        """Start: the request for the store's revision is sent under this call number."""
         self.call = call
         self.present = self.oldest = 0
         self._search = None
 
-    def heard(self, answer: Any) -> int | None:
-        """Take in the answer to the last question: the revision to ask for next, or None when
-        `oldest` is found.
+    def take_answer(self, answer: Any) -> int | None:
+        """Process the answer to the last request. Returns the revision to ask for next, or None
+        when `oldest` is found.
         """
         if not self.present:
             self.present = self.oldest = answer.revision
@@ -100,16 +99,16 @@ class Recall:
                 return None
             self._search = HistorySearch(first, first, self.present)
         else:
-            self._search.heard(is_gone=is_gone)
+            self._search.narrow(is_gone=is_gone)
         self.oldest = self._search.there
         return None if self._search.is_over else self._search.probe()
 
 
-def current_revision(call: int) -> Range:
-    """Nothing but the store's revision."""
+def read_revision(call: int) -> Range:
+    """Read only the store's revision."""
     return Range(call, keys.OBJECTS, f"{keys.OBJECTS}\0", 1)
 
 
-def readable_at(call: int, revision: int) -> Range:
-    """Whether a past revision can be read: Expired when it cannot."""
+def probe_revision(call: int, revision: int) -> Range:
+    """Test whether a past revision can be read: answered with Expired when it cannot."""
     return Range(call, keys.OBJECTS, f"{keys.OBJECTS}\0", 1, revision)

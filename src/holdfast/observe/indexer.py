@@ -1,4 +1,4 @@
-"""The objects of one kind that a cache knows, by name and by whatever its owner looks for."""
+"""The objects of one kind that a cache knows, by name and by the indexes its owner asks for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.model.meta import Object
 Key = tuple[str, str]
 IndexFunction = Callable[[Any], Iterable[str]]
 
-# Under a value with so many keys it is remembered in which order they are.
+# For a value with at least this many keys, the sorted order is kept.
 MANY = 256
 
 
 def key_of(obj: Object) -> Key:
-    """Namespace and name."""
+    """The object's namespace and name."""
     metadata = obj.metadata
     return metadata.namespace, metadata.name
 
@@ -32,8 +32,8 @@ class Indexer:
         self._indexes: dict[str, _Index] = {}
 
     def index(self, name: str, index_function: IndexFunction) -> None:
-        """Keep objects by what `index_function` says of each, which follows from the object alone."""
-        invariant(not self.objects, f"index {name} came after the first object")
+        """Add an index. The result of `index_function` must depend on the object alone."""
+        invariant(not self.objects, f"index {name} was added after the first object")
         self._indexes[name] = _Index(index_function)
 
     def found(self, index: str, value: str) -> list[Object]:
@@ -41,12 +41,12 @@ class Indexer:
         return [self.objects[key] for key in self._indexes[index].ordered(value)]
 
     def has(self, index: str, value: str, is_meant: Callable[[Any], bool]) -> bool:
-        """Whether an index has an object under a value that is meant; the order means nothing."""
+        """Whether an index has a matching object under a value. The order does not matter."""
         keys = self._indexes[index].keys.get(value, ())
         return any(is_meant(self.objects[key]) for key in keys)
 
     def put(self, key: Key, after: Object | None, revision: int) -> Object | None:
-        """Let this be known of an object; what was known before."""
+        """Store the new state of an object. Returns the previous one."""
         before = self.objects.get(key)
         for index in self._indexes.values():
             index.change(key, before, after)
@@ -59,25 +59,25 @@ class Indexer:
 
 
 class _Index:
-    """Keys by a value. Sets are handed out sorted only, as their order means nothing."""
+    """Keys by value. Keys are always returned sorted, since the order of a set is arbitrary."""
 
     __slots__ = ("_orders", "index_function", "keys")
 
     def __init__(self, index_function: IndexFunction) -> None:
         self.index_function = index_function
         self.keys: dict[str, set[Key]] = {}
-        # Where there are many keys, those that were handed out last, in order.
+        # For values with many keys: the keys returned last, in order.
         self._orders: dict[str, list[Key]] = {}
 
     def ordered(self, value: str) -> Iterable[Key]:
-        """The keys under a value in order."""
+        """The keys under a value, in order."""
         keys = self.keys.get(value, ())
         if len(keys) < MANY:
-            # Mostly there is one, as at a place, and nothing to be put in order.
+            # Usually there is one key, and nothing to sort.
             return sorted(keys) if len(keys) > 1 else keys
         known = [key for key in self._orders.get(value, ()) if key in keys]
         if len(known) < len(keys):
-            # What is in order already is gone through once, instead of a dozen times.
+            # Sorting a list that is nearly sorted takes one pass instead of a dozen.
             known += sorted(set(keys).difference(known))
             known.sort()
         self._orders[value] = known

@@ -1,4 +1,4 @@
-"""The requests that a machine has on their way: numbers, what each is about, and a bound."""
+"""The requests that a machine has in flight: call numbers, what each is about, and a bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A = TypeVar("A")
 
 
 class InflightRequest(msgspec.Struct, Generic[A], frozen=True):
-    """One request on its way, and what it is about to its owner."""
+    """One request in flight, and what it is about to its owner."""
 
     request: Any
     about: A
@@ -23,7 +23,7 @@ class InflightRequest(msgspec.Struct, Generic[A], frozen=True):
 
 
 class Inflight(Generic[A]):
-    """See the module's docstring. It owns the numbers of its machine's calls."""
+    """See the module's docstring. It assigns the call numbers of its machine."""
 
     def __init__(self, asks_max: int) -> None:
         self._asks_max = asks_max
@@ -35,7 +35,7 @@ class Inflight(Generic[A]):
 
     @property
     def room(self) -> int:
-        """How many more may be sent now."""
+        """How many more requests may be sent now."""
         return self._asks_max - len(self._open)
 
     def ask(
@@ -48,11 +48,11 @@ class Inflight(Generic[A]):
         sender: str = "",
         timeout_ms: int = ASK_TIMEOUT_MS,
     ) -> Ask:
-        """The effect that sends a request. Callers look for `room` first."""
+        """The effect that sends a request. Callers check `room` first."""
         self._calls += 1
         self._open[self._calls] = InflightRequest(request, about, now_ms)
         return Ask(self._calls, to, request, timeout_ms, sender)
 
     def answered(self, call: int) -> InflightRequest[A] | None:
-        """What this answer is about, once."""
+        """Remove and return the request that an answer is about; None for a repeated answer."""
         return self._open.pop(call, None)

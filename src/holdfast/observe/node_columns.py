@@ -1,12 +1,12 @@
 """All nodes as columns of numbers, one row each: what a decision asks of thousands at once.
 
-`propose/feasibility/fleet.py` keeps them up to date from what the cache tells and from what the
+`propose/feasibility/fleet.py` keeps them up to date from the changes of the cache and from what the
 scheduler assumes; filters and scorers read them. A change touches one row and is noted in a log, so
-that whoever computed something for all rows computes it again for the changed ones only.
+that a reader that computed something for all rows recomputes the changed ones only.
 
-Whatever has few different values (places, taints, protections, gates, types of devices) is a number
-for the value, so that a rule of the model is asked once for each value instead of for each node.
-The sums are those of the node's ledger, as far as they are known: see
+What has few different values (places, taints, protections, gates, types of devices) is a number for
+the value, so that a rule of the model is evaluated once per value instead of once per node. The
+sums are those of the node's ledger, as far as they are known: see
 `propose/feasibility/node_state.py`.
 """
 
@@ -28,14 +28,14 @@ from holdfast.model.placement.placement_rules import labels_of
 from holdfast.model.quantity import Resource, capacity
 from holdfast.observe.feature_columns import DeviceColumns, FactColumns
 
-# Which rows changed, in order, so that a reader looks again at those since its last look only.
+# The rows that changed, in order, so that a reader only checks those since its last check.
 
-# A reader that is further behind than this computes everything anew, which costs no more.
+# A reader that is further behind than this recomputes everything, which costs no more.
 LOG_MAX = 65_536
 
 
 class ChangeLog:
-    """Rows by a position that only grows. Old positions are forgotten."""
+    """Changed rows by a position that only grows. Old positions are dropped."""
 
     __slots__ = ("_count", "_first", "_rows")
 
@@ -50,7 +50,7 @@ class ChangeLog:
         return self._first + self._count
 
     def note(self, row: int) -> None:
-        """This row is different now."""
+        """Record that this row has changed."""
         if self._count == len(self._rows):
             self._rows[:LOG_MAX] = self._rows[LOG_MAX:]
             self._first += LOG_MAX
@@ -59,13 +59,13 @@ class ChangeLog:
         self._count += 1
 
     def since(self, position: int) -> npt.NDArray[np.intp] | None:
-        """The rows noted from this position on, some perhaps twice; None if that is forgotten."""
+        """The rows noted from this position on, some perhaps twice; None if that was dropped."""
         if position < self._first:
             return None
         return self._rows[position - self._first : self._count]
 
 
-# Fixed ports that are taken or not offered, by row. Few work asks for one: no column is kept.
+# Fixed ports that are taken or not offered, by row. Little work asks for one: no column is kept.
 
 
 class PortRows:
@@ -80,26 +80,26 @@ class PortRows:
         self._sharing: dict[int, NodeLedger] = {}
 
     def place(self, row: int, empty: NodeLedger | None) -> None:
-        """The node of this row is this, or there is none."""
+        """Set the node of this row, or None if there is none."""
         if empty is not None and empty.port_share is not None:
             self._sharing[row] = empty
         else:
             self._sharing.pop(row, None)
 
     def not_offered(self, port: str) -> list[int]:
-        """The rows whose nodes never give this port."""
+        """The rows whose nodes never offer this port."""
         return [row for row, empty in self._sharing.items() if not empty.offers(port)]
 
     def change(self, row: int, ports: Iterable[str], sign: int) -> None:
-        """Somebody took these ports, or with -1 gave them back."""
+        """Take these ports, or give them back with -1."""
         _count(self._taken, row, ports, sign)
 
     def lend(self, row: int, ports: Iterable[str], sign: int) -> None:
-        """It is only assumed that somebody did."""
+        """Count these ports as only assumed."""
         _count(self._lent, row, ports, sign)
 
     def clear(self, row: int) -> None:
-        """Forget what is taken on this row."""
+        """Forget which ports are taken on this row."""
         for table in (self._taken, self._lent):
             for port in [port for port, rows in table.items() if row in rows]:
                 _count(table, row, (port,), -table[port][row])
@@ -148,7 +148,7 @@ class Level(Enum):
 
 
 class Interned(Generic[V]):
-    """Numbers for values: equal values have the same number, from 0 in the order of first sight.
+    """Numbers for values: equal values have the same number, from 0 in the order of first use.
 
     They are kept for good. A plane has few zones and taints, however often its nodes change.
     """
@@ -163,7 +163,7 @@ class Interned(Generic[V]):
         return len(self.values)
 
     def number(self, value: V) -> int:
-        """The number of this value, a new one if it was never seen."""
+        """The number of this value, a new one if it has none."""
         found = self._numbers.get(value)
         if found is None:
             found = self._numbers[value] = len(self.values)
@@ -171,22 +171,22 @@ class Interned(Generic[V]):
         return found
 
     def known(self, value: V) -> int | None:
-        """The number of this value if it has one."""
+        """The number of this value, or None if it has none."""
         return self._numbers.get(value)
 
 
 def gate_number(phase: NodePhase, *, draining: bool, cordoned: bool) -> int:
-    """One number for all that makes a node take new work or not."""
+    """One number for everything that decides whether a node takes new work."""
     return _PHASES[phase] * 4 + draining * 2 + cordoned
 
 
 def lot_of(name: str) -> int:
-    """A number for a node; no two of a plane have the same, but by an accident of 1 in 10^12."""
+    """A pseudo-random number for a node; two nodes share one with a chance of 1 in 10^12."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
 class NodeColumns:
-    """See the module's docstring. Rows from 0 to `count` are, or were once, a node's."""
+    """See the module's docstring. Rows from 0 to `count` belong, or once belonged, to a node."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -209,29 +209,29 @@ class NodeColumns:
         self.taints: Ints = np.zeros(ROWS_MIN, np.int64)
         self.protection: Ints = np.zeros(ROWS_MIN, np.int64)
         self.isolation: Ints = np.zeros(ROWS_MIN, np.int64)
-        # How much each tenant holds of a row, counted by holdings.
+        # How many allocations each tenant has on a row.
         self.tenants: dict[int, dict[str, int]] = {}
         self.assumed: Ints = np.zeros(ROWS_MIN, np.int64)
         self.cost: Floats = np.zeros(ROWS_MIN, np.float64)
-        # What lots are drawn from: of the node, not of its row, so that a decision can be repeated
-        # by somebody who learned of the nodes in another order.
+        # Ties are broken by this number. It belongs to the node and not to its row, so that a
+        # replay that learned of the nodes in another order makes the same decision.
         self.lot: Lots = np.zeros(ROWS_MIN, np.uint64)
         kinds = len(self.resources)
         # By resource, then by row: each question is about all rows of one resource.
         self.total: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
         self.free: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
         self.lent: Ints = np.zeros((kinds, ROWS_MIN), np.int64)
-        # One over the total, as shares are asked for far more often than totals change.
+        # One over the total: shares are computed far more often than totals change.
         self.inverse: Floats = np.zeros((kinds, ROWS_MIN), np.float64)
         self.devices = DeviceColumns(ROWS_MIN)
         self.facts = FactColumns(ROWS_MIN)
         self.ports = PortRows()
-        # Rows whose node is another or differs, and rows of which only more or less is taken.
+        # Rows whose node was replaced or changed, and rows where only the load changed.
         self.node_log, self.load_log = ChangeLog(), ChangeLog()
 
     @property
     def all(self) -> slice:
-        """All rows, also those that are no node's at the moment."""
+        """All rows, including those without a node at the moment."""
         return slice(0, self.count)
 
     @property
@@ -247,24 +247,24 @@ class NodeColumns:
         if self.count == self.capacity:
             self._grow()
         self.count += 1
-        self._nowhere(self.count - 1)
+        self._clear_zone(self.count - 1)
         return self.count - 1
 
-    def _nowhere(self, row: int) -> None:
-        """A node that is not registered is in no zone: what runs there counts for none."""
+    def _clear_zone(self, row: int) -> None:
+        """Put an unregistered node in no zone: what runs there counts for none."""
         self.zone[row] = self.zones.number(("", ""))
         self.region[row] = self.regions.number("")
 
     def drop(self, row: int) -> None:
-        """The node is gone, and nothing is held on it."""
+        """Free the row of a node that is gone and on which nothing is held."""
         self.absent(row)
         self.restate(row, (), ())
         self._spare.append(row)
 
     def absent(self, row: int) -> None:
-        """The node of this row is not registered: nobody is placed there."""
+        """Mark the node of this row as not registered: nothing is placed there."""
         self.live[row] = self.shunned[row] = False
-        self._nowhere(row)
+        self._clear_zone(row)
         self.total[:, row] = 0
         self.facts.place(row, {}, ())
         self.devices.place(row, {})
@@ -272,7 +272,7 @@ class NodeColumns:
         self.node_log.note(row)
 
     def place_node(self, row: int, node: Node, empty: NodeLedger) -> None:
-        """The node of this row is this. What is held on it is stated after that."""
+        """Set the node of this row. Call `restate` after it for what is held there."""
         gate = empty.gate
         self.live[row] = True
         self.place[row] = self.places.number((gate.region, gate.zone, gate.pool))
@@ -295,7 +295,7 @@ class NodeColumns:
         self.node_log.note(row)
 
     def images(self, row: int, node: Node) -> None:
-        """Other images are on the node now: nothing to place by, only to rank by."""
+        """Set the images on the node: they only affect scores, not whether work fits."""
         self.facts.place(row, labels_of(node), node.status.images)
         self.node_log.note(row)
 
@@ -312,7 +312,7 @@ class NodeColumns:
         assumed: Iterable[Allocation],
         promised: NodeLedger | None = None,
     ) -> None:
-        """Begin anew with all that is held; `promised` is the ledger where promises are made."""
+        """Recompute the row from all that is held; `promised` is the ledger if promises exist."""
         self.free[:, row] = self.total[:, row]
         self.lent[:, row] = self.assumed[row] = 0
         self.devices.clear(row)
@@ -330,9 +330,9 @@ class NodeColumns:
         self.load_log.note(row)
 
     def take(self, row: int, held: Allocation, sign: int) -> None:
-        """So much more is held on the node, or with -1 so much less."""
+        """Add an allocation to the node, or remove it with -1."""
         for resource, units in sums_of(held).items():
-            # Looked up first: it may make the columns others.
+            # Looked up first: it may replace the arrays.
             number = self._resource(resource)
             self.free[number, row] -= sign * units
         if held.devices:
@@ -350,7 +350,7 @@ class NodeColumns:
             del counts[tenant]
 
     def lend(self, row: int, held: Allocation, sign: int) -> None:
-        """The same for what is only assumed to be held."""
+        """The same as `take`, for an allocation that is only assumed."""
         self.take(row, held, sign)
         for resource, units in sums_of(held).items():
             self.lent[self.resources.number(resource), row] += sign * units
@@ -361,14 +361,14 @@ class NodeColumns:
         self.assumed[row] += sign
 
     def left(self, resource: int, rows: Rows, level: Level = Level.NOW) -> Ints:
-        """What is free of a resource in these rows."""
+        """How much of a resource is free in these rows."""
         if level is Level.EMPTY:
             return self.total[resource, rows]
         free = self.free[resource, rows]
         return free + self.lent[resource, rows] if level is Level.SETTLED else free
 
     def units(self, amounts: Mapping[str, int], but: frozenset[str]) -> list[tuple[int, int]]:
-        """Amounts by the number of their resource; nothing of a resource asks nothing."""
+        """Amounts by the number of their resource, without those that are zero."""
         return [
             (self._resource(resource), units)
             for resource, units in amounts.items()

@@ -1,8 +1,8 @@
-"""A look at a few fields of an object without decoding all of it.
+"""Decodes a few fields of an object without decoding all of it.
 
 The watch hub sees every change of every object and needs only the name, the labels and the fields
-that watchers select by. A struct with just these is decoded in a fraction of the time, since what
-it does not have is skipped. Absent fields are at their defaults, as in the object itself.
+that watchers select by. A struct with just these is decoded in a fraction of the time, since the
+decoder skips what the struct does not have. Absent fields have their defaults, as in the object.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from holdfast.model.registry import Kind
 from holdfast.model.selection.field_selector import field_text
 
 _LABELS = ("metadata", "labels")
-# So many different sets of fields are kept at hand; clients choose them.
+# The number of different field sets whose decoder is kept; clients choose the sets.
 _SETS_MAX = 256
-Glimpse = Callable[[bytes], tuple[dict[str, str], tuple[str, ...]]]
+PartialReader = Callable[[bytes], tuple[dict[str, str], tuple[str, ...]]]
 
 
 @cache
-def glimpse_of(kind: Kind, paths: tuple[tuple[str, ...], ...]) -> Glimpse:
-    """Reads labels, and the texts of these fields, from the bytes of a stored object.
+def partial_reader(kind: Kind, paths: tuple[tuple[str, ...], ...]) -> PartialReader:
+    """A function that reads labels, and these fields as text, from the bytes of a stored object.
 
-    The fields must be texts or enums; the reader raises a decoding error where they are not.
+    The fields must be texts or enums; the function raises a decoding error where they are not.
     """
     tree: dict[str, Any] = {}
     for path in (_LABELS, *paths):
@@ -47,9 +47,9 @@ def glimpse_of(kind: Kind, paths: tuple[tuple[str, ...], ...]) -> Glimpse:
 
 @lru_cache(maxsize=_SETS_MAX)
 def thin_decoder(kind: Kind, paths: tuple[tuple[str, ...], ...]) -> Callable[[bytes], Any]:
-    """Reads only these fields of an object, whatever their types are.
+    """A function that reads only these fields of an object, whatever their types are.
 
-    What comes of it has the same attributes as the object itself, as far as the paths lead.
+    The result has the same attributes as the object itself, as far as the paths lead.
     """
     tree: dict[str, Any] = {}
     for path in paths:
@@ -71,7 +71,7 @@ def _thin(struct: type[Any], tree: dict[str, Any]) -> Any:
         hint, below = types[field.name], tree[field.name]
         options = (hint, *get_args(hint))
         structs = [it for it in options if isinstance(it, type) and issubclass(it, msgspec.Struct)]
-        # Of several structs it is not known which one it will be: then it is read whole.
+        # With several structs the right one is not known in advance: then it is read whole.
         if below is not None and len(structs) == 1:
             inner = _thin(structs[0], below)
             hint = inner | None if type(None) in options else inner
@@ -88,7 +88,7 @@ def _thin(struct: type[Any], tree: dict[str, Any]) -> Any:
 
 
 def _slim(struct: type[Any], tree: dict[str, Any], default: Any) -> Any:
-    """A struct with these fields alone. `default` is what the whole one is when it is absent."""
+    """A struct with these fields alone. `default` is the value of the whole struct if absent."""
     types = get_type_hints(struct)
     fields: list[tuple[str, Any, Any]] = []
     names = {}
@@ -109,7 +109,7 @@ def _slim(struct: type[Any], tree: dict[str, Any], default: Any) -> Any:
 
 
 def _default(field: msgspec.structs.FieldInfo, default: Any) -> Any:
-    """What a field is when nothing is said of it."""
+    """The value of a field that is absent."""
     if default is not None:
         return getattr(default, field.name)
     if field.default_factory is not msgspec.NODEFAULT:

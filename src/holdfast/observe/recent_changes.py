@@ -1,7 +1,8 @@
-"""The last changes of all objects, in order, for watchers that come back or catch up.
+"""The last changes of all objects, in order, for watchers that resume or catch up.
 
-A change is turned into text once for each form in which somebody watches it, however many watch.
-The window is bounded by number and by size; whoever wants to go on from before it lists again.
+A change is serialised once for each form in which it is watched, however many watchers there are.
+The window is bounded by number and by size; a watcher that wants to resume from before it lists
+again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from holdfast.model.registry import Kind
-from holdfast.observe.entries import ObjectEntry, respliced
+from holdfast.observe.entries import ObjectEntry, with_deletion_version
 from holdfast.observe.selection import Decodings, ObjectSelection
 
 EVENTS_MAX = 16_384
@@ -32,13 +33,13 @@ class Presentation(Protocol):
     def bookmark(
         self, form: str, kind: Kind, revision: int, listed: int | None, within_ms: int | None
     ) -> bytes:
-        """An empty object that carries a revision, after the first list its length, and when the
-        next bookmark comes if that was asked for."""
+        """An empty object that carries a revision, after the first list also its length, and the
+        time of the next bookmark if that was asked for."""
         ...
 
 
 def line(kind: str, body: bytes) -> bytes:
-    """One event as it goes over the wire; nothing of an object that has no such form."""
+    """One event as sent to clients; empty for an object that has no such form."""
     if not body:
         return b""
     return b'{"type":"%b","object":%b}\n' % (kind.encode(), body)
@@ -58,14 +59,14 @@ class RecentChange:
 
     @property
     def size(self) -> int:
-        """About what it keeps in memory that nothing else may keep any more."""
+        """About how much memory only this change still keeps."""
         return len(self.before.data) if self.before is not None else 0
 
     def seen_by(self, selection: ObjectSelection, decodings: Decodings | None = None) -> str:
-        """What kind of event this is to a watcher, or nothing.
+        """The event type that a watcher sees, or an empty string.
 
-        What enters a selection is added to it, what leaves it is deleted from it. Where many ask,
-        `decodings` has what was decoded for others.
+        What enters a selection is ADDED, what leaves it is DELETED. With many watchers, `decodings`
+        has what was already decoded for others.
         """
         if selection.is_unconditional:
             if self.after is None:
@@ -78,7 +79,7 @@ class RecentChange:
         return DELETED if was else ""
 
     def line(self, form: str, kind: str, presentation: Presentation) -> bytes:
-        """The event in a form, made once."""
+        """The event in a form, serialised once."""
         made = self._lines.get((form, kind))
         if made is None:
             made = line(kind, presentation.object(form, self.kind, self._data(kind)))
@@ -86,22 +87,26 @@ class RecentChange:
         return made
 
     def forget_lines(self) -> None:
-        """Keep the entries only: everybody who follows has got the lines by now."""
+        """Drop the serialised lines: every live watcher has received them."""
         self._lines.clear()
 
     def _data(self, kind: str) -> bytes:
         if kind == DELETED:
-            return respliced(self.before, self.revision) if self.before is not None else b""
+            return (
+                with_deletion_version(self.before, self.revision)
+                if self.before is not None
+                else b""
+            )
         return self.after.data if self.after is not None else b""
 
 
 class Window:
-    """Happenings by revision. A position counts all that ever were, so it stays valid."""
+    """Changes by revision. A position counts all changes ever added, so it stays valid."""
 
     def __init__(
         self, floor: int, events_max: int = EVENTS_MAX, bytes_max: int = BYTES_MAX
     ) -> None:
-        # Whoever has seen everything up to the floor has missed nothing.
+        # A watcher that has seen everything up to the floor has missed nothing.
         self.floor = floor
         self._events_max, self._bytes_max = events_max, bytes_max
         self._bytes = 0
@@ -110,7 +115,7 @@ class Window:
 
     @property
     def end(self) -> int:
-        """The position after the newest."""
+        """The position after the newest change."""
         return self._dropped + len(self._changes)
 
     def append(self, change: RecentChange) -> None:
@@ -120,7 +125,7 @@ class Window:
             self._drop()
 
     def _drop(self) -> None:
-        """Let go of the older half at once, since cutting the front off a list moves the rest."""
+        """Drop the older half at once, since removing the front of a list moves the rest."""
         half = (len(self._changes) + 1) // 2
         gone = self._changes[:half]
         del self._changes[:half]
@@ -129,17 +134,17 @@ class Window:
         self._bytes -= sum(change.size for change in gone)
 
     def position_after(self, revision: int) -> int | None:
-        """Where to go on from a revision, or None when what followed is not known any more."""
+        """Where to resume after a revision, or None when what followed is no longer known."""
         if revision < self.floor:
             return None
         at = bisect_right(self._changes, revision, key=lambda h: h.revision)
         return self._dropped + at
 
     def position_within(self, revision: int, selection: ObjectSelection) -> int | None:
-        """Where to go on for one who saw some of a revision's changes and may have missed others.
+        """Where to resume for a watcher that saw some of a revision's changes and may lack others.
 
-        Nothing needs repeating if the selection has one of them at most. None when they are not all
-        known any more; the rest of a revision may have outlived its first half.
+        Nothing needs repeating if the selection has at most one of them. None when not all of them
+        are known: the rest of a revision may have outlived its first half.
         """
         if revision <= self.floor:
             return None
@@ -155,7 +160,7 @@ class Window:
         return self._dropped + (first if several else last)
 
     def since(self, position: int) -> Iterator[RecentChange] | None:
-        """All from a position on, or None when some of them are gone."""
+        """All changes from a position on, or None when some of them are gone."""
         if position < self._dropped:
             return None
         return iter(self._changes[position - self._dropped :])

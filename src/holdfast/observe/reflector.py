@@ -1,13 +1,15 @@
-"""What a cache was told of one kind: the objects, how far the telling got, and what it left out.
+"""What a cache knows of one kind: the objects, the revision reached, and the events it missed.
 
-A stream tells of revisions in order, so a piece of news of revision r says that everything before r
-has been told; a bookmark says so of r itself. Of a revision that changed many objects a part may
-have been told when a stream breaks; the next stream repeats it and what is known is left out.
+A stream delivers revisions in order. An event of revision r means that everything before r has been
+delivered; a bookmark of revision r includes r itself. When a stream breaks, it may have delivered
+only part of a revision that changed many objects. The next stream repeats that revision, and events
+that are already known are skipped.
 
-Lists come on two ways. A stream that cannot go on begins with one (`begin`); it replaces what was
-known. An audit (`begin_resync`) lists beside a stream that goes on, and finds what that one lost.
-Either brings the picture forward in one step. A list that is older than what is known, or of which
-pieces are missing, is refused as a whole: no object ever goes back, or vanishes and comes again.
+Lists arrive in two ways. A stream that cannot be resumed starts with a list (`begin`), which
+replaces what was known. A resync (`begin_resync`) lists beside a running stream and finds what that
+stream lost. Either brings the snapshot forward in one step. A list that is older than what is
+known, or that is incomplete, is rejected as a whole: no object ever goes back to an older state, or
+disappears and comes back.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from holdfast.observe.watch_events import Departed, Opaque, Present, Reached, Wa
 
 
 class ObjectChange(msgspec.Struct, frozen=True):
-    """One object is different from what this cache knew: new, changed or gone.
+    """One object differs from what this cache knew: it is new, changed or gone.
 
-    An object that was replaced by another one of its name makes two: gone, then new.
+    An object that was replaced by another one of the same name makes two changes: gone, then new.
     """
 
     plural: str
@@ -32,39 +34,39 @@ class ObjectChange(msgspec.Struct, frozen=True):
 
     @property
     def object(self) -> Object:
-        """How it is, or how it was at last."""
+        """The current object, or its last state if it is gone."""
         found = self.after if self.after is not None else self.before
         if found is None:
-            unreachable(f"a change of {self.plural} is about no object")
+            unreachable(f"a change of {self.plural} has neither a before nor an after")
         return found
 
 
 class _Listing:
-    """A list that is being told. Objects that are known already are not kept twice."""
+    """A list that is being received. Objects that are already known are not stored twice."""
 
     __slots__ = ("ahead", "departed", "known", "not_before", "opaque")
 
     def __init__(self, not_before: int) -> None:
-        # A list older than this comes from a server that is behind, and would lead back.
+        # A list older than this comes from a server that is behind, and would bring back the past.
         self.not_before = not_before
         self.known: set[Key] = set()
         self.ahead: dict[Key, tuple[Object, int]] = {}
-        # What a stream beside it told to be gone meanwhile, which the list may not bring back.
+        # Objects that the stream beside it removed meanwhile. The list must not bring them back.
         self.departed: dict[Key, int] = {}
-        # What is there and cannot be read.
+        # Objects that exist and cannot be decoded.
         self.opaque: dict[Key, str] = {}
 
     def __len__(self) -> int:
         return len(self.known) + len(self.ahead)
 
     def take(self, event: WatchEvent, indexer: Indexer) -> bool | None:
-        """Take in a piece; True at the end of a list that is whole and not of the past.
+        """Add one event. Returns True at the end of a list that is complete and recent enough.
 
-        False when it is of no use, as when something comes that is never told before the end: then
-        the end was lost.
+        Returns False when the list is unusable, for example when an event arrives that is only sent
+        after the end of a list: then the end was lost.
         """
         if isinstance(event, Opaque):
-            # It is there, so it is not gone; nothing more is known.
+            # The object exists, so it is not gone. Nothing more is known.
             key = (event.namespace, event.name)
             self.known.add(key)
             self.opaque[key] = event.why
@@ -85,51 +87,51 @@ class _Listing:
 
 
 class Reflector:
-    """See the module's docstring. Methods that bring the picture forward add to `changes`."""
+    """See the module's docstring. Methods that bring the snapshot forward append to `changes`."""
 
     def __init__(self, plural: str) -> None:
         self.plural = plural
         self.indexer = Indexer()
         self.is_listed = False
         self.must_list = True
-        # The stream has told everything up to this revision, and of `_current` at least a part.
+        # The stream has delivered everything up to this revision, and at least part of `_current`.
         self.stream_revision = self._current = 0
-        # The last audit told everything up to this revision; the stream may get there later.
+        # The last resync covered everything up to this revision. The stream may get there later.
         self.resync_revision = 0
-        # Each one is an event that was never told.
+        # The number of events that were never delivered.
         self.missed = 0
-        # Objects that are there and cannot be read, and why. What was known of them is shown.
+        # Objects that exist and cannot be decoded, and why. Their last known state is shown.
         self.opaque: dict[Key, str] = {}
         self._listing: _Listing | None = None
         self._resync: _Listing | None = None
-        # What the audit brought before the stream told it: key to the revision, and whether it is
-        # there. Whatever remains when the stream has passed the audit was lost.
+        # What the resync brought before the stream did: key to revision, and whether the object
+        # exists. What remains when the stream has passed the resync was lost.
         self._unconfirmed: dict[Key, tuple[int, bool]] = {}
 
     @property
     def revision(self) -> int:
-        """The picture shows everything up to this revision."""
+        """The snapshot shows everything up to this revision."""
         return max(self.stream_revision, self.resync_revision)
 
     @property
     def shown(self) -> int:
-        """The picture shows nothing that is newer than this revision."""
+        """The snapshot shows nothing newer than this revision."""
         return max(self.stream_revision, self._current, self.resync_revision)
 
     @property
     def is_listing(self) -> bool:
-        """Whether the stream has not come to the end of its first list yet."""
+        """Whether the stream has not reached the end of its initial list yet."""
         return self._listing is not None
 
     @property
     def is_behind_resync(self) -> bool:
-        """Whether the stream has still to tell what the audit showed already."""
+        """Whether the stream has yet to deliver what the resync already showed."""
         return self.stream_revision < self.resync_revision
 
     # The stream ----------------------------------------------------------------------------------
 
     def begin(self) -> int | None:
-        """A new stream begins: after this revision, or with a list."""
+        """Start a new stream. Returns the revision to resume after, or None to list first."""
         if not self.must_list:
             self._listing = None
             return self.stream_revision
@@ -137,7 +139,7 @@ class Reflector:
         return None
 
     def take(self, event: WatchEvent, changes: list[ObjectChange]) -> bool:
-        """Take in a piece of the stream. False when its list is of no use: open another stream."""
+        """Add one event of the stream. False means its list is unusable: open another stream."""
         if self._listing is not None:
             return self._take_listed(self._listing, event, changes)
         revision = event.revision
@@ -173,7 +175,7 @@ class Reflector:
             self._put(key, event.object, revision, changes)
 
     def _take_opaque(self, event: Opaque, changes: list[ObjectChange]) -> None:
-        """Keep what is known of an object that cannot be read, until it is gone."""
+        """Keep the last known state of an object that cannot be decoded, until it is gone."""
         key = (event.namespace, event.name)
         self._unconfirmed.pop(key, None)
         if event.departed:
@@ -195,7 +197,7 @@ class Reflector:
         if not is_useful:
             return False
         for _, revision, is_there in self._bring_forward(listing, event.revision, changes):
-            # When the object changed is known, when it went is not.
+            # The revision of a change is known, that of a deletion is not.
             went_by = revision if is_there else event.revision
             self.missed += went_by <= self.stream_revision
         self.missed += sum(at <= self.stream_revision for at, _ in self._unconfirmed.values())
@@ -204,20 +206,20 @@ class Reflector:
         self.is_listed, self.must_list = True, False
         return True
 
-    # The audit -----------------------------------------------------------------------------------
+    # The resync ----------------------------------------------------------------------------------
 
     def begin_resync(self) -> None:
-        """A list beside the stream begins."""
+        """Start a list beside the stream."""
         self._resync = _Listing(max(self._current, self.resync_revision))
 
     def drop_resync(self) -> None:
         self._resync = None
 
     def take_resync(self, event: WatchEvent, changes: list[ObjectChange]) -> bool | None:
-        """Take in a piece of the audit. True when it is over, False when it was of no use."""
+        """Add one event of the resync. True when it is complete, False when it is unusable."""
         resync = self._resync
         if resync is None:
-            unreachable(f"nobody audits {self.plural}")
+            unreachable(f"no resync of {self.plural} is running")
         is_useful = resync.take(event, self.indexer)
         if is_useful is not None:
             self._resync = None
@@ -228,7 +230,7 @@ class Reflector:
         if self.stream_revision >= event.revision:
             self.missed += len(found)
         else:
-            # What an earlier audit brought is still to be confirmed.
+            # What an earlier resync brought is still to be confirmed.
             self._unconfirmed.update((key, (at, is_there)) for key, at, is_there in found)
         return True
 
@@ -237,9 +239,9 @@ class Reflector:
     def _bring_forward(
         self, listing: _Listing, revision: int, changes: list[ObjectChange]
     ) -> list[tuple[Key, int, bool]]:
-        """Show what the list shows; of what that was news: key, revision, whether it is there.
+        """Apply the list. Returns what changed by it: key, revision, whether the object exists.
 
-        What changed after the list is as the stream told it.
+        What changed after the list stays as the stream delivered it.
         """
         found: list[tuple[Key, int, bool]] = []
         self.opaque = listing.opaque
@@ -275,7 +277,7 @@ class Reflector:
 
 
 def _confirms(event: Present[Object] | Departed[Object], at: int, is_there: bool) -> bool:
-    """Whether the stream tells what an audit has shown before it."""
+    """Whether the stream delivers what a resync showed before."""
     if is_there:
         return isinstance(event, Present) and event.revision == at
     return isinstance(event, Departed) and event.revision <= at

@@ -1,23 +1,23 @@
 """What to do after a request failed: a machine, so that the simulator sees every retry storm.
 
-`host/client` performs it with real sockets and clocks. One `RequestAttempts` accompanies one request from
-the first try to its end: it is told what came of each try and says what to do next, one thing at a
-time. The rules (requirement E5):
+`host/client` runs it with real sockets and clocks. One `RequestAttempts` accompanies one request
+from the first try to its end. It takes the result of each try and returns one effect at a time. The
+rules (requirement E5):
 
 - It did not happen (Unavailable): pause, longer each time and with jitter, then send again. What
   the server asks for (Retry-After) is respected.
 - It may have happened (OutcomeUnknown): never send again before having *looked*: read the object
-  and see whether it remembers the operation. Only when it does not is the same operation sent
-  again, under the same id, so that both together take effect once at most.
-- It was refused for being stale (Conflict): read afresh and decide again, where the caller can.
+  and see whether it records the operation. Only when it does not, the same operation is sent again
+  under the same id, so that both together take effect at most once.
+- It was refused for being stale (Conflict): read again and decide again, where the caller can.
 - Any other refusal is an answer, and so is Unavailable for a reason that only a person can remove.
 
-Tries, looks and time are bounded. Whoever gives up while in doubt says OutcomeUnknown, never "it
-failed".
+Tries, looks and time are bounded. A caller that gives up while in doubt reports OutcomeUnknown,
+never "it failed".
 
-All requests of one client share a `Budget`: when servers fail, what is sent again stays a tenth of
-what is sent at all, however many requests wait for their turn to be sent again. Of these there are
-not many either: one more than may wait is told its trouble at once.
+All requests of one client share a `Budget`: when servers fail, retries stay a tenth of all that is
+sent, however many requests wait to be sent again. The number of waiting requests is bounded too:
+beyond it a request fails at once.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from holdfast.model.time import Instant
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, gc=False):
-    """How often, how long and how patiently.
+    """The limits of one request.
 
     `deadline_ms` covers everything from the first try on, `try_ms` one try or one look. A pause
-    starts at `pause_ms`, doubles up to `pause_max_ms`, and half of it is left to chance, so that
-    those who failed together do not come back together.
+    starts at `pause_ms` and doubles up to `pause_max_ms`. Half of it is random, so that requests
+    that failed together do not come back together.
     """
 
     tries_max: int = 6
@@ -57,31 +57,31 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False):
     pause_max_ms: int = 5_000
 
     def pause(self, failures: int, retry_after_ms: int, rng: Rng) -> int:
-        """How long to wait after so many failures, and not less than the server asks for."""
+        """How long to wait after this many failures, and not less than the server asks for."""
         full = min(self.pause_max_ms, self.pause_ms << min(failures - 1, 20))
         chance = int(rng.random() * full / 2)
         return max(1, full // 2 + chance, retry_after_ms + chance if retry_after_ms else 0)
 
 
 DEFAULT_POLICY = RetryPolicy()
-# Whoever waits for a place in the budget looks no more often than this.
+# A request that waits for the budget checks no more often than this.
 HELD_BACK_MS = 100
-# Unavailable for one of these stays so until somebody acts, however long a client waits.
+# Unavailable for one of these reasons stays so until a person acts, however long a client waits.
 LASTING = frozenset({Reason.RECORD_UNREADABLE})
-# A follower is never abandoned: it goes on as long as its component lives.
+# A watch is never abandoned: it is retried as long as its component lives.
 FOLLOW_POLICY = RetryPolicy(pause_ms=100, pause_max_ms=5_000)
 
 
 class Budget:
-    """What one client may send again: a few at first, then a tenth of what it sends.
+    """How much one client may retry: a few at first, then a tenth of what it sends.
 
-    Once several requests in a row were answered, servers are well: one that was sent again earns
-    its try back then, and whoever else waits may follow. While some are answered and others not,
-    it earns nothing: the servers have too much to do already. Single tries find out when they are
-    well, less and less often.
+    Once several requests in a row were answered, the servers are healthy: then a retry that was
+    answered earns its token back, so that other waiting requests may follow. While some are
+    answered and others not, retries earn nothing: the servers are overloaded. Single probes find
+    out when they are healthy, less and less often.
 
-    `waiting_max` bounds those that wait for a place in it: while servers stand still, a busy client
-    would gather thousands that all give up in the end, and looking after them is work too.
+    `waiting_max` bounds the requests that wait for the budget. While servers are stuck, a busy
+    client would collect thousands that all give up in the end, and checking them is work too.
     """
 
     RESERVE = 10
@@ -89,7 +89,7 @@ class Budget:
     WAITING_MAX = 256
     PROBE_MIN_MS = 250
     PROBE_MAX_MS = 5_000
-    # So many answers in a row say that servers are well.
+    # This many answers in a row mean that the servers are healthy.
     WELL_AFTER = 20
     _ONE = 100
 
@@ -106,16 +106,16 @@ class Budget:
         self._spent_ms = 0
         self._probe_ms = self.PROBE_MIN_MS
         self._answers_in_row = 0
-        # How often something was sent again, and how often it had to wait for that.
+        # The number of retries, and how often one had to wait.
         self.spent = 0
         self.held_back = 0
 
     def sent_first(self) -> None:
-        """A request was sent for the first time."""
+        """Record that a request was sent for the first time."""
         self._left = min(self._most, self._left + self._per_cent)
 
     def answered(self, *, was_again: bool) -> None:
-        """A request was answered, perhaps one that was sent again."""
+        """Record that a request was answered, perhaps a retry."""
         self._answers_in_row += 1
         if not was_again:
             return
@@ -124,11 +124,11 @@ class Budget:
             self._left = min(self._most, self._left + self._ONE)
 
     def failed(self) -> None:
-        """A server did not answer, or had too much to do."""
+        """Record that a server did not answer, or was overloaded."""
         self._answers_in_row = 0
 
     def spend(self, now_ms: int) -> bool:
-        """Send something again; whether that is allowed now."""
+        """Take a token for one retry. Returns whether it is allowed now."""
         if self._left >= self._ONE:
             self._left -= self._ONE
         elif now_ms - self._spent_ms >= self._probe_ms:
@@ -141,22 +141,22 @@ class Budget:
         return True
 
     def wait(self) -> bool:
-        """Wait for a place, until `waited`; whether there is room for one more."""
+        """Join the waiting requests, until `waited`. Returns whether there is room."""
         if self.waiting >= self._waiting_max:
             return False
         self.waiting += 1
         return True
 
     def waited(self) -> None:
-        """Somebody who waited has found his place, or has given up."""
+        """Leave the waiting requests: the retry was allowed, or given up."""
         self.waiting -= 1
 
 
 class Nature(StrEnum):
-    """What kind of request this is, for its tries.
+    """What kind of request this is, for its retries.
 
-    READ may simply be repeated. WRITE rests on what it states itself. CHANGE is computed by the
-    caller from what it reads, so it can be computed again.
+    READ may simply be repeated. WRITE depends only on what it states itself. CHANGE is computed by
+    the caller from what it reads, so it can be computed again.
     """
 
     READ = "Read"
@@ -168,11 +168,11 @@ class Nature(StrEnum):
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
-    """Somebody wants this request to be made."""
+    """The request starts."""
 
 
 class Replied(msgspec.Struct, frozen=True):
-    """A try was answered with a yes."""
+    """A try succeeded."""
 
     body: Any
 
@@ -185,7 +185,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """The object was read: `body` is what a yes would have brought; None means no trace of it."""
+    """The object was read: `body` is what success would have returned; None means no trace."""
 
     body: Any = None
 
@@ -207,14 +207,14 @@ Stimulus = Begun | Replied | Failed | Looked | LookFailed | Paused
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send the request. `fresh` asks for a fresh read, and for it to be computed from that."""
+    """Send the request. `fresh` means: read first, and compute the request from that."""
 
     timeout_ms: int
     fresh: bool = False
 
 
 class LookForOperation(msgspec.Struct, frozen=True, gc=False):
-    """Read the object, linearizably, and look for the operation in what it remembers."""
+    """Read the object, linearizably, and look for the operation in its record of operations."""
 
     timeout_ms: int
 
@@ -226,7 +226,7 @@ class Pause(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Return this: it is so. `tries` were sent, and `looked` says that the answer was lost."""
+    """Return this result. `tries` were sent, and `looked` says that the answer itself was lost."""
 
     body: Any
     tries: int
@@ -263,17 +263,17 @@ class RequestAttempts:
         self._looks = 0
         self._failures = 0
         self._fresh = nature is Nature.CHANGE
-        # A try was sent that may take effect yet, whatever is said of later ones.
+        # A try was sent that may still take effect, whatever the result of later ones.
         self._in_doubt = False
-        # What to say if the look that is under way finds nothing: a refusal is then an answer.
+        # The error to report if the current look finds nothing: then the refusal is the answer.
         self._refusal: Rejected | None = None
         self._next = _Next.SEND
         self._is_waiting = False
-        # What went wrong last, for whoever waits in vain for a place in the budget.
-        self._trouble: HoldfastError = Unavailable("nothing was sent yet")
+        # The last error, for a request that waits in vain for the budget.
+        self._trouble: HoldfastError = Unavailable("no request was sent yet")
 
     def step(self, stimulus: Stimulus, now: Instant) -> Effect:
-        """Take in what happened, and say the one thing to do next."""
+        """Process what happened, and return the one thing to do next."""
         match stimulus:
             case Begun():
                 self._began_ms = now.monotonic_ms
@@ -299,7 +299,7 @@ class RequestAttempts:
                 return self._send(now) if self._next is _Next.SEND else self._look(now)
 
     def end(self) -> None:
-        """Nobody waits any longer; whoever leaves before the last step has to say so."""
+        """Stop waiting. A caller that leaves before the last step must call this."""
         if self._is_waiting and self._budget is not None:
             self._is_waiting = False
             self._budget.waited()
@@ -308,7 +308,7 @@ class RequestAttempts:
         budget = self._budget
         if budget is not None and not self._is_waiting:
             if not budget.wait():
-                many = f"{budget.waiting} requests of this client wait to be sent again already"
+                many = f"{budget.waiting} requests of this client are already waiting to be retried"
                 return self._give_up(Unavailable(f"{self._trouble.message}; {many}"))
             self._is_waiting = True
         pause_ms = self._policy.pause(self._failures, 0, self._rng)
@@ -338,7 +338,7 @@ class RequestAttempts:
             case Unavailable():
                 return self._pause(_Next.SEND, error, after_ms, now)
             case Rejected() if self._in_doubt or error.code == Reason.OPERATION_REUSED:
-                # The refusal may be the doing of our own earlier try.
+                # Our own earlier try may have caused the refusal.
                 self._refusal = error
                 return self._look(now)
             case Rejected():
@@ -360,11 +360,11 @@ class RequestAttempts:
         if refusal is not None:
             return self._refused(refusal, now)
         self._fresh = self._nature is Nature.CHANGE
-        # The look came after a pause already, and the object was reached.
+        # The look followed a pause already, and the server was reached.
         return self._send(now) if self._may_try(now) else self._give_up(_lost())
 
     def _send(self, now: Instant) -> Effect:
-        invariant(self._tries < self._policy.tries_max, "one try more than there may be")
+        invariant(self._tries < self._policy.tries_max, "tries_max was exceeded")
         self._tries += 1
         fresh, self._fresh = self._fresh, False
         return Send(self._time(now), fresh)
@@ -389,7 +389,7 @@ class RequestAttempts:
         return Pause(pause_ms)
 
     def _may_spend(self, now: Instant) -> bool:
-        # A conflict is no fault of any server: it was answered, and is decided anew.
+        # A conflict is not the fault of a server: it was answered, and is decided again.
         if self._budget is None or isinstance(self._trouble, Rejected):
             return True
         return self._budget.spend(now.monotonic_ms)

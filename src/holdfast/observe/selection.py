@@ -1,8 +1,8 @@
 """Which objects a list or a watch is about: a kind, a namespace, labels and fields.
 
-The HTTP server makes a selection from a request, the hub holds entries against it. `place` names
-the one condition by which most objects can be told apart without looking at the watcher at all:
-with a thousand watchers, each of one node, an event concerns one or two of them.
+The HTTP server makes a selection from a request; the watch hub matches entries against it. `place`
+is the one condition by which most watchers are found without testing each: with a thousand
+watchers, each of one node, an event concerns one or two of them.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from holdfast.model.selection.selectors import LabelSelector, selects
 from holdfast.observe.entries import ObjectEntry, kept_paths
 from holdfast.observe.partial_decode import thin_decoder
 
-# Position among the kept fields, and the value there. The empty place is everywhere.
+# The position among the kept fields, and the value there. None matches everywhere.
 Place = tuple[int, str] | None
 NAME_AT = 0
 NAMESPACE_AT = 1
-# Decoded objects take some ten times as much memory as their bytes.
+# Decoded objects take about ten times as much memory as their bytes.
 DECODINGS_BYTES_MAX = 4 << 20
 
 
 class Decodings:
     """The last objects that were decoded for selectors of watches.
 
-    However many watch by fields that are not kept, each change is decoded once, and what it was
-    before was decoded when it became so.
+    However many watches select by fields that are not kept, each change is decoded once; its
+    previous state was decoded when that was the current one.
     """
 
     def __init__(self, bytes_max: int = DECODINGS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        # By what the entry is of and its revision; with the size of its bytes.
+        # By plural, namespace, name and revision; with the size of its bytes.
         self._decoded: dict[tuple[str, str, str, int], tuple[int, Any]] = {}
         self.made = 0
 
     def of(self, kind: Kind, entry: ObjectEntry) -> Any:
-        """The object of an entry, or None where it cannot be read."""
+        """The object of an entry, or None if it cannot be decoded."""
         key = (kind.plural, entry.namespace, entry.name, entry.revision)
         found = self._decoded.get(key)
         if found is None:
@@ -56,7 +56,7 @@ class Decodings:
 
 
 class ObjectSelection:
-    """An immutable test of entries. An empty namespace means all of them."""
+    """An immutable test of entries. An empty namespace means all namespaces."""
 
     __slots__ = (
         "_decoded",
@@ -86,7 +86,7 @@ class ObjectSelection:
             f for f in fields if f.path not in paths
         )
         self._thin = thin_decoder(kind, tuple(f.attributes for f in self._decoded))
-        # Every object of the kind, in whichever namespace: asked for every event and watcher.
+        # Every object of the kind in every namespace. Precomputed: asked per event and watcher.
         self.is_unconditional = not kept and self.is_by_place
 
     @property
@@ -96,12 +96,12 @@ class ObjectSelection:
 
     @property
     def is_by_place(self) -> bool:
-        """Whether only kept fields are looked at."""
+        """Whether only kept fields are tested."""
         return self._labels is None and not self._decoded
 
     @property
     def decodes(self) -> bool:
-        """Whether an object has to be read to know whether it is selected."""
+        """Whether an object must be decoded to know whether it is selected."""
         return bool(self._decoded)
 
     @property
@@ -110,17 +110,17 @@ class ObjectSelection:
         return next((v for at, v, equal in self._kept if at == NAME_AT and equal), None)
 
     def value_at(self, position: int) -> str | None:
-        """The value that a kept field must have, if one is named."""
+        """The value that a kept field must have, if one is given."""
         return next((v for at, v, equal in self._kept if at == position and equal), None)
 
     @property
     def place(self) -> Place:
-        """The condition that says most: what an object belongs to, its name, its namespace."""
+        """The most selective condition: what an object belongs to, its name, or its namespace."""
         equals = [(at, value) for at, value, equal in self._kept if equal]
         return max(equals, key=lambda it: (it[0] != NAMESPACE_AT, it[0]), default=None)
 
     def matches(self, entry: ObjectEntry, decodings: Decodings | None = None) -> bool:
-        """Whether the object is one of those. `decodings` has what was decoded for others."""
+        """Whether the object is selected. `decodings` has what was decoded for others."""
         fields = entry.fields
         for at, value, equal in self._kept:
             if (fields[at] == value) is not equal:
@@ -133,8 +133,8 @@ class ObjectSelection:
         if obj is not None:
             return selects_fields(self._decoded, obj)
         try:
-            # Of one that cannot be read as a whole, these fields may be known all the same.
+            # These fields may be readable even if the object as a whole is not.
             return selects_fields(self._decoded, self._thin(entry.data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # What cannot be read is selected by nothing that would have to be read.
+            # An unreadable object matches no condition that requires decoding it.
             return False

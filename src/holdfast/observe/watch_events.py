@@ -1,8 +1,8 @@
-"""How the servers tell of objects: what a component asks for, and what it is told.
+"""The watch protocol between components and servers: what a component asks for, and the events.
 
-A component opens a stream to the servers with `Follow` and is pushed tuples of news, in order. It
-may ask for single objects with `Get`, which is answered linearizably. `host/client` and the
-simulator's servers make both from the same lines of text (`read_line`).
+A component opens a stream to the servers with `Follow` and receives tuples of events, in order. It
+reads single objects with `Get`, which is answered linearizably. `host/client` and the simulator's
+servers make both from the same lines of text (`read_line`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import Invalid, Unavailable
 from holdfast.model.meta import AnyObject, Object
 
-# The address that stands for any of the plane's servers.
+# The address that stands for any server of the plane.
 SERVERS = "servers"
-# How often components and agents want a sign of life on a stream. A server that has too many
-# streams sends it less often, and says so.
+# How often components and agents ask for a bookmark on a stream. A server with too many streams
+# sends it less often, and says so.
 COMPONENT_BOOKMARK_MS, AGENT_BOOKMARK_MS = 2_000, 3_000
 
 
 class Follow(msgspec.Struct, frozen=True):
-    """The story of one kind. `since` None tells of everything as it is first.
+    """Opens a watch of one kind. With `since` None the stream starts with all current objects.
 
-    `fields` is the text of a field selector, such as status.binding.node=n1. `is_list` wants that
-    first part alone, and may be told more. `bookmark_ms` is how often it wants a sign of life.
+    `fields` is a field selector, such as status.binding.node=n1. `is_list` asks for the initial
+    objects only; the server may send more. `bookmark_ms` is how often a bookmark is wanted.
     """
 
     plural: str
@@ -39,7 +39,7 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 class Get(msgspec.Struct, frozen=True, gc=False):
-    """Ask for one object as it is now."""
+    """Read one object as it is now."""
 
     plural: str
     name: str
@@ -47,46 +47,46 @@ class Get(msgspec.Struct, frozen=True, gc=False):
 
 
 class GetResult(msgspec.Struct, frozen=True):
-    """The object as of a revision not older than the question, or None."""
+    """The object at a revision not older than the request, or None."""
 
     object: Object | None
     revision: int
 
 
 class Present(msgspec.Struct, Generic[AnyObject], frozen=True):
-    """The object is there, or has changed."""
+    """The object exists, or has changed."""
 
     object: AnyObject
     revision: int
 
 
 class Departed(msgspec.Struct, Generic[AnyObject], frozen=True):
-    """The object is gone, or not selected any more. This is how it was at last."""
+    """The object is gone, or no longer selected. `object` is its last state."""
 
     object: AnyObject
     revision: int
 
 
 class Opaque(msgspec.Struct, frozen=True, gc=False):
-    """The object is there, or has changed, and this version cannot read it.
+    """The object exists, or has changed, and this version cannot decode it.
 
-    A newer version wrote it, or it is damaged. What was known of it is all that there is to know.
+    A newer version wrote it, or it is damaged. Only what was known of it before remains.
     """
 
     namespace: str
     name: str
     revision: int
     why: str
-    # Whether it is gone.
+    # Whether the object is gone.
     departed: bool = False
 
 
 class Reached(msgspec.Struct, frozen=True, gc=False):
     """Nothing else has changed up to this revision.
 
-    `ends_list` says that all objects which were there at first have been told; `listed` says how
-    many these were, so that a reader notices when some were lost on the way. `within_ms` says when
-    the server tells something again at the latest, if it says that at all.
+    `ends_list` says that all initial objects have been sent; `listed` says how many there were, so
+    that a reader notices when some were lost. `within_ms` says within which time the server sends
+    something again, if it announces that.
     """
 
     revision: int
@@ -112,14 +112,14 @@ class _Versioned(msgspec.Struct, frozen=True):
 
 
 LIST_ENDS = "k8s.io/initial-events-end"
-# On the bookmark that ends a list: how many objects were in it.
+# On the bookmark that ends a list: the number of objects in it.
 LISTED = "holdfast.dev/listed"
-# On each bookmark of a stream that asked how often it gets them: when the next one comes.
+# On each bookmark of a stream that asked for an interval: when the next bookmark comes.
 WITHIN = "holdfast.dev/next-within-ms"
 
 
 def bookmark_annotations(listed: int | None, within_ms: int | None) -> dict[str, str]:
-    """What a bookmark says beside its revision."""
+    """The annotations of a bookmark."""
     found = {} if listed is None else {LIST_ENDS: "true", LISTED: str(listed)}
     return found if within_ms is None else found | {WITHIN: str(within_ms)}
 
@@ -136,7 +136,7 @@ _CHANGES: dict[str, type[Present[Any] | Departed[Any]]] = {
 WatchEvent = Present[Any] | Departed[Any] | Opaque | Reached
 
 
-# How the lines of our servers begin. Others may write the same differently; that is read as well.
+# How the lines of our servers begin. Other spellings of the same JSON are read as well.
 _OPENINGS: dict[bytes, type[Present[Any] | Departed[Any]]] = {
     b'{"type":"%b","object":' % kind.encode(): made for kind, made in _CHANGES.items()
 }
@@ -144,11 +144,11 @@ _OPENING_BYTES = tuple(dict.fromkeys(len(opening) for opening in _OPENINGS))
 
 
 def read_line(cls: type[Object], line: bytes) -> WatchEvent | bytes:
-    """One line of a watch as news; the Status of an ERROR as its bytes.
+    """The event in one line of a watch, or the bytes of the Status of an ERROR.
 
-    One object that cannot be read is news as well: it must not end the stream of all others.
-    Raises Unavailable when it cannot be read: whoever sends such lines is not one of our servers,
-    or was cut in the middle.
+    An object that cannot be decoded is an event too: it must not end the stream of all others.
+    Raises Unavailable when the line itself cannot be read: then the sender is not one of our
+    servers, or the line was cut.
     """
     try:
         made = _opening(line)
@@ -161,7 +161,7 @@ def read_line(cls: type[Object], line: bytes) -> WatchEvent | bytes:
         if event.type == "BOOKMARK":
             return _reached(body)
         if event.type not in _CHANGES:
-            raise ValueError(f"an event of type {event.type[:40]!r}")
+            raise ValueError(f"unknown event type {event.type[:40]!r}")
         return _change(cls, _CHANGES[event.type], body)
     except (msgspec.DecodeError, ValueError, Invalid) as error:
         raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
@@ -173,7 +173,7 @@ def is_bookmark(line: bytes) -> bool:
 
 
 def within_ms(line: bytes) -> int | None:
-    """When the server tells something again at the latest, as a bookmark says in any form."""
+    """Within which time the server sends something again, as a bookmark in any form says."""
     try:
         found = _VERSIONS.decode(_EVENTS.decode(line).object).metadata.annotations.get(WITHIN)
         return int(found) if found is not None else None
@@ -182,7 +182,7 @@ def within_ms(line: bytes) -> int | None:
 
 
 def _opening(line: bytes) -> tuple[type[Present[Any] | Departed[Any]], int] | None:
-    """What a line begins, and where its object does; a line is as long as its object and one."""
+    """The event type of a line and the offset of its object, which ends before the last byte."""
     if not line.endswith(b"}}"):
         return None
     for size in _OPENING_BYTES:

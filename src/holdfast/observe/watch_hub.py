@@ -1,20 +1,20 @@
-"""The watch hub: a machine that follows the store once and tells any number of watchers.
+"""The watch hub: a machine that follows the store once and serves any number of watchers.
 
 It lists all objects, watches the store from there, and keeps every object in the bytes in which
-clients get it (`entry_table`) and the last changes (`window`). The HTTP server reads from it directly
-and opens a stream for each watch (`watchers`).
+clients get it (`entry_table`) and the last changes (`recent_changes`). The HTTP server reads from
+it directly and opens a stream for each watch (`watchers`).
 
 A hub that starts lists the objects as they were a while ago, at the oldest recent revision that
-the store still has (`recall`), and follows the store from there. So its window holds what the
-window of its earlier life held, with the object before each change, and watchers go on over a
+the store still has (`history_start`), and follows the store from there. So its window holds what
+the window before the restart held, with the object before each change, and watchers resume over a
 restart of their server. It is ready once it has reached the revision at which it was started.
 
-Events go out in ticks: the first one after a pause at once, those that follow soon together, and
-when there are many those of TICK_MS, which costs a third for many watchers. A stream is given the
-next piece when its reader has taken the last one, so that what a slow reader leaves is seen here;
-when it is too much, or when the hub has lost its own place in the store's history, the stream ends
-with Expired and its reader lists again. A watch is ordered, unique and without holes, or it says
-so.
+Events go out in ticks: the first one after a pause at once, those that follow soon after it
+together, and when there are many, once per TICK_MS, which costs a third for many watchers. A stream
+gets the next piece when its reader has taken the last one, so that the backlog of a slow reader is
+visible here. When it is too large, or when the hub has lost its own place in the store's history,
+the stream ends with Expired and its reader lists again. A watch is ordered, without duplicates and
+without gaps, or it ends with an error.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from holdfast.model.registry import KINDS, Kind
 from holdfast.model.time import Instant
 from holdfast.observe.bookmarks import Bookmarks
 from holdfast.observe.entries import EntryReader, ObjectEntry, Unreadable
-from holdfast.observe.entry_table import EntrySnapshot, EntryTable, parsed_key
+from holdfast.observe.entry_table import EntrySnapshot, EntryTable, parse_key
 from holdfast.observe.history_bytes import HistoryBytes
-from holdfast.observe.history_start import Recall, current_revision, readable_at
+from holdfast.observe.history_start import HistoryStart, probe_revision, read_revision
 from holdfast.observe.recent_changes import Presentation, RecentChange, Window
 from holdfast.observe.selection import Decodings, ObjectSelection
-from holdfast.observe.watchers import Watcher, WatcherIndex, WatchRequest, resumed
+from holdfast.observe.watchers import Watcher, WatcherIndex, WatchRequest, resume_watcher
 
 TICK_MS = 20
-# While there is little to tell nothing is gained by waiting: one replica that is created and bound
-# is two events within a few milliseconds.
+# While there are few events nothing is gained by waiting: one replica that is created and bound is
+# two events within a few milliseconds.
 SOON_MS = 2
 FEW_EVENTS = 4
 RETRY_MS = 200
@@ -68,15 +68,15 @@ REACHING_MAX = 10_000
 RECENT_REVISIONS = 8_192
 RECENT_CHANGES_MAX = 65_536
 
-# So many watchers are told, each counted for each change, before others have their turn.
-TELLS_MAX = 1_000
+# The number of watchers, counted per change, that get an event before other requests have a turn.
+SENDS_AT_ONCE_MAX = 1_000
 
 _TICK, _LOAD, _REWATCH, _BOOKMARK = "tick", "load", "rewatch", "bookmark"
-_TELL = "tell"
+_SEND = "tell"
 
 
 class Reach(msgspec.Struct, frozen=True, gc=False):
-    """Ask to be answered once the hub has seen everything up to this revision."""
+    """Answered once the hub has seen everything up to this revision."""
 
     revision: int
 
@@ -84,8 +84,8 @@ class Reach(msgspec.Struct, frozen=True, gc=False):
 class WatchHub:
     """See the module's docstring. `presentation` says how objects look in each form.
 
-    A `reader` may be shared by hubs of one process. `recent` is how many revisions of the store's
-    history a hub reads when it starts.
+    A `reader` may be shared by the hubs of one process. `recent` is how many revisions of the
+    store's history a hub reads when it starts.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class WatchHub:
         recent: int = RECENT_REVISIONS,
     ) -> None:
         self._presentation = presentation
-        # Until the first list is complete: where it is to be read. A hub that loses its place later
-        # reads the present, for what it holds already must not become older.
-        self._recall: Recall | None = Recall(recent) if recent > 0 else None
-        # It is ready from this revision on, and has read so many changes on the way there.
+        # Until the first list is complete: where it is read. A hub that loses its place later reads
+        # the present, for what it already holds must not become older.
+        self._history_start: HistoryStart | None = HistoryStart(recent) if recent > 0 else None
+        # The revision from which on the hub is ready, and the changes read on the way there.
         self._ready_from = 0
-        self._recalled = 0
+        self._replayed_changes = 0
         self._reader = reader if reader is not None else EntryReader()
         self._entry_table = EntryTable()
         self._window = Window(0)
         self._revision = 0
         self.history = HistoryBytes()
-        # When something of each kind last changed, as far as is known.
+        # When an object of each kind last changed, as far as is known.
         self._changed_at: dict[str, int] = {}
         self._changed_in: dict[str, dict[str, int]] = {kind.plural: {} for kind in KINDS}
         self._listed_at = 0
@@ -116,35 +116,37 @@ class WatchHub:
         self._calls = 0
         self._watch = 0
         self._ticking = False
-        # How many events there were since a moment within the last tick or so.
+        # The number of events since a moment within about the last tick.
         self._lately, self._lately_since_ms = 0, 0
         self._watchers: dict[int, Watcher] = {}
         self._bookmarks = Bookmarks()
         # When bookmarks are sent next.
         self._bookmark_ms = 0
-        self._audiences: dict[str, WatcherIndex] = {kind.plural: WatcherIndex() for kind in KINDS}
+        self._watcher_indexes: dict[str, WatcherIndex] = {
+            kind.plural: WatcherIndex() for kind in KINDS
+        }
         self._dirty: dict[int, Watcher] = {}
-        # What live watchers are still to be told, each with its position in the window; and of the
-        # first of them those who are still to be told. Many watchers of many changes would take
-        # seconds in one step.
-        self._untold: deque[tuple[int, RecentChange]] = deque()
-        self._telling: Iterator[Watcher] | None = None
+        # The changes that live watchers have yet to get, each with its position in the window; and
+        # for the first of them the watchers that have yet to get it. Many watchers of many changes
+        # would take seconds in one step.
+        self._unsent: deque[tuple[int, RecentChange]] = deque()
+        self._receivers: Iterator[Watcher] | None = None
         self._decodings = Decodings()
         self._reaching: list[tuple[int, int]] = []
-        # Streams that were ended because their readers were too slow, those that could not go on
-        # where they wanted to, and how often all had to be listed anew.
+        # Streams that were ended because their readers were too slow, those that could not resume
+        # where they wanted to, and how often everything had to be listed again.
         self.dropped = self.outlived = self.relists = 0
-        # How many lists of everything are complete. Revisions do not tell one from the next: those
-        # of a store that was put back to a backup are lower.
+        # The number of complete lists of everything. Revisions do not tell one from the next: those
+        # of a store that was restored from a backup are lower.
         self.lists = 0
         # Stored objects that cannot be read, by key, and why.
         self.unreadable: dict[str, str] = {}
 
-    # What reads are answered from ------------------------------------------------------------
+    # Reads -----------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has listed the store."""
+        """Whether the hub has listed the store."""
         return self._is_ready
 
     @property
@@ -153,18 +155,18 @@ class WatchHub:
         return self._revision
 
     @property
-    def _told(self) -> int:
-        """Everything up to this revision has been told to live watchers."""
-        return self._untold[0][1].revision - 1 if self._untold else self._revision
+    def _sent(self) -> int:
+        """Everything up to this revision has been sent to live watchers."""
+        return self._unsent[0][1].revision - 1 if self._unsent else self._revision
 
     @property
-    def _is_telling(self) -> bool:
-        """Whether a step that goes on with it is to come."""
-        return self._telling is not None
+    def _is_sending(self) -> bool:
+        """Whether a later step continues sending."""
+        return self._receivers is not None
 
     @property
     def watchers(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         return len(self._watchers)
 
     def get(self, kind: Kind, namespace: str, name: str) -> ObjectEntry | None:
@@ -172,28 +174,28 @@ class WatchHub:
         return self._entry_table.get(kind, namespace, name)
 
     def select(self, selection: ObjectSelection) -> list[ObjectEntry]:
-        """Objects as of `revision`, in the order of their keys, where they are known to be few."""
+        """Objects as of `revision`, in the order of their keys, for selections of few objects."""
         return self._entry_table.select(selection)
 
     def candidates(self, selection: ObjectSelection) -> EntrySnapshot:
-        """All objects as of `revision` that may be selected, for who looks at them in slices."""
+        """A snapshot as of `revision` that contains all selected objects, to test in slices."""
         return self._entry_table.candidates(selection)
 
     def count(self, kind: Kind, namespace: str = "") -> int:
-        """How many objects there are of a kind."""
+        """The number of objects of a kind."""
         return self._entry_table.count(kind, namespace)
 
     def changed(self, kind: Kind) -> int:
-        """The revision at which something of a kind last changed, or at which all was listed."""
+        """The revision at which an object of a kind last changed, or of the last full list."""
         return self._changed_at.get(kind.plural, self._listed_at)
 
     def namespaces(self, kind: Kind) -> set[str]:
-        """The namespaces in which there is something of a kind."""
+        """The namespaces that contain objects of a kind."""
         return self._entry_table.namespaces(kind)
 
     def namespaces_changed(self, kind: Kind, after: int) -> set[str]:
-        """Those in which something of a kind has changed after a revision, which is not before the
-        last list of everything.
+        """The namespaces in which an object of a kind has changed after a revision. The revision
+        must not be before the last full list.
         """
         return {where for where, at in self._changed_in[kind.plural].items() if at > after}
 
@@ -224,9 +226,9 @@ class WatchHub:
     def _woken(self, name: str, now: Instant) -> list[Any]:
         if name == _TICK:
             return self._tick(now)
-        if name == _TELL:
-            told = self._tell(now)
-            return told if self._ticking or not self._dirty else [*told, *self._tick(now)]
+        if name == _SEND:
+            sent = self._send_changes(now)
+            return sent if self._ticking or not self._dirty else [*sent, *self._tick(now)]
         if name == _LOAD:
             return self._load()
         if name == _REWATCH:
@@ -235,11 +237,12 @@ class WatchHub:
 
     def _asked(self, asked: Asked) -> list[Any]:
         if not isinstance(asked.body, Reach):
-            return [Answer(asked.call, Unavailable("the hub answers Reach only"))]
+            return [Answer(asked.call, Unavailable("the watch hub answers only Reach requests"))]
         if self._is_ready and self._revision >= asked.body.revision:
             return [Answer(asked.call, self._revision)]
         if len(self._reaching) >= REACHING_MAX:
-            return [Answer(asked.call, Unavailable(f"{REACHING_MAX} readers wait already"))]
+            text = f"{REACHING_MAX} readers already wait for a revision; try again later"
+            return [Answer(asked.call, Unavailable(text))]
         self._reaching.append((asked.call, asked.body.revision))
         return []
 
@@ -254,11 +257,11 @@ class WatchHub:
     # Following the store -------------------------------------------------------------------------
 
     def _load(self) -> list[Any]:
-        """List everything anew: as it is, or as it was where the recent history begins."""
+        """List everything: the present, or the state where the recent history begins."""
         self._calls += 1
-        if self._recall is not None:
-            self._recall.begin(self._calls)
-            return [current_revision(self._calls)]
+        if self._history_start is not None:
+            self._history_start.begin(self._calls)
+            return [read_revision(self._calls)]
         return self._list(None)
 
     def _list(self, at: int | None) -> list[Any]:
@@ -268,24 +271,24 @@ class WatchHub:
         return [Range(self._calls, keys.OBJECTS, keys.after_prefix(keys.OBJECTS), LOAD_PAGE, at)]
 
     def _list_present(self) -> list[Any]:
-        """Give up on the recent history."""
-        self._recall, self._ready_from = None, 0
+        """Give up on the recent history and list the present."""
+        self._history_start, self._ready_from = None, 0
         return self._load()
 
     def _answered(self, answered: Answered, now: Instant) -> list[Any]:
-        recall = self._recall
-        if recall is None or answered.call != recall.call:
+        start = self._history_start
+        if start is None or answered.call != start.call:
             return self._loaded(answered, now)
-        is_about_past = recall.present and isinstance(answered.body, Expired)
+        is_about_past = start.present and isinstance(answered.body, Expired)
         if isinstance(answered.body, HoldfastError) and not is_about_past:
             return [Wake(_LOAD, now.monotonic_ms + RETRY_MS)]
-        probe = recall.heard(answered.body)
+        probe = start.take_answer(answered.body)
         if probe is None:
-            self._ready_from = recall.present
-            return self._list(recall.oldest if recall.oldest < recall.present else None)
+            self._ready_from = start.present
+            return self._list(start.oldest if start.oldest < start.present else None)
         self._calls += 1
-        recall.call = self._calls
-        return [readable_at(self._calls, probe)]
+        start.call = self._calls
+        return [probe_revision(self._calls, probe)]
 
     def _loaded(self, answered: Answered, now: Instant) -> list[Any]:
         if self._loading is None or answered.call != self._loading[0]:
@@ -299,13 +302,13 @@ class WatchHub:
             return [Wake(_LOAD, now.monotonic_ms + RETRY_MS)]
         entry_table = self._loading[1]
         for record in page.records:
-            self._shelve(entry_table, record.key, record.value, record.modified)
+            self._add_record(entry_table, record.key, record.value, record.modified)
         if page.more_from is not None:
             self._calls += 1
             self._loading = (self._calls, entry_table)
             end = keys.after_prefix(keys.OBJECTS)
             return [Range(self._calls, page.more_from, end, LOAD_PAGE, page.revision)]
-        self._loading = self._recall = None
+        self._loading = self._history_start = None
         self._entry_table, self._revision = entry_table, page.revision
         self._changed_at, self._listed_at = {}, page.revision
         self._changed_in = {kind.plural: {} for kind in KINDS}
@@ -316,8 +319,8 @@ class WatchHub:
         self._is_ready = page.revision >= self._ready_from
         return [*self._reached(), *self._follow()]
 
-    def _shelve(self, entry_table: EntryTable, key: str, value: bytes, revision: int) -> None:
-        found = parsed_key(key)
+    def _add_record(self, entry_table: EntryTable, key: str, value: bytes, revision: int) -> None:
+        found = parse_key(key)
         if found is None:
             return
         try:
@@ -326,15 +329,17 @@ class WatchHub:
             self.unreadable[key] = str(error)
 
     def _entry(self, found: tuple[Kind, str, str], value: bytes, revision: int) -> ObjectEntry:
-        """The entry of an object. Raises Unreadable, also for one that gives another name."""
+        """The entry of an object. Raises Unreadable, also if the object states another name."""
         entry = self._reader.read(found[0], value, revision)
         if entry.name != found[2] or entry.namespace != found[1]:
-            raise Unreadable(f"it says that its name is {entry.namespace}/{entry.name}"[:200])
+            raise Unreadable(
+                f"the object states another name: {entry.namespace}/{entry.name}"[:200]
+            )
         return entry
 
     def _follow(self) -> list[Any]:
-        # Of everything, not of the objects alone: a reader waits for the store's revision, and that
-        # grows with ledgers too.
+        # A watch of everything, not only of the objects: a reader waits for the store's revision,
+        # and ledgers advance that too.
         self._watch += 1
         return [Watch(self._watch, "", self._revision)]
 
@@ -343,7 +348,7 @@ class WatchHub:
             return []
         batch = changed.body
         if isinstance(batch, Expired):
-            # Nobody may join before the new list is complete: its window would not be his.
+            # No watcher may join before the new list is complete: its window is another one.
             self._is_ready = False
             self.relists += 1
             dropped = self._drop_all("the server has lost its place in the history")
@@ -355,14 +360,14 @@ class WatchHub:
             self._apply(change)
         self._revision = max(self._revision, batch.revision)
         if not self._is_ready:
-            self._recalled += len(batch.changes)
+            self._replayed_changes += len(batch.changes)
             self._is_ready = self._revision >= self._ready_from
-            if not self._is_ready and self._recalled > RECENT_CHANGES_MAX:
+            if not self._is_ready and self._replayed_changes > RECENT_CHANGES_MAX:
                 left, self._watch = self._watch, self._watch + 1
                 return [Unwatch(left), *self._list_present()]
         effects = self._reached()
-        if not self._is_telling:
-            effects += self._tell(now)
+        if not self._is_sending:
+            effects += self._send_changes(now)
         if now.monotonic_ms - self._lately_since_ms > TICK_MS:
             self._lately, self._lately_since_ms = 0, now.monotonic_ms
         self._lately += len(batch.changes)
@@ -371,11 +376,11 @@ class WatchHub:
         return effects
 
     def _apply(self, change: Any) -> None:
-        # A watch may repeat itself after a reconnection; revisions tell.
+        # A watch may repeat changes after a reconnection; the revision shows it.
         if change.revision <= self._revision:
             return
         self.history.note(change)
-        found = parsed_key(change.key)
+        found = parse_key(change.key)
         if found is None:
             return
         kind = found[0]
@@ -385,7 +390,7 @@ class WatchHub:
             try:
                 after = self._entry(found, change.value, change.revision)
             except Unreadable as error:
-                # It is there, whatever it says: those who follow it must not take it for gone.
+                # The object exists, even if unreadable: watchers must not see it as deleted.
                 self.unreadable[change.key] = str(error)
                 return
         before = self._entry_table.put(*found, after)
@@ -393,31 +398,31 @@ class WatchHub:
             return
         self._changed_at[kind.plural] = change.revision
         self._changed_in[kind.plural][found[1]] = change.revision
-        change = RecentChange(kind, change.revision, before, after)
-        if self._audiences[kind.plural]:
-            self._untold.append((self._window.end, change))
-        self._window.append(change)
+        recent = RecentChange(kind, change.revision, before, after)
+        if self._watcher_indexes[kind.plural]:
+            self._unsent.append((self._window.end, recent))
+        self._window.append(recent)
 
-    def _tell(self, now: Instant) -> list[Any]:
-        """Tell live watchers of what they were not told yet, as much as one step may."""
+    def _send_changes(self, now: Instant) -> list[Any]:
+        """Send pending changes to live watchers, as much as one step may."""
         effects: list[Any] = []
-        left = TELLS_MAX
-        while self._untold:
-            position, change = self._untold[0]
-            if self._telling is None:
-                concerned = self._audiences[change.kind.plural].concerned(change)
-                self._telling = iter(list(concerned))
-            for watcher in self._telling:
+        left = SENDS_AT_ONCE_MAX
+        while self._unsent:
+            position, change = self._unsent[0]
+            if self._receivers is None:
+                receivers = self._watcher_indexes[change.kind.plural].watchers_of(change)
+                self._receivers = iter(list(receivers))
+            for watcher in self._receivers:
                 left -= 1
-                # Who left, or came while this waited, is not told, or was told on his way here.
+                # A watcher that left is skipped. One that came later got it while catching up.
                 is_there = watcher.is_live and watcher.position <= position
-                if is_there and watcher.tell(change, self._presentation, self._decodings):
+                if is_there and watcher.offer(change, self._presentation, self._decodings):
                     effects += self._queued(watcher)
                 if left <= 0:
-                    return [*effects, Wake(_TELL, now.monotonic_ms)]
+                    return [*effects, Wake(_SEND, now.monotonic_ms)]
             change.forget_lines()
-            self._telling = None
-            self._untold.popleft()
+            self._receivers = None
+            self._unsent.popleft()
         return effects
 
     # Watchers ------------------------------------------------------------------------------------
@@ -425,14 +430,16 @@ class WatchHub:
     def _opened(self, opened: Opened, now: Instant) -> list[Any]:
         request = opened.body
         if not isinstance(request, WatchRequest):
-            return [End(opened.stream, Unavailable("a stream to the hub is a watch"))]
+            return [End(opened.stream, Unavailable("a stream to the watch hub must be a watch"))]
         if not self._is_ready:
             return [End(opened.stream, Unavailable("the server is still reading the store"))]
         if request.since is None:
             watcher = Watcher(opened.stream, request, self._revision, self._window.end)
             watcher.begin_with(self._entry_table.candidates(request.selection), self._revision)
         else:
-            found = resumed(opened.stream, request, request.since, self._window, self._revision)
+            found = resume_watcher(
+                opened.stream, request, request.since, self._window, self._revision
+            )
             if isinstance(found, HoldfastError):
                 self.outlived += isinstance(found, Expired)
                 return [End(opened.stream, found)]
@@ -441,7 +448,7 @@ class WatchHub:
         self._watchers[opened.stream] = watcher
         if request.bookmark_ms:
             watcher.within_ms = granted.within_ms
-        # The first piece may be empty; it says that the watch has begun.
+        # The first piece may be empty; it shows that the watch has started.
         effects = self._advance(watcher, first=True)
         due_ms = now.monotonic_ms + granted.every_ms
         if due_ms < self._bookmark_ms:
@@ -463,7 +470,7 @@ class WatchHub:
         return []
 
     def _advance(self, watcher: Watcher, *, first: bool = False) -> list[Any]:
-        """Hand over the next piece of the way to the present."""
+        """Push the next piece on the way to the present."""
         if not watcher.catch_up(self._window, self._presentation):
             self.dropped += 1
             return self._drop(watcher, "the watch could not catch up")
@@ -472,19 +479,19 @@ class WatchHub:
             return [self._push(watcher), End(watcher.stream)]
         if watcher.is_live:
             watcher.complete_to = self._revision
-            self._audiences[watcher.kind.plural].add(watcher)
+            self._watcher_indexes[watcher.kind.plural].add(watcher)
             is_told = watcher.has_lines or watcher.within_ms is None
             if first and not is_told and self._wants_bookmark(watcher):
-                # Its reader knows from now on how long this server may be silent.
-                told = self._told_to(watcher)
-                watcher.add(watcher.bookmark(told, self._presentation, None))
-        # An empty piece as well, while there is more to be looked at: when its reader has taken it,
-        # and others had their turn, the watcher goes on.
+                # From now on its reader knows how long this server may be silent.
+                sent = self._sent_to(watcher)
+                watcher.add(watcher.bookmark(sent, self._presentation, None))
+        # Also push an empty piece while there is more to test: when its reader has taken it, and
+        # others had their turn, the watcher continues.
         is_pushed = watcher.has_lines or first or not watcher.is_live
         return [self._push(watcher)] if is_pushed else []
 
     def _queued(self, watcher: Watcher) -> list[Any]:
-        """An event was added to a live watcher's queue."""
+        """Handle an event that was added to a live watcher's queue."""
         if watcher.is_waiting:
             if watcher.is_too_slow:
                 self.dropped += 1
@@ -513,7 +520,7 @@ class WatchHub:
     def _bookmark(self, now: Instant) -> list[Any]:
         """Send the bookmarks that are due, as many as one turn may."""
         streams, self._bookmark_ms = self._bookmarks.due(now.monotonic_ms)
-        # All who watch a kind in one form, equally often, are told the same.
+        # All watchers of a kind in one form, with the same interval, get the same line.
         lines: dict[tuple[str, str, int, int | None], bytes] = {}
         effects: list[Any] = [Wake(_BOOKMARK, self._bookmark_ms)]
         for stream in streams:
@@ -521,11 +528,11 @@ class WatchHub:
             if not self._wants_bookmark(watcher):
                 continue
             if not watcher.has_lines:
-                told = self._told_to(watcher)
-                about = watcher.request.form, watcher.kind.plural, told, watcher.within_ms
+                sent = self._sent_to(watcher)
+                about = watcher.request.form, watcher.kind.plural, sent, watcher.within_ms
                 text = lines.get(about)
                 if text is None:
-                    text = watcher.bookmark(told, self._presentation, None)
+                    text = watcher.bookmark(sent, self._presentation, None)
                     lines[about] = text
                 watcher.add(text)
             effects.append(self._push(watcher))
@@ -534,17 +541,17 @@ class WatchHub:
     def _wants_bookmark(self, watcher: Watcher) -> bool:
         if not watcher.request.bookmarks or not watcher.is_live or watcher.is_waiting:
             return False
-        # A reader that knows more than this server, or a part of a revision that is being told,
-        # must not be led back. One that has something to take learns the revision from that.
-        return max(watcher.since, watcher.last_told) <= self._told_to(watcher)
+        # A reader that is ahead of this server, or has part of a revision that is being sent, must
+        # not be led back. A watcher with queued lines learns the revision from those.
+        return max(watcher.since, watcher.last_sent) <= self._sent_to(watcher)
 
-    def _told_to(self, watcher: Watcher) -> int:
-        """Everything up to this revision has been told to a live watcher."""
-        return max(self._told, watcher.complete_to)
+    def _sent_to(self, watcher: Watcher) -> int:
+        """Everything up to this revision has been sent to a live watcher."""
+        return max(self._sent, watcher.complete_to)
 
     def _drop_all(self, why: str) -> list[Any]:
-        self._untold.clear()
-        self._telling = None
+        self._unsent.clear()
+        self._receivers = None
         return [it for watcher in list(self._watchers.values()) for it in self._drop(watcher, why)]
 
     def _drop(self, watcher: Watcher, why: str) -> list[Any]:
@@ -557,4 +564,4 @@ class WatchHub:
         self._bookmarks.remove(stream)
         if watcher is not None:
             watcher.is_live = False
-            self._audiences[watcher.kind.plural].remove(watcher)
+            self._watcher_indexes[watcher.kind.plural].remove(watcher)

@@ -1,8 +1,8 @@
-"""Who watches: one watcher's place and queue, and all watchers by what concerns them.
+"""One watcher's position and queue, and an index of all watchers by what concerns them.
 
-A watcher first catches up, piece by piece as its reader takes them: from the objects that were
-there when it came, or from the window. Only then is it *live*, gets each new event into its queue,
-and is dropped when its reader leaves too many there.
+A watcher first catches up, piece by piece as its reader takes them: from the objects that existed
+when it was opened, or from the window. Only then is it *live*: each new event goes into its queue,
+and it is dropped when its reader leaves too many there.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from holdfast.observe.entry_table import Chunk, EntrySnapshot
 from holdfast.observe.recent_changes import ADDED, Presentation, RecentChange, Window, line
 from holdfast.observe.selection import Decodings, ObjectSelection, Place
 
-# What a live watcher may leave unread. Beyond it there is no use in waiting: it lists again.
+# What a live watcher may leave unread. Beyond it waiting is useless: its reader lists again.
 QUEUE_EVENTS_MAX = 1_000
 QUEUE_BYTES_MAX = 4 << 20
-# What is handed over at once while catching up.
+# How much is pushed at once while catching up.
 PIECE_BYTES = 256 << 10
 
 
-# How many objects one step looks at while catching up. An object that has to be decoded counts as
-# DECODED_COST of them, one that is shown in another form, such as a row of a table, as more.
+# How many objects one step tests while catching up. An object that must be decoded counts as
+# DECODED_COST of them, one that is shown in another form, such as a table row, as more.
 LOOKED_AT_ONCE = 2_000
 DECODED_COST = 20
 PRESENTED_COST = 80
@@ -37,13 +37,13 @@ _revision = attrgetter("revision")
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
-    """What a stream to the hub is opened with.
+    """The body with which a stream to the hub is opened.
 
-    `since` None asks for all objects as they are first, then for what changes. `is_partial` says
-    that of the changes at revision `since` itself some may not have been seen yet. `bookmarks` asks
-    for a sign of life that carries the revision, `bookmark_ms` for one that often, the first at
-    once, `marks_list_end` for one after the last of those first objects, `ends_with_list` for
-    nothing after them.
+    With `since` None the stream starts with all current objects, then come the changes.
+    `is_partial` says that some changes of revision `since` itself may not have been seen yet.
+    `bookmarks` asks for bookmarks, `bookmark_ms` for one that often, the first at once,
+    `marks_list_end` for one after the last of the initial objects, `ends_with_list` for nothing
+    after them.
     """
 
     selection: ObjectSelection
@@ -63,15 +63,15 @@ class Watcher:
         "_bytes",
         "_lines",
         "_list_revision",
+        "_list_sent",
         "_listed",
         "_looked",
         "_runs",
-        "_told",
         "complete_to",
         "is_live",
         "is_over",
         "is_waiting",
-        "last_told",
+        "last_sent",
         "position",
         "request",
         "since",
@@ -81,30 +81,31 @@ class Watcher:
 
     def __init__(self, stream: int, request: WatchRequest, since: int, position: int) -> None:
         self.stream, self.request = stream, request
-        # Nothing up to this revision is told: the reader has seen it, perhaps from another server.
+        # Nothing up to this revision is sent: the reader has seen it, perhaps from another server.
         self.since = since
         self.position = position
-        # The revision of the last event that it was told, and up to which it had been told all when
-        # it became live: of what is told in many steps it may know more than others do.
-        self.last_told = self.complete_to = 0
+        # The revision of the last event that was sent to it, and the revision up to which it had
+        # received everything when it became live. Changes are sent in many steps, so it may be
+        # ahead of other watchers.
+        self.last_sent = self.complete_to = 0
         self.is_live = self.is_waiting = self.is_over = False
-        # When it is told something again at the latest, if its reader asked for that.
+        # Within which time it gets something again, if its reader asked for that.
         self.within_ms: int | None = None
         self._lines: list[bytes] = []
         self._bytes = 0
-        # While there is a list to tell first: what is still to be looked at, what of it was
-        # selected, in runs that are sorted, and once all are there, those that are left to tell.
+        # While there is an initial list: the chunks that are still to be tested, the selected
+        # entries in sorted runs, and once all are there, the entries that are still to be sent.
         self._looked: Iterator[Chunk] | None = None
         self._runs: list[list[ObjectEntry]] = []
         self._listed: Iterator[ObjectEntry] | None = None
-        self._told = 0
+        self._list_sent = 0
         self._list_revision = 0
 
     def begin_with(self, snapshot: EntrySnapshot, revision: int) -> None:
-        """Tell of the selected objects of a picture first; it is of this revision.
+        """Start with the selected objects of a snapshot, which is of this revision.
 
-        They are told as they came to be, so that a reader whose stream breaks among them can go on
-        from the version of the last one: what it has not been told of is newer.
+        They are sent in the order of their revisions, so that a reader whose stream breaks among
+        them can resume from the version of the last one: what it has not received is newer.
         """
         self._looked = iter(snapshot.chunks)
         self._list_revision = revision
@@ -139,32 +140,32 @@ class Watcher:
         self._bytes = 0
         return piece
 
-    def tell(
+    def offer(
         self,
         change: RecentChange,
         presentation: Presentation,
         decodings: Decodings | None = None,
     ) -> bool:
-        """Queue an event if it concerns this watcher. Whether it did."""
+        """Queue an event if it concerns this watcher. Returns whether it did."""
         if change.revision <= self.since:
             return False
         kind = change.seen_by(self.request.selection, decodings)
         if kind:
-            self.last_told = change.revision
+            self.last_sent = change.revision
             self.add(change.line(self.request.form, kind, presentation))
         return bool(kind)
 
     def bookmark(self, revision: int, presentation: Presentation, listed: int | None) -> bytes:
-        """The line that says how far this watcher has been told."""
+        """The line that says up to which revision this watcher has received everything."""
         made = presentation.bookmark(self.request.form, self.kind, revision, listed, self.within_ms)
         return line("BOOKMARK", made)
 
     def catch_up(self, window: Window, presentation: Presentation) -> bool:
-        """Queue the next piece on the way to the present. False when the way is gone."""
+        """Queue the next piece on the way to the present. False when the window has moved on."""
         if self._looked is not None:
             self._look(self._looked)
         if self._listed is not None:
-            self._tell_list(self._listed, presentation)
+            self._send_list(self._listed, presentation)
             self.is_over = self._listed is None and self.request.ends_with_list
         is_listing = self._looked is not None or self._listed is not None
         if self.is_over or is_listing or self._bytes >= PIECE_BYTES:
@@ -177,12 +178,12 @@ class Watcher:
                 return True
             self.position += 1
             if change.kind is self.kind:
-                self.tell(change, presentation)
+                self.offer(change, presentation)
         self.is_live = True
         return True
 
     def _look(self, chunks: Iterator[Chunk]) -> None:
-        """Look at some more of the picture."""
+        """Test some more entries of the snapshot."""
         selection, run = self.request.selection, list[ObjectEntry]()
         left = LOOKED_AT_ONCE // DECODED_COST if selection.decodes else LOOKED_AT_ONCE
         is_everything = selection.is_everything
@@ -199,40 +200,40 @@ class Watcher:
             self._listed = merge(*self._runs, key=_revision)
             self._runs = []
 
-    def _tell_list(self, listed: Iterator[ObjectEntry], presentation: Presentation) -> None:
+    def _send_list(self, listed: Iterator[ObjectEntry], presentation: Presentation) -> None:
         form, kind = self.request.form, self.kind
-        # Other forms than the plain one are made of the decoded object.
+        # Forms other than the plain one are made from the decoded object.
         left = LOOKED_AT_ONCE // PRESENTED_COST if form else LOOKED_AT_ONCE
         while left > 0 and self._bytes < PIECE_BYTES:
             entry = next(listed, None)
             if entry is None:
                 self._listed = None
                 if self.request.marks_list_end:
-                    self.add(self.bookmark(self._list_revision, presentation, self._told))
+                    self.add(self.bookmark(self._list_revision, presentation, self._list_sent))
                 return
             self.add(line(ADDED, presentation.object(form, kind, entry.data)))
-            self._told += 1
+            self._list_sent += 1
             left -= 1
 
 
-def resumed(
+def resume_watcher(
     stream: int, request: WatchRequest, since: int, window: Window, revision: int
 ) -> Watcher | HoldfastError:
-    """A watcher that goes on where its reader was, or why it cannot. `revision` is the hub's."""
+    """A watcher that resumes where its reader was, or the error. `revision` is the hub's."""
     if not request.is_partial:
-        position, told = window.position_after(since), since
+        position, received = window.position_after(since), since
     elif since > revision:
-        # Whether there is more of it than the reader has seen is not known here yet.
-        return Unavailable(f"revision {since} has not arrived here yet")
+        # Whether the revision has more changes than the reader has seen is not known here yet.
+        return Unavailable(f"revision {since} has not reached this server yet; try again")
     else:
-        # The position alone says what is repeated.
-        position, told = window.position_within(since, request.selection), since - 1
+        # The position alone decides what is repeated.
+        position, received = window.position_within(since, request.selection), since - 1
     if position is None:
         return Expired(
-            f"too old resource version: what changed at revision {since} is not known any more "
-            f"(only after {window.floor}); list again"
+            f"too old resource version: the changes at revision {since} are no longer known "
+            f"(only those after {window.floor}); list again"
         )
-    return Watcher(stream, request, told, position)
+    return Watcher(stream, request, received, position)
 
 
 class WatcherIndex:
@@ -261,11 +262,11 @@ class WatcherIndex:
                 del self._positions[place[0]]
 
     def __bool__(self) -> bool:
-        """Whether anybody follows the kind at all; many kinds are followed by nobody."""
+        """Whether the kind is watched at all; many kinds are not."""
         return bool(self._by_place)
 
-    def concerned(self, change: RecentChange) -> Iterator[Watcher]:
-        """Whoever may be concerned, each once: a watcher stands at one place only."""
+    def watchers_of(self, change: RecentChange) -> Iterator[Watcher]:
+        """The watchers that may be concerned, each once: a watcher is at one place only."""
         by_place = self._by_place
         if None in by_place:
             yield from by_place[None].values()

@@ -1,9 +1,10 @@
-"""Keys that somebody has to look at: each once at a time, with a pause that grows after failures.
+"""Keys to reconcile: each once at a time, with a pause that grows after failures.
 
-A reconcile sees a key, never an event: however often a key is added while it waits, it is looked at
-once; added while it is being looked at, it is looked at again afterwards. Keys that are due come in
-the order in which they became due, so that none is passed over for ever. Where many keys are one
-owner's, a FairQueue takes them in turns, so that no owner waits for all keys of another.
+A reconcile sees a key, never an event: however often a key is added while it waits, it is
+reconciled once; if it is added while it is being reconciled, it is reconciled again afterwards.
+Keys are taken in the order in which they became due, so that none is skipped for ever. Where many
+keys belong to one owner, a FairWorkQueue takes turns, so that no owner waits for all keys of
+another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.model.machine import Rng
 BACKOFF_MIN_MS = 100
 BACKOFF_MAX_MS = 30_000
 _DOUBLINGS_MAX = 9
-# So many replaced moments, and one for each key, may lie in the heap before they are cleared out.
+# How many replaced times, plus one for each key, may be in the heap before they are removed.
 _STALE_MAX = 64
 
 K = TypeVar("K", bound=Hashable)
@@ -37,7 +38,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._rng = rng
         self._min_ms, self._max_ms = backoff_min_ms, backoff_max_ms
-        # The earliest moment for each key that waits, and a heap of all moments ever given.
+        # The earliest time for each waiting key, and a heap of all times ever given.
         self._due: dict[K, int] = {}
         self._heap: list[tuple[int, int, K]] = []
         self._number = 0
@@ -57,7 +58,7 @@ class WorkQueue(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def add(self, key: K, at_ms: int) -> None:
-        """Have it looked at no later than at this moment."""
+        """Schedule a key no later than at this time."""
         if key in self._taken:
             known = self._again.get(key)
             if known is None or at_ms < known:
@@ -70,13 +71,13 @@ class WorkQueue(Generic[K]):
         self._number += 1
         heapq.heappush(self._heap, (at_ms, self._number, key))
         if len(self._heap) > 2 * len(self._due) + _STALE_MAX:
-            # Moments that were replaced lie below the top, where pruning does not see them.
+            # Times that were replaced lie below the top, where pruning does not see them.
             self._heap = [it for it in self._heap if self._due.get(it[2]) == it[0]]
             heapq.heapify(self._heap)
 
     def take(self, now_ms: int) -> K | None:
         """The next key that is due; `done` or `failed` gives it back."""
-        # Nothing lies before the top, whether that still counts or not.
+        # Nothing is earlier than the top of the heap, whether that is current or not.
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         self._prune()
@@ -88,29 +89,29 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """It was looked at, and nothing went wrong."""
+        """Give back a key after a successful reconcile."""
         self._failures.pop(key, None)
         self._give_back(key)
 
     def failed(self, key: K, now_ms: int) -> int:
-        """It went wrong: look again after a pause that grows, or when it is added. Returns when."""
+        """Give back a key that failed: it is due after a growing pause. Returns when."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause_ms = min(self._max_ms, self._min_ms << min(failures, _DOUBLINGS_MAX))
         at_ms = now_ms + int(pause_ms * (0.5 + self._rng.random() / 2))
-        # What happened while it was looked at does not cut the pause short, for that is mostly what
-        # the attempt itself did. What happens later does: it may be what was missing.
+        # Events during the attempt do not shorten the pause, for most are caused by the attempt
+        # itself. Later ones do: they may be what was missing.
         self._again.pop(key, None)
         self._give_back(key)
         self.add(key, at_ms)
         return at_ms
 
     def failures(self, key: K) -> int:
-        """How often in a row it went wrong."""
+        """How often in a row the key failed."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """There is nothing to look at any more."""
+        """Drop a key that needs no reconcile any more."""
         self._due.pop(key, None)
         self._again.pop(key, None)
         self._failures.pop(key, None)
@@ -123,29 +124,29 @@ class WorkQueue(Generic[K]):
             self.add(key, again)
 
     def _prune(self) -> None:
-        """Drop moments that were replaced by earlier ones, or whose key is gone."""
+        """Drop times that were replaced by earlier ones, or whose key is gone."""
         heap = self._heap
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
 
 
 class FairWorkQueue(WorkQueue[K]):
-    """A queue whose due keys are taken in turns: by tenant, and of each tenant by owner.
+    """A queue that takes due keys in turns: by tenant, and within each tenant by owner.
 
-    `flow` says of a key which tenant and which owner it belongs to.
+    `flow` returns the tenant and the owner of a key.
     """
 
     def __init__(self, rng: Rng, flow: Callable[[K], tuple[str, str]]) -> None:
         super().__init__(rng)
         self._flow = flow
-        # The due keys in the order in which they became so, with that moment. Ordered dictionaries,
+        # The due keys in the order in which they became due, with that time. Ordered dictionaries,
         # since plain ones search for their first entry after many were taken from the front.
         self._ready: OrderedDict[K, int] = OrderedDict()
         self._turns: OrderedDict[str, OrderedDict[str, deque[K]]] = OrderedDict()
 
     @property
     def next_ms(self) -> int | None:
-        """When the next key is due, or the one that waits longest was."""
+        """When the next key is due, or since when the longest waiting key is."""
         if self._ready:
             return next(iter(self._ready.values()))
         return super().next_ms
@@ -165,12 +166,12 @@ class FairWorkQueue(WorkQueue[K]):
         return None
 
     def add(self, key: K, at_ms: int) -> None:
-        """Have it looked at no later than at this moment."""
+        """Schedule a key no later than at this time."""
         if key not in self._ready:
             super().add(key, at_ms)
 
     def forget(self, key: K) -> None:
-        """There is nothing to look at any more."""
+        """Drop a key that needs no reconcile any more."""
         self._ready.pop(key, None)
         super().forget(key)
 
@@ -183,7 +184,7 @@ class FairWorkQueue(WorkQueue[K]):
         self._ready[key] = due_ms
 
     def _next_in_turn(self) -> K:
-        """The first key of the first owner of the first tenant, both of whom go to the end."""
+        """The first key of the first owner of the first tenant; both then move to the end."""
         tenant, owners = next(iter(self._turns.items()))
         owner, keys = next(iter(owners.items()))
         key = keys.popleft()

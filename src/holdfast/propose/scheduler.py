@@ -22,7 +22,7 @@ from holdfast.model.machine import Answered, Ask, Rng, Started, Wake, Woken
 from holdfast.model.pulse import Backlog
 from holdfast.model.requests import AcquireLease, Bind, RenewLease, ReportPending
 from holdfast.model.time import Instant
-from holdfast.observe.cache import Cache, Key, ObjectChange, is_streams
+from holdfast.observe.cache import Cache, Key, ObjectChange, is_for_cache_only
 from holdfast.observe.inflight import Inflight
 from holdfast.observe.leader_election import RENEW_TIMEOUT_MS, LeaderElection
 from holdfast.observe.watch_events import Follow, Get
@@ -155,7 +155,7 @@ class Scheduler:
         knew = self.cache.is_ready
         update = self.cache.step(stimulus, now)
         effects = update.effects
-        if knew and not update.changes and is_streams(stimulus) and self._is_unwaited:
+        if knew and not update.changes and is_for_cache_only(stimulus) and self._is_unwaited:
             # The streams told nothing new. What is due at a time has a wake-up of its own.
             return effects
         match stimulus:

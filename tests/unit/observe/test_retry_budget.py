@@ -114,7 +114,7 @@ def test_one_more_than_may_wait_is_told_its_trouble_at_once() -> None:
     assert budget.waiting == 1
     gone = second.step(Paused(), now)
     assert isinstance(gone, GiveUp)
-    assert "too much to do; 1 requests of this client wait" in gone.error.message
+    assert "too much to do; 1 requests of this client are already waiting" in gone.error.message
     first.end()
     first.end()
     assert budget.waiting == 0

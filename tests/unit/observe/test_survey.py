@@ -14,7 +14,7 @@ LAST = 2**62
 def test_the_oldest_revision_that_is_there_is_found_wherever_it_is(oldest: int) -> None:
     search = HistorySearch(1, 1, 1_000)
     while not search.is_over:
-        search.heard(is_gone=search.probe() < oldest)
+        search.narrow(is_gone=search.probe() < oldest)
     assert (search.gone, search.there) == (oldest - 1, oldest)
 
 
@@ -22,7 +22,7 @@ def test_so_many_questions_are_enough_for_any_history() -> None:
     search = HistorySearch(0, 0, LAST)
     while not search.is_over:
         search.probe()
-        search.heard(is_gone=True)
+        search.narrow(is_gone=True)
     assert search.there == LAST
     assert search.tries <= PROBES_MAX
 

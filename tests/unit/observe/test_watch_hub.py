@@ -478,7 +478,7 @@ def test_what_is_told_in_many_steps_is_told_once_and_in_order(
     rig: HubRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes in between is told the rest, and no bookmark goes ahead of an event. [INV10, C8]"""
-    monkeypatch.setattr(watch_hub, "TELLS_MAX", 2)
+    monkeypatch.setattr(watch_hub, "SENDS_AT_ONCE_MAX", 2)
     streams = [rig.open("Workload", bookmarks=True) for _ in range(5)]
     for stream in streams:
         rig.names(stream)

@@ -1,1 +1,1 @@
-"""Writes audit records to segments, as a pure machine."""
+"""The audit writer, as a pure machine: it turns the store's history into a chain of records."""

@@ -1,7 +1,7 @@
-"""The chain of audit records as far as one scribe has come: its end, and what waits to be written.
+"""The chain of audit records of one audit writer: its end, and the records to be written.
 
-`writer.AuditWriter` fills it from the store's history and lets its journal write what waits. A record
-follows from the history and the hash before it alone, so every scribe makes the same ones.
+`writer.AuditWriter` fills it from the store's history and lets its journal write the records. A
+record depends only on the history and the hash before it, so every writer makes the same ones.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import msgspec
 
 from holdfast.model.audit.records import AuditRecord, Gap, Head, line_of, make_record, stamp_of
 
-# Of so many servers that wrote before it is known where they ended.
+# For how many earlier writers the head remembers where they ended.
 ENDED_MAX = 64
 
 
 class Chain:
-    """Records after those that are written down."""
+    """The records after those that are written."""
 
     def __init__(self) -> None:
-        # Where the chain will be once all that waits is written.
+        # The head once all waiting records are written.
         self.end = Head()
         self.waiting: list[bytes] = []
         self.waiting_bytes = 0
 
     def clear(self) -> None:
-        """Nothing waits any more."""
+        """Drop all waiting records."""
         self.waiting, self.waiting_bytes = [], 0
 
     def begin(self, head: Head) -> None:
-        """Go on after this head. If a gap was agreed on in it, that is told first."""
+        """Continue after this head. A gap that was agreed on in it is recorded first."""
         self.end = head
         self.clear()
         if head.gap is not None:
             self._add(make_record(*self._place(head.gap.upto, head.gap.at), head.gap))
 
     def take(self, batch: Any) -> int:
-        """What a watch of the stamp tells; at which revision somebody did something last, or 0."""
+        """Add what a watch of the stamp brings. Returns the revision of the last entry, or 0."""
         last = 0
         for change in batch.changes:
-            # A watch may repeat itself after a reconnection; revisions tell.
+            # A watch may repeat changes after a reconnection; the revision shows it.
             if change.value is None or change.revision <= self.end.revision:
                 continue
             last = change.revision
@@ -58,7 +58,7 @@ class Chain:
         return last
 
     def wrote(self, count: int, head: Head) -> None:
-        """So many are written down, and the store has this head."""
+        """Remove `count` records that are written; the store has this head."""
         self.waiting_bytes -= sum(map(len, self.waiting[:count]))
         del self.waiting[:count]
         self.end = msgspec.structs.replace(
@@ -77,11 +77,11 @@ class Chain:
         )
 
 
-def taken_over(head: Head, name: str) -> Head:
-    """The head when this server is to write from here on.
+def take_over(head: Head, name: str) -> Head:
+    """The head when this server becomes the writer.
 
-    Where it ended before stays known until it writes: only then has it surely set aside what came
-    after that. Likewise of one that was to write and never did.
+    Where it ended before stays in the head until it writes: only then it has certainly set aside
+    what came after. The same holds for a server that became the writer and never wrote.
     """
     ended = {head.by: head.number, **head.ended} if head.by else head.ended
     while len(ended) > ENDED_MAX:

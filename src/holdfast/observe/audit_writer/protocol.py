@@ -1,6 +1,6 @@
-"""What the scribe asks of its journal, and what it hears of it.
+"""The effects by which the audit writer uses its journal, and the journal's answers.
 
-`host/audit` performs these with files, the simulator with a list.
+`host/audit` performs them with files, the simulator with a list.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from holdfast.model.audit.records import Head
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Make the journal ready to go on after this head. Answered by Ready, or an error.
+    """Prepare the journal to continue after this head. Answered by Ready, or an error.
 
-    `cut`, if it is given, is to be done first, as by Cut.
+    `cut`, if given, is performed first, as by Cut.
     """
 
     call: int
@@ -22,11 +22,11 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """It is."""
+    """The journal is prepared."""
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Write these lines and sync them. Those that the journal has already are not written twice.
+    """Write these lines and sync them. Lines that the journal already has are not written twice.
 
     Answered by Appended, or an error: then none of them counts.
     """
@@ -36,8 +36,8 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """They are on disk. `floor` is the first record that this journal means to keep; up to
-    `thinned` it means to let go of records of those who wrote too many.
+    """The lines are on disk. `floor` is the first record that this journal wants to keep; up to
+    `thinned` it wants to drop records of actors that wrote too many.
     """
 
     floor: int = 1
@@ -45,9 +45,9 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 class Prune(msgspec.Struct, frozen=True):
-    """Remove what lies wholly before this record, and thin out what lies up to another one.
+    """Remove the segments that lie entirely before `floor`, and thin out those up to `thinned`.
 
-    Nobody answers.
+    It has no answer.
     """
 
     floor: int
@@ -55,8 +55,8 @@ class Prune(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Set aside what was written after this record: another one wrote on from there. Nobody
-    answers.
+    """Set aside what was written after this record: another server continued from there. It has no
+    answer.
     """
 
     last: int

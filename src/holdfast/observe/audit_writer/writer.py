@@ -1,18 +1,18 @@
-"""The scribe: a machine that makes one chain of audit records out of the store's history.
+"""The audit writer: a machine that makes one chain of audit records from the store's history.
 
-Each server runs one; of all of them one writes. Every transaction says under one key who did what
-in it (`commit/objects/audit_entries.py`). The scribe follows that key, appends a record for each
-mutation to its journal, and then moves the head in the store: number, hash, and the revision up to
-which nothing is missing, which is as far as history may be forgotten.
+Each server runs one; one of them writes. Every transaction says under one key who did what in it
+(`commit/objects/audit_entries.py`). The writer follows that key, appends a record for each mutation
+to its journal, and then moves the head in the store: number, hash, and the revision up to which
+nothing is missing. History may be compacted up to that revision.
 
-No lease is needed. A record follows from the history alone, so two scribes that write at once write
-the same; and the head moves by comparing, so one of them gets ahead and the other notices. Whoever
-is named in the head goes on; when it has not moved for a while although there is something to
-write, another takes its place. The chain then goes on in another server's journal: its parts lie
-where they were written, and overlap at most.
+No lease is needed. A record depends on the history alone, so two servers that write at once write
+the same records; and the head moves by compare-and-swap, so one of them wins and the other notices.
+The server that the head names continues. When the head has not moved for a while although there is
+something to write, another server takes over. The chain then continues in that server's journal:
+its parts stay where they were written, and overlap at most.
 
-Should the store have forgotten what was not written down yet, the chain says so by a record of its
-own. What it says is first agreed on in the head, for two scribes may see different things there.
+If the store has compacted what was not written yet, the chain says so in a record of its own. Its
+content is first agreed on in the head, since two servers may see different things there.
 """
 
 from __future__ import annotations
@@ -29,70 +29,70 @@ from holdfast.model.machine import Answered, Changed, Started, Txn, Unwatch, Wak
 from holdfast.model.plane_format import format_refusal
 from holdfast.model.time import Instant
 from holdfast.model.transaction import ABSENT, Committed, Compare, CompareFailed, Put, Transaction
-from holdfast.observe.audit_writer.chain import Chain, taken_over
+from holdfast.observe.audit_writer.chain import Chain, take_over
 from holdfast.observe.audit_writer.protocol import Append, Appended, Cut, Prune, Ready, Resume
-from holdfast.observe.history_start import HistorySearch, everything, stamp_at
+from holdfast.observe.history_start import HistorySearch, read_stamp_and_head, read_stamp_at
 
-# A record is on disk and in the head so long after its mutation; nothing is lost until then.
+# A record is on disk and in the head this long after its mutation; nothing is lost until then.
 FLUSH_MS = 1_000
 FLUSH_LINES = 2_000
-# What waits to be written is bounded, by number and by size: the history has the rest.
+# The records that wait to be written are bounded, by number and by size: the history has the rest.
 PENDING_MAX = 20_000
 PENDING_BYTES_MAX = 16 << 20
-# How often those who do not write look how it goes.
+# How often the servers that do not write check the head.
 LOOK_MS = 5_000
 RETRY_MS = 3_000
-# Whoever should write and does not for so long is replaced.
+# A writer whose head stands still for this long is replaced.
 STANDSTILL_MS = 15_000
-# With nothing to write, the head still moves now and then, so that history can be forgotten.
+# With nothing to write, the head still moves from time to time, so that history can be compacted.
 IDLE_REVISIONS = 1_000
 _LOOK, _FLUSH = "look", "flush"
 
 
 class AuditWriter:
-    """See the module's docstring. What is public is for metrics, and for who asks how it goes."""
+    """See the module's docstring. The public attributes are for metrics and status."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # As the store has it, as far as is known here.
+        # The head in the store, as far as it is known here.
         self.head = Head()
         self.is_writing = False
-        # How many records this one has written, and how often it could not.
+        # How many records this server has written, and how often it failed.
         self.wrote = 0
         self.failures = 0
         self.last_error = ""
         self._head_modified = ABSENT
-        # The revision of the plane's format that this version knows; a transaction brings it.
+        # The revision of the plane format that this version has checked, from a failed compare.
         self._format_modified = ABSENT
         self._stamp_revision = 0
         self._store_revision = 0
-        # Since when the head stands where it is although it should not.
+        # Since when the head stands still although it should move.
         self._since_ms = 0
         self._calls = 0
-        # The one call that is on its way, and what takes its answer.
+        # The one call in flight, and the function that takes its answer.
         self._awaits: tuple[int, _Take] | None = None
         self._watch = 0
         self._is_following = False
         self._search: HistorySearch | None = None
         self._chain = Chain()
-        # Whether a wake-up to write what waits is on its way.
+        # Whether a wake-up to write the waiting records is scheduled.
         self._is_due = False
-        # How many of those lines are being written, and where the chain is then.
+        # How many of the waiting lines are being written, and the head after that.
         self._flight: tuple[int, Head] | None = None
         self._pruned = (1, 0)
         self._cut: int | None = None
 
-    # How it goes ---------------------------------------------------------------------------------
+    # Status --------------------------------------------------------------------------------------
 
     @property
     def lag(self) -> int:
-        """How many revisions may hold something that is not written down yet."""
+        """How many revisions may hold something that is not written yet."""
         if self._stamp_revision <= self.head.revision:
             return 0
         return max(0, self._store_revision - self.head.revision)
 
     def standstill_ms(self, now_ms: int) -> int:
-        """For how long nothing was written although there is something."""
+        """For how long nothing was written although there is something to write."""
         return max(0, now_ms - self._since_ms) if self.lag else 0
 
     # The machine ---------------------------------------------------------------------------------
@@ -119,13 +119,13 @@ class AuditWriter:
         self._awaits = (self._calls, take)
         return self._calls
 
-    # Looking who writes --------------------------------------------------------------------------
+    # Who writes ----------------------------------------------------------------------------------
 
     def _look(self) -> list[Any]:
         if self._awaits is not None:
-            # Whatever it is, its answer leads on.
+            # The answer to the call in flight leads on.
             return []
-        return [everything(self._call(self._looked))]
+        return [read_stamp_and_head(self._call(self._looked))]
 
     def _looked(self, body: Any, now: Instant) -> list[Any]:
         if isinstance(body, HoldfastError):
@@ -134,18 +134,18 @@ class AuditWriter:
         is_new = not self._learn(body)
         idle = self._store_revision - self.head.revision <= 2 * IDLE_REVISIONS
         if before != self.head or (idle and not self.lag):
-            # There is nothing that it should have done.
+            # There is nothing that the writer should have done.
             self._since_ms = now.monotonic_ms
         effects = self._prune()
         if self.head.by == self.name:
             return effects + self._resume()
         if is_new or now.monotonic_ms - self._since_ms >= STANDSTILL_MS:
-            return effects + self._move(taken_over(self.head, self.name))
+            return effects + self._move(take_over(self.head, self.name))
         effects += self._cut_off()
         return [*effects, Wake(_LOOK, now.monotonic_ms + LOOK_MS)]
 
     def _learn(self, page: Any) -> bool:
-        """Take in what the store says; whether there is a head at all."""
+        """Take the state from the store. Returns whether there is a head at all."""
         found = {record.key: record for record in page.records}
         stamp, head = found.get(keys.audit_stamp()), found.get(keys.audit_head())
         self._store_revision = page.revision
@@ -155,13 +155,13 @@ class AuditWriter:
         return head is not None
 
     def _failed(self, body: Any, now: Instant) -> list[Any]:
-        """Something did not work: begin again from what the store says, after a pause."""
+        """Start over from what the store says, after a pause."""
         self.failures += 1
         self.last_error = body.message if isinstance(body, HoldfastError) else "no answer"
         return [*self._rest(), Wake(_LOOK, now.monotonic_ms + RETRY_MS)]
 
     def _rest(self) -> list[Any]:
-        """Stop writing. What waits is in the history as well."""
+        """Stop writing. The waiting records are in the history as well."""
         was, self._is_following, self.is_writing = self._is_following, False, False
         self._chain.clear()
         self._flight, self._search, self._is_due = None, None, False
@@ -175,7 +175,7 @@ class AuditWriter:
         return [Prune(*wanted)]
 
     def _cut_off(self) -> list[Any]:
-        """What was on its way when another one took over may not have become part of the chain."""
+        """Cut off what was in flight when another server took over: it may not be in the chain."""
         last = self.head.ended.get(self.name)
         if last is None or last == self._cut:
             return []
@@ -185,7 +185,7 @@ class AuditWriter:
     # Moving the head -----------------------------------------------------------------------------
 
     def _move(self, head: Head) -> list[Any]:
-        """Let the store know, if it was not moved meanwhile and this version may write there."""
+        """Move the head, if no other server did and this version may write to the plane."""
         key = keys.audit_head()
         put = Put(key, encode(head))
         self._flight = (self._flight[0] if self._flight is not None else 0, head)
@@ -196,16 +196,16 @@ class AuditWriter:
         return [Txn(self._call(self._moved), Transaction(compares, (put,)))]
 
     def _refused(self, refused: CompareFailed, head: Head, now: Instant) -> list[Any]:
-        """The head was moved, or the plane's format is another one than was known here."""
+        """Handle a failed compare: the head was moved, or the plane format has changed."""
         there, of_plane = refused.current
         why = format_refusal(of_plane.value) if of_plane is not None else ""
         if why:
-            # What was known stays as it is, so that every later transaction is refused as well.
+            # The known format stays, so that every later transaction fails to compare as well.
             return self._failed(Unavailable(why), now)
         self._format_modified = of_plane.modified if of_plane is not None else ABSENT
         if (there.modified if there is not None else ABSENT) == self._head_modified:
             return self._move(head)
-        # Another one writes. It has written the same, as far as both came.
+        # Another server writes. It has written the same records, as far as both got.
         self._flight = None
         return [*self._rest(), *self._look()]
 
@@ -233,7 +233,7 @@ class AuditWriter:
     # Writing -------------------------------------------------------------------------------------
 
     def _resume(self) -> list[Any]:
-        # Where nobody has written since its own end, what comes after that is simply gone on with.
+        # If no other server has written since its own end, it simply continues.
         last = self.head.ended.get(self.name, self.head.number)
         cut = last if last < self.head.number else None
         self._cut = None
@@ -256,11 +256,11 @@ class AuditWriter:
             self._is_following = False
             if not isinstance(batch, Expired):
                 return self._failed(batch, now)
-            # What waits is written first; the place is asked for again after that.
+            # The waiting records are written first; then the watch is started again.
             busy = self._chain.waiting or self._awaits is not None
             return self._go_on(now) if busy else self._lost_place()
         if batch.revision < self._chain.end.revision:
-            # A watch never does that. Whatever came in its wrong place must not be written.
+            # A watch never does that. A change out of order must not be written.
             return self._failed(Unavailable("a watch of the store went back in time"), now)
         self._stamp_revision = self._chain.take(batch) or self._stamp_revision
         if not self.lag:
@@ -281,7 +281,7 @@ class AuditWriter:
         if len(chain.waiting) >= FLUSH_LINES:
             return self._flush()
         if chain.waiting and self._is_due:
-            # Not put off by what comes after it, or a steady trickle would never be written.
+            # Not delayed by what comes after it, or a steady trickle would never be written.
             return []
         if chain.waiting:
             self._is_due = True
@@ -308,14 +308,14 @@ class AuditWriter:
         moved = msgspec.structs.replace(head, floor=floor, thinned=thinned, ended=ended)
         return self._move(moved)
 
-    # When the store has forgotten too early ------------------------------------------------------
+    # When the store has compacted too early ------------------------------------------------------
 
     def _lost_place(self) -> list[Any]:
-        """Find out whether anything is lost, and from where on nothing is."""
+        """Find out whether anything is lost, and from which revision on nothing is."""
         after = self._chain.end.revision
         self._rest()
         self._search = HistorySearch(after, after)
-        return [everything(self._call(self._read_for_search))]
+        return [read_stamp_and_head(self._call(self._read_for_search))]
 
     def _read_for_search(self, body: Any, now: Instant) -> list[Any]:
         search, known = self._search, self.head
@@ -324,22 +324,22 @@ class AuditWriter:
         if not self._learn(body) or self.head != known:
             return [*self._rest(), *self._look()]
         if self._stamp_revision <= search.after:
-            # Nobody did anything; what is forgotten were leases that were renewed.
+            # Nothing was done; what was compacted were lease renewals.
             return self._move(msgspec.structs.replace(self.head, revision=body.revision))
         search.there = body.revision
         if not search.after:
             return self._narrow(search, now)
-        # Whoever says that a place is gone may be wrong; it is if that revision can be read.
-        return [stamp_at(self._call(self._asked_again), search.after)]
+        # The server that reported Expired may be wrong; it is if that revision can be read.
+        return [read_stamp_at(self._call(self._confirm_gone), search.after)]
 
-    def _asked_again(self, body: Any, now: Instant) -> list[Any]:
+    def _confirm_gone(self, body: Any, now: Instant) -> list[Any]:
         if self._search is None or not isinstance(body, Expired):
             return self._failed(body, now)
         return self._narrow(self._search, now)
 
     def _narrow(self, search: HistorySearch, now: Instant) -> list[Any]:
         if not search.is_over:
-            return [stamp_at(self._call(self._probed), search.probe())]
+            return [read_stamp_at(self._call(self._probed), search.probe())]
         gap = Gap(search.after, search.there, now.wall_ms)
         self._search = None
         return self._move(msgspec.structs.replace(self.head, revision=search.there, gap=gap))
@@ -348,18 +348,18 @@ class AuditWriter:
         is_gone = isinstance(body, Expired)
         if self._search is None or (isinstance(body, HoldfastError) and not is_gone):
             return self._failed(body, now)
-        self._search.heard(is_gone=is_gone)
+        self._search.narrow(is_gone=is_gone)
         return self._narrow(self._search, now)
 
 
 def _checked(body: Any) -> Any:
-    """An answer, or why it cannot be used: a head that cannot be read must not end the server."""
+    """An answer, or an error if its head is unreadable: that must not stop the server."""
     for record in getattr(body, "records", ()):
         if record.key == keys.audit_head():
             try:
                 head_of(record.value)
             except msgspec.DecodeError as error:
-                return Unavailable(f"the head of the audit cannot be read: {error}")
+                return Unavailable(f"the audit head cannot be read: {error}")
     return body
 
 

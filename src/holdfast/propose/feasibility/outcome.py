@@ -70,7 +70,7 @@ class WakeEvent(StrEnum):
     # The picture of the plane is fresh again.
     FRESHNESS = "freshness"
     # Replicas of the same tenant came or went, and with them whom to be near to or away from.
-    TOPOLOGY = "company"
+    TOPOLOGY = "topology"
 
 
 class Miss(msgspec.Struct, frozen=True):

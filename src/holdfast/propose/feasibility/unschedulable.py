@@ -71,7 +71,7 @@ class _Search:
     """One look at all nodes, with the codes that last."""
 
     def __init__(self, view: View, equivalence: EquivalenceClass) -> None:
-        self.view, self.class_of = view, equivalence
+        self.view, self.equivalence = view, equivalence
         verdicts, columns = equivalence.verdicts, view.columns
         self.code: Codes = verdicts.code[columns.all].copy()
         # After all filters come the rules about company.
@@ -88,7 +88,7 @@ class _Search:
 
     def _look_past_assumptions(self) -> None:
         """Judge resources again without what is only assumed."""
-        verdicts, columns = self.class_of.verdicts, self.view.columns
+        verdicts, columns = self.equivalence.verdicts, self.view.columns
         place = next(i for i, each in enumerate(verdicts.filters) if each.name == _RESOURCES)
         base = next(i for i, meaning in enumerate(verdicts.meanings) if meaning[0] == place)
         reasons = len(verdicts.filters[place].reasons)
@@ -97,7 +97,7 @@ class _Search:
         if not len(rows):
             return
         judge = verdicts.filters[place].judge
-        lasting = judge(self.class_of.work, self.view, rows, Level.SETTLED)
+        lasting = judge(self.equivalence.work, self.view, rows, Level.SETTLED)
         if lasting is not None:
             self.is_question = bool((lasting == 0).any())
             self.code[rows] = np.where(lasting == 0, self.code[rows], lasting + base - 1)
@@ -110,7 +110,7 @@ class _Search:
                 "there are no nodes",
                 Verdict.NOT_WITH_THIS_FLEET,
                 (WakeEvent.NODES,),
-                smallest_change=a_node(self.class_of.work),
+                smallest_change=a_node(self.equivalence.work),
             )
         counts = sorted(self._counts().items(), key=lambda entry: (-entry[1], entry[0]))
         counted = ", ".join(f"{count} {reason}" for reason, count in counts)
@@ -135,7 +135,7 @@ class _Search:
         )
 
     def _filter(self, place: int) -> Filter | None:
-        filters = self.class_of.verdicts.filters
+        filters = self.equivalence.verdicts.filters
         return filters[place] if place < len(filters) else None
 
     def _name(self, place: int) -> str:
@@ -144,13 +144,13 @@ class _Search:
 
     def _names(self) -> set[str]:
         """Of the filters that rule nodes out."""
-        meanings = self.class_of.verdicts.meanings
+        meanings = self.equivalence.verdicts.meanings
         codes = [code for code in np.flatnonzero(self.tally).tolist() if code not in (0, NOBODY)]
         names = {self._name(meanings[code][0]) for code in codes}
         return names | {_COMPANY} if self.topology_rules.any() else names
 
     def _counts(self) -> dict[str, int]:
-        counts = code_counts(self.view, self.class_of, self.code, self.tally)
+        counts = code_counts(self.view, self.equivalence, self.code, self.tally)
         for index, why in enumerate(affinity.REASONS):
             count = int(np.count_nonzero(self.topology_rules == index + 1))
             if count:
@@ -159,14 +159,14 @@ class _Search:
 
     def _fits_in_time(self) -> bool:
         """Whether some node could take it, were it empty and ready."""
-        filters = self.class_of.verdicts.filters
+        filters = self.equivalence.verdicts.filters
         # By place: the filters, then company; and last, as the place -1, rows of no node.
         passing = np.array([*(each.passes for each in filters), True, False], np.bool_)
         rows = np.flatnonzero(passing[self.place])
         if not len(rows):
             return False
         judge = next(each.judge for each in filters if each.name == _RESOURCES)
-        codes = judge(self.class_of.work, self.view, rows, Level.EMPTY)
+        codes = judge(self.equivalence.work, self.view, rows, Level.EMPTY)
         return codes is None or bool((codes == 0).any())
 
     # The nearest miss ----------------------------------------------------------------------------
@@ -183,16 +183,16 @@ class _Search:
         row = int(among[self.view.columns.lot[among].argmin()])
         site = self.view.fleet.at(row)
         # A filter that users added has reasons of its own.
-        reason = self.class_of.verdicts.meanings[self.code[row]][1]
+        reason = self.equivalence.verdicts.meanings[self.code[row]][1]
         refusal = self._words(furthest, site)
         if refusal is None:
             return Miss(site.name, reason, ""), ""
-        change = change_at(self.class_of.work, site.name, refusal, site.settled, could_be=could_be)
+        change = change_at(self.equivalence.work, site.name, refusal, site.settled, could_be=could_be)
         return Miss(site.name, reason or refusal.reason.value, refusal.message), change
 
     def _words(self, place: int, site: NodeState) -> Refusal | None:
         """Why, as the rule itself says it of this node."""
-        found, equivalence, view = self._filter(place), self.class_of, self.view
+        found, equivalence, view = self._filter(place), self.equivalence, self.view
         if found is None:
             if equivalence.topology_rules is None:
                 return None
@@ -209,7 +209,7 @@ class _Search:
         Devices are owned one by one, and sums say nothing about them.
         """
         worst = np.zeros(len(rows), np.float64)
-        for resource, units in self.class_of.work.units:
+        for resource, units in self.equivalence.work.units:
             free = self.view.columns.left(resource, rows, Level.SETTLED)
             worst = np.maximum(worst, (units - free) / units)
         return np.minimum(worst, 1.0)

@@ -14,7 +14,7 @@ from holdfast.model.audit.records import (
     record_of,
 )
 from holdfast.model.transaction import Change
-from holdfast.observe.audit_writer.chain import ENDED_MAX, Chain, taken_over
+from holdfast.observe.audit_writer.chain import ENDED_MAX, Chain, take_over
 from holdfast.store.contract import Batch
 
 
@@ -60,7 +60,7 @@ def test_of_those_who_wrote_before_it_is_known_where_they_ended_and_of_so_many_o
     """Those that ended first are forgotten first."""
     head = Head()
     for number in range(ENDED_MAX + 2):
-        head = taken_over(Head(number, head.hash, by=f"s{number}", ended=head.ended), "next")
+        head = take_over(Head(number, head.hash, by=f"s{number}", ended=head.ended), "next")
     assert head.by == "next"
     assert len(head.ended) == ENDED_MAX
     assert head.ended == {f"s{n}": n for n in range(2, ENDED_MAX + 2)}
@@ -69,4 +69,4 @@ def test_of_those_who_wrote_before_it_is_known_where_they_ended_and_of_so_many_o
 def test_where_somebody_ended_first_stays_known_until_it_writes() -> None:
     """It has not set aside yet what it wrote in vain after that."""
     before = Head(number=9, by="s1", ended={"s1": 4})
-    assert taken_over(before, "s2").ended == {"s1": 4}
+    assert take_over(before, "s2").ended == {"s1": 4}
