@@ -28,7 +28,7 @@ from bench.scheduling.plane import (
 )
 from bench.scheduling.shapes import Shape
 from bench.scheduling.spending import Spending, allowed_per_s
-from holdfast.host.client.create_form import CreateForm, packed
+from holdfast.host.client.create_form import CreateForm, pack
 from holdfast.model.errors import invariant
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.requests import Create
@@ -171,7 +171,7 @@ async def _prepared(rig: Rig, shape: Shape, way: str) -> _Submission:
 def _forms(births: list[Replica]) -> list[CreateForm]:
     """What the controller would send."""
     return [
-        packed(
+        pack(
             Create(
                 msgspec.structs.replace(
                     it, metadata=msgspec.structs.replace(it.metadata, namespace=TENANT)

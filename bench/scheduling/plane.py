@@ -192,11 +192,11 @@ class Rig:
         async with aiohttp.ClientSession(connector=connector) as session:
             for at in range(0, len(requests), forwarding.LINES_MAX):
                 some = requests[at : at + forwarding.LINES_MAX]
-                body = b"".join(forwarding.encoded(one) for one in some)
+                body = b"".join(forwarding.encode_forward(one) for one in some)
                 async with session.post(address, data=body) as answer:
                     invariant(answer.status == 200, f"{answer.status}: {await answer.text()}")
                     verdicts = (await answer.read()).splitlines()
-                for verdict in map(forwarding.decoded_verdict, verdicts):
+                for verdict in map(forwarding.decode_verdict, verdicts):
                     invariant(isinstance(verdict, Accepted), f"no node: {verdict}")
                     found += verdict.objects  # type: ignore[union-attr, arg-type]
         return found

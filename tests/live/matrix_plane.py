@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertificate, Purpose
-from holdfast.host.server.authentication import hashed
+from holdfast.host.server.authentication import secret_hash
 from holdfast.model.access.identity import ADMINS, AUDITORS, MONITORS, OPERATORS
 from tests.canaries import canary, plant
 from tests.lines import Answer, Line, Wish
@@ -285,7 +285,7 @@ class MatrixPlane:
             ("revoked-token", {}),
         ):
             secret = plant(secrets.token_urlsafe(32))
-            token = {"user": "ann", "groups": [ADMINS], "hash": hashed(secret), **more}
+            token = {"user": "ann", "groups": [ADMINS], "hash": secret_hash(secret), **more}
             path = f"{GROUP}/namespaces/{SYSTEM}/tokens"
             await self._object("admin", path, metadata={"name": identity}, spec=token)
             self._connect(identity, ours, None, f"{SYSTEM}.{identity}.{secret}")
@@ -293,7 +293,7 @@ class MatrixPlane:
             assert answer.code == 200, (identity, answer.body)
         gone = Wish("DELETE", f"{GROUP}/namespaces/{SYSTEM}/tokens/revoked-token")
         assert (await self.ask("admin", gone)).code == 200
-        theirs = {"hash": hashed(secrets.token_urlsafe(32)), "user": "tenant:team-a:tom"}
+        theirs = {"hash": secret_hash(secrets.token_urlsafe(32)), "user": "tenant:team-a:tom"}
         await self._object("admin", f"{TEAM}/tokens", spec=theirs)
         assert (await self.ask("revoked-certificate", Wish("GET", f"{GROUP}/nodes"))).code == 200
         revoked = {"user": CERTIFIED["revoked-certificate"][0]}

@@ -21,7 +21,7 @@ from holdfast.host.audit.serving import PATH, RecordPage
 from holdfast.host.component.options import duration
 from holdfast.host.pki.certificates import CertificateAuthority, serial_of
 from holdfast.host.pki.join_tokens import create_token
-from holdfast.host.pki.node_join import joined
+from holdfast.host.pki.node_join import join_or_load
 from holdfast.model.audit.records import Mutation, mutation_of
 from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject
 from holdfast.model.kinds.secret import Secret
@@ -199,7 +199,7 @@ def test_certificates_of_nodes_are_told(tmp_path: Path) -> None:
         async with serving(tmp_path / "data") as server:
             async with server.client() as admin:
                 token = await create_token(admin, "n1", duration("--ttl", "10m"))
-            got = await joined((server.url,), "n1", tmp_path / "n1", token, lambda text: None)
+            got = await join_or_load((server.url,), "n1", tmp_path / "n1", token, lambda text: None)
             serial = f"{serial_of(got.certificate):x}"
             found = await told(server, lambda all_: any(it.name == "system:node:n1" for it in all_))
             (one,) = [it for it in found if it.name == "system:node:n1"]

@@ -25,7 +25,7 @@ from holdfast.host.client import Access, Client, from_kubeconfig
 from holdfast.host.pki.bearer_tokens import create_bearer
 from holdfast.host.pki.component_credentials import identities, provide
 from holdfast.host.pki.kubeconfig import kubeconfig
-from holdfast.host.pki.trust_bundle import common_name, names, unproven
+from holdfast.host.pki.trust_bundle import common_name, names, decode_bundle
 from holdfast.model.access.identity import ADMINS
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.kinds.node import Node, NodePhase
@@ -223,7 +223,7 @@ async def _play(of: Story, capsys: pytest.CaptureFixture[str]) -> None:
 
     # Switch: the new one signs, servers still show the old one.
     assert of.shown() == first
-    (signer,) = {*names(unproven((of.pki / "ca.bundle").read_bytes()))} - first
+    (signer,) = {*names(decode_bundle((of.pki / "ca.bundle").read_bytes()))} - first
     for part in ("scheduler", "controllers"):
         provide(of.pki, plane.folder / f"{part}-pki", identities(part, "main"))
     await plane.until(lambda: _are_of(plane, signer))

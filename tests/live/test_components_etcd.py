@@ -13,7 +13,7 @@ from holdfast.host.client import Access
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.pki.component_credentials import access_of, provide
 from holdfast.host.pki.join_tokens import create_token
-from holdfast.host.pki.node_join import joined
+from holdfast.host.pki.node_join import join_or_load
 from holdfast.model.access import identity as who
 from holdfast.model.errors import Forbidden, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, Renew
@@ -66,7 +66,7 @@ def test_a_token_lets_in_one_key_though_each_asks_another_server(
                 token = await create_token(admin, "", timedelta(hours=1))
             tries = await asyncio.gather(
                 *(
-                    joined((pair.urls[n % 2],), f"n{n}", tmp_path / f"agent-{n}", token)
+                    join_or_load((pair.urls[n % 2],), f"n{n}", tmp_path / f"agent-{n}", token)
                     for n in range(6)
                 ),
                 return_exceptions=True,

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.host.client import Client
 from holdfast.host.pki.certificates import CertificateAuthority
-from holdfast.host.server.forwarding import PATH, encoded
+from holdfast.host.server.forwarding import PATH, encode_forward
 from holdfast.host.server.settings import peer_host
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
@@ -160,7 +160,7 @@ def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
 
 
 def test_nobody_but_a_server_may_forward(tmp_path: Path, cluster: EtcdCluster) -> None:
-    body = encoded(Forward(Identity("ann", (who.ADMINS,)), Remove("tenants", "", NS, force=True)))
+    body = encode_forward(Forward(Identity("ann", (who.ADMINS,)), Remove("tenants", "", NS, force=True)))
 
     async def story(pair: Pair) -> None:
         codes = {}

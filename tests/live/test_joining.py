@@ -278,11 +278,11 @@ def test_a_deleted_node_of_up_comes_back_with_its_agents_next_start(tmp_path: Pa
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
         plan = LocalPlanePlan(data=folder / "up", listen="", pki=plane.data / "pki", server=(), agents=1)
-        household = LocalPlane(plan, print)
-        household.url, (node,) = plane.url, plan.nodes
+        local = LocalPlane(plan, print)
+        local.url, (node,) = plane.url, plan.nodes
 
         async def started() -> Access:
-            await household.provide(node)
+            await local.provide(node)
             return await join_or_load((plane.url,), node, plan.certificates(node))
 
         first = await started()

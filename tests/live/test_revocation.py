@@ -24,7 +24,7 @@ from holdfast.host.client import Access, Client
 from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_tokens import create_token
-from holdfast.host.pki.node_join import NodeFiles, joined
+from holdfast.host.pki.node_join import NodeFiles, join_or_load
 from holdfast.model.errors import Forbidden
 from holdfast.model.kinds.access import RoleBinding, RoleRef, Subject, Token
 from holdfast.model.kinds.node import Node, NodePhase
@@ -199,7 +199,7 @@ async def nodes(plane: WholePlane) -> None:
     stolen.mkdir(mode=0o700)
     NodeFiles(stolen).key.write_bytes(old_key)
     with pytest.raises(Forbidden, match="was used by node n1 already"):
-        await joined(plane.access_urls, "n1", stolen, old_token)
+        await join_or_load(plane.access_urls, "n1", stolen, old_token)
 
     async def is_doubted() -> bool:
         return (await plane.client.get(Node, "n1")).status.phase is not NodePhase.READY

@@ -26,7 +26,7 @@ from holdfast.host.pki.bearer_tokens import create_bearer
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.component_credentials import CertificateRenewal
 from holdfast.host.pki.join_tokens import create_token
-from holdfast.host.pki.node_join import NodeFiles, joined, renewed
+from holdfast.host.pki.node_join import NodeFiles, join_or_load, renew_certificate
 from holdfast.model.access.identity import ADMINS, agent
 from holdfast.model.errors import HoldfastError
 from holdfast.model.kinds.node import Node, NodePhase, NodeSpec
@@ -184,13 +184,13 @@ async def asked_meanwhile(plane: PlaneProcess, pki: Path) -> Stream:
         token = await create_token(admin, "n1", timedelta(hours=1))
         bearer, _ = await create_bearer(admin, "ops", (ADMINS,), timedelta(hours=1))
     node = agent("n1")
-    access = await joined((plane.url,), "n1", pki, token)
+    access = await join_or_load((plane.url,), "n1", pki, token)
     remote = ApiClient({node.name: access})
     spec = Node(ObjectMeta(name="n1"), spec=NodeSpec(region="eu", zone="eu-a"))
     await remote.ask(node, SERVERS, RegisterNode(spec), 5.0)
 
     async def renew(name: str, before: Access) -> Access:
-        return await renewed(before, "n1", pki)
+        return await renew_certificate(before, "n1", pki)
 
     rotation = CertificateRenewal({node.name: access}, renew, remote.take)
     people = msgspec.structs.replace(access, certificate=b"", key=b"", token=bearer)

@@ -1,8 +1,8 @@
-"""`holdfast apply`: each document becomes one server-side apply, and is told by its place if not.
+"""`holdfast apply`: each document becomes one server-side apply; errors name the document's place.
 
-A document goes out as it was written, for the server judges it: what it does not know is refused.
-Applying says what fields should be, so after a lost answer the object is asked whether it remembers
-the operation, and otherwise the same one is sent again.
+A document is sent as it was written, since the server validates it and refuses unknown fields.
+After a lost answer the command reads the object: if it remembers the operation, the apply has
+succeeded; otherwise the same operation is sent again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _ESCAPED = re.compile(r"\\(.)")
 class ApplyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How documents are applied.
 
-    namespace: of those that do not say.
-    force: take fields over from others who set them.
-    dry: decide only.
+    namespace: for documents that do not name one.
+    force: take over fields from other managers.
+    dry: let the server decide without changing anything.
     """
 
     namespace: str
@@ -59,12 +59,12 @@ class ApplyTarget(msgspec.Struct, frozen=True):
         return f"{self.kind.singular}.holdfast.dev/{self.name}"
 
 
-async def apply_all(client: Client, documents: list[Document], wish: ApplyOptions) -> ExitCode:
-    """Apply each; what failed is told, and the others are applied all the same."""
+async def apply_all(client: Client, documents: list[Document], options: ApplyOptions) -> ExitCode:
+    """Apply each document. A failure is reported, and the others are still applied."""
     worst = ExitCode.DONE
     for document in documents:
         try:
-            await _apply(client, document, wish)
+            await _apply(client, document, options)
         except HoldfastError as error:
             worst = max(worst, complain(f"{document.title}: {sentence_of(error)}", code_of(error)))
             if worst is ExitCode.UNREACHABLE:
@@ -74,14 +74,14 @@ async def apply_all(client: Client, documents: list[Document], wish: ApplyOption
 
 
 def target(document: Document, namespace: str) -> ApplyTarget:
-    """What a document is about. Raises Invalid with the field that does not say so."""
+    """The object that a document describes. Raises Invalid with the field that is wrong."""
     tree = document.tree
     version = tree.get("apiVersion")
     if version != API_VERSION:
         raise Invalid(f"apiVersion: {_shown(version)} must be {API_VERSION}")
     kind = tree.get("kind")
     if not isinstance(kind, str) or not kind:
-        raise Invalid(f"kind: {_shown(kind)} must be given, such as Workload")
+        raise Invalid(f"kind: {_shown(kind)} must be the name of a kind, such as Workload")
     try:
         found = kind_named(kind)
     except Invalid as error:
@@ -89,21 +89,21 @@ def target(document: Document, namespace: str) -> ApplyTarget:
     metadata = tree.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
-        raise Invalid(f"metadata.name: {_shown(name)} must be given: an apply needs a name")
+        raise Invalid(f"metadata.name: {_shown(name)} must be a name: apply requires one")
     own = metadata.get("namespace") if isinstance(metadata, dict) else None
     if own is not None and not isinstance(own, str):
-        raise Invalid(f"metadata.namespace: {_shown(own)} must be a text")
+        raise Invalid(f"metadata.namespace: {_shown(own)} must be a string")
     return ApplyTarget(found, (own or namespace) if found.namespaced else "", name)
 
 
-async def _apply(client: Client, document: Document, wish: ApplyOptions) -> None:
-    about = target(document, wish.namespace)
+async def _apply(client: Client, document: Document, options: ApplyOptions) -> None:
+    about = target(document, options.namespace)
     before = await client.find(about.kind.struct, about.name, about.namespace)
     operation = new_operation()
     body = msgspec.json.encode(document.tree)
-    query = {"fieldManager": wish.manager, "fieldValidation": "Strict"}
-    query |= {"force": "true"} if wish.force else {}
-    query |= {"dryRun": "All"} if wish.dry else {}
+    query = {"fieldManager": options.manager, "fieldValidation": "Strict"}
+    query |= {"force": "true"} if options.force else {}
+    query |= {"dryRun": "All"} if options.dry else {}
     headers = {"Content-Type": PatchType.APPLY.value, OPERATION_HEADER: operation}
 
     async def send(effect: Send) -> HttpAnswer:
@@ -127,7 +127,7 @@ async def _apply(client: Client, document: Document, wish: ApplyOptions) -> None
     outcome = "created" if before is None else "configured"
     if before is not None and before.metadata.resource_version == _version(answer.body):
         outcome = "unchanged"
-    print(f"{about.title} {outcome}{' (dry run)' if wish.dry else ''}", flush=True)
+    print(f"{about.title} {outcome}{' (dry run)' if options.dry else ''}", flush=True)
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):

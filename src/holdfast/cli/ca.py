@@ -18,7 +18,7 @@ from holdfast.cli.connection import (
     FailoverTransport,
     given_access,
     kubeconfig_option,
-    located,
+    kubeconfig_path,
 )
 from holdfast.cli.exit_codes import ExitCode, UsageError, plain, run, warn
 from holdfast.host.client.access import with_authorities
@@ -109,7 +109,7 @@ def renew_kubeconfig(kubeconfig: Path | None) -> int:
     """
 
     async def command() -> int:
-        path, access = located(kubeconfig), given_access(kubeconfig)
+        path, access = kubeconfig_path(kubeconfig), given_access(kubeconfig)
         async with Transport(access, agent="holdfast-cli") as to:
             found = await fetch_bundle(to, access.ca)
         write_private(path, with_authorities(path, found.pem))

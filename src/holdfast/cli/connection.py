@@ -1,8 +1,8 @@
-"""Which plane a command speaks to, and as whom.
+"""Which plane a command talks to, and under which identity.
 
-`--kubeconfig` first, then KUBECONFIG, then the file that `holdfast up` writes into its data
-directory: on the machine of a first try nothing has to be said. When the server that it names does
-not answer, the others that are remembered are asked (`known_servers`).
+`--kubeconfig` comes first, then KUBECONFIG, then the file that `holdfast up` writes into its data
+directory, so that a first try needs no setting. When the server in the kubeconfig does not answer,
+the command tries the other servers that earlier commands have remembered.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from holdfast.observe.retry import RetryPolicy
 
 # The servers of a plane that a kubeconfig does not name, remembered beside it.
 #
-# A kubeconfig has one address. Each command that reaches a plane learns the others from the
-# servers' leases now and then, so that the next one finds a server when that address is dead. Only
-# addresses are kept, in a file of the user's own; a server is proven by its certificate, as always.
+# A kubeconfig has one address. Commands that reach a plane read the other addresses from the
+# servers' leases now and then, so that the next command finds a server when that address is dead.
+# Only addresses are kept, in a file of the user; certificates still authenticate each server.
 
-# Servers come and go rarely. A list that is older is asked for again.
+# Servers come and go rarely. A list that is older than this is read again.
 FRESH_S = 600.0
 BYTES_MAX = 64 * 1024
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The servers that were found at an address."""
+    """The servers of the plane that has a server at the address `given`."""
 
     given: str
     servers: tuple[str, ...] = ()
@@ -58,14 +58,14 @@ def _read(kubeconfig: Path, given: str) -> _Known:
     return _Known(given)
 
 
-def remembered(kubeconfig: Path, given: str) -> tuple[str, ...]:
-    """The other servers of the plane with this address, as far as they are known."""
+def remembered_servers(kubeconfig: Path, given: str) -> tuple[str, ...]:
+    """The other known servers of the plane that has a server at this address."""
     found = _read(kubeconfig, given).servers[:SERVERS_MAX]
     return tuple(it for it in found if it.startswith("https://") and it != given)
 
 
 def is_fresh(kubeconfig: Path, given: str) -> bool:
-    """Whether they were asked for lately."""
+    """Whether the remembered servers were read recently."""
     try:
         age_s = time.time() - _path(kubeconfig).stat().st_mtime
     except OSError:
@@ -74,11 +74,11 @@ def is_fresh(kubeconfig: Path, given: str) -> bool:
 
 
 def remember(kubeconfig: Path, given: str, answer: HttpAnswer) -> None:
-    """Keep what a server has said. Where nothing can be written, nothing is remembered."""
+    """Store the addresses in a server's answer. Does nothing where the file cannot be written."""
     try:
         servers = tuple(server_discovery.addresses_in(answer))
     except HoldfastError:
-        # Who has a token and no certificate is not told.
+        # Servers show the addresses to holders of a certificate only, not to holders of a token.
         return
     with contextlib.suppress(OSError):
         write_private(_path(kubeconfig), msgspec.json.encode(_Known(given, servers)))
@@ -87,62 +87,64 @@ def remember(kubeconfig: Path, given: str, answer: HttpAnswer) -> None:
 
 DATA_VARIABLE = "HOLDFAST_DATA"
 DATA = "data"
-# A person waits: three tries at a server that refuses connections take less than a second.
+# A user waits: three tries at a server that refuses connections take less than a second.
 PATIENCE = RetryPolicy(tries_max=3, looks_max=6, deadline_ms=15_000, try_ms=10_000)
 
-# Nobody waits longer for what only a later command may need.
+# Only a later command may need the addresses, so that no user waits longer for them.
 LEARN_S = 2.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def kubeconfig_option(command: Command) -> Command:
-    """The option of every command that speaks to a plane."""
+    """The option of every command that talks to a plane."""
     return click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path),
-        help=f"Where the plane is and who you are. [else $KUBECONFIG, else "
+        help=f"The plane's address and your credentials. [else $KUBECONFIG, else "
         f"${DATA_VARIABLE}/kubeconfig, else {DATA}/kubeconfig]",
     )(command)
 
 
-def located(kubeconfig: Path | None) -> Path:
+def kubeconfig_path(kubeconfig: Path | None) -> Path:
     """The kubeconfig to use. Raises Invalid when there is none."""
     if kubeconfig is not None:
         return kubeconfig
-    # As with kubectl it may be a list; files that are not there are passed over.
+    # As with kubectl it may be a list; missing files are skipped.
     named = [Path(it) for it in os.environ.get("KUBECONFIG", "").split(os.pathsep) if it]
     for path in named:
         if path.exists():
             return path
     if named:
-        raise Invalid(f"KUBECONFIG: {named[0]} is not there; `holdfast up` prints where its own is")
+        raise Invalid(
+            f"KUBECONFIG: {named[0]} does not exist; `holdfast up` prints the path of its own"
+        )
     path = Path(os.environ.get(DATA_VARIABLE) or DATA) / "kubeconfig"
     if not path.exists():
         raise Invalid(
-            f"which plane? There is no {path} here, KUBECONFIG is not set and --kubeconfig is not "
-            "given; `holdfast up` prints where its own is"
+            f"no kubeconfig: {path} does not exist, KUBECONFIG is not set and --kubeconfig is not "
+            "given; `holdfast up` prints the path of its own"
         )
     return path
 
 
 def given_access(kubeconfig: Path | None) -> Access:
-    """Where and as whom, as the kubeconfig says. Raises Invalid."""
-    return from_kubeconfig(located(kubeconfig))
+    """Address and credentials, as the kubeconfig states them. Raises Invalid."""
+    return from_kubeconfig(kubeconfig_path(kubeconfig))
 
 
 def access(kubeconfig: Path | None) -> Access:
-    """The same with the servers that are remembered behind the one that is given."""
-    path, found = located(kubeconfig), given_access(kubeconfig)
+    """The access of the kubeconfig, with the remembered servers after the given one."""
+    path, found = kubeconfig_path(kubeconfig), given_access(kubeconfig)
     (given,) = found.servers
-    return msgspec.structs.replace(found, servers=(given, *remembered(path, given)))
+    return msgspec.structs.replace(found, servers=(given, *remembered_servers(path, given)))
 
 
 class FailoverTransport(Transport):
-    """To the first server that takes a request in; remembers which servers there are."""
+    """Sends each request to the first server that accepts it; remembers which servers exist."""
 
     def __init__(self, kubeconfig: Path | None) -> None:
-        self._kubeconfig, to = located(kubeconfig), access(kubeconfig)
+        self._kubeconfig, to = kubeconfig_path(kubeconfig), access(kubeconfig)
         self._known_as = to.servers[0]
         self._has_answered = False
         super().__init__(to, agent="holdfast-cli")
@@ -157,7 +159,7 @@ class FailoverTransport(Transport):
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> HttpAnswer:
-        """The answer of any server. One that took nothing in is passed over for the next."""
+        """The answer of any server. A server that did not take the request is skipped."""
         for left in reversed(range(self.servers)):
             try:
                 answer = await super().send(
@@ -169,7 +171,7 @@ class FailoverTransport(Transport):
                 continue
             self._has_answered = True
             return answer
-        raise Unavailable("no server is named")
+        raise Unavailable("the kubeconfig names no server")
 
     async def stream(
         self,
@@ -179,14 +181,14 @@ class FailoverTransport(Transport):
         headers: Mapping[str, str] | None = None,
         opening_s: float | None = OPENING_S,
     ) -> tuple[aiohttp.ClientResponse, str]:
-        """The same of an answer that goes on."""
+        """Open a streamed answer of any server."""
         for left in reversed(range(self.servers)):
             try:
                 return await super().stream(path, query, headers=headers, opening_s=opening_s)
             except Unavailable:
                 if not left:
                     raise
-        raise Unavailable("no server is named")
+        raise Unavailable("the kubeconfig names no server")
 
     async def close(self) -> None:
         if self._has_answered and not is_fresh(self._kubeconfig, self._known_as):
@@ -197,6 +199,6 @@ class FailoverTransport(Transport):
 
 
 def client(kubeconfig: Path | None) -> Client:
-    """A client, to be used as an async context manager. Raises Invalid."""
+    """A client to use as an async context manager. Raises Invalid."""
     to = FailoverTransport(kubeconfig)
     return Client(access(kubeconfig), policy=PATIENCE, transport=to)

@@ -1,7 +1,4 @@
-"""`holdfast get`: lists and single objects, in the servers' own tables or whole.
-
-`watching` goes on from where a list here ends.
-"""
+"""`holdfast get`: lists and single objects, as the servers' tables or as whole documents."""
 
 from __future__ import annotations
 
@@ -35,9 +32,9 @@ VALUE = "value="
 
 
 class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for.
+    """What to read and how to print it.
 
-    name: one object; all of the kind if empty.
+    name: one object; empty means all of the kind.
     namespace: empty means all.
     """
 
@@ -62,13 +59,13 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def query(self) -> dict[str, str]:
-        """What chooses the objects of a list."""
+        """The query that selects the objects of a list."""
         chosen = {"labelSelector": self.labels, "fieldSelector": self.fields}
         return {key: value for key, value in chosen.items() if value}
 
     @property
     def place(self) -> str:
-        """Where was looked, for a sentence."""
+        """The namespace in words, for messages."""
         if not self.kind.namespaced:
             return ""
         return f" in namespace {self.namespace}" if self.namespace else " in any namespace"
@@ -78,7 +75,7 @@ class GetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def form_of(text: str) -> str:
-    """The form that is meant by `-o`. Raises Misused."""
+    """The output form that `-o` names. Raises UsageError."""
     if text in FORMS or (text.startswith(VALUE) and all(text.removeprefix(VALUE).split("."))):
         return text
     raise UsageError(
@@ -88,7 +85,7 @@ def form_of(text: str) -> str:
 
 
 async def get(client: Client, question: GetOptions) -> None:
-    """Print what was asked for."""
+    """Print the objects that `question` selects."""
     if question.is_table:
         show_table(question, await tables(client, question), question.printer())
     else:
@@ -96,7 +93,7 @@ async def get(client: Client, question: GetOptions) -> None:
 
 
 def value(document: Any, path: str) -> str:
-    """What a field of an object holds; parts that are not there hold nothing."""
+    """The value of a field of an object; empty where the field does not exist."""
     for step in path.split("."):
         document = document.get(step) if isinstance(document, dict) else None
     if document is None or isinstance(document, str):
@@ -122,7 +119,7 @@ def _rank(key: str) -> int:
 
 
 def show_document(document: dict[str, Any], form: str) -> None:
-    """Print a whole object or list, with what it is first."""
+    """Print a whole object or list, apiVersion and kind first."""
     if form.startswith(VALUE):
         for one in document.get("items", [document]):
             print(plain(value(one, form.removeprefix(VALUE))), flush=True)
@@ -136,10 +133,10 @@ def show_document(document: dict[str, Any], form: str) -> None:
 
 
 async def tables(client: Client, question: GetOptions) -> ServerTable:
-    """The table of everything that was asked for, all as of one moment."""
+    """The table of all selected objects, as of one revision."""
     found = [msgspec.convert(page, ServerTable) for page in await _pages(client, question)]
     every = [row for page in found for row in page.rows]
-    # Pages after the first leave the columns out as little as they change them.
+    # All pages have the same columns, so the first page's columns are good for all.
     return msgspec.structs.replace(found[0], rows=every)
 
 
@@ -157,7 +154,7 @@ async def _pages(client: Client, question: GetOptions) -> list[dict[str, Any]]:
         try:
             return await _pages_once(client, question)
         except Expired:
-            # What the next page would have been read from is gone: it begins anew.
+            # The revision of the first page is compacted: read the list again from the start.
             continue
     return await _pages_once(client, question)
 
@@ -192,13 +189,13 @@ async def _read(
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise Unavailable(f"the server sent what cannot be read: {error}") from error
+        raise Unavailable(f"the server sent an unreadable answer: {error}") from error
 
 
-# `holdfast get -w`: what changes, for as long as somebody looks.
+# `holdfast get -w`: prints changes until it is interrupted.
 #
-# It goes on from the list that `getting` has printed. A server that goes away is named once and
-# waited for; when the history in between is lost, everything is printed again.
+# The watch continues from the printed list. When a server goes away, a message says so once and the
+# watch waits for it; when the history in between is compacted, everything is printed again.
 
 GONE = "   (deleted)"
 _DELETED, _BOOKMARK, _ERROR = "DELETED", "BOOKMARK", "ERROR"
@@ -210,9 +207,9 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 async def watch(client: Client, question: GetOptions) -> None:
-    """Print what is there and then whatever changes, until it is interrupted."""
+    """Print the present objects and then every change, until it is interrupted."""
     follower = _Follower(client, question)
-    failures, is_told, is_lost = 0, False, False
+    failures, has_warned, is_lost = 0, False, False
     await follower.list()
     while True:
         try:
@@ -220,21 +217,21 @@ async def watch(client: Client, question: GetOptions) -> None:
                 await follower.list()
                 is_lost = False
             async for _ in follower.changes():
-                failures, is_told = 0, False
+                failures, has_warned = 0, False
         except Expired:
             is_lost = True
         except Unavailable as error:
-            if not is_told:
+            if not has_warned:
                 warn(f"{error.message}; waiting for it to come back")
-            is_told = True
-        # Also after a stream that ended in peace, which a server that stops does to all at once.
+            has_warned = True
+        # Pause also after a stream that ended normally: a stopping server ends all streams at once.
         failures += 1
         rng = client.performer.rng
         await asyncio.sleep(FOLLOW_POLICY.pause(failures, 0, rng) / 1_000)
 
 
 class _Follower:
-    """How far one watch was told, and in which columns."""
+    """One watch: the last version that it has seen, and its columns."""
 
     def __init__(self, client: Client, question: GetOptions) -> None:
         self._client, self._question = client, question
@@ -242,10 +239,10 @@ class _Follower:
         self._version = ""
 
     async def list(self) -> None:
-        """Print everything. The version of the list is where changes go on from."""
+        """Print everything. Changes continue from the version of the list."""
         if not self._question.is_table:
-            # A watch from nowhere begins with what is there: one object after another, for a list
-            # would never be closed.
+            # A watch from version 0 begins with the present objects, one after another: the end
+            # of a printed list would never come.
             self._version = "0"
             return
         found = await tables(self._client, self._listed)
@@ -254,7 +251,7 @@ class _Follower:
 
     @property
     def _listed(self) -> GetOptions:
-        """A watch is always on a list, so one object is chosen by its name."""
+        """The options as a list: a watch is always on a list, so a field selector names the object."""
         fields = self._question.fields
         if self._question.name:
             named = f"metadata.name={self._question.name}"
@@ -262,7 +259,7 @@ class _Follower:
         return msgspec.structs.replace(self._question, name="", fields=fields)
 
     async def changes(self) -> AsyncGenerator[None, None]:
-        """One watch until it ends: a turn for each event."""
+        """Print the events of one watch until it ends; yields after each event."""
         asked = self._listed
         query = {
             **asked.query,
@@ -275,10 +272,10 @@ class _Follower:
         lines = watch_lines(self._client, path, query, self._question.headers)
         async with contextlib.aclosing(lines):
             async for line in lines:
-                self._tell(line)
+                self._print_event(line)
                 yield
 
-    def _tell(self, line: bytes) -> None:
+    def _print_event(self, line: bytes) -> None:
         try:
             event = msgspec.json.decode(line, type=_Event)
             if event.type == _ERROR:
@@ -286,7 +283,7 @@ class _Follower:
                 raise error_of(status.code, status)
             version = _version(event.object)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"the server sent an event that cannot be read: {error}") from error
+            raise Unavailable(f"the server sent an unreadable event: {error}") from error
         if event.type != _BOOKMARK:
             self._show(event)
         self._version = version or self._version
@@ -306,7 +303,7 @@ class _Follower:
 
 
 def _version(document: dict[str, Any]) -> str:
-    """Of an object, or of the object in the one row of a table."""
+    """The version of an object, or of the object in the only row of a table."""
     for row in document.get("rows") or ():
         return _version(row.get("object") or {})
     return str((document.get("metadata") or {}).get("resourceVersion", ""))

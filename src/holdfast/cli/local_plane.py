@@ -1,7 +1,7 @@
-"""All parts of a plane on one machine: which there are, how they are started and stopped.
+"""All parts of a plane on one machine, and how they are started and stopped.
 
-`up` is the command around it. A server comes first, for the others need its address; they are
-stopped before it, so that they can give back their leases.
+`up` is the command around it. The server starts first, since the other parts need its address; they
+stop before it, so that they can release their leases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.agent.node_facts import NodeFacts
 from holdfast.cli.plane_parts import AGENTS, REGION
-from holdfast.cli.supervised_process import SupervisedProcess, Tell
+from holdfast.cli.supervised_process import Report, SupervisedProcess
 from holdfast.host.client import Client, from_kubeconfig
 from holdfast.host.client.access import Access
 from holdfast.host.component import machine_facts
@@ -38,7 +38,7 @@ LOOK_S = 0.2
 STOP_S = 6.0
 LOGS_LOOK_S = 5.0
 CERTIFICATES_LOOK_S = 3_600.0
-# When another authority signs, all certificates are renewed soon.
+# When another certificate authority signs, all certificates are renewed soon.
 BUNDLE_LOOK_S = 5.0
 COMPONENTS, NAME = "components", "main"
 SERVER_READY = "Holdfast is ready at "
@@ -47,8 +47,8 @@ SERVER_READY = "Holdfast is ready at "
 class LocalPlanePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to run.
 
-    server: arguments of the server, beside where it listens.
-    agents: how many nodes this machine is divided into.
+    server: arguments of the server, except the address on which it listens.
+    agents: the number of nodes on this machine.
     """
 
     data: Path
@@ -66,7 +66,7 @@ class LocalPlanePlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.data / "kubeconfig"
 
     def certificates(self, name: str) -> Path:
-        """Where a part has who it is to the server, and no key of the authority."""
+        """The directory with a part's certificates; it has no key of the certificate authority."""
         if name in self.nodes:
             return self.data / AGENTS / name / "pki"
         return self.data / COMPONENTS / name
@@ -77,8 +77,8 @@ class LocalPlanePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def alone(data: Path) -> Iterator[None]:
-    """Hold the data directory for this process. Raises Conflict when another one does."""
+def data_directory_lock(data: Path) -> Iterator[None]:
+    """Lock the data directory for this process. Raises Conflict when another process holds it."""
     private_directory(data)
     path = data / "up.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
@@ -88,8 +88,8 @@ def alone(data: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             raise Conflict(
-                f"another `holdfast up` (process {holder}) runs on {data}; stop it first, or give "
-                "another --data and --listen"
+                f"another `holdfast up` (process {holder}) runs on {data}; stop it, or use another "
+                "--data and --listen"
             ) from None
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -99,22 +99,22 @@ def alone(data: Path) -> Iterator[None]:
 
 
 def share(agents: int, data: Path) -> tuple[str, ...]:
-    """The options that give one of so many agents its part of this machine and of this disk."""
+    """The options that give one of `agents` agents its share of this machine and of this disk."""
     whole = machine_facts.complete_facts(NodeFacts(), data).capacity
     parts = {name: quantity.capacity(name, amount) // agents for name, amount in whole.items()}
     pairs = (f"{name}={quantity.render(name, units)}" for name, units in parts.items())
-    return tuple(word for pair in pairs for word in ("--capacity", pair))
+    return tuple(argument for pair in pairs for argument in ("--capacity", pair))
 
 
 class LocalPlane:
     """The parts. `start_server`, `start_others`, then `stop`."""
 
-    def __init__(self, plan: LocalPlanePlan, tell: Tell) -> None:
-        self.plan, self.url, self._tell = plan, "", tell
+    def __init__(self, plan: LocalPlanePlan, report: Report) -> None:
+        self.plan, self.url, self._report = plan, "", report
         logs = private_directory(plan.logs)
-        self.server = SupervisedProcess("server", SERVER_READY, logs, tell)
+        self.server = SupervisedProcess("server", SERVER_READY, logs, report)
         self.others = [
-            SupervisedProcess(name, "The ", logs, tell)
+            SupervisedProcess(name, "The ", logs, report)
             for name in ("scheduler", "controllers", *plan.nodes)
         ]
 
@@ -123,28 +123,28 @@ class LocalPlane:
         return [self.server, *self.others]
 
     async def start_server(self) -> None:
-        """Start it and wait until it is ready. Raises Unavailable with what it said."""
+        """Start the server and wait until it is ready. Raises Unavailable with its last log line."""
         server = self.server
         server.arguments = ("serve", "--listen", self.plan.listen, *self.plan.server)
         await server.start()
-        line = await server.greeted(SERVER_START_S)
+        line = await server.wait_ready(SERVER_START_S)
         self.url = line.removeprefix(SERVER_READY).strip()
-        # Its port must stay what it is when it is started again, also if it was any free one.
+        # A restarted server must keep its port, also where port 0 let the system choose one.
         host = ListenAddress.parse(self.plan.listen).host
         port = self.url.rpartition(":")[2]
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         server.arguments = ("serve", "--listen", where, *self.plan.server)
 
     async def start_others(self) -> None:
-        """Start all others at once and wait until each works. Raises Unavailable."""
-        for ward in self.others:
-            ward.arguments = self.arguments_of(ward.name)
-            ward.prepare = partial(self.provide, ward.name)
-            await ward.start()
-        await asyncio.gather(*(ward.greeted(PART_START_S) for ward in self.others))
+        """Start the other parts at once and wait until each is ready. Raises Unavailable."""
+        for part in self.others:
+            part.arguments = self.arguments_of(part.name)
+            part.prepare = partial(self.provide, part.name)
+            await part.start()
+        await asyncio.gather(*(part.wait_ready(PART_START_S) for part in self.others))
 
     def arguments_of(self, name: str) -> tuple[str, ...]:
-        """What a part other than the server is started with."""
+        """The arguments of a part other than the server."""
         where = ("--server", self.url)
         if name not in self.plan.nodes:
             return (name, *where, "--pki", str(self.plan.certificates(name)), "--name", NAME)
@@ -159,14 +159,14 @@ class LocalPlane:
             *("--region", REGION),
             *("--zone", f"{REGION}-{number}"),
             *share(self.plan.agents, self.plan.data),
-            # All have one network, in which a fixed port can be had once.
+            # All nodes share one network, in which a fixed port is available once.
             *("--port-share", f"{number}/{self.plan.agents}"),
-            # A GPU cannot be had by several; the first one offers it.
+            # Nodes cannot share a GPU; the first node offers it.
             *(("--gpus", "none") if number > 1 else ()),
         )
 
     async def provide(self, name: str) -> None:
-        """Have a part's certificates where it looks for them. Raises OSError."""
+        """Put a part's certificates where it reads them. Raises OSError."""
         plan, into = self.plan, self.plan.certificates(name)
         private_directory(into.parent)
         if name not in plan.nodes:
@@ -174,14 +174,13 @@ class LocalPlane:
             return
         files, known = NodeFiles(into), identities(AGENT, name)
         if files.certificate.exists() and await is_refused(_access(self.url, files)):
-            # Its node was deleted, or its certificate revoked. Whoever runs `up` means to have it
-            # back.
+            # The node was deleted, or its certificate revoked. The user of `up` wants it back.
             files.certificate.unlink()
-        # It renews this by itself, as every node does.
+        # The node renews its certificate itself, as every node does.
         await asyncio.to_thread(provide, plan.pki, into, known, files.certificate.stem)
 
     async def keep_certificates(self) -> None:
-        """Renew those of the scheduler and the controllers while they run, for ever."""
+        """Renew the certificates of scheduler and controllers while they run; never returns."""
         bundle, looks = self._bundle(), 0
         while True:
             await asyncio.sleep(BUNDLE_LOOK_S)
@@ -189,20 +188,20 @@ class LocalPlane:
             if bundle == before and looks < CERTIFICATES_LOOK_S / BUNDLE_LOOK_S:
                 continue
             looks = 0
-            for ward in self.others:
-                if ward.name not in self.plan.nodes:
+            for part in self.others:
+                if part.name not in self.plan.nodes:
                     try:
-                        await self.provide(ward.name)
+                        await self.provide(part.name)
                     except (HoldfastError, OSError) as error:
-                        self._tell(f"certificates of the {ward.name} cannot be renewed: {error}")
+                        self._report(f"cannot renew the certificates of the {part.name}: {error}")
 
     def _bundle(self) -> int:
-        """Another number whenever the server has taken another trust bundle."""
+        """A number that changes whenever the server has taken another trust bundle."""
         path = self.plan.pki / BUNDLE
         return path.stat().st_mtime_ns if path.exists() else 0
 
     async def nodes_ready(self) -> int:
-        """How many of the nodes are ready, once all are or it has taken too long."""
+        """The number of ready nodes, once all are ready or the time is over."""
         count, deadline = 0, asyncio.get_running_loop().time() + NODES_READY_S
         async with Client(from_kubeconfig(self.plan.kubeconfig)) as client:
             while count < self.plan.agents and asyncio.get_running_loop().time() < deadline:
@@ -216,15 +215,15 @@ class LocalPlane:
         return count
 
     async def bound_logs(self) -> None:
-        """Keep the logs within bounds, for ever."""
+        """Keep the logs within their bounds; never returns."""
         while True:
-            for ward in self.all:
-                await asyncio.to_thread(ward.log.bound)
+            for part in self.all:
+                await asyncio.to_thread(part.log.bound)
             await asyncio.sleep(LOGS_LOOK_S)
 
     async def stop(self) -> None:
-        """Stop all in order: those who need the server before it."""
-        await asyncio.gather(*(ward.stop(STOP_S) for ward in self.others))
+        """Stop the server last: the other parts need it to release their leases."""
+        await asyncio.gather(*(part.stop(STOP_S) for part in self.others))
         await self.server.stop(STOP_S)
 
 

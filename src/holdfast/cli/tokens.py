@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.connection import client, kubeconfig_option
-from holdfast.cli.exit_codes import ExitCode, UsageError, judged_as_usage, run, warn
+from holdfast.cli.exit_codes import ExitCode, UsageError, invalid_as_usage_error, run, warn
 from holdfast.cli.tables import rows
 from holdfast.host.client import Client
 from holdfast.host.component.options import duration
@@ -79,7 +79,7 @@ def create(
                 "--tenant: a tenant's own users get their rights from its role bindings"
             )
         given = ttl or (BEARER_TTL if user else JOIN_TTL)
-        with judged_as_usage():
+        with invalid_as_usage_error():
             lasts = duration("--ttl", given)
         async with client(kubeconfig) as to:
             if user:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.host.server import store_space
-from holdfast.host.server.store_space import StoreSpace, watched
+from holdfast.host.server.store_space import StoreSpace, space_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.transaction import Put, Transaction
 from holdfast.store.etcd import EtcdConfig, EtcdStore
@@ -110,7 +110,7 @@ def test_an_etcd_that_is_full_all_the_same_is_opened_again_by_a_server(
             if "takes writes again" in text:
                 opened.set()
 
-        space = watched(store, say, all_of_it)
+        space = space_of(store, say, all_of_it)
         async with ApiRig(store) as rig:
             machine: Any = rig.authority._machine
             machine.full, machine.closed = space.full, space.closed
@@ -146,7 +146,7 @@ def test_an_etcd_that_is_full_of_what_is_needed_is_left_to_its_operator(
         async def nothing(upto: int) -> int:
             return 1
 
-        space = watched(store, said.append, nothing)
+        space = space_of(store, said.append, nothing)
         # The first times some pages may be free after all, and are filled, too.
         while not said or "give its members more room" not in said[-1]:
             with pytest.raises(HoldfastError, match="space exceeded"):

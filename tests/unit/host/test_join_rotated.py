@@ -22,17 +22,17 @@ from holdfast.host.pki.join_protocol import (
 )
 from holdfast.host.pki.join_requests import signed_key
 from holdfast.host.pki.join_tokens import new_token, parse
-from holdfast.host.pki.node_join import NodeFiles, joined, renewed
+from holdfast.host.pki.node_join import NodeFiles, join_or_load, renew_certificate
 from holdfast.host.pki.trust_bundle import (
     TrustBundle,
-    begun,
-    finished,
-    first,
-    serving,
-    signed,
-    switched,
+    begin_rotation,
+    finish_rotation,
+    first_bundle,
+    switch_servers,
+    sign_bundle,
+    switch_signer,
 )
-from holdfast.host.pki.trust_seen import keep, kept
+from holdfast.host.pki.trust_seen import save_bundle, load_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Unavailable
 from tests.puppet import play
@@ -52,14 +52,14 @@ class Plane:
         self.old, self.new = (
             CertificateAuthority.open(folder / it / "pki") for it in ("old", "new")
         )
-        self.both = begun(first(self.old.pem), self.new.pem)
-        self.rotated = finished(serving(switched(self.both)))
+        self.both = begin_rotation(first_bundle(self.old.pem), self.new.pem)
+        self.rotated = finish_rotation(switch_servers(switch_signer(self.both)))
         self.joins: list[JoinRequest] = []
 
     def server(self, by: CertificateAuthority, told: TrustBundle) -> Scripted:
         """A server with a certificate of this authority, which tells this bundle."""
         signers = [it for it in (self.old, self.new) if it.fingerprint in told.fingerprints]
-        text = signed(told, signers)
+        text = sign_bundle(told, signers)
 
         def answer(request: web.BaseRequest) -> web.StreamResponse:
             if request.path == AUTHORITY_PATH:
@@ -86,8 +86,8 @@ def test_a_token_says_from_which_generation_on_a_bundle_counts(tmp_path: Path) -
     """A plane that never rotated has tokens as before."""
     plane = Plane(tmp_path)
     assert parse(plane.token(plane.rotated)).generation == plane.rotated.generation
-    assert plane.token(first(plane.old.pem)).count(".") == 2
-    assert parse(plane.token(first(plane.old.pem))).generation == 0
+    assert plane.token(first_bundle(plane.old.pem)).count(".") == 2
+    assert parse(plane.token(first_bundle(plane.old.pem))).generation == 0
 
 
 def test_an_authority_that_was_removed_gets_no_join_token_to_see(tmp_path: Path) -> None:
@@ -95,11 +95,13 @@ def test_an_authority_that_was_removed_gets_no_join_token_to_see(tmp_path: Path)
 
     async def story() -> None:
         plane = Plane(tmp_path)
-        async with plane.server(plane.old, serving(switched(plane.both))) as thief:
+        async with plane.server(plane.old, switch_servers(switch_signer(plane.both))) as thief:
             with pytest.raises(
                 Unavailable, match="If the plane's certificate authority was rotated"
             ):
-                await joined((thief.url,), NODE, tmp_path / "agent", plane.token(plane.rotated))
+                await join_or_load(
+                    (thief.url,), NODE, tmp_path / "agent", plane.token(plane.rotated)
+                )
         assert plane.joins == []
 
     play(story())
@@ -113,9 +115,9 @@ def test_a_node_that_joins_during_a_rotation_keeps_the_bundle_that_it_was_proven
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
         async with plane.server(plane.old, plane.both) as server:
-            access = await joined((server.url,), NODE, agent, plane.token(plane.both))
+            access = await join_or_load((server.url,), NODE, agent, plane.token(plane.both))
         assert access.ca == plane.both.pem
-        assert kept(agent) == plane.both
+        assert load_bundle(agent) == plane.both
 
     play(story())
 
@@ -129,27 +131,27 @@ def test_a_node_that_was_away_for_a_rotation_joins_again_with_a_token(
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
         files = NodeFiles(agent)
-        async with plane.server(plane.old, first(plane.old.pem)) as server:
-            await joined((server.url,), NODE, agent, plane.token(first(plane.old.pem)))
+        async with plane.server(plane.old, first_bundle(plane.old.pem)) as server:
+            await join_or_load((server.url,), NODE, agent, plane.token(first_bundle(plane.old.pem)))
         if missed == "the end":
-            keep(agent, signed(plane.both, [plane.old, plane.new]))
+            save_bundle(agent, sign_bundle(plane.both, [plane.old, plane.new]))
         key = files.key.read_bytes()
         said: list[str] = []
         async with plane.server(plane.new, plane.rotated) as server:
             # A token from before is no reason to join.
-            stale = plane.token(first(plane.old.pem))
-            access = await joined((server.url,), NODE, agent, stale, said.append)
+            stale = plane.token(first_bundle(plane.old.pem))
+            access = await join_or_load((server.url,), NODE, agent, stale, said.append)
             assert access.ca != plane.new.pem
             token = plane.token(plane.rotated)
-            access = await joined((server.url,), NODE, agent, token, said.append)
+            access = await join_or_load((server.url,), NODE, agent, token, said.append)
             assert access.ca == plane.new.pem
             assert files.key.read_bytes() == key == access.key
-            assert kept(agent) == plane.rotated
+            assert load_bundle(agent) == plane.rotated
             assert plane.joins[-1].token == token
         # Where no server answers, the node starts with what it has, as ever.
         later = msgspec.structs.replace(plane.rotated, generation=9)
         nobody = ("https://127.0.0.1:1",)
-        again = await joined(nobody, NODE, agent, plane.token(later), said.append)
+        again = await join_or_load(nobody, NODE, agent, plane.token(later), said.append)
         assert again.certificate == access.certificate
 
     play(story())
@@ -161,12 +163,12 @@ def test_a_renewal_leaves_the_authorities_on_disk_alone(tmp_path: Path) -> None:
     async def story() -> None:
         plane, agent = Plane(tmp_path), tmp_path / "agent"
         async with plane.server(plane.new, plane.both) as server:
-            access = await joined((server.url,), NODE, agent, plane.token(plane.both))
-            keep(agent, signed(plane.rotated, [plane.new]))
-            after = await renewed(access, NODE, agent)
+            access = await join_or_load((server.url,), NODE, agent, plane.token(plane.both))
+            save_bundle(agent, sign_bundle(plane.rotated, [plane.new]))
+            after = await renew_certificate(access, NODE, agent)
         assert after.certificate != access.certificate
         assert NodeFiles(agent).authority.read_bytes() == plane.new.pem
-        assert kept(agent) == plane.rotated
+        assert load_bundle(agent) == plane.rotated
 
     play(story())
 
@@ -175,7 +177,7 @@ def test_what_a_component_is_provided_with_has_the_generation_of_its_plane(tmp_p
     """A bundle from before, which its authority has signed too, is not newer."""
     plane, pki, into = Plane(tmp_path), tmp_path / "pki", tmp_path / "component"
     shutil.copytree(tmp_path / "new" / "pki", pki)
-    write_private(pki / BUNDLE, signed(plane.rotated, [plane.new]))
+    write_private(pki / BUNDLE, sign_bundle(plane.rotated, [plane.new]))
     provide(pki, into, ["system:scheduler:one"])
-    assert kept(into) == plane.rotated
+    assert load_bundle(into) == plane.rotated
     assert not (into / KEY).exists()

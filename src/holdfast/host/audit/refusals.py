@@ -14,7 +14,7 @@ from aiohttp import web
 
 from holdfast.host.api.app import Observer
 from holdfast.host.api.call import source_of
-from holdfast.host.audit.accesses import ISSUE, AccessRecorder, certified
+from holdfast.host.audit.accesses import ISSUE, AccessRecorder, certificate_record
 from holdfast.host.pki.certificates import issued_ms, serial_of
 from holdfast.host.pki.first_trust import ADMIN, SERVER, Trust
 from holdfast.host.process import clock
@@ -93,7 +93,7 @@ UNAUTHENTICATED = 401
 LATELY_MS = 60_000
 
 
-def failures_told(
+def failure_observer(
     accesses: AccessRecorder, credential: Callable[[web.BaseRequest], str]
 ) -> Observer:
     """An observer of the HTTP server: each 401 is a failed authentication, on whatever path."""
@@ -105,10 +105,10 @@ def failures_told(
     return observe
 
 
-def tell_of_own(accesses: AccessRecorder, trust: Trust) -> None:
+def record_own_certificates(accesses: AccessRecorder, trust: Trust) -> None:
     """The server's own certificates, and the administrator's, if they are new."""
     since_ms = clock.now().wall_ms - LATELY_MS
     files = {SERVER: trust.server[0].read_bytes(), "peer": trust.peer[0].read_bytes()}
     for name, pem in {**files, ADMIN: trust.admin.certificate}.items():
         if issued_ms(serial_of(pem), 0.0) >= since_ms:
-            accesses.note(certified(ISSUE, pem, name))
+            accesses.note(certificate_record(ISSUE, pem, name))

@@ -57,7 +57,7 @@ def parts(folders: Sequence[Path]) -> list[Segment]:
     return sorted(segment for folder in folders for segment in segments(folder))
 
 
-def judged(
+def verify_segments(
     folders: Sequence[Path], head: Head | None, since: Head | None = None
 ) -> ChainVerification:
     """Whether the chain in these directories is whole."""
@@ -68,7 +68,7 @@ def judged(
 
 
 def records(folders: Sequence[Path]) -> Iterator[AuditRecord]:
-    """All records, each once. What cannot be read is passed over; `judged` tells of it."""
+    """All records, each once. What cannot be read is passed over; `verify_segments` tells of it."""
     last = 0
     for segment in parts(folders):
         for line in lines_of(segment.path):

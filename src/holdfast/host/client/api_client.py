@@ -29,8 +29,8 @@ from holdfast.host.client.questions import (
     LIFELINES,
     RECORDS_PATH,
     ApiCall,
-    errand,
-    travels_together,
+    api_call,
+    is_batched,
 )
 from holdfast.host.client.request_batches import RequestBatches
 from holdfast.host.client.transport import Reachable, Transport, patience_ms
@@ -60,7 +60,7 @@ from holdfast.observe.watch_events import SERVERS, Follow, Reached, WatchEvent, 
 # others: agents list all the time, and a handshake is dearer than what they are told.
 
 
-async def told(
+async def watch_events(
     transport: Transport, wanted: Follow
 ) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
     """The news of one watch until it ends. Raises Expired or Unavailable."""
@@ -184,16 +184,16 @@ class ApiClient:
         self, sender: Identity, to: str, body: Any, timeout_s: float
     ) -> asyncio.Future[Any] | None:
         """See `Peers`."""
-        if not travels_together(body):
+        if not is_batched(body):
             return None
         return self._way(sender, to).bundles.submit(body, timeout_s)
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """The answer of the servers, or of the one with this address."""
         way = self._way(sender, to)
-        if travels_together(body):
+        if is_batched(body):
             return await way.bundles.ask(body, timeout_s)
-        wanted = errand(sender, body)
+        wanted = api_call(sender, body)
         # A renewal waits for no turn: work lives by it.
         send = way.send if isinstance(body, LIFELINES) else way.send_in_turn
         verdict = wanted.read(await send(wanted, timeout_s))
@@ -208,7 +208,7 @@ class ApiClient:
     def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
         """What the servers tell of a kind."""
         invariant(isinstance(body, Follow), f"no server tells of {type(body).__name__}")
-        return told(self._way(sender, to).transport, body)
+        return watch_events(self._way(sender, to).transport, body)
 
     def access(self, name: str) -> Access:
         """Who this identity is to the servers at the moment."""

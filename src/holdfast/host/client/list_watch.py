@@ -175,7 +175,7 @@ async def _watch(
     chosen = {"labelSelector": labels, "fieldSelector": fields}
     query |= {key: value for key, value in chosen.items() if value}
     path = paths.collection(kind_of_struct(cls), namespace)
-    lines = watched(client, path, query)
+    lines = watch_lines(client, path, query)
     async with contextlib.aclosing(lines):
         async for line in lines:
             news = _news(cls, line)
@@ -184,7 +184,7 @@ async def _watch(
                 yield news
 
 
-async def watched(
+async def watch_lines(
     client: ReadingClient, path: str, query: dict[str, str], headers: dict[str, str] | None = None
 ) -> AsyncGenerator[bytes, None]:
     """The lines of one watch until it ends, as they come. Raises Unavailable."""

@@ -15,10 +15,15 @@ import msgspec
 
 from holdfast.host.client import paths
 from holdfast.host.client.answers import HttpAnswer
-from holdfast.host.client.create_form import travels
+from holdfast.host.client.create_form import can_carry
 from holdfast.host.client.paths import OPERATION_HEADER, TERM_HEADER
 from holdfast.host.client.typed_requests import Result
-from holdfast.host.client.verdicts import no, one_of_many, unread, written
+from holdfast.host.client.verdicts import (
+    refusal_of_answer,
+    unreadable_answer,
+    verdict_of,
+    write_verdict,
+)
 from holdfast.host.client.writing import JSON
 from holdfast.model.access.identity import Identity
 from holdfast.model.encoding.resource_versions import object_revision
@@ -69,16 +74,16 @@ class ApiCall(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-def travels_together(body: Any) -> bool:
+def is_batched(body: Any) -> bool:
     """Whether it is one of the requests of which many travel in one."""
     if isinstance(body, Create):
-        return travels(body)
+        return can_carry(body)
     if isinstance(body, _TERMS):
         return False
     return isinstance(body, msgspec.Struct) and body.__struct_config__.tag is not None
 
 
-def errand(sender: Identity, body: Any) -> ApiCall:
+def api_call(sender: Identity, body: Any) -> ApiCall:
     """How to ask this. Raises InvariantBroken for what no server could be asked."""
     match body:
         case Get():
@@ -125,7 +130,7 @@ def _get(get: Get) -> ApiCall:
         if answer.code == 404 and answer.reason == Missing.code:
             return GetResult(None, 0)
         if not answer.is_good:
-            return no(answer, is_write=False)
+            return refusal_of_answer(answer, is_write=False)
         try:
             obj = decode_trusted(kind.struct, answer.body)
             return GetResult(obj, object_revision(obj.metadata.resource_version))
@@ -152,7 +157,7 @@ def _write(
     if request.dry_run:
         query["dryRun"] = "All"
     headers = _headers(request.operation, form, request.term)
-    return ApiCall(method, path, written, data, query, headers)
+    return ApiCall(method, path, write_verdict, data, query, headers)
 
 
 def _patch(sender: Identity, patch: Patch) -> ApiCall:
@@ -179,30 +184,30 @@ def _remove(remove: Remove) -> ApiCall:
     path = paths.one(kind_of_plural(remove.plural), remove.namespace, remove.name)
     query = {"dryRun": "All"} if remove.dry_run else {}
     headers = _headers(remove.operation, term=remove.term)
-    return ApiCall("DELETE", path, written, _JSON.encode(options), query, headers)
+    return ApiCall("DELETE", path, write_verdict, _JSON.encode(options), query, headers)
 
 
 def _decided(answer: HttpAnswer) -> Any:
     if not answer.is_good:
-        return no(answer, is_write=True)
+        return refusal_of_answer(answer, is_write=True)
     try:
-        return one_of_many(msgspec.json.decode(answer.body, type=Result))
+        return verdict_of(msgspec.json.decode(answer.body, type=Result))
     except msgspec.DecodeError as error:
-        return unread(error)
+        return unreadable_answer(error)
 
 
 def _renewed(answer: HttpAnswer) -> Any:
     if not answer.is_good:
-        return no(answer, is_write=True)
+        return refusal_of_answer(answer, is_write=True)
     try:
         return msgspec.json.decode(answer.body, type=Renewed)
     except msgspec.DecodeError as error:
-        return unread(error)
+        return unreadable_answer(error)
 
 
 def _heard(answer: HttpAnswer) -> Any:
     if not answer.is_good:
-        return no(answer, is_write=False)
+        return refusal_of_answer(answer, is_write=False)
     try:
         return msgspec.json.decode(answer.body, type=HeartbeatReport)
     except msgspec.DecodeError as error:

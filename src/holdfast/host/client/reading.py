@@ -48,7 +48,7 @@ class _List(msgspec.Struct, frozen=True):
 _LISTS = msgspec.json.Decoder(_List)
 
 
-def understood(cls: type[AnyObject], body: bytes) -> AnyObject:
+def decode_object(cls: type[AnyObject], body: bytes) -> AnyObject:
     """The object in a body. Raises Unavailable for what no server of this version sends."""
     try:
         return decode_trusted(cls, body)
@@ -99,7 +99,7 @@ class ReadingClient:
     async def get(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject:
         """One object as it is now. Raises Missing."""
         path = paths.one(kind_of_struct(cls), namespace, name)
-        return understood(cls, await self.read(path))
+        return decode_object(cls, await self.read(path))
 
     async def find(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject | None:
         """One object as it is now, or None."""
@@ -138,7 +138,7 @@ class ReadingClient:
         while True:
             more = {**query, "continue": token} if token else query
             found, revision = _list(await self.read(path, more))
-            objects += [understood(cls, bytes(item)) for item in found.items]
+            objects += [decode_object(cls, bytes(item)) for item in found.items]
             token = found.metadata.continue_
             if not token:
                 return ObjectList(tuple(objects), revision)

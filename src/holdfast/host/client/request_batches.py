@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from holdfast.host.client.answers import HttpAnswer
-from holdfast.host.client.create_form import packed
+from holdfast.host.client.create_form import pack
 from holdfast.host.client.typed_requests import Results
-from holdfast.host.client.verdicts import no, one_of_many, unread
+from holdfast.host.client.verdicts import refusal_of_answer, unreadable_answer, verdict_of
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.requests import Create
 
@@ -88,7 +88,7 @@ class RequestBatches:
     def submit(self, request: Any, timeout_s: float) -> asyncio.Future[Any]:
         """Ask without waiting: the future gets the verdict, with errors as values."""
         loop = asyncio.get_running_loop()
-        form = packed(request) if isinstance(request, Create) else request
+        form = pack(request) if isinstance(request, Create) else request
         name, future = type(request).__name__, loop.create_future()
         wish = _Wish(name, _ENCODER.encode(form), loop.time(), timeout_s, future)
         self._line.append(wish)
@@ -193,11 +193,11 @@ def _verdicts(answer: HttpAnswer | HoldfastError, count: int) -> list[Any]:
     if isinstance(answer, HoldfastError):
         return [answer] * count
     if not answer.is_good:
-        return [no(answer, is_write=True)] * count
+        return [refusal_of_answer(answer, is_write=True)] * count
     try:
         results = _RESULTS.decode(answer.body).items
     except msgspec.DecodeError as error:
-        return [unread(error)] * count
+        return [unreadable_answer(error)] * count
     if len(results) != count:
         return [OutcomeUnknown("an answer for other requests")] * count
-    return [one_of_many(result) for result in results]
+    return [verdict_of(result) for result in results]

@@ -56,7 +56,7 @@ def demand_good(answer: HttpAnswer, *, is_write: bool) -> HttpAnswer:
     return answer
 
 
-async def nothing_to_see(timeout_s: float) -> Any:
+async def no_trace(timeout_s: float) -> Any:
     """The look of a request that leaves no trace: reads never need one."""
     return None
 
@@ -73,7 +73,7 @@ class Performer:
         self.sent = 0
         self.lost = 0
 
-    async def perform(self, nature: Nature, send: Sending, look: Looking = nothing_to_see) -> Any:
+    async def perform(self, nature: Nature, send: Sending, look: Looking = no_trace) -> Any:
         """The answer to a request, or the error that it ended with."""
         attempts = RequestAttempts(self.policy, nature, self.rng, self.budget)
         try:

@@ -44,7 +44,7 @@ class KnownServer(msgspec.Struct, frozen=True):
 _KNOWN = msgspec.json.Decoder(tuple[KnownServer, ...])
 
 
-def live(
+def live_servers(
     roster: ServerRoster | None, generation: int = 0, revoked: str = ""
 ) -> tuple[KnownServer, ...]:
     """The servers that can be asked, by their leases."""
@@ -61,7 +61,7 @@ def live(
     return tuple(found)
 
 
-def known(answer: HttpAnswer) -> Sequence[KnownServer]:
+def servers_in(answer: HttpAnswer) -> Sequence[KnownServer]:
     """The servers in an answer of `PATH`. Raises HoldfastError."""
     if not answer.is_good:
         raise answer.error(may_have_happened=False)
@@ -72,9 +72,9 @@ def known(answer: HttpAnswer) -> Sequence[KnownServer]:
     return [it for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
 
 
-def addresses(answer: HttpAnswer) -> Sequence[str]:
+def addresses_in(answer: HttpAnswer) -> Sequence[str]:
     """The addresses in an answer of `PATH`. Raises HoldfastError."""
-    return [it.address for it in known(answer)]
+    return [it.address for it in servers_in(answer)]
 
 
 class ServerDiscovery:
@@ -109,7 +109,7 @@ class ServerDiscovery:
         pause_s = FIRST_S
         while True:
             try:
-                wanted = ApiCall("GET", PATH, known)
+                wanted = ApiCall("GET", PATH, servers_in)
                 found = await self._remote.run(self._sender, self._next(), wanted, TIMEOUT_S)
                 self._remote.learn([it.address for it in found])
                 ca = self._remote.access(self._sender.name).ca

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.host.client import paths
 from holdfast.host.client.answers import ApiStatus, error_of
 from holdfast.host.client.retrying import Performer, RefusedAnswer
-from holdfast.host.client.writing import fetched, is_remembered
+from holdfast.host.client.writing import fetch_object, is_remembered
 from holdfast.model.encoding.resource_versions import object_revision
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import HoldfastError, Invalid, OutcomeUnknown, Unavailable
@@ -144,7 +144,7 @@ async def _resolve(client: RequestClient, request: Any, first: RefusedAnswer | N
         if place is None or not operation:
             return None
         cls, path = place
-        obj = await fetched(client, cls, path, timeout_s)
+        obj = await fetch_object(client, cls, path, timeout_s)
         if obj is None or not is_remembered(obj, operation):
             return None
         return _found(obj)

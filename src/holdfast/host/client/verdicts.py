@@ -32,7 +32,7 @@ _REASONS = {reason.value: reason for reason in Reason}
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
-def refused(
+def refusal_of(
     code: int, status: ApiStatus, reason: str, *, is_write: bool
 ) -> Refusal | HoldfastError:
     """An answer that is no yes. A fault of the server leaves open what became of a write."""
@@ -54,24 +54,24 @@ def refused(
     )
 
 
-def no(answer: HttpAnswer, *, is_write: bool) -> Refusal | HoldfastError:
+def refusal_of_answer(answer: HttpAnswer, *, is_write: bool) -> Refusal | HoldfastError:
     """The same of a whole HTTP answer."""
     try:
         status = _STATUS.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # A proxy speaks HTML, of which the client makes the best.
         return answer.error(may_have_happened=is_write)
-    return refused(answer.code, status, answer.reason, is_write=is_write)
+    return refusal_of(answer.code, status, answer.reason, is_write=is_write)
 
 
-def one_of_many(result: Result) -> Accepted | Refusal | HoldfastError:
+def verdict_of(result: Result) -> Accepted | Refusal | HoldfastError:
     """The verdict on one of many requests that were sent together."""
     if not 200 <= result.code < 300:
-        return refused(result.code, result.status, result.reason, is_write=True)
+        return refusal_of(result.code, result.status, result.reason, is_write=True)
     try:
         objects = tuple(read_object(bytes(raw)) for raw in result.objects)
     except (msgspec.DecodeError, Missing) as error:
-        return unread(error)
+        return unreadable_answer(error)
     return Accepted(result.revision, objects, result.replayed)
 
 
@@ -79,14 +79,14 @@ class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-def written(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
+def write_verdict(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
     """The verdict on a write of one object.
 
     A bare Status is a yes as well: the object is gone, by this request or by an earlier one. It
     names no revision.
     """
     if not answer.is_good:
-        return no(answer, is_write=True)
+        return refusal_of_answer(answer, is_write=True)
     try:
         if msgspec.json.decode(answer.body, type=_Kind).kind == "Status":
             return Accepted(0, ())
@@ -94,10 +94,10 @@ def written(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
         version = obj.metadata.resource_version
         revision = object_revision(version) if version else 0
     except (msgspec.DecodeError, UnicodeDecodeError, Invalid, Missing) as error:
-        return unread(error)
+        return unreadable_answer(error)
     return Accepted(revision, (obj,))
 
 
-def unread(error: Exception) -> OutcomeUnknown:
+def unreadable_answer(error: Exception) -> OutcomeUnknown:
     """What is known of a write whose answer is not of any server of ours."""
     return OutcomeUnknown(f"an answer that cannot be read: {error}")

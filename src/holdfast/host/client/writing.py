@@ -46,7 +46,7 @@ def is_remembered(obj: Object, operation: str) -> bool:
     return any(past.id == operation for past in obj.metadata.operations)
 
 
-async def fetched(
+async def fetch_object(
     client: BodyReader, cls: type[AnyObject], path: str, timeout_s: float
 ) -> AnyObject | None:
     """The object as it is now, or None. Anything but a clear answer is an error."""
@@ -58,11 +58,11 @@ async def fetched(
         raise
 
 
-async def remembers(
+async def find_remembered(
     client: BodyReader, cls: type[AnyObject], path: str, operation: str, timeout_s: float
 ) -> AnyObject | None:
     """The object, if it remembers the operation."""
-    obj = await fetched(client, cls, path, timeout_s)
+    obj = await fetch_object(client, cls, path, timeout_s)
     return obj if obj is not None and is_remembered(obj, operation) else None
 
 
@@ -94,7 +94,7 @@ async def trace_of_delete(
 
     Somebody else may have deleted it; whoever wanted it gone has what he wanted either way.
     """
-    obj = await fetched(client, cls, path, timeout_s)
+    obj = await fetch_object(client, cls, path, timeout_s)
     if obj is None or (uid and obj.metadata.uid != uid):
         return Vanished()
     return obj if is_remembered(obj, operation) else None
@@ -128,7 +128,7 @@ class WritingClient(ReadingClient):
             if not metadata.name:
                 return await trace_of_generated(self, cls, path, operation, timeout_s)
             where = paths.one(kind, metadata.namespace, metadata.name)
-            return await remembers(self, cls, where, operation, timeout_s)
+            return await find_remembered(self, cls, where, operation, timeout_s)
 
         async def send(effect: Send) -> AnyObject:
             body = await self.put("POST", path, encode(obj), operation, effect, manager=manager)
@@ -186,7 +186,7 @@ class WritingClient(ReadingClient):
             return _written(cls, body)
 
         async def look(timeout_s: float) -> AnyObject | None:
-            return await remembers(self, cls, path, operation, timeout_s)
+            return await find_remembered(self, cls, path, operation, timeout_s)
 
         changed: AnyObject = await self.performer.perform(Nature.CHANGE, send, look)
         return changed
@@ -233,7 +233,7 @@ class WritingClient(ReadingClient):
             return True
 
         async def look(timeout_s: float) -> bool | None:
-            found = await remembers(self, cls, path, operation, timeout_s)
+            found = await find_remembered(self, cls, path, operation, timeout_s)
             return None if found is None else True
 
         await self.performer.perform(Nature.WRITE, send, look)
@@ -287,7 +287,7 @@ class WritingClient(ReadingClient):
             return _written(cls, data)
 
         async def look(timeout_s: float) -> AnyObject | None:
-            return await remembers(self, cls, where, operation, timeout_s)
+            return await find_remembered(self, cls, where, operation, timeout_s)
 
         written: AnyObject = await self.performer.perform(Nature.WRITE, send, look)
         return written

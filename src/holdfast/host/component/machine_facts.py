@@ -82,11 +82,11 @@ def with_devices(given: NodeFacts, local: Sequence[LocalDevice]) -> NodeFacts:
 
 def images_in(folders: Sequence[Path]) -> tuple[str, ...]:
     """The root file systems for containers that lie in these directories."""
-    complete_facts = []
+    found = []
     for folder in folders:
         with suppress(OSError):
-            complete_facts += sorted(str(path) for path in folder.absolute().iterdir() if path.is_dir())
-    return tuple(complete_facts[:IMAGES_MAX])
+            found += sorted(str(path) for path in folder.absolute().iterdir() if path.is_dir())
+    return tuple(found[:IMAGES_MAX])
 
 
 def from_file(path: Path) -> NodeFacts:

@@ -11,7 +11,7 @@ from holdfast.host.client import paths
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.api_client import ApiClient
 from holdfast.host.client.questions import ApiCall
-from holdfast.host.client.verdicts import no, unread
+from holdfast.host.client.verdicts import refusal_of_answer, unreadable_answer
 from holdfast.host.client.writing import JSON
 from holdfast.host.pki.kubeconfig import kubeconfig
 from holdfast.host.pki.service_tokens import SignedServiceToken
@@ -48,9 +48,9 @@ def token_fetcher(remote: ApiClient, identity: Identity) -> FetchToken:
 
 def _read(answer: HttpAnswer) -> SignedServiceToken | HoldfastError:
     if not answer.is_good:
-        found = no(answer, is_write=False)
+        found = refusal_of_answer(answer, is_write=False)
         return found if isinstance(found, HoldfastError) else found.error()
     try:
         return msgspec.json.decode(answer.body, type=SignedServiceToken)
     except msgspec.DecodeError as error:
-        return unread(error)
+        return unreadable_answer(error)

@@ -57,7 +57,7 @@ def is_signed_token(text: str) -> bool:
     return text.startswith(BEGINS) and text[2:3].isupper()
 
 
-def opened(text: str) -> TokenEnvelope:
+def parse_token(text: str) -> TokenEnvelope:
     """The parts of a token. Nothing of it may be believed yet. Raises Refused."""
     parts = text.split(".")
     if len(text) > TOKEN_MAX or not text.isascii() or len(parts) != 3:

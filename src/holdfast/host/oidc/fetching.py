@@ -94,7 +94,7 @@ class KeyFetcher:
             where = document.get("jwks_uri")
             if not isinstance(where, str) or urlsplit(where).scheme != "https":
                 raise Invalid("its discovery document has no https address at jwks_uri")
-            return keys.parsed(await _get(session, where))
+            return keys.parse_key_set(await _get(session, where))
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
@@ -110,7 +110,7 @@ async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
         return data
 
 
-def fetching(issuers: Issuers) -> list[KeyFetcher]:
+def key_fetchers(issuers: Issuers) -> list[KeyFetcher]:
     """What keeps each of these issuers' keys current. Raises Invalid for a file of authorities."""
     found = []
     for known in issuers.known.values():

@@ -24,8 +24,8 @@ from holdfast.host.server.authentication import (
     TENANT_GROUP,
     IsRevoked,
     identity_of,
+    invalid_token_error,
     never_revoked,
-    refused_token,
 )
 from holdfast.model.access.identity import Identity
 from holdfast.model.validation.access import GROUPS_MAX
@@ -75,9 +75,9 @@ class Issuers:
             found = self._verified(text)
             if is_revoked(found.identity.name, found.issued_ms):
                 self._count(found.issuer, "Revoked")
-                raise refused_token()
+                raise invalid_token_error()
         except TokenRefused:
-            raise refused_token() from None
+            raise invalid_token_error() from None
         self._count(found.issuer, "Accepted")
         return found.identity
 
@@ -90,7 +90,7 @@ class Issuers:
             del self._remembered[digest]
         issuer = ""
         try:
-            opened = envelope.opened(text)
+            opened = envelope.parse_token(text)
             known = self._issuer_of(opened)
             issuer = known.config.issuer
             found = self._check(opened, known)

@@ -62,7 +62,7 @@ class KeySet:
         return found
 
 
-def parsed(data: bytes) -> Keys:
+def parse_key_set(data: bytes) -> Keys:
     """The keys of a key set that may sign tokens. Raises Invalid for what is no key set."""
     document = json_guard.parse(data)
     listed = document.get("keys") if isinstance(document, dict) else None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from holdfast.host.client import Client
-from holdfast.host.server.authentication import TENANT_GROUP, hashed
+from holdfast.host.server.authentication import TENANT_GROUP, secret_hash
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
@@ -41,7 +41,7 @@ def new_bearer(
         purpose=TokenPurpose.BEARER,
         user=_own(user, namespace),
         groups=tuple(dict.fromkeys(_own(group, namespace) for group in groups)),
-        hash=hashed(secret),
+        hash=secret_hash(secret),
         expires=(moment + ttl).replace(microsecond=0) + timedelta(seconds=1),
     )
     made = Token(ObjectMeta(name=name, namespace=namespace), spec=spec)

@@ -59,10 +59,10 @@ class CertificateAuthorities:
         kept = directory / BUNDLE
         if not kept.exists():
             one = CertificateAuthority.load(directory / CERTIFICATES, directory / KEY)
-            bundle = trust_bundle.first((directory / CERTIFICATES).read_bytes())
+            bundle = trust_bundle.first_bundle((directory / CERTIFICATES).read_bytes())
             return cls(bundle, {one.fingerprint: one})
         text = kept.read_bytes()
-        bundle = trust_bundle.unproven(text)
+        bundle = trust_bundle.decode_bundle(text)
         return cls(bundle, held_keys(directory, bundle), text)
 
     def take(self, other: CertificateAuthorities) -> None:
@@ -79,7 +79,7 @@ class CertificateAuthorities:
     def text(self) -> bytes:
         """The bundle with its signatures."""
         if not self._text:
-            self._text = trust_bundle.signed(self.bundle, self.held.values())
+            self._text = trust_bundle.sign_bundle(self.bundle, self.held.values())
         return self._text
 
     @property
@@ -123,7 +123,7 @@ def keep_bundle(directory: Path, before: TrustBundle, text: bytes) -> None:
 
     The bundle is written first: it decides what the other files mean.
     """
-    bundle = trust_bundle.unproven(text)
+    bundle = trust_bundle.decode_bundle(text)
     write_private(directory / BUNDLE, text)
     _settle(directory, bundle)
     if bundle.is_stable:

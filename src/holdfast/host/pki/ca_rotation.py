@@ -35,10 +35,10 @@ from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.rotation_readiness import RotationFacts, TrustReport
 from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, TrustBundle
 from holdfast.host.pki.trust_seen import ClientSort, SeenClient, SeenClients
-from holdfast.host.pki.trust_upkeep import TrustUpkeep, publish, stored
+from holdfast.host.pki.trust_upkeep import TrustUpkeep, publish_bundle, stored_bundle
 from holdfast.host.process.files import remove, write_private
 from holdfast.host.server.authenticator import Authenticator
-from holdfast.host.server.forwarding import no_to
+from holdfast.host.server.forwarding import refusal_reason
 from holdfast.host.server.other_servers import OtherServers
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
 from holdfast.model.audit.records import Mutation
@@ -160,10 +160,10 @@ class CaRotation:
             bundle.begun,
             bundle.switched,
             tuple(msgspec.structs.replace(it, seen=()) for it in facts.reports),
-            tuple(sorted(readiness.latest(facts.reports).values(), key=_order)),
+            tuple(sorted(readiness.latest_seen(facts.reports).values(), key=_order)),
             tuple(readiness.against_switch(facts)) if bundle.phase is RotationPhase.BEGUN else (),
             () if bundle.phase in (RotationPhase.STABLE, RotationPhase.BEGUN) else _finish(facts),
-            tuple(readiness.unknown(facts)),
+            tuple(readiness.unknown_clients(facts)),
             tuple(cut_off),
         )
 
@@ -194,7 +194,7 @@ class CaRotation:
         # The key before the bundle that names it: after a crash it could be lost otherwise.
         await asyncio.to_thread(write_private, file, pem.key)
         try:
-            bundle = trust_bundle.begun(facts.bundle, made.pem)
+            bundle = trust_bundle.begin_rotation(facts.bundle, made.pem)
             await self._publish(bundle, (*self._upkeep.authorities.held.values(), made))
         except Conflict:
             await asyncio.to_thread(remove, file)
@@ -206,7 +206,7 @@ class CaRotation:
         if facts.bundle.phase is RotationPhase.SWITCHED:
             return
         _demand("switch", readiness.against_switch(facts))
-        await self._publish(trust_bundle.switched(facts.bundle))
+        await self._publish(trust_bundle.switch_signer(facts.bundle))
         await self._followed(wait=False)
 
     async def _finish(self, *, force: bool) -> list[str]:
@@ -217,7 +217,7 @@ class CaRotation:
         if not force:
             _demand("finish", cut_off)
         if facts.bundle.phase is RotationPhase.SWITCHED:
-            await self._publish(trust_bundle.serving(facts.bundle))
+            await self._publish(trust_bundle.switch_servers(facts.bundle))
         # A part that trusts the new authority alone must meet no server that shows the old one.
         try:
             await self._followed(wait=True)
@@ -230,7 +230,7 @@ class CaRotation:
         # Another server may have ended this rotation meanwhile, and even have begun the next one.
         now = self._upkeep.authorities.bundle
         if now.authorities == facts.bundle.authorities:
-            await self._publish(trust_bundle.finished(now))
+            await self._publish(trust_bundle.finish_rotation(now))
         elif now.fingerprints != (facts.new,):
             raise Conflict(_MEANWHILE)
         # Until then a server would still let in who shows a certificate of the old authority.
@@ -247,7 +247,7 @@ class CaRotation:
                 f"the rotation is in the phase {bundle.phase.value!r} and cannot be aborted: "
                 "certificates of the new authority are in use. Finish it, and rotate again"
             )
-        await self._publish(trust_bundle.aborted(bundle))
+        await self._publish(trust_bundle.abort_rotation(bundle))
         await self._followed(wait=False)
 
     async def _publish(
@@ -261,10 +261,10 @@ class CaRotation:
                 f"server {self._server} has no key of the certificate authority {missing[0]}: ask "
                 "another server, or copy the key into its pki directory and restart it"
             )
-        text, revision = await stored(self._store)
-        there = trust_bundle.unproven(text).generation if text else 0
-        made = trust_bundle.signed(bundle, [held[it] for it in bundle.fingerprints])
-        if there != bundle.generation - 1 or not await publish(self._store, made, revision):
+        text, revision = await stored_bundle(self._store)
+        there = trust_bundle.decode_bundle(text).generation if text else 0
+        made = trust_bundle.sign_bundle(bundle, [held[it] for it in bundle.fingerprints])
+        if there != bundle.generation - 1 or not await publish_bundle(self._store, made, revision):
             raise Conflict(_MEANWHILE)
 
     async def _followed(self, *, wait: bool) -> None:
@@ -370,7 +370,9 @@ def handlers(
         try:
             peer = door.shown(request.transport)
             if peer is None or peer.server is None:
-                raise Forbidden("only servers may ask what this one trusts", code=no_to(peer))
+                raise Forbidden(
+                    "only servers may ask what this one trusts", code=refusal_reason(peer)
+                )
         except HoldfastError as error:
             return reply(*status.of(error))
         return reply(200, msgspec.json.encode(rotation.report()))
@@ -388,7 +390,7 @@ async def _demand_current(is_current: Callable[[], Awaitable[bool]]) -> None:
 
 def _demand(step: str, against: list[str]) -> None:
     if against:
-        listed = "\n  ".join(readiness.shortened(against))
+        listed = "\n  ".join(readiness.shorten(against))
         raise Conflict(f"{step} is refused, nothing was changed:\n  {listed}")
 
 

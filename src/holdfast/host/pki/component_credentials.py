@@ -33,7 +33,7 @@ AUTHORITY, AUTHORITY_KEYS = "ca.crt", "ca*.key"
 SCHEDULER, CONTROLLERS, AGENT = "scheduler", "controllers", "agent"
 
 
-def checked(name: str) -> str:
+def checked_name(name: str) -> str:
     """The name of a component, if it can be part of an identity. Raises Invalid."""
     if not who.acts_as(who.scheduler(name)):
         raise Invalid(f"{name[:63]!r} is no name: lower-case letters, digits, - and .")
@@ -43,9 +43,9 @@ def checked(name: str) -> str:
 def identities(part: str, name: str) -> tuple[str, ...]:
     """Who a process of this kind and name is to the servers. Raises Invalid."""
     if part == SCHEDULER:
-        return (who.scheduler(checked(name)).name,)
+        return (who.scheduler(checked_name(name)).name,)
     if part == AGENT:
-        return (who.agent(checked(name)).name,)
+        return (who.agent(checked_name(name)).name,)
     # Only who makes them needs the controllers at hand.
     from holdfast.correct.all_controllers import all_controllers
     from holdfast.host.component.time_zones import zones

@@ -25,7 +25,7 @@ from holdfast.commit.records import decode, with_version
 from holdfast.host.api import status
 from holdfast.host.api.call import reply, source_of
 from holdfast.host.api.flow.connections import read_body
-from holdfast.host.audit.accesses import ISSUE, RENEW, AccessRecorder, certified
+from holdfast.host.audit.accesses import ISSUE, RENEW, AccessRecorder, certificate_record
 from holdfast.host.pki import join_tokens
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import LEAF_LIFE
@@ -159,7 +159,7 @@ class JoinAdmission:
             raise Unavailable(f"{name} was revoked while its certificate was made; ask again")
         if self._accesses is not None:
             verb = ISSUE if wanted.token else RENEW
-            await self._accesses.record(certified(verb, certificate, name, source))
+            await self._accesses.record(certificate_record(verb, certificate, name, source))
         return Joined(wanted.node, certificate.decode(), self._issuers.pem.decode())
 
     async def _revoked_until(self, name: str) -> datetime | None:
@@ -246,8 +246,8 @@ class JoinAdmission:
             raise refused from None
         found = await self._read(Token, SYSTEM_NAMESPACE, given.name)
         # The hash is computed and compared also for a token that does not exist.
-        expected = found.spec.hash if isinstance(found, Token) else authentication.hashed("")
-        is_right = hmac.compare_digest(expected, authentication.hashed(given.secret))
+        expected = found.spec.hash if isinstance(found, Token) else authentication.secret_hash("")
+        is_right = hmac.compare_digest(expected, authentication.secret_hash(given.secret))
         if not isinstance(found, Token) or not is_right:
             raise refused
         if found.spec.purpose is not TokenPurpose.JOIN:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.host.client import Client
 from holdfast.host.pki import trust_bundle
-from holdfast.host.server.authentication import hashed
+from holdfast.host.server.authentication import secret_hash
 from holdfast.model.errors import Invalid
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
@@ -88,7 +88,7 @@ def new_token(
     spec = TokenSpec(
         purpose=TokenPurpose.JOIN,
         node=node,
-        hash=hashed(text.secret),
+        hash=secret_hash(text.secret),
         expires=(moment + ttl).replace(microsecond=0) + timedelta(seconds=1),
         single_use=True,
     )
@@ -98,7 +98,9 @@ def new_token(
 async def create_token(client: Client, node: str, ttl: timedelta) -> str:
     """Make a token at the plane of this client, who must be an administrator; its text."""
     # Not what this client trusts: its kubeconfig may be older than a rotation.
-    authorities, generation = await trust_bundle.current(client.transport, client.access.ca)
+    authorities, generation = await trust_bundle.current_authorities(
+        client.transport, client.access.ca
+    )
     token, text = new_token(authorities, node, ttl, generation=generation)
     await client.create(token)
     return text.text

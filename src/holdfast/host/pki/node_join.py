@@ -82,10 +82,10 @@ class NodeFiles(msgspec.Struct, frozen=True):
     def generation(self) -> int:
         """Of the trust bundle that is kept here. Raises Invalid."""
         text = self.bundle.read_bytes() if self.bundle.exists() else b""
-        return trust_bundle.of_files(self.authority.read_bytes(), text).generation
+        return trust_bundle.bundle_of_files(self.authority.read_bytes(), text).generation
 
 
-async def joined(
+async def join_or_load(
     servers: tuple[str, ...],
     node: str,
     directory: Path,
@@ -156,7 +156,7 @@ def _forget(files: NodeFiles) -> None:
     files.key.unlink(missing_ok=True)
 
 
-async def renewed(access: Access, node: str, directory: Path) -> Access:
+async def renew_certificate(access: Access, node: str, directory: Path) -> Access:
     """The same access under a new certificate. Raises what went wrong; the old one counts on."""
     files = NodeFiles(directory)
     key = await asyncio.to_thread(_kept_key, files)
@@ -167,7 +167,7 @@ async def _renewed_if_due(access: Access, node: str, files: NodeFiles, say: Say)
     if datetime.now(UTC) < moment(access.certificate, RENEW_FROM):
         return access
     try:
-        return await renewed(access, node, files.directory)
+        return await renew_certificate(access, node, files.directory)
     except HoldfastError as error:
         # It is good for a while yet, and tried again while the agent runs.
         ends = moment(access.certificate, 1)
@@ -344,7 +344,7 @@ def _proven(pem: bytes, text: bytes, token: JoinToken) -> tuple[bytes, bytes] | 
         if trust_bundle.fingerprint(certificate) == token.authority:
             alone = certificate.public_bytes(serialization.Encoding.PEM)
             try:
-                bundle = trust_bundle.opened(text, [certificate])
+                bundle = trust_bundle.verify_bundle(text, [certificate])
             except Invalid:
                 # A server of the version before has no bundle, and so no other authority.
                 return alone, b""

@@ -1,7 +1,7 @@
 """Components refuse servers whose certificates were revoked, as servers do among each other.
 
 Each server tells which ones these are: agents on the line on which they wait to be asked
-(`switchboard`), others with the list of servers (`discovering`). Only what an authority of the
+(`tunnel.server_end`), others with the list of servers (`discovering`). Only what an authority of the
 plane has signed is believed, so a thief of a server's key can neither make others refuse good
 servers nor take a name from the list: what was learnt once stays. A revoked server can keep quiet
 about itself; any other one that the component reaches tells.
@@ -35,7 +35,7 @@ def statement(before_ms: Mapping[str, int], authorities: CertificateAuthorities)
     if not before_ms:
         return ""
     text = msgspec.json.encode(dict(sorted(before_ms.items())))
-    return trust_bundle.sealed(_CONTEXT, text, authorities.held.values()).decode()
+    return trust_bundle.seal(_CONTEXT, text, authorities.held.values()).decode()
 
 
 class RevokedServers:
@@ -52,7 +52,7 @@ class RevokedServers:
             return
         try:
             trusted = trust_bundle.certificates(ca)
-            told = _BEFORE.decode(trust_bundle.proven(_CONTEXT, text.encode(), trusted))
+            told = _BEFORE.decode(trust_bundle.verify_seal(_CONTEXT, text.encode(), trusted))
         except (Invalid, msgspec.DecodeError):
             # Whoever it is that tells this, it does not speak for the plane.
             return

@@ -65,7 +65,7 @@ class RotationFacts:
         self.old, self.new = self.authorities[0], self.authorities[-1]
 
 
-def latest(reports: Iterable[TrustReport]) -> dict[tuple[str, str], SeenClient]:
+def latest_seen(reports: Iterable[TrustReport]) -> dict[tuple[str, str], SeenClient]:
     """What was seen last of each part; of a person, of each of the certificates."""
     found: dict[tuple[str, str], SeenClient] = {}
     for it in (one for report in reports for one in report.seen):
@@ -86,7 +86,7 @@ def against_switch(facts: RotationFacts) -> list[str]:
     """Why the new authority must not sign yet; nothing if it may."""
     if facts.bundle.phase is not RotationPhase.BEGUN:
         return [_out_of_turn(facts.bundle, "switch", RotationPhase.BEGUN)]
-    parts = latest(facts.reports)
+    parts = latest_seen(facts.reports)
     found = [*_servers(facts), *_components(facts, parts, certificates=False)]
     for node in facts.nodes:
         if node.status.phase is NodePhase.READY:
@@ -99,7 +99,7 @@ def against_finish(facts: RotationFacts) -> list[str]:
     """Whom the end of the old authority would cut off; nothing if none is known."""
     if facts.bundle.phase not in (RotationPhase.SWITCHED, RotationPhase.FINISHING):
         return [_out_of_turn(facts.bundle, "finish", RotationPhase.SWITCHED)]
-    parts = latest(facts.reports)
+    parts = latest_seen(facts.reports)
     found = [*_servers(facts), *_components(facts, parts, certificates=True)]
     for node in facts.nodes:
         seen = parts.get((NODE_PREFIX + node.name, ""))
@@ -111,7 +111,7 @@ def against_finish(facts: RotationFacts) -> list[str]:
     return [*found, *_people(facts, parts), *_work(facts, parts), *_join_tokens(facts)]
 
 
-def unknown(facts: RotationFacts) -> list[str]:
+def unknown_clients(facts: RotationFacts) -> list[str]:
     """Clients that do not say what they trust: tokens that were handed out before the rotation."""
     begun = facts.bundle.begun
     if begun is None:
@@ -126,7 +126,7 @@ def unknown(facts: RotationFacts) -> list[str]:
     ]
 
 
-def shortened(sentences: Sequence[str]) -> list[str]:
+def shorten(sentences: Sequence[str]) -> list[str]:
     """As many as a person reads."""
     left = len(sentences) - TOLD_MAX
     return [*sentences[:TOLD_MAX], *([f"and {left} more"] if left > 0 else [])]

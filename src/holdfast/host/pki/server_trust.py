@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from holdfast.host.audit.accesses import AccessRecorder
-from holdfast.host.audit.refusals import tell_of_own
+from holdfast.host.audit.refusals import record_own_certificates
 from holdfast.host.client.server_discovery import KnownServer
 from holdfast.host.pki import ca_rotation
 from holdfast.host.pki.ca_rotation import CaRotation, Handler
@@ -61,7 +61,7 @@ class ServerTrust:
     async def introduce(self, url: str) -> Path:
         """Write the administrator's kubeconfig, now and whenever it has to be another one."""
         self._url = url
-        tell_of_own(self._accesses, self._trust)
+        record_own_certificates(self._accesses, self._trust)
         return await asyncio.to_thread(write_kubeconfig, self._settings, self._trust, url)
 
     def generation(self) -> int:

@@ -24,7 +24,12 @@ from holdfast.host.oidc import envelope
 from holdfast.host.oidc.envelope import ES256, TokenRefused, text64
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import CertificateAuthority
-from holdfast.host.server.authentication import IsRevoked, TokenUnknown, identity_of, refused_token
+from holdfast.host.server.authentication import (
+    IsRevoked,
+    TokenUnknown,
+    identity_of,
+    invalid_token_error,
+)
 from holdfast.model.access.identity import NODE_PREFIX, Identity
 from holdfast.model.access.rights import workload_account, workloads_group
 from holdfast.model.encoding.wire import readable
@@ -142,10 +147,10 @@ class ServiceTokens:
         try:
             claims = self._verified(text)
         except TokenRefused:
-            raise refused_token() from None
+            raise invalid_token_error() from None
         issued_ms = int(claims.iat * 1_000)
         if is_revoked(claims.sub, issued_ms) or is_revoked(NODE_PREFIX + claims.node, issued_ms):
-            raise refused_token()
+            raise invalid_token_error()
         self._demand_alive(claims, find)
         self._seen(claims.sub, claims.replica, self._issuers()[claims.iss].fingerprint)
         return identity_of(claims.sub, (workloads_group(claims.namespace),))
@@ -154,7 +159,7 @@ class ServiceTokens:
         digest = hashlib.sha256(text.encode(errors="replace")).digest()
         claims, issuers = self._remembered.get(digest), self._issuers()
         if claims is None:
-            opened = envelope.opened(text)
+            opened = envelope.parse_token(text)
             # A name that no authority has here is asked for by no key.
             named = issuers.get(str(opened.claims.get("iss")))
             if named is None:
@@ -179,7 +184,7 @@ class ServiceTokens:
         entry = find(claims.namespace, claims.replica)
         if entry is None:
             # It may have been bound just now, and this server not have heard of it.
-            raise refused_token(TokenUnknown)
+            raise invalid_token_error(TokenUnknown)
         known = f"{claims.uid}/{claims.attempt}/{claims.node}"
         seen = self._alive.get(known)
         if seen is None or seen[0] is not entry:
@@ -187,7 +192,7 @@ class ServiceTokens:
                 self._alive.clear()
             seen = self._alive[known] = (entry, _is_alive(claims, readable(Replica, entry.data)))
         if not seen[1]:
-            raise refused_token()
+            raise invalid_token_error()
 
 
 def _is_alive(claims: Claims, replica: Replica | None) -> bool:

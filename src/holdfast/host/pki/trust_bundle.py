@@ -99,44 +99,46 @@ class _Signed(msgspec.Struct, frozen=True):
     signatures: dict[str, str]
 
 
-def first(pem: bytes) -> TrustBundle:
+def first_bundle(pem: bytes) -> TrustBundle:
     """The bundle of a plane that never rotated. Raises Invalid."""
     found = certificates(pem)
     signs = fingerprint(found[0])
     return TrustBundle(0, tuple(_pem(it) for it in found), signs, signs)
 
 
-def of_files(pem: bytes, text: bytes) -> TrustBundle:
+def bundle_of_files(pem: bytes, text: bytes) -> TrustBundle:
     """The bundle of a directory with these certificates and this signed bundle, if there is one.
     Raises Invalid.
     """
-    found = unproven(text) if text else None
+    found = decode_bundle(text) if text else None
     # An operator may have brought other certificates, or a crash have come between two writes.
-    return found if found is not None and found.pem == pem else first(pem)
+    return found if found is not None and found.pem == pem else first_bundle(pem)
 
 
-def begun(bundle: TrustBundle, authority_pem: bytes, now: datetime | None = None) -> TrustBundle:
+def begin_rotation(
+    bundle: TrustBundle, authority_pem: bytes, now: datetime | None = None
+) -> TrustBundle:
     """The next authority is trusted, and signs nothing yet."""
     authorities = (*bundle.authorities, authority_pem.decode())
     return _next(bundle, authorities=authorities, begun=now or datetime.now(UTC))
 
 
-def switched(bundle: TrustBundle, now: datetime | None = None) -> TrustBundle:
+def switch_signer(bundle: TrustBundle, now: datetime | None = None) -> TrustBundle:
     """The new authority issues to all but servers."""
     return _next(bundle, signs=bundle.fingerprints[-1], switched=now or datetime.now(UTC))
 
 
-def serving(bundle: TrustBundle) -> TrustBundle:
+def switch_servers(bundle: TrustBundle) -> TrustBundle:
     """Servers show certificates of the new authority."""
     return _next(bundle, serves=bundle.fingerprints[-1])
 
 
-def finished(bundle: TrustBundle) -> TrustBundle:
+def finish_rotation(bundle: TrustBundle) -> TrustBundle:
     """The old authority is trusted no more."""
     return _next(bundle, authorities=bundle.authorities[-1:], begun=None, switched=None)
 
 
-def aborted(bundle: TrustBundle) -> TrustBundle:
+def abort_rotation(bundle: TrustBundle) -> TrustBundle:
     """The new authority is trusted no more, as if the rotation had not begun."""
     return _next(bundle, authorities=bundle.authorities[:1], begun=None, switched=None)
 
@@ -145,12 +147,12 @@ def _next(bundle: TrustBundle, **changes: Any) -> TrustBundle:
     return msgspec.structs.replace(bundle, generation=bundle.generation + 1, **changes)
 
 
-def signed(bundle: TrustBundle, authorities: Iterable[CertificateAuthority]) -> bytes:
+def sign_bundle(bundle: TrustBundle, authorities: Iterable[CertificateAuthority]) -> bytes:
     """The bundle with the signatures of its authorities."""
-    return sealed(_CONTEXT, msgspec.json.encode(bundle), authorities)
+    return seal(_CONTEXT, msgspec.json.encode(bundle), authorities)
 
 
-def sealed(context: bytes, text: bytes, authorities: Iterable[CertificateAuthority]) -> bytes:
+def seal(context: bytes, text: bytes, authorities: Iterable[CertificateAuthority]) -> bytes:
     """A text with the signatures of these authorities, which are good in this context alone."""
     made = {
         it.fingerprint: base64.b64encode(it.signature(context + text)).decode()
@@ -159,7 +161,7 @@ def sealed(context: bytes, text: bytes, authorities: Iterable[CertificateAuthori
     return msgspec.json.encode(_Signed(text.decode(), made))
 
 
-def proven(context: bytes, text: bytes, trusted: Sequence[x509.Certificate]) -> bytes:
+def verify_seal(context: bytes, text: bytes, trusted: Sequence[x509.Certificate]) -> bytes:
     """The text that one of the trusted authorities has sealed. Raises Invalid."""
     try:
         document = msgspec.json.decode(text, type=_Signed)
@@ -171,7 +173,7 @@ def proven(context: bytes, text: bytes, trusted: Sequence[x509.Certificate]) -> 
     return data
 
 
-def opened(text: bytes, trusted: Sequence[x509.Certificate]) -> TrustBundle:
+def verify_bundle(text: bytes, trusted: Sequence[x509.Certificate]) -> TrustBundle:
     """The bundle in a text that one of the trusted authorities has signed. Raises Invalid."""
     document, bundle = _decoded(text)
     data = _CONTEXT + document.bundle.encode()
@@ -180,14 +182,14 @@ def opened(text: bytes, trusted: Sequence[x509.Certificate]) -> TrustBundle:
     return bundle
 
 
-def unproven(text: bytes) -> TrustBundle:
+def decode_bundle(text: bytes) -> TrustBundle:
     """The bundle in a text that is already known to be ours. Raises Invalid."""
     return _decoded(text)[1]
 
 
-def adopted(current: TrustBundle, text: bytes) -> TrustBundle:
+def verify_newer(current: TrustBundle, text: bytes) -> TrustBundle:
     """The next bundle, if the text holds one. Raises Invalid."""
-    found = opened(text, certificates(current.pem))
+    found = verify_bundle(text, certificates(current.pem))
     if found.generation <= current.generation:
         raise Invalid(
             f"generation {found.generation} of the trust bundle is not newer than generation "
@@ -196,12 +198,12 @@ def adopted(current: TrustBundle, text: bytes) -> TrustBundle:
     return found
 
 
-async def fetched(transport: Transport, trusted: bytes) -> TrustBundle:
+async def fetch_bundle(transport: Transport, trusted: bytes) -> TrustBundle:
     """The plane's bundle, proven by what is trusted already. Raises HoldfastError."""
-    return opened(await fetched_text(transport), certificates(trusted))
+    return verify_bundle(await fetch_bundle_text(transport), certificates(trusted))
 
 
-async def fetched_text(transport: Transport) -> bytes:
+async def fetch_bundle_text(transport: Transport) -> bytes:
     """The signed text from a server. Raises HoldfastError."""
     answer = await transport.send("GET", BUNDLE_PATH, timeout_s=FETCH_S)
     if not answer.is_good:
@@ -209,12 +211,12 @@ async def fetched_text(transport: Transport) -> bytes:
     return answer.body
 
 
-async def current(transport: Transport, trusted: bytes) -> tuple[bytes, int]:
+async def current_authorities(transport: Transport, trusted: bytes) -> tuple[bytes, int]:
     """What to hand on to others: the plane's authorities and their generation, or else what is
     trusted.
     """
     try:
-        found = await fetched(transport, trusted)
+        found = await fetch_bundle(transport, trusted)
     except HoldfastError:
         # A server of the version before has no bundle; it has no second authority either.
         return trusted, 0

@@ -181,7 +181,7 @@ class TrustFollower:
     ) -> None:
         self._remote, self._sender, self._rotation = remote, sender, rotation
         self._directory, self._changed = directory, changed
-        self._bundle = kept(directory)
+        self._bundle = load_bundle(directory)
         rotation.expect(_signer(self._bundle))
 
     async def follow(self, generation: int) -> bool:
@@ -191,11 +191,11 @@ class TrustFollower:
         wanted = ApiCall("GET", BUNDLE_PATH, _text)
         text = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
         try:
-            if trust_bundle.unproven(text).generation <= self._bundle.generation:
+            if trust_bundle.decode_bundle(text).generation <= self._bundle.generation:
                 # A server that has not followed the others yet was asked.
                 return False
-            bundle = trust_bundle.adopted(self._bundle, text)
-            await asyncio.to_thread(keep, self._directory, text)
+            bundle = trust_bundle.verify_newer(self._bundle, text)
+            await asyncio.to_thread(save_bundle, self._directory, text)
         except (Invalid, OSError) as error:
             why = error.message if isinstance(error, HoldfastError) else str(error)
             self._rotation.trouble = f"the trust bundle of the plane cannot be taken: {why}"
@@ -207,16 +207,16 @@ class TrustFollower:
         return True
 
 
-def kept(directory: Path) -> TrustBundle:
+def load_bundle(directory: Path) -> TrustBundle:
     """The bundle in a directory of certificates. Raises Invalid or OSError."""
     pem, path = (directory / CERTIFICATES).read_bytes(), directory / BUNDLE
-    return trust_bundle.of_files(pem, path.read_bytes() if path.exists() else b"")
+    return trust_bundle.bundle_of_files(pem, path.read_bytes() if path.exists() else b"")
 
 
-def keep(directory: Path, text: bytes) -> None:
+def save_bundle(directory: Path, text: bytes) -> None:
     """Keep a bundle that is proven."""
     write_private(directory / BUNDLE, text)
-    write_private(directory / CERTIFICATES, trust_bundle.unproven(text).pem)
+    write_private(directory / CERTIFICATES, trust_bundle.decode_bundle(text).pem)
 
 
 def _signer(bundle: TrustBundle) -> str:

@@ -35,7 +35,7 @@ AGAIN_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-async def stored(store: Store) -> tuple[bytes, int]:
+async def stored_bundle(store: Store) -> tuple[bytes, int]:
     """The signed bundle in the store, if there is one, and the revision it was written at."""
     key = keys.trust_bundle()
     page = await store.range(key, key + "\0", limit=1)
@@ -44,7 +44,7 @@ async def stored(store: Store) -> tuple[bytes, int]:
     return b"", ABSENT
 
 
-async def publish(store: Store, text: bytes, instead_of: int) -> bool:
+async def publish_bundle(store: Store, text: bytes, instead_of: int) -> bool:
     """Write a bundle in place of the one of this revision; whether that was still there."""
     key = keys.trust_bundle()
     wish = Transaction((Compare(key, instead_of),), (Put(key, text),))
@@ -105,14 +105,14 @@ class TrustUpkeep:
             await self._use(await asyncio.to_thread(_renewed, self._settings, self._trust))
 
     async def _follow(self) -> None:
-        text, revision = await stored(self._store)
+        text, revision = await stored_bundle(self._store)
         mine = self.authorities
-        there = trust_bundle.unproven(text).generation if text else 0
+        there = trust_bundle.decode_bundle(text).generation if text else 0
         if there > mine.bundle.generation:
             await self._use(await self._taken(text))
         elif there < mine.bundle.generation:
             # The store was restored from a time before; what was removed must not come back.
-            await publish(self._store, mine.text, revision)
+            await publish_bundle(self._store, mine.text, revision)
         elif len(mine.held) < len(mine.bundle.authorities):
             # An operator may have brought the key of the next authority.
             held = await asyncio.to_thread(held_keys, self._settings.pki_directory, mine.bundle)
@@ -122,9 +122,9 @@ class TrustUpkeep:
 
     async def _taken(self, text: bytes) -> Trust:
         """What a newer bundle asks for. Raises Outdated, or HoldfastError if there is time."""
-        mine, wanted = self.authorities.bundle, trust_bundle.unproven(text)
+        mine, wanted = self.authorities.bundle, trust_bundle.decode_bundle(text)
         try:
-            trust_bundle.adopted(mine, text)
+            trust_bundle.verify_newer(mine, text)
             return await asyncio.to_thread(_kept, self._settings, text)
         except HoldfastError as error:
             if set(mine.fingerprints) <= set(wanted.fingerprints):
@@ -147,7 +147,7 @@ def _kept(settings: ServerSettings, text: bytes) -> Trust:
     with alone(directory):
         before = CertificateAuthorities.load(directory).bundle
         # Another server may share the directory.
-        if before.generation < trust_bundle.unproven(text).generation:
+        if before.generation < trust_bundle.decode_bundle(text).generation:
             keep_bundle(directory, before, text)
     return establish(settings)
 
@@ -157,7 +157,7 @@ def _renewed(settings: ServerSettings, trust: Trust) -> Trust:
     there, ours = CertificateAuthorities.load(settings.pki_directory), trust.authorities
     if there.bundle.generation > ours.bundle.generation:
         # A server that shares the directory was here first.
-        trust_bundle.adopted(ours.bundle, there.text)
+        trust_bundle.verify_newer(ours.bundle, there.text)
     elif there.pem != ours.pem:
         raise Invalid(
             f"{settings.pki_directory} holds another certificate authority than the one in use; "

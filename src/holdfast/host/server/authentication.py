@@ -61,7 +61,7 @@ class ClientCertificate(msgspec.Struct, frozen=True, gc=False):
     issuer: str = ""
 
 
-def hashed(secret: str) -> str:
+def secret_hash(secret: str) -> str:
     """What is stored of a secret. Secrets are random and long, so a plain hash is enough."""
     return HASH_PREFIX + hashlib.sha256(secret.encode()).hexdigest()
 
@@ -93,7 +93,7 @@ def demand_current(shown: ClientCertificate, is_revoked: IsRevoked = never_revok
         )
 
 
-def shown(transport: Any, life_max_ms: int | None = None) -> ClientCertificate | None:
+def client_certificate(transport: Any, life_max_ms: int | None = None) -> ClientCertificate | None:
     """What the certificate of a connection says, if there is one that names somebody.
 
     It counts for no longer than `life_max_ms` after its issue, whatever its last date says: a
@@ -149,17 +149,17 @@ def from_token(
     # A header may hold bytes that are no text, of which nobody could make a hash.
     is_text = header.startswith(BEARER) and token.isascii()
     if not is_text or len(token) > TOKEN_MAX or len(parts) != 3:
-        raise refused_token()
+        raise invalid_token_error()
     namespace, name, secret = parts
     found = find(namespace, name)
     # The hash is computed and compared also for a token that does not exist, in constant time.
-    expected = found.spec.hash if found is not None else hashed("")
-    good = hmac.compare_digest(expected, hashed(secret))
+    expected = found.spec.hash if found is not None else secret_hash("")
+    good = hmac.compare_digest(expected, secret_hash(secret))
     if found is None:
-        raise refused_token(TokenUnknown)
+        raise invalid_token_error(TokenUnknown)
     is_valid = _is_valid(found, moment, life_max_ms)
     if not good or not is_valid or _is_taken_back(found, is_revoked):
-        raise refused_token()
+        raise invalid_token_error()
     return identity_of(found.spec.user, found.spec.groups)
 
 
@@ -193,7 +193,7 @@ def _is_taken_back(token: Token, is_revoked: IsRevoked) -> bool:
     return is_revoked(token.spec.user, wall_ms(created) if created is not None else 0)
 
 
-def refused_token(cls: type[Forbidden] = Forbidden) -> Forbidden:
+def invalid_token_error(cls: type[Forbidden] = Forbidden) -> Forbidden:
     """One sentence for every cause: its sender does not learn which part was wrong."""
     return cls("the bearer token is not valid here", code="Unauthenticated")
 

@@ -103,7 +103,7 @@ _ARRIVED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
 )
 
 
-def encoded(forward: Forward) -> bytes:
+def encode_forward(forward: Forward) -> bytes:
     """A request as a line. Raises Unavailable for one that cannot travel."""
     request = forward.request
     form = _FORMS.get(type(request))
@@ -118,7 +118,7 @@ def encoded(forward: Forward) -> bytes:
     return line
 
 
-def decoded(line: bytes) -> Forward:
+def decode_forward(line: bytes) -> Forward:
     """The request in a line. Raises Invalid for what is none that this server knows."""
     try:
         arrived = _ARRIVED.decode(line)
@@ -147,7 +147,7 @@ def _demand_known(obj: Object, data: bytes) -> None:
         raise Invalid(f"{type(obj).__name__} {obj.name} has fields of a newer version")
 
 
-def encoded_verdict(verdict: Verdict | HoldfastError) -> bytes:
+def encode_verdict(verdict: Verdict | HoldfastError) -> bytes:
     """What became of a request, as a line."""
     form: Any
     match verdict:
@@ -161,7 +161,7 @@ def encoded_verdict(verdict: Verdict | HoldfastError) -> bytes:
     return _ENCODER.encode(form) + b"\n"
 
 
-def decoded_verdict(line: bytes) -> Verdict | HoldfastError:
+def decode_verdict(line: bytes) -> Verdict | HoldfastError:
     """What became of a request. A line that nobody understands says that it may have happened."""
     try:
         form = _VERDICT.decode(line)
@@ -224,13 +224,13 @@ def _peer(request: web.BaseRequest, shown: Shown) -> Identity:
     peer = shown(request.transport)
     if peer is None or peer.server is None:
         name = peer.name if peer is not None else "nobody in particular"
-        raise Forbidden(f"only servers may speak for others, not {name}", code=no_to(peer))
+        raise Forbidden(f"only servers may speak for others, not {name}", code=refusal_reason(peer))
     if request.method != "POST":
         raise Rejected("requests are forwarded by POST", code=status.METHOD_NOT_ALLOWED)
     return peer
 
 
-def no_to(peer: Identity | None) -> Reason:
+def refusal_reason(peer: Identity | None) -> Reason:
     """What a refusal says to this one: who is nobody that the plane knows is told so first."""
     is_known = peer is not None and bool(acts_as(peer))
     return Reason.NOT_ALLOWED if is_known else Reason.UNAUTHENTICATED
@@ -248,7 +248,7 @@ async def _lines(request: web.BaseRequest) -> list[bytes]:
 
 def _read(line: bytes) -> Forward | Unavailable:
     try:
-        return decoded(line)
+        return decode_forward(line)
     except Invalid as error:
         # A newer server may know requests that we do not. It decides those itself.
         return Unavailable(error.message)
@@ -262,11 +262,11 @@ async def _answer(
     ready: list[bytes] = []
     for verdict in verdicts:
         if isinstance(verdict, Unavailable):
-            ready.append(encoded_verdict(verdict))
+            ready.append(encode_verdict(verdict))
             continue
         if ready and not verdict.done():
             await response.write(b"".join(ready))
             ready.clear()
-        ready.append(encoded_verdict(await verdict))
+        ready.append(encode_verdict(await verdict))
     await response.write_eof(b"".join(ready))
     return response

@@ -21,7 +21,7 @@ from holdfast.host.api.call import reply
 from holdfast.host.client import server_discovery
 from holdfast.host.process import clock
 from holdfast.host.process.shell import Shell
-from holdfast.host.server.forwarding import Handler, Shown, no_to
+from holdfast.host.server.forwarding import Handler, Shown, refusal_reason
 from holdfast.host.server.settings import peer_host
 from holdfast.model.errors import Forbidden, HoldfastError, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery, HeartbeatReport, ServerRoster
@@ -54,7 +54,9 @@ def handlers(
         try:
             peer = shown(request.transport)
             if peer is None or peer.server is None:
-                raise Forbidden("only servers are told here whom this one heard", code=no_to(peer))
+                raise Forbidden(
+                    "only servers are told here whom this one heard", code=refusal_reason(peer)
+                )
             answer: Any = await renewals.ask(peer, HeartbeatQuery(), ANSWER_S)
         except HoldfastError as error:
             return reply(*status.of(error))
@@ -65,20 +67,20 @@ def handlers(
     async def tell_servers(request: web.BaseRequest) -> web.StreamResponse:
         try:
             peer = shown(request.transport)
-            if no_to(peer) is Reason.UNAUTHENTICATED:
+            if refusal_reason(peer) is Reason.UNAUTHENTICATED:
                 raise Forbidden(
                     "present a client certificate of this plane to ask for its servers",
                     code=Reason.UNAUTHENTICATED,
                 )
         except HoldfastError as error:
             return reply(*status.of(error))
-        live = server_discovery.live(read(clock.now()), generation(), revoked())
+        live = server_discovery.live_servers(read(clock.now()), generation(), revoked())
         return reply(200, _ENCODER.encode(live))
 
     return {PATH: tell, server_discovery.PATH: tell_servers}
 
 
-def expired(read: Read) -> dict[str, int]:
+def expired_servers(read: Read) -> dict[str, int]:
     """The servers that no longer count, and for how long they have not renewed their leases."""
     roster = read(clock.now())
     return roster.expired() if roster is not None else {}
@@ -106,16 +108,16 @@ class ServerLeaseAlarm:
         return [*lost, *back]
 
 
-async def sound_alarm(read: Read, say: Callable[[str], None]) -> None:
+async def watch_server_leases(read: Read, say: Callable[[str], None]) -> None:
     """Look for ever whether a server no longer counts."""
     alarm = ServerLeaseAlarm()
     while True:
-        for sentence in alarm.news(expired(read)):
+        for sentence in alarm.news(expired_servers(read)):
             say(sentence)
         await asyncio.sleep(ALARM_LOOK_S)
 
 
-async def asked(
+async def fetch_heartbeat_report(
     session: aiohttp.ClientSession, server: str, address: str, timeout_s: float
 ) -> HeartbeatReport:
     """Whom another server heard. Raises Unavailable."""

@@ -29,8 +29,8 @@ from holdfast.host.server.forwarding import (
     LINES_MAX,
     PATH,
     VERDICT_BYTES_MAX,
-    decoded_verdict,
-    encoded,
+    decode_verdict,
+    encode_forward,
 )
 from holdfast.host.server.settings import peer_host
 from holdfast.model.access.identity import Identity
@@ -89,7 +89,9 @@ class OtherServers(Peers):
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
         """See `Peers`. The certificate says who the sender is."""
         if isinstance(body, HeartbeatQuery):
-            return await hearing_digests.asked(self._session, to, self._found(to), timeout_s)
+            return await hearing_digests.fetch_heartbeat_report(
+                self._session, to, self._found(to), timeout_s
+            )
         try:
             verdict = await self._ask(to, body, timeout_s)
         except HoldfastError as error:
@@ -134,7 +136,7 @@ class OtherServers(Peers):
             # There is one holder at a time; the links to earlier ones end by themselves.
             self._links = {at: kept for at, kept in self._links.items() if kept.is_busy}
             link = self._links[to, address] = _Link(self._session, to, address)
-        return await link.ask(encoded(body), timeout_s)
+        return await link.ask(encode_forward(body), timeout_s)
 
     def _found(self, to: str) -> str:
         address = self._find(to)
@@ -286,6 +288,6 @@ async def _read(response: aiohttp.ClientResponse, batch: list[_Waiting]) -> None
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         for line, waiting in zip(lines, verdicts, strict=False):
-            waiting.settle(decoded_verdict(line))
+            waiting.settle(decode_verdict(line))
         if len(rest) > VERDICT_BYTES_MAX:
             return

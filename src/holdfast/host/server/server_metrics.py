@@ -55,7 +55,9 @@ def count_servers(metrics: Metrics, read: hearing_digests.Read) -> None:
         "server_lease_expired_seconds",
         "Servers that no longer count: for how long each has not renewed its lease.",
         ("server",),
-        lambda: [((name,), ms / 1_000) for name, ms in hearing_digests.expired(read).items()],
+        lambda: [
+            ((name,), ms / 1_000) for name, ms in hearing_digests.expired_servers(read).items()
+        ],
     )
 
 
@@ -163,7 +165,7 @@ def verb_and_resource(method: str, path: str, query: str) -> tuple[str, str]:
     return (WATCH if is_watch else "list"), resource
 
 
-def counted(metrics: Metrics) -> Observer:
+def request_observer(metrics: Metrics) -> Observer:
     """Tells the metrics of every request; for the HTTP server."""
 
     def observe(request: web.BaseRequest, code: int, seconds: float) -> None:

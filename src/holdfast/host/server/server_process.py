@@ -34,14 +34,14 @@ from holdfast.host.audit.accesses import AccessRecorder
 from holdfast.host.audit.exporting import target_of
 from holdfast.host.audit.journal import JournalLimits
 from holdfast.host.audit.keeping import AuditKeeper
-from holdfast.host.audit.refusals import RefusalLog, both, failures_told
+from holdfast.host.audit.refusals import RefusalLog, both, failure_observer
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.audit.serving import handlers as record_handlers
 from holdfast.host.audit.standing import handlers as audit_handlers
 from holdfast.host.client import server_discovery
 from holdfast.host.oidc import fetching as oidc_counted
 from holdfast.host.oidc.config import read as read_issuers
-from holdfast.host.oidc.fetching import fetching
+from holdfast.host.oidc.fetching import key_fetchers
 from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.pki.first_trust import establish
 from holdfast.host.pki.join_admission import JoinAdmission
@@ -61,11 +61,11 @@ from holdfast.host.server.housekeeping import Horizon, compact_for_ever, tidy_fo
 from holdfast.host.server.other_servers import OtherServers
 from holdfast.host.server.quarantine_watch import QuarantineWatch
 from holdfast.host.server.revocation_checks import Announcing, StoredRevocations
-from holdfast.host.server.rights import show_built_in
-from holdfast.host.server.server_metrics import MeteredStore, counted, handlers
+from holdfast.host.server.rights import publish_built_in_roles
+from holdfast.host.server.server_metrics import MeteredStore, handlers, request_observer
 from holdfast.host.server.settings import LOG, ServerSettings
 from holdfast.host.server.store_opening import demand_format, limits_for, open_store
-from holdfast.host.server.store_space import StoreSpace, watched
+from holdfast.host.server.store_space import StoreSpace, space_of
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.access.rights import Permission
@@ -211,7 +211,7 @@ class ServerProcess:
         quarantine.count(self.metrics, machine)
         self._keep(quarantine.look_for_ever())
         server_metrics.count_servers(self.metrics, self._roster)
-        self._keep(hearing_digests.sound_alarm(self._roster, self._say))
+        self._keep(hearing_digests.watch_server_leases(self._roster, self._say))
 
         self._keep(
             compact_for_ever(
@@ -233,7 +233,7 @@ class ServerProcess:
 
     def _watch_space(self, store: Store, audit: AuditKeeper) -> StoreSpace:
         """Look how full the store is, where it has a bound of its own, and make room."""
-        space = watched(store, self._say, lambda upto: audit.horizon(store, upto))
+        space = space_of(store, self._say, lambda upto: audit.horizon(store, upto))
         space.count(self.metrics)
         self._keep(space.look_for_ever())
         return space
@@ -356,7 +356,7 @@ class ServerProcess:
             credential=door.credential,
             demand_current=StoredRevocations(door, store).demand_current,
         )
-        revoked = Announcing(hub, trusted.authorities, api.services.switchboard.announce)
+        revoked = Announcing(hub, trusted.authorities, api.services.tunnels.announce)
         self._keep(revoked.run())
         listen = self.settings.listen
         try:
@@ -375,7 +375,7 @@ class ServerProcess:
         """The OpenID Connect issuers whose tokens count here, with their keys kept current."""
         file = self.settings.oidc
         issuers = Issuers(read_issuers(file).issuers if file is not None else ())
-        tasks = fetching(issuers)
+        tasks = key_fetchers(issuers)
         oidc_counted.count(self.metrics, issuers, tasks)
         for task in tasks:
             self._keep(task.run())
@@ -383,7 +383,7 @@ class ServerProcess:
 
     def _observer(self, door: Authenticator, accesses: AccessRecorder) -> Observer:
         """Is told of every request when it is over."""
-        metered = both(counted(self.metrics), failures_told(accesses, door.credential))
+        metered = both(request_observer(self.metrics), failure_observer(accesses, door.credential))
         return both(metered, RefusalLog(door).observe) if self.settings.refusals == LOG else metered
 
     def _admitting(
@@ -400,7 +400,7 @@ class ServerProcess:
 
     def _live(self) -> tuple[server_discovery.KnownServer, ...]:
         """The servers that renew their leases."""
-        return server_discovery.live(self._roster(clock.now()))
+        return server_discovery.live_servers(self._roster(clock.now()))
 
     async def _furnish(self, authority: Shell) -> None:
         """What a new plane needs so that somebody can work in it: a tenant, and the class of work
@@ -425,7 +425,7 @@ class ServerProcess:
         async def ask(request: Any) -> Any:
             return await authority.ask(self._identity, request, TIDY_S)
 
-        trouble = await show_built_in(hub, ask)
+        trouble = await publish_built_in_roles(hub, ask)
         if trouble:
             self._say(trouble)
 

@@ -157,7 +157,7 @@ class StoreSpace:
         )
 
 
-def watched(
+def space_of(
     store: Store, say: Callable[[str], None], horizon: Callable[[int], Awaitable[int]]
 ) -> StoreSpace:
     """What looks after the room of a store. `horizon` says up to where history may be forgotten."""

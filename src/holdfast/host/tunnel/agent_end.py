@@ -34,11 +34,11 @@ from holdfast.host.tunnel.protocol import (
     RunCommand,
     StreamRefused,
     TunnelRequest,
-    announced,
-    encoded,
-    summons,
-    summons_path,
-    visit_path,
+    decode_tunnel_request,
+    encode_message,
+    revocation_notice,
+    stream_path,
+    tunnel_path,
 )
 from holdfast.model.errors import HoldfastError, Unavailable
 
@@ -144,7 +144,7 @@ class AgentTunnel:
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=SILENCE_S)
         async with (
             self._session() as session,
-            session.get(server + summons_path(self._node), timeout=timeout) as response,
+            session.get(server + tunnel_path(self._node), timeout=timeout) as response,
         ):
             if response.status != 200:
                 raise aiohttp.ClientError(f"{server} answered {response.status}")
@@ -171,9 +171,9 @@ class AgentTunnel:
 
     def _take(self, server: str, line: bytes) -> None:
         try:
-            asked = summons(line)
+            asked = decode_tunnel_request(line)
         except Unavailable:
-            self._told_of_revoked(announced(line))
+            self._told_of_revoked(revocation_notice(line))
             # A newer server may ask for what we do not know. Whoever waits hears of the silence.
             return
         counted = _counted(asked)
@@ -207,7 +207,7 @@ class AgentTunnel:
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         async with asyncio.timeout(ANSWER_S):
             visit = await session.ws_connect(
-                server + visit_path(self._node, asked.id),
+                server + stream_path(self._node, asked.id),
                 max_msg_size=FRAME_BYTES_MAX,
                 compress=0,
                 timeout=aiohttp.ClientWSTimeout(ws_close=STOP_S),
@@ -223,7 +223,7 @@ class AgentTunnel:
         wanted = asked.wanted
         if excess:
             await visit.send_str(
-                encoded(StreamRefused(BUSY, f"{excess}; end some of them")).decode()
+                encode_message(StreamRefused(BUSY, f"{excess}; end some of them")).decode()
             )
             return
         try:
@@ -232,7 +232,7 @@ class AgentTunnel:
             else:
                 await commands.run(self._runtime, wanted, visit)
         except HoldfastError as error:
-            await visit.send_str(encoded(StreamRefused(BROKEN, error.message)).decode())
+            await visit.send_str(encode_message(StreamRefused(BROKEN, error.message)).decode())
 
 
 def _counted(of: TunnelRequest) -> tuple[tuple[type[ReadLog | RunCommand], str], ...]:

@@ -28,7 +28,7 @@ from holdfast.host.tunnel.protocol import (
     StreamClosed,
     StreamOpened,
     StreamRefused,
-    encoded,
+    encode_message,
     until_broken,
 )
 from holdfast.model.errors import Unavailable
@@ -41,7 +41,7 @@ async def run(
     held = await asyncio.to_thread(_held, runtime, wanted.uid)
     if held is None or held.state is None:
         message = "its work does not run on its node at the moment: there is nothing to enter"
-        await visit.send_str(encoded(StreamRefused(GONE, message)).decode())
+        await visit.send_str(encode_message(StreamRefused(GONE, message)).decode())
         return
     try:
         async with entered(
@@ -51,13 +51,13 @@ async def run(
             has_terminal=wanted.has_terminal,
             has_input=wanted.has_input,
         ) as command:
-            await visit.send_str(encoded(StreamOpened()).decode())
+            await visit.send_str(encode_message(StreamOpened()).decode())
             end = await _join(command, visit)
     except Unavailable as error:
-        await visit.send_str(encoded(StreamRefused(BROKEN, error.message)).decode())
+        await visit.send_str(encode_message(StreamRefused(BROKEN, error.message)).decode())
         return
     if end is not None:
-        await visit.send_str(encoded(StreamClosed(end.code, end.message)).decode())
+        await visit.send_str(encode_message(StreamClosed(end.code, end.message)).decode())
 
 
 def _held(runtime: NodeRuntime, uid: str) -> HeldAttempt | None:

@@ -25,7 +25,7 @@ from holdfast.host.tunnel.protocol import (
     StreamClosed,
     StreamOpened,
     StreamRefused,
-    encoded,
+    encode_message,
 )
 
 # How soon a follower sees a line, and how often an idle one looks. One look is two stats of files.
@@ -42,18 +42,18 @@ async def read(
     """Send what is wanted. Raises what the visit raises when the other side is gone."""
     attempt, why = await asyncio.to_thread(_chosen, runtime, wanted)
     if attempt is None:
-        await visit.send_str(encoded(StreamRefused(NOT_BEGUN, why)).decode())
+        await visit.send_str(encode_message(StreamRefused(NOT_BEGUN, why)).decode())
         return
     try:
         reader = await asyncio.to_thread(_opened, runtime, attempt, wanted)
     except OSError as error:
         message = f"the log cannot be read: {error.strerror or error}"
-        await visit.send_str(encoded(StreamRefused(BROKEN, message)).decode())
+        await visit.send_str(encode_message(StreamRefused(BROKEN, message)).decode())
         return
     try:
-        await visit.send_str(encoded(StreamOpened()).decode())
+        await visit.send_str(encode_message(StreamOpened()).decode())
         await _send(runtime, attempt, reader, visit, follows=wanted.wish.follow)
-        await visit.send_str(encoded(StreamClosed(0)).decode())
+        await visit.send_str(encode_message(StreamClosed(0)).decode())
     finally:
         await asyncio.to_thread(reader.close)
 

@@ -1,7 +1,7 @@
 """What a server asks of an agent for a person who waits, and how the agent answers.
 
 An agent keeps a connection open to each server (`attending`), on which servers send summonses,
-a line of JSON each (`switchboard`). For each the agent opens another connection, the visit: a
+a line of JSON each (`tunnel.server_end`). For each the agent opens another connection, the visit: a
 WebSocket that carries what is said. `docs/adr/0062-reaching-agents.md` says why it is the agent
 who calls.
 
@@ -99,12 +99,12 @@ _SUMMONS = msgspec.json.Decoder(TunnelRequest)
 _ANNOUNCED = msgspec.json.Decoder(RevocationNotice)
 
 
-def encoded(of: AgentMessage | TunnelRequest) -> bytes:
+def encode_message(of: AgentMessage | TunnelRequest) -> bytes:
     """As it is sent, without the end of a line."""
     return msgspec.json.encode(of)
 
 
-def word(text: str | bytes) -> AgentMessage:
+def decode_agent_message(text: str | bytes) -> AgentMessage:
     """What an agent said. Raises Unavailable."""
     try:
         said: AgentMessage = _WORD.decode(text)
@@ -113,7 +113,7 @@ def word(text: str | bytes) -> AgentMessage:
         raise Unavailable(f"an agent said what cannot be read: {error}") from error
 
 
-def summons(text: bytes) -> TunnelRequest:
+def decode_tunnel_request(text: bytes) -> TunnelRequest:
     """What a server asks. Raises Unavailable."""
     try:
         return _SUMMONS.decode(text)
@@ -121,7 +121,7 @@ def summons(text: bytes) -> TunnelRequest:
         raise Unavailable(f"a server asks for what this agent does not know: {error}") from error
 
 
-def announced(text: bytes) -> str:
+def revocation_notice(text: bytes) -> str:
     """Which servers were revoked, if a line tells that; empty for every other."""
     try:
         return _ANNOUNCED.decode(text).revoked
@@ -142,11 +142,11 @@ async def until_broken(ping: Callable[[], Awaitable[None]]) -> None:
             return
 
 
-def summons_path(node: str) -> str:
+def tunnel_path(node: str) -> str:
     """Where an agent waits to be asked."""
     return f"/apis/holdfast.dev/v1/nodes/{node}/summons"
 
 
-def visit_path(node: str, number: str) -> str:
+def stream_path(node: str, number: str) -> str:
     """Where it answers."""
     return f"/apis/holdfast.dev/v1/nodes/{node}/visits/{number}"

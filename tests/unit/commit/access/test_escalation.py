@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.host.server.rights import built_in
+from holdfast.host.server.rights import built_in_objects
 from holdfast.model.access import identity as who
 from holdfast.model.access.identity import OPERATORS, Identity
 from holdfast.model.access.rights import BUILT_IN_LABEL
@@ -277,7 +277,7 @@ def test_a_foreign_group_needs_the_right_to_speak_for_it(
 
 def test_servers_show_what_is_built_in_and_nobody_else_touches_it(it: Plane) -> None:
     """[C6.7]"""
-    for obj in built_in():
+    for obj in built_in_objects():
         shown = accepted(it.ask(SERVER, Create(obj)))
         plural = "roles" if isinstance(shown, Role) else "rolebindings"
         for person in (ADMIN, OPERATOR):

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.host.audit import journal as journal_module
 from holdfast.host.audit.journal import Journal, JournalLimits
-from holdfast.host.audit.segments import judged, records, segments
+from holdfast.host.audit.segments import verify_segments, records, segments
 from holdfast.model.audit.records import Head
 from tests.audit_chains import chain, head_at, lines
 
@@ -27,7 +27,7 @@ def begun(folder: Path, head: Head | None = None, limits: JournalLimits = SMALL)
 
 
 def whole(folder: Path, last: int, floor: int = 1) -> bool:
-    return judged([folder], head_at(CHAIN[last - 1], floor)).is_whole
+    return verify_segments([folder], head_at(CHAIN[last - 1], floor)).is_whole
 
 
 def test_what_is_appended_is_there_in_files_of_a_bounded_size(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_who_takes_over_begins_a_file_of_its_own(tmp_path: Path) -> None:
     begun(two, head_at(CHAIN[3])).append(LINES[4:9])
     begun(one, head_at(CHAIN[8])).append(LINES[9:12])
     assert [it.first for it in segments(one)] == [1, 10]
-    assert judged([one, two], head_at(CHAIN[11])).is_whole
-    assert not judged([one], head_at(CHAIN[11])).is_whole
+    assert verify_segments([one, two], head_at(CHAIN[11])).is_whole
+    assert not verify_segments([one], head_at(CHAIN[11])).is_whole
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

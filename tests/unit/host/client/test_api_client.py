@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.host.client.access import Access
-from holdfast.host.client.api_client import ApiClient, told
+from holdfast.host.client.api_client import ApiClient, watch_events
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from holdfast.model.heartbeat import Renew
@@ -48,7 +48,7 @@ def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path
                     await remote.ask(ME, SERVERS, question, 5.0)
             transport = remote._way(ME, SERVERS).transport
             with pytest.raises(Unavailable, match="not sent"):
-                await anext(told(transport, Follow("replicas")))
+                await anext(watch_events(transport, Follow("replicas")))
             assert len(server.seen) == 1
             answer = await remote.ask(ME, SERVERS, RenewLease(Term("s", 1)), 5.0)
             assert answer.revision == 7

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.host.api import status
 from holdfast.host.client.answers import HttpAnswer
-from holdfast.host.client.questions import LIFELINES, errand, travels_together
+from holdfast.host.client.questions import LIFELINES, api_call, is_batched
 from holdfast.model.access import identity as who
 from holdfast.model.encoding.wire import encode
 from holdfast.model.errors import FieldError, InvariantBroken, Missing, OutcomeUnknown, Unavailable
@@ -69,23 +69,23 @@ def refused(refusal: Refusal) -> HttpAnswer:
 def test_a_question_goes_to_its_path(
     body: Any, method: str, path: str, query: dict[str, str]
 ) -> None:
-    made = errand(ME, body)
+    made = api_call(ME, body)
     assert (made.method, made.path) == (method, GROUP + path)
     assert {k: v for k, v in made.query.items() if k != "fieldValidation"} == query
 
 
 def test_writes_carry_their_operation_and_their_preconditions() -> None:
     """[E5]"""
-    made = errand(ME, Create(REGION, operation="op-1"))
+    made = api_call(ME, Create(REGION, operation="op-1"))
     assert made.headers["X-Holdfast-Operation"] == "op-1"
     assert made.query["fieldValidation"] == "Strict"
     # A status is sent with its object, of which a newer component knows more than the server.
-    assert errand(ME, Update(REGION, "status")).query["fieldValidation"] == "Ignore"
-    assert errand(ME, Update(REGION)).query["fieldValidation"] == "Strict"
+    assert api_call(ME, Update(REGION, "status")).query["fieldValidation"] == "Ignore"
+    assert api_call(ME, Update(REGION)).query["fieldValidation"] == "Strict"
     removal = Remove(
         "regions", "", "eu", "uid-1", "14", Propagation.FOREGROUND, force=True, operation="op-2"
     )
-    made = errand(ME, removal)
+    made = api_call(ME, removal)
     assert made.body is not None
     assert msgspec.json.decode(made.body) == {
         "propagationPolicy": "Foreground",
@@ -94,16 +94,16 @@ def test_writes_carry_their_operation_and_their_preconditions() -> None:
     }
     assert made.headers["X-Holdfast-Operation"] == "op-2"
     long = who.agent("n" * 200)
-    assert len(errand(long, Create(REGION)).query["fieldManager"]) == 128
+    assert len(api_call(long, Create(REGION)).query["fieldManager"]) == 128
 
 
 @pytest.mark.parametrize("body", [Follow("nodes"), Forward(ME, Get("nodes", "n1")), "hello", None])
 def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
     """Also to speak for others, which only servers may."""
-    assert not travels_together(body)
+    assert not is_batched(body)
     with pytest.raises(InvariantBroken):
-        errand(ME, body)
-    assert travels_together(RetireLease("s", 1, 1))
+        api_call(ME, body)
+    assert is_batched(RetireLease("s", 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_what_no_server_could_be_asked_is_a_bug(body: Any) -> None:
 def test_leases_and_judgements_travel_alone_on_a_path_that_servers_serve_first(body: Any) -> None:
     """A lease must not run out behind a hundred binds. [E6]"""
     assert isinstance(body, LIFELINES)
-    assert not travels_together(body)
-    made = errand(ME, body)
+    assert not is_batched(body)
+    made = api_call(ME, body)
     assert (made.method, made.path) == ("POST", f"{GROUP}/terms")
     yes = HttpAnswer(200, b'{"code":200,"revision":7,"replayed":false,"objects":[]}')
     assert made.read(yes) == Accepted(7, ())
@@ -131,13 +131,13 @@ def test_leases_and_judgements_travel_alone_on_a_path_that_servers_serve_first(b
 
 def test_creates_travel_with_others_unless_they_say_more_than_their_form_can() -> None:
     """A dry run must never arrive as a create."""
-    assert travels_together(Create(REGION, operation="op-1"))
-    assert not travels_together(Create(REGION, dry_run=True))
-    assert not travels_together(Create(REGION, manager="me"))
+    assert is_batched(Create(REGION, operation="op-1"))
+    assert not is_batched(Create(REGION, dry_run=True))
+    assert not is_batched(Create(REGION, manager="me"))
 
 
 def test_a_read_finds_the_object_or_that_there_is_none() -> None:
-    read = errand(ME, Get("regions", "eu")).read
+    read = api_call(ME, Get("regions", "eu")).read
     assert read(HttpAnswer(200, encode(REGION))) == GetResult(REGION, 7)
     assert read(HttpAnswer(404, b"{}", Missing.code)) == GetResult(None, 0)
     # A proxy in between knows nothing of our objects.
@@ -149,7 +149,7 @@ def test_a_read_finds_the_object_or_that_there_is_none() -> None:
 
 def test_a_write_is_accepted_refused_or_in_doubt() -> None:
     """[N1.1]"""
-    read = errand(ME, Create(REGION)).read
+    read = api_call(ME, Create(REGION)).read
     assert read(HttpAnswer(201, encode(REGION))) == Accepted(7, (REGION,))
     assert read(HttpAnswer(200, b'{"kind":"Status","status":"Success"}')) == Accepted(0)
     for doubt in (
@@ -174,7 +174,7 @@ def test_a_write_is_accepted_refused_or_in_doubt() -> None:
 )
 def test_a_refusal_arrives_as_the_authority_made_it(refusal: Refusal) -> None:
     """A component never reads a sentence."""
-    assert errand(ME, Create(REGION)).read(refused(refusal)) == refusal
+    assert api_call(ME, Create(REGION)).read(refused(refusal)) == refusal
 
 
 @pytest.mark.parametrize(
@@ -182,17 +182,17 @@ def test_a_refusal_arrives_as_the_authority_made_it(refusal: Refusal) -> None:
     [(400, Reason.INVALID), (401, Reason.UNAUTHENTICATED), (403, Reason.NOT_ALLOWED)],
 )
 def test_a_no_without_our_reason_is_sorted_by_its_code(code: int, reason: Reason) -> None:
-    verdict = errand(ME, Create(REGION)).read(HttpAnswer(code, b'{"message":"no"}'))
+    verdict = api_call(ME, Create(REGION)).read(HttpAnswer(code, b'{"message":"no"}'))
     assert verdict == Refusal(reason, "no")
 
 
 def test_renewals_and_heartbeats_are_read_as_they_were_said() -> None:
     renewed = Renewed("n1", "u", 2, NodePhase.READY, 0, FenceTiming())
-    read = errand(ME, Renew("n1", "u", 2)).read
+    read = api_call(ME, Renew("n1", "u", 2)).read
     assert read(HttpAnswer(200, msgspec.json.encode(renewed))) == renewed
     assert isinstance(read(HttpAnswer(200, b"{}")), OutcomeUnknown)
     heard = HeartbeatReport("one", 5, {"n1": 3}, FenceTiming())
-    read = errand(ME, HeartbeatQuery()).read
+    read = api_call(ME, HeartbeatQuery()).read
     assert read(HttpAnswer(200, msgspec.json.encode(heard))) == heard
     assert isinstance(read(HttpAnswer(200, b"{}")), Unavailable)
     assert isinstance(read(HttpAnswer(403, b'{"message":"no"}', "NotAllowed")), Refusal)

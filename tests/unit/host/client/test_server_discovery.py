@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.host.client.api_client import ApiClient
-from holdfast.host.client.server_discovery import KnownServer, ServerDiscovery, live
+from holdfast.host.client.server_discovery import KnownServer, ServerDiscovery, live_servers
 from holdfast.host.server.hearing_digests import ServerLeaseAlarm
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
@@ -30,8 +30,10 @@ def test_only_servers_that_live_and_have_an_address_are_told_of() -> None:
         ServerLease("new", "a", 1, 1, 15_000),
     ]
     idle_ms = {"gone": 15_000, "here": 14_999, "stopped": 0, "new": 0}
-    assert live(ServerRoster(0, tuple(leases), idle_ms)) == (KnownServer("here", "https://here"),)
-    assert live(None) == ()
+    assert live_servers(ServerRoster(0, tuple(leases), idle_ms)) == (
+        KnownServer("here", "https://here"),
+    )
+    assert live_servers(None) == ()
 
 
 async def _learnt(remote: ApiClient, count: int) -> None:

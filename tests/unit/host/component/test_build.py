@@ -160,7 +160,10 @@ def test_an_agent_is_what_is_said_and_else_what_the_computer_is(tmp_path: Path) 
     assert said.facts.capacity["memory"].endswith("Ki")
     assert said.facts.devices[0].model == "A100"
     assert said.node == machine_facts.host_name()
-    assert machine_facts.complete_facts(NodeFacts(capacity={"memory": "1Gi"})).capacity["memory"] == "1Gi"
+    assert (
+        machine_facts.complete_facts(NodeFacts(capacity={"memory": "1Gi"})).capacity["memory"]
+        == "1Gi"
+    )
 
 
 @pytest.mark.parametrize(

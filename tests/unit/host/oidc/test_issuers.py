@@ -48,7 +48,7 @@ class Rig:
 
     def told(self, *signers: Signer, url: str = URL) -> None:
         data = encoded({"keys": [it.jwk for it in signers]})
-        self.issuers.known[url].keys.replace(keys.parsed(data), self.clock.monotonic_s)
+        self.issuers.known[url].keys.replace(keys.parse_key_set(data), self.clock.monotonic_s)
 
     def refusal(self, token: str) -> str:
         """Why a token does not count; its sender hears one sentence."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.host.oidc.envelope import text64
-from holdfast.host.oidc.keys import KEYS_MAX, KeySet, parsed
+from holdfast.host.oidc.keys import KEYS_MAX, KeySet, parse_key_set
 from holdfast.model.errors import Invalid
 from tests.oidc_issuer import Signer, encoded
 
@@ -35,7 +35,7 @@ def test_keys_for_other_purposes_and_algorithms_are_left_out() -> None:
         Signer("weak", is_rsa=True, bits=1_024).jwk,
         "no key",
     ]
-    assert list(parsed(key_set(good, RSA_SIGNER.jwk, *others))) == [
+    assert list(parse_key_set(key_set(good, RSA_SIGNER.jwk, *others))) == [
         ("one", "ES256"),
         ("two", "RS256"),
     ]
@@ -59,14 +59,14 @@ def test_keys_for_other_purposes_and_algorithms_are_left_out() -> None:
 def test_what_is_no_usable_key_set_is_refused(data: bytes) -> None:
     """Then the keys before it go on to count."""
     with pytest.raises(Invalid):
-        parsed(data)
+        parse_key_set(data)
 
 
 def test_the_version_changes_with_the_keys_and_not_with_each_fetch() -> None:
     kept = KeySet()
-    kept.replace(parsed(key_set(SIGNER.jwk)), 1.0)
+    kept.replace(parse_key_set(key_set(SIGNER.jwk)), 1.0)
     first = kept.version
-    kept.replace(parsed(key_set(SIGNER.jwk)), 5.0)
+    kept.replace(parse_key_set(key_set(SIGNER.jwk)), 5.0)
     assert (kept.version, kept.age_s(6.0)) == (first, 1.0)
-    kept.replace(parsed(key_set(Signer("one").jwk)), 6.0)
+    kept.replace(parse_key_set(key_set(Signer("one").jwk)), 6.0)
     assert kept.version != first

@@ -29,19 +29,19 @@ from holdfast.host.pki.rotation_readiness import (
     TrustReport,
     against_finish,
     against_switch,
-    unknown,
+    unknown_clients,
 )
 from holdfast.host.pki.trust_bundle import (
     SHORT,
     TrustBundle,
     RotationPhase,
-    begun,
-    first,
-    switched,
-    unproven,
+    begin_rotation,
+    first_bundle,
+    switch_signer,
+    decode_bundle,
 )
 from holdfast.host.pki.trust_seen import OBSERVE_S, SeenClient, SeenClients, ClientSort
-from holdfast.host.pki.trust_upkeep import TrustUpkeep, stored
+from holdfast.host.pki.trust_upkeep import TrustUpkeep, stored_bundle
 from holdfast.host.process.files import write_private
 from holdfast.host.server.authenticator import Authenticator
 from holdfast.host.server.settings import ServerSettings
@@ -318,7 +318,7 @@ def test_a_finish_never_ends_a_rotation_that_began_while_it_waited(
         monkeypatch.setattr(plane, "read", slow)
         with pytest.raises(Conflict, match="another step was made meanwhile"):
             await one.make(RotationStep.FINISH)
-        bundle = unproven((await stored(plane.store))[0])
+        bundle = decode_bundle((await stored_bundle(plane.store))[0])
         assert (is_done, bundle.generation, bundle.phase) == (True, 5, RotationPhase.BEGUN)
 
     play(story())
@@ -328,12 +328,12 @@ class Crash(Exception):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("at", ["publish", "_kept"])
+@pytest.mark.parametrize("at", ["publish_bundle", "_kept"])
 def test_a_crash_in_any_step_leaves_it_done_or_not_done_and_it_can_be_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """Before the store has it, and before the server follows what the store has."""
-    where = ca_rotation if at == "publish" else trust_upkeep
+    where = ca_rotation if at == "publish_bundle" else trust_upkeep
 
     def crash(*given: object) -> None:
         raise Crash
@@ -389,7 +389,7 @@ def test_a_server_that_was_away_for_a_whole_rotation_is_told_what_to_copy(tmp_pa
         two = plane.add("two")
         await two.upkeep.look()
         assert two.authorities.bundle == one.authorities.bundle
-        assert unproven((await stored(plane.store))[0]) == one.authorities.bundle
+        assert decode_bundle((await stored_bundle(plane.store))[0]) == one.authorities.bundle
 
     play(story())
 
@@ -404,10 +404,12 @@ class Parts:
         self.old, self.new = (
             CertificateAuthority.open(folder / it).fingerprint for it in ("old", "new")
         )
-        bundle = first(CertificateAuthority.open(folder / "old").pem)
-        self.bundle = begun(bundle, CertificateAuthority.open(folder / "new").pem, NOW - HOUR)
+        bundle = first_bundle(CertificateAuthority.open(folder / "old").pem)
+        self.bundle = begin_rotation(
+            bundle, CertificateAuthority.open(folder / "new").pem, NOW - HOUR
+        )
         if phase is RotationPhase.SWITCHED:
-            self.bundle = switched(self.bundle, NOW - HOUR / 2)
+            self.bundle = switch_signer(self.bundle, NOW - HOUR / 2)
         self.both = (self.old[:SHORT], self.new[:SHORT])
 
     def report(self, *seen: SeenClient, **changes: Any) -> TrustReport:
@@ -521,7 +523,7 @@ def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_pat
     for text, begin in zip(against, begins, strict=True):
         assert text.startswith(begin)
     # What trusts a file that was handed out before is not known; it is said, and is no bar.
-    (told,) = unknown(facts)
+    (told,) = unknown_clients(facts)
     assert told.startswith("token holdfast-system/t of ann predates the rotation")
 
 
@@ -546,13 +548,13 @@ def test_what_a_server_has_seen_ends_with_the_rotation(tmp_path: Path) -> None:
     seen.token_shown("tenant:risk:workload:web", "web-0", authorities.bundle.signs)
     assert seen.all() == ()
     new, _ = CertificateAuthority.new()
-    both = begun(authorities.bundle, new.pem)
+    both = begin_rotation(authorities.bundle, new.pem)
     authorities.take(CertificateAuthorities(both, authorities.held))
     seen.token_shown("tenant:risk:workload:web", "web-0", authorities.bundle.signs)
     assert [(it.name, it.sort) for it in seen.all()] == [
         ("tenant:risk:workload:web (web-0)", ClientSort.WORK)
     ]
-    authorities.take(CertificateAuthorities(first(new.pem), {new.fingerprint: new}))
+    authorities.take(CertificateAuthorities(first_bundle(new.pem), {new.fingerprint: new}))
     assert seen.all() == ()
 
 
@@ -567,7 +569,7 @@ def test_a_person_fills_no_servers_memory_of_what_parts_trust(tmp_path: Path) ->
     """Whoever names other authorities with each request would push out all nodes."""
     authorities = CertificateAuthorities.open(tmp_path)
     new, _ = CertificateAuthority.new()
-    both = begun(authorities.bundle, new.pem)
+    both = begin_rotation(authorities.bundle, new.pem)
     authorities.take(CertificateAuthorities(both, authorities.held))
     seen = SeenClients(authorities, lambda: 5.0)
     seen.door = Ann(WatchHub(Forms()))
@@ -600,7 +602,7 @@ def test_a_server_that_may_have_missed_a_revocation_rotates_nothing(
         answer: Any = await serve(request)
         assert answer.status == 503
         assert b"cannot tell whether your credential was revoked" in answer.body
-        assert (await stored(plane.store))[0] == b""
+        assert (await stored_bundle(plane.store))[0] == b""
 
     async def stale() -> bool:
         return False

@@ -17,8 +17,8 @@ from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.revoked_servers import RevokedServers, statement
-from holdfast.host.tunnel.protocol import RevocationNotice, announced, summons
-from holdfast.host.tunnel.switchboard import Tunnels
+from holdfast.host.tunnel.protocol import RevocationNotice, revocation_notice, decode_tunnel_request
+from holdfast.host.tunnel.server_end import Tunnels
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable
 from tests.patience import PATIENCE_S
@@ -162,12 +162,12 @@ def test_agents_are_told_on_the_line_on_which_they_wait() -> None:
         line = line_of()
         assert line is not None
         with pytest.raises(Unavailable):
-            summons(line)
-        return announced(line)
+            decode_tunnel_request(line)
+        return revocation_notice(line)
 
     early = board.connect("n1")
     board.announce("word")
     late = board.connect("n2")
     assert [unsent(it.unsent.get_nowait) for it in (early, late)] == ["word", "word"]
-    assert announced(b"") == announced(b'{"id":"x"}') == ""
-    assert announced(msgspec.json.encode(RevocationNotice("x"))) == "x"
+    assert revocation_notice(b"") == revocation_notice(b'{"id":"x"}') == ""
+    assert revocation_notice(msgspec.json.encode(RevocationNotice("x"))) == "x"

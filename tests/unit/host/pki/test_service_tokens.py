@@ -15,7 +15,12 @@ from holdfast.host.oidc.issuers import Issuers
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.service_tokens import HEAD, SKEW_S, ServiceTokens, is_service_token
-from holdfast.host.pki.trust_bundle import begun, finished, serving, switched
+from holdfast.host.pki.trust_bundle import (
+    begin_rotation,
+    finish_rotation,
+    switch_servers,
+    switch_signer,
+)
 from holdfast.host.server.authentication import TokenUnknown
 from holdfast.model.access.identity import Identity
 from holdfast.model.access.rights import subjects_of
@@ -113,7 +118,7 @@ def test_during_a_rotation_tokens_of_both_authorities_count_and_then_the_new_one
     """Also one that was checked before: what is remembered of it is no right."""
     shown: list[str] = []
     old, (new, _) = rig.authorities.signer, CertificateAuthority.new()
-    both = begun(rig.authorities.bundle, new.pem)
+    both = begin_rotation(rig.authorities.bundle, new.pem)
     held = {it.fingerprint: it for it in (old, new)}
     rig.tokens = ServiceTokens(
         rig.authorities, lambda: rig.now_s, lambda account, replica, known: shown.append(known)
@@ -121,12 +126,12 @@ def test_during_a_rotation_tokens_of_both_authorities_count_and_then_the_new_one
     first = rig.issue()
     rig.authorities.take(CertificateAuthorities(both, held))
     early = rig.issue()
-    rig.authorities.take(CertificateAuthorities(switched(both), held))
+    rig.authorities.take(CertificateAuthorities(switch_signer(both), held))
     late = rig.issue()
     for token in (first, early, late):
         assert rig.identity(token).name == "tenant:risk:workload:web"
     assert shown == [old.fingerprint, old.fingerprint, new.fingerprint]
-    after = finished(serving(switched(both)))
+    after = finish_rotation(switch_servers(switch_signer(both)))
     rig.authorities.take(CertificateAuthorities(after, {new.fingerprint: new}))
     assert rig.identity(late).name == "tenant:risk:workload:web"
     assert rig.refuses(first)

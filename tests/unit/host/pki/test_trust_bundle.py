@@ -14,15 +14,15 @@ from holdfast.host.pki.join_tokens import JoinToken, fingerprint
 from holdfast.host.pki.trust_bundle import (
     TrustBundle,
     RotationPhase,
-    aborted,
-    adopted,
-    begun,
+    abort_rotation,
+    verify_newer,
+    begin_rotation,
     certificates,
-    finished,
-    opened,
-    serving,
-    signed,
-    switched,
+    finish_rotation,
+    verify_bundle,
+    switch_servers,
+    sign_bundle,
+    switch_signer,
 )
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Invalid, Unavailable
@@ -37,12 +37,12 @@ class Plane:
             CertificateAuthority.open(folder / "new"),
         )
         self.both = (self.old, self.new)
-        self.first = trust_bundle.first(self.old.pem)
-        self.begun = begun(self.first, self.new.pem)
-        self.switched = switched(self.begun)
-        self.serving = serving(self.switched)
-        self.finished = finished(self.serving)
-        self.aborted = aborted(self.begun)
+        self.first = trust_bundle.first_bundle(self.old.pem)
+        self.begun = begin_rotation(self.first, self.new.pem)
+        self.switched = switch_signer(self.begun)
+        self.serving = switch_servers(self.switched)
+        self.finished = finish_rotation(self.serving)
+        self.aborted = abort_rotation(self.begun)
 
 
 @pytest.fixture
@@ -63,39 +63,39 @@ def test_each_step_is_the_next_generation_and_is_taken_by_whoever_has_the_one_be
     current = plane.first
     for number, (step, phase) in enumerate(zip(steps, phases, strict=True), 1):
         authorities = (plane.new,) if phase is RotationPhase.STABLE else plane.both
-        current = adopted(current, signed(step, authorities))
+        current = verify_newer(current, sign_bundle(step, authorities))
         assert (current, current.generation, current.phase) == (step, number, phase)
     assert current.pem == plane.new.pem
-    back = adopted(plane.begun, signed(plane.aborted, [plane.old]))
+    back = verify_newer(plane.begun, sign_bundle(plane.aborted, [plane.old]))
     assert (back.pem, back.phase) == (plane.old.pem, RotationPhase.STABLE)
 
 
 def test_an_authority_that_is_not_trusted_adds_none(plane: Plane, tmp_path: Path) -> None:
     """Not by its own signature, nor by one of another bundle. [B5]"""
     rogue = CertificateAuthority.open(tmp_path / "rogue")
-    wanted = begun(plane.first, rogue.pem)
+    wanted = begin_rotation(plane.first, rogue.pem)
     with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
-        adopted(plane.first, signed(wanted, [rogue]))
+        verify_newer(plane.first, sign_bundle(wanted, [rogue]))
     # A signature of the right authority, for another bundle.
-    good = msgspec.json.decode(signed(plane.begun, plane.both))
+    good = msgspec.json.decode(sign_bundle(plane.begun, plane.both))
     moved = {"bundle": msgspec.json.encode(wanted).decode(), "signatures": good["signatures"]}
     with pytest.raises(Invalid, match="not signed"):
-        adopted(plane.first, msgspec.json.encode(moved))
+        verify_newer(plane.first, msgspec.json.encode(moved))
     # What the authority has signed as a certificate is no signature of a bundle, and neither is
     # one without the words that come before a bundle.
     bare = plane.old.signature(msgspec.json.encode(wanted))
     moved["signatures"] = {plane.old.fingerprint: bare.hex()}
     with pytest.raises(Invalid, match="not signed"):
-        adopted(plane.first, msgspec.json.encode(moved))
+        verify_newer(plane.first, msgspec.json.encode(moved))
 
 
 def test_an_older_generation_never_comes_back(plane: Plane) -> None:
     """The authority that a rotation removed would be trusted again. [B5]"""
-    for text in (signed(plane.begun, plane.both), signed(plane.switched, plane.both)):
+    for text in (sign_bundle(plane.begun, plane.both), sign_bundle(plane.switched, plane.both)):
         with pytest.raises(Invalid, match="not newer"):
-            adopted(plane.switched, text)
+            verify_newer(plane.switched, text)
     with pytest.raises(Invalid, match="not signed"):
-        adopted(plane.finished, signed(plane.first, [plane.old]))
+        verify_newer(plane.finished, sign_bundle(plane.first, [plane.old]))
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_a_bundle_that_makes_no_sense_is_refused_whoever_has_signed_it(
     """[B5]"""
     broken = msgspec.structs.replace(plane.begun, **change)
     with pytest.raises(Invalid):
-        adopted(plane.first, signed(broken, plane.both))
+        verify_newer(plane.first, sign_bundle(broken, plane.both))
 
 
 def test_a_leaf_certificate_is_no_authority(plane: Plane) -> None:
     leaf = plane.old.issue("system:node:n1").certificate
-    wanted = begun(plane.first, leaf)
+    wanted = begin_rotation(plane.first, leaf)
     with pytest.raises(Invalid, match="certificate authorities"):
-        adopted(plane.first, signed(wanted, [plane.old]))
+        verify_newer(plane.first, sign_bundle(wanted, [plane.old]))
 
 
 def token_of(authority: CertificateAuthority, generation: int = 0) -> JoinToken:
@@ -132,7 +132,7 @@ def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
 ) -> None:
     """By the hash of either one while both count; after the rotation only by the new one."""
     rogue = CertificateAuthority.open(tmp_path / "rogue")
-    text = signed(plane.begun, plane.both)
+    text = sign_bundle(plane.begun, plane.both)
     for known in plane.both:
         found = node_join._proven(plane.begun.pem, text, token_of(known))
         assert found == (plane.begun.pem, text)
@@ -141,9 +141,9 @@ def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
         assert node_join._proven(plane.begun.pem, text, later) == (known.pem, b"")
     # What is sent along without a signature is not trusted.
     planted = plane.old.pem + rogue.pem
-    forged = signed(begun(plane.first, rogue.pem), [rogue])
+    forged = sign_bundle(begin_rotation(plane.first, rogue.pem), [rogue])
     assert node_join._proven(planted, forged, token_of(plane.old)) == (plane.old.pem, b"")
-    done = signed(plane.finished, [plane.new])
+    done = sign_bundle(plane.finished, [plane.new])
     assert node_join._proven(plane.finished.pem, done, token_of(plane.old)) is None
     # A token that is made during a rotation is good after it.
     assert fingerprint(plane.begun.pem) == plane.new.fingerprint
@@ -152,7 +152,9 @@ def test_whoever_joins_trusts_what_the_authority_of_its_token_vouches_for(
 def kept(
     directory: Path, bundle: TrustBundle, *signers: CertificateAuthority
 ) -> CertificateAuthorities:
-    keep_bundle(directory, CertificateAuthorities.load(directory).bundle, signed(bundle, signers))
+    keep_bundle(
+        directory, CertificateAuthorities.load(directory).bundle, sign_bundle(bundle, signers)
+    )
     return CertificateAuthorities.load(directory)
 
 
@@ -199,7 +201,7 @@ def test_a_crash_while_the_last_step_is_written_leaves_the_new_authority(
     for name in ("write_private", "remove"):
         monkeypatch.setattr(f"holdfast.host.pki.ca_keys.{name}", counted)
     with pytest.raises(Crash):
-        keep_bundle(directory, before.bundle, signed(plane.finished, [plane.new]))
+        keep_bundle(directory, before.bundle, sign_bundle(plane.finished, [plane.new]))
     monkeypatch.undo()
     after = CertificateAuthorities.open(directory)
     expected = plane.new.pem if done else plane.begun.pem
@@ -226,4 +228,7 @@ def test_what_was_aborted_leaves_no_key(plane: Plane, tmp_path: Path) -> None:
     assert found.signer.pem == found.pem == plane.old.pem
     assert sorted(it.name for it in directory.glob("ca*.key")) == [KEY]
     assert certificates((directory / "ca.crt").read_bytes()) == certificates(plane.old.pem)
-    assert opened((directory / BUNDLE).read_bytes(), certificates(plane.old.pem)) == plane.aborted
+    assert (
+        verify_bundle((directory / BUNDLE).read_bytes(), certificates(plane.old.pem))
+        == plane.aborted
+    )

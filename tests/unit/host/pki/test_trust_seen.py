@@ -19,13 +19,13 @@ from holdfast.host.pki.component_credentials import HURRY_S, CertificateRenewal
 from holdfast.host.pki.trust_bundle import (
     SHORT,
     TrustBundle,
-    begun,
+    begin_rotation,
     issuer_of,
     names,
-    signed,
-    switched,
+    sign_bundle,
+    switch_signer,
 )
-from holdfast.host.pki.trust_seen import TrustFollower, kept
+from holdfast.host.pki.trust_seen import TrustFollower, load_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.access.identity import Identity
 from tests.puppet import play
@@ -44,7 +44,7 @@ class Plane:
         self.pki.mkdir()
         authorities = CertificateAuthorities.open(folder / "server" / "pki")
         self.old, (self.new, _) = authorities.signer, CertificateAuthority.new()
-        self.first, self.both = authorities.bundle, begun(authorities.bundle, self.new.pem)
+        self.first, self.both = authorities.bundle, begin_rotation(authorities.bundle, self.new.pem)
         write_private(self.pki / CERTIFICATES, self.old.pem)
         self.renewed_by = self.new
 
@@ -69,7 +69,7 @@ class Plane:
         self.changes += 1
 
     async def follow(self, bundle: TrustBundle, *signers: CertificateAuthority) -> bool:
-        self.text = signed(bundle, signers)
+        self.text = sign_bundle(bundle, signers)
         return await self.trust.follow(bundle.generation)
 
 
@@ -93,7 +93,7 @@ def test_a_newer_bundle_is_kept_trusted_and_told_to_the_servers(tmp_path: Path) 
         assert await plane.follow(plane.both, plane.old, plane.new)
         assert plane.remote.access(ME.name).ca == plane.both.pem
         assert (plane.pki / CERTIFICATES).read_bytes() == plane.both.pem
-        assert (kept(plane.pki), plane.changes) == (plane.both, 1)
+        assert (load_bundle(plane.pki), plane.changes) == (plane.both, 1)
         assert not await plane.trust.follow(plane.both.generation)
         # What it asked with before, and what it asks with since.
         assert not await plane.follow(
@@ -122,7 +122,7 @@ def test_trouble_with_a_bundle_is_over_when_one_is_taken(tmp_path: Path) -> None
     """A server that follows later than the others told one that is in use already."""
 
     async def told(plane: Plane) -> None:
-        plane.text = signed(plane.first, [plane.old])
+        plane.text = sign_bundle(plane.first, [plane.old])
         assert not await plane.trust.follow(plane.both.generation)
         assert plane.rotation.trouble == ""
         assert not await plane.follow(plane.both, plane.new)
@@ -161,7 +161,7 @@ def test_when_another_authority_signs_certificates_are_renewed_within_seconds(
         usual = plane.rotation.due_s[ME.name]
         await plane.follow(plane.both, plane.old, plane.new)
         assert plane.rotation.due_s[ME.name] == usual
-        await plane.follow(switched(plane.both), plane.old, plane.new)
+        await plane.follow(switch_signer(plane.both), plane.old, plane.new)
         assert plane.rotation.due_s[ME.name] < usual - HURRY_S
         plane.renewed_by = plane.old
         await plane.rotation.turn(ME.name)
@@ -187,6 +187,6 @@ def test_certificates_that_somebody_brought_count_more_than_an_older_bundle(
         await plane.follow(plane.both, plane.old, plane.new)
         other, _ = CertificateAuthority.new()
         write_private(plane.pki / CERTIFICATES, other.pem)
-        assert kept(plane.pki).pem == other.pem
+        assert load_bundle(plane.pki).pem == other.pem
 
     story(tmp_path, told)

@@ -19,17 +19,17 @@ from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertifica
 from holdfast.host.pki.first_trust import ServerTls, Trust, establish
 from holdfast.host.pki.trust_bundle import (
     TrustBundle,
-    begun,
+    begin_rotation,
     certificates,
     common_name,
-    finished,
+    finish_rotation,
     issuer_of,
-    serving,
-    signed,
-    switched,
-    unproven,
+    switch_servers,
+    sign_bundle,
+    switch_signer,
+    decode_bundle,
 )
-from holdfast.host.pki.trust_upkeep import Outdated, TrustUpkeep, publish, stored
+from holdfast.host.pki.trust_upkeep import Outdated, TrustUpkeep, publish_bundle, stored_bundle
 from holdfast.host.process.files import write_private
 from holdfast.host.server.settings import ServerSettings
 from holdfast.model.errors import Invalid, Unavailable
@@ -160,8 +160,8 @@ class Rotated:
         write_private(path, self.pem.key)
 
     async def write(self, bundle: TrustBundle, *signers: CertificateAuthority) -> None:
-        _, revision = await stored(self.store)
-        assert await publish(self.store, signed(bundle, signers), revision)
+        _, revision = await stored_bundle(self.store)
+        assert await publish_bundle(self.store, sign_bundle(bundle, signers), revision)
 
     async def look(self) -> None:
         for server in (self.one, self.two):
@@ -179,7 +179,7 @@ def test_servers_follow_each_step_in_the_store_and_show_what_it_says(tmp_path: P
     async def story() -> None:
         it = Rotated(tmp_path)
         old = it.old.issue("ann")
-        both, step = (it.old, it.new), begun(it.one.bundle, it.new.pem)
+        both, step = (it.old, it.new), begin_rotation(it.one.bundle, it.new.pem)
         it.give_key(it.one)
         await it.write(step, *both)
         await it.look()
@@ -189,16 +189,16 @@ def test_servers_follow_each_step_in_the_store_and_show_what_it_says(tmp_path: P
         it.give_key(it.two)
         await it.look()
         assert len(it.two.upkeep.authorities.held) == 2
-        for change in (switched, serving):
+        for change in (switch_signer, switch_servers):
             step = change(step)
             await it.write(step, *both)
             await it.look()
             for server in (it.one, it.two):
                 shown(server.tls.context, server.trust, old)
                 assert issuer_of(server.trust.admin.certificate) == name_of(it.new)
-                expected = it.new if change is serving else it.old
+                expected = it.new if change is switch_servers else it.old
                 assert issuer_of(server.trust.server[0].read_bytes()) == name_of(expected)
-        step = finished(step)
+        step = finish_rotation(step)
         await it.write(step, it.new)
         await it.look()
         for server in (it.one, it.two):
@@ -223,7 +223,7 @@ def test_a_bundle_in_the_store_that_no_trusted_authority_has_signed_changes_noth
     async def story() -> None:
         it = Rotated(tmp_path)
         before = it.one.bundle
-        await it.write(begun(before, it.new.pem), it.new)
+        await it.write(begin_rotation(before, it.new.pem), it.new)
         with pytest.raises(Invalid, match="not signed by a certificate authority trusted here"):
             await it.one.upkeep.look()
         assert (it.one.bundle, it.one.applied) == (before, 0)
@@ -238,20 +238,24 @@ def test_a_store_that_was_restored_from_before_brings_no_authority_back(tmp_path
     async def story() -> None:
         it = Rotated(tmp_path)
         it.give_key(it.one)
-        step = begun(it.one.bundle, it.new.pem)
+        step = begin_rotation(it.one.bundle, it.new.pem)
         await it.write(step, it.old, it.new)
         await it.one.upkeep.look()
-        earlier, _ = await stored(it.store)
+        earlier, _ = await stored_bundle(it.store)
         both = (it.old, it.new)
-        for change, signers in ((switched, both), (serving, both), (finished, (it.new,))):
+        for change, signers in (
+            (switch_signer, both),
+            (switch_servers, both),
+            (finish_rotation, (it.new,)),
+        ):
             step = change(step)
             await it.write(step, *signers)
             await it.one.upkeep.look()
-        _, revision = await stored(it.store)
-        assert await publish(it.store, earlier, revision)
+        _, revision = await stored_bundle(it.store)
+        assert await publish_bundle(it.store, earlier, revision)
         await it.one.upkeep.look()
         assert it.one.bundle == step
-        assert unproven((await stored(it.store))[0]) == step
+        assert decode_bundle((await stored_bundle(it.store))[0]) == step
 
     play(story())
 
@@ -265,15 +269,15 @@ def test_a_server_that_cannot_follow_the_end_of_an_authority_stops(
 
     async def story() -> None:
         it = Rotated(tmp_path)
-        both, step = (it.old, it.new), begun(it.one.bundle, it.new.pem)
+        both, step = (it.old, it.new), begin_rotation(it.one.bundle, it.new.pem)
         it.give_key(it.one)
-        for change in (lambda step: step, switched, serving):
+        for change in (lambda step: step, switch_signer, switch_servers):
             step = change(step)
             await it.write(step, *both)
             await it.one.upkeep.look()
-            if missed == "key" and change not in (switched, serving):
+            if missed == "key" and change not in (switch_signer, switch_servers):
                 await it.two.upkeep.look()
-        await it.write(finished(step), it.new)
+        await it.write(finish_rotation(step), it.new)
         with pytest.raises(Outdated):
             await it.two.upkeep.look()
         await it.two.upkeep.run()
@@ -290,7 +294,7 @@ def test_a_server_that_only_waits_for_the_next_key_goes_on(tmp_path: Path) -> No
     async def story() -> None:
         it = Rotated(tmp_path)
         it.give_key(it.one)
-        step = switched(begun(it.one.bundle, it.new.pem))
+        step = switch_signer(begin_rotation(it.one.bundle, it.new.pem))
         await it.write(step, it.old, it.new)
         with pytest.raises(Unavailable, match="has no key of the certificate authority"):
             await it.two.upkeep.look()

@@ -14,12 +14,12 @@ from holdfast.host.process import directory_lock
 from holdfast.host.process.directory_lock import INSTALLATION, LOCK, PLACE, DirectoryLock
 from holdfast.model.errors import Conflict, Invalid, Unavailable
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 _HOLD = """
 import sys
 from pathlib import Path
-from holdfast.host.process.directory_lock import Holding
-held = Holding(Path(sys.argv[1]), "n1")
+from holdfast.host.process.directory_lock import DirectoryLock
+held = DirectoryLock(Path(sys.argv[1]), "n1")
 print(held.installation, flush=True)
 sys.stdin.read()
 """

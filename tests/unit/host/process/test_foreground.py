@@ -10,7 +10,7 @@ import pytest
 
 from tests.ignoring import IGNORED, below, kept_from
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SHOW = "print(open('/proc/self/status').read())"
 FORGET = (
     "from signal import *; "

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from holdfast.host.server.authentication import from_certificate, from_token, hashed
+from holdfast.host.server.authentication import from_certificate, from_token, secret_hash
 from holdfast.model.errors import Forbidden
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec
 from holdfast.model.meta import ObjectMeta
@@ -20,7 +20,7 @@ def token(**spec: object) -> Token:
     given = {
         "user": "tenant:risk:bot",
         "groups": ("tenant:risk:bots",),
-        "hash": hashed(SECRET),
+        "hash": secret_hash(SECRET),
         **spec,
     }
     metadata = ObjectMeta(name="bot", namespace="risk", creation_timestamp=NOW)

@@ -17,7 +17,7 @@ from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.pki.bearer_tokens import groups_for, new_bearer
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import CertificateAuthority, IssuedCertificate
-from holdfast.host.pki.trust_bundle import begun, first
+from holdfast.host.pki.trust_bundle import begin_rotation, first_bundle
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.authentication import CertificateEnded, TokenUnknown
 from holdfast.host.server.authenticator import Authenticator, CredentialLives
@@ -140,10 +140,10 @@ def test_a_certificate_of_a_removed_authority_counts_on_no_connection(tmp_path: 
         assert rig.who(of_old).name == "ann"
         with pytest.raises(CertificateEnded, match="no longer trusted"):
             rig.who(of_new)
-        both = begun(authorities.bundle, new.pem)
+        both = begin_rotation(authorities.bundle, new.pem)
         authorities.take(CertificateAuthorities(both, authorities.held))
         assert [rig.who(it).name for it in (of_old, of_new)] == ["ann", "ann"]
-        authorities.take(CertificateAuthorities(first(new.pem), {}))
+        authorities.take(CertificateAuthorities(first_bundle(new.pem), {}))
         assert rig.who(of_new).name == "ann"
         for line in (of_old, Line(old.issue("ann"))):
             with pytest.raises(CertificateEnded, match="no longer trusted"):

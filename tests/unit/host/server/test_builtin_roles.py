@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commit.ledgers.recount import recount
-from holdfast.host.server.rights import built_in, show_built_in
+from holdfast.host.server.rights import built_in_objects, publish_built_in_roles
 from holdfast.model.access.identity import server
 from holdfast.model.access.roles import HELD_BY, ROLES
 from holdfast.model.errors import Unavailable
@@ -31,7 +31,7 @@ def start(plane: Plane) -> list[Any]:
         asked.append(request)
         return plane.ask(server("one"), request)
 
-    assert asyncio.run(show_built_in(listed(plane.store), ask)) == ""
+    assert asyncio.run(publish_built_in_roles(listed(plane.store), ask)) == ""
     return asked
 
 
@@ -39,7 +39,7 @@ def test_the_first_start_shows_all_and_the_next_has_nothing_to_do() -> None:
     plane = Plane()
     assert [type(it) for it in start(plane)] == [Create] * ALL
     assert start(plane) == []
-    for obj in built_in():
+    for obj in built_in_objects():
         shown = plane.get(obj)
         assert shown is not None
         if isinstance(obj, Role):
@@ -61,7 +61,7 @@ def test_a_server_starts_also_when_it_cannot_paint() -> None:
     async def down(request: Any) -> Any:
         raise Unavailable("the store does not answer")
 
-    trouble = asyncio.run(show_built_in(listed(Plane().store), down))
+    trouble = asyncio.run(publish_built_in_roles(listed(Plane().store), down))
     assert "the store does not answer" in trouble
 
 
@@ -74,6 +74,6 @@ def test_two_servers_that_start_together_paint_the_same_picture() -> None:
 
     for _ in range(2):
         # Both have seen nothing there.
-        assert asyncio.run(show_built_in(hub, ask)) == ""
-    answer = plane.ask(server("one"), Create(next(built_in())))
+        assert asyncio.run(publish_built_in_roles(hub, ask)) == ""
+    answer = plane.ask(server("one"), Create(next(built_in_objects())))
     assert answer.reason is Reason.EXISTS

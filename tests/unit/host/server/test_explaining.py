@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.server.decision_archive import Decisions
-from holdfast.host.server.explaining import decided_again
+from holdfast.host.server.explaining import replay_round
 from holdfast.model.errors import Expired, Missing
 from holdfast.model.machine import ArchiveRecord
 from holdfast.propose.decision_rounds import DecisionRound
@@ -59,16 +59,16 @@ def test_what_was_decided_on_a_plane_is_decided_again_from_its_history(tmp_path:
         )
         store = MemoryStore(rig.plane.store)
         for decided in rig.rounds:
-            assert await decided_again(store, decisions, decided.name) == []
+            assert await replay_round(store, decisions, decided.name) == []
         first, last = rig.rounds[0], rig.rounds[-1]
         alone = {**last.seen, "nodes": 0}
         await decisions.keep([msgspec.structs.replace(last, decided_ms=2**42, seen=alone)], 0)
-        assert await decided_again(store, decisions, last.name), "without nodes it is another one"
+        assert await replay_round(store, decisions, last.name), "without nodes it is another one"
         with pytest.raises(Missing, match="are not kept here"):
-            await decided_again(store, decisions, "d-0-0-0")
+            await replay_round(store, decisions, "d-0-0-0")
         await store.compact(await store.revision())
         with pytest.raises(Expired):
-            await decided_again(store, decisions, first.name)
+            await replay_round(store, decisions, first.name)
         decisions.close()
 
     asyncio.run(story())

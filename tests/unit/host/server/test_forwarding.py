@@ -9,10 +9,10 @@ import pytest
 from holdfast.commit.dispatch import HANDLERS
 from holdfast.host.server.forwarding import (
     BODY_BYTES_MAX,
-    decoded,
-    decoded_verdict,
-    encoded,
-    encoded_verdict,
+    decode_forward,
+    decode_verdict,
+    encode_forward,
+    encode_verdict,
 )
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import (
@@ -41,14 +41,14 @@ def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: 
     it.plane.quota(hard={"cpu": "64"})
     identity, request = EXAMPLES[request_type](it)
     forward = Forward(identity, request)
-    line = encoded(forward)
+    line = encode_forward(forward)
     assert line.index(b"\n") == len(line) - 1
-    arrived = decoded(line)
+    arrived = decode_forward(line)
     assert arrived == forward
     assert type(arrived.request) is request_type
     verdict = it.plane.ask(arrived.identity, arrived.request)
     assert isinstance(verdict, Accepted), verdict
-    assert decoded_verdict(encoded_verdict(verdict)) == verdict
+    assert decode_verdict(encode_verdict(verdict)) == verdict
 
 
 @pytest.mark.parametrize("request_type", [Create, Update])
@@ -61,28 +61,29 @@ def test_an_object_with_a_field_of_a_newer_version_is_left_to_the_server_that_kn
         ObjectMeta(name="web", namespace="acme"),
         spec=WorkloadSpec(template=Template(command=("sleep", "1"))),
     )
-    line = encoded(Forward(ANN, request_type(workload)))
-    assert decoded(line).request.object == workload
+    line = encode_forward(Forward(ANN, request_type(workload)))
+    assert decode_forward(line).request.object == workload
     # A default that the other version writes and this one leaves out is nothing new.
     assert (
-        decoded(line.replace(b'"spec":{', b'"spec":{"type":"Service",')).request.object == workload
+        decode_forward(line.replace(b'"spec":{', b'"spec":{"type":"Service",')).request.object
+        == workload
     )
     newer = line.replace(before, before + b'"laterSeconds":30,')
     with pytest.raises(Invalid, match="Workload web has fields of a newer version"):
-        decoded(newer)
+        decode_forward(newer)
 
 
 def test_an_identity_arrives_with_its_groups_and_namespaces() -> None:
     request = Patch("workloads", "acme", "web", PatchType.JSON, [{"op": "test", "value": None}])
-    assert decoded(encoded(Forward(ANN, request))) == Forward(ANN, request)
+    assert decode_forward(encode_forward(Forward(ANN, request))) == Forward(ANN, request)
 
 
 def test_a_refusal_keeps_its_reason_details_and_causes() -> None:
     causes = (FieldError("spec.replicas", "-1", "must be at least 0"),)
     refusal = Refusal(Reason.INVALID, "no\nsuch thing", {"field": "replicas"}, causes)
-    line = encoded_verdict(refusal)
+    line = encode_verdict(refusal)
     assert line.count(b"\n") == 1
-    assert decoded_verdict(line) == refusal
+    assert decode_verdict(line) == refusal
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_only_what_surely_did_not_happen_is_called_unavailable(
     error: HoldfastError, kind: type[HoldfastError]
 ) -> None:
     """[N1.1]"""
-    found = decoded_verdict(encoded_verdict(error))
+    found = decode_verdict(encode_verdict(error))
     assert type(found) is kind
     assert (found.message, found.code) == (error.message, error.code)  # type: ignore[union-attr]
 
@@ -105,7 +106,7 @@ def test_only_what_surely_did_not_happen_is_called_unavailable(
 @pytest.mark.parametrize("line", [b"", b"{}", b'{"struct":"Maybe"}', b"\xff", b"[" * 100_000])
 def test_a_verdict_that_nobody_understands_may_be_a_yes(line: bytes) -> None:
     """[N1.1]"""
-    assert isinstance(decoded_verdict(line), OutcomeUnknown)
+    assert isinstance(decode_verdict(line), OutcomeUnknown)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_verdict_that_nobody_understands_may_be_a_yes(line: bytes) -> None:
 )
 def test_what_is_no_request_is_invalid_and_a_forward_is_not_forwarded_again(line: bytes) -> None:
     with pytest.raises(Invalid):
-        decoded(line)
+        decode_forward(line)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +140,4 @@ def test_what_is_no_request_is_invalid_and_a_forward_is_not_forwarded_again(line
 def test_what_cannot_travel_surely_did_not_happen(request_: Any) -> None:
     """So it is decided where it is. [N1.1]"""
     with pytest.raises(Unavailable):
-        encoded(Forward(ANN, request_))
+        encode_forward(Forward(ANN, request_))

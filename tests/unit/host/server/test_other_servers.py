@@ -19,7 +19,13 @@ from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.host.server import other_servers
 from holdfast.host.server.authenticator import Authenticator
-from holdfast.host.server.forwarding import BODY_BYTES_MAX, LINES_MAX, PATH, encoded, handlers
+from holdfast.host.server.forwarding import (
+    BODY_BYTES_MAX,
+    LINES_MAX,
+    PATH,
+    encode_forward,
+    handlers,
+)
 from holdfast.host.server.other_servers import OtherServers
 from holdfast.host.server.settings import ServerSettings, peer_host
 from holdfast.model.access import identity as who
@@ -272,13 +278,13 @@ def test_nobody_but_a_server_may_speak_for_others(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
         authority = pair.trusts["one"].authorities.signer
         nobody = ssl.create_default_context(cadata=authority.pem.decode())
-        assert await pair.post(nobody, encoded(wish(1))) == 401
+        assert await pair.post(nobody, encode_forward(wish(1))) == 401
         for name, groups in (("admin", (who.ADMINS,)), ("system:controller:workload", ())):
             issued = authority.issue(name, groups=groups)
             (tmp_path / "both.pem").write_bytes(issued.certificate + issued.key)
             tls = ssl.create_default_context(cadata=authority.pem.decode())
             tls.load_cert_chain(tmp_path / "both.pem")
-            assert await pair.post(tls, encoded(wish(1))) == 403
+            assert await pair.post(tls, encode_forward(wish(1))) == 403
         assert pair.machine.asked == []
 
     play(tmp_path, story)
@@ -287,8 +293,8 @@ def test_nobody_but_a_server_may_speak_for_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "body, code",
     [
-        (encoded(wish(1))[:-1], 400),
-        (encoded(wish(1)) * (LINES_MAX + 1), 400),
+        (encode_forward(wish(1))[:-1], 400),
+        (encode_forward(wish(1)) * (LINES_MAX + 1), 400),
         (b"x" * (BODY_BYTES_MAX + 1), 413),
     ],
     ids=["half a line", "too many", "too large"],
@@ -309,7 +315,7 @@ def test_a_request_of_a_newer_server_goes_back_to_it(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
         newer = b'{"identity":{"name":"ann"},"request":{"struct":"Teleport"}}\n'
         tls = pair.trusts["two"].peer_context()
-        assert await pair.post(tls, newer + encoded(wish(2))) == 200
+        assert await pair.post(tls, newer + encode_forward(wish(2))) == 200
         assert pair.machine.names == ["w2"]
 
     play(tmp_path, story)

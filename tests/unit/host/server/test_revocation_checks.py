@@ -25,7 +25,7 @@ from holdfast.host.pki.first_trust import Trust, establish
 from holdfast.host.pki.join_admission import JoinAdmission
 from holdfast.host.pki.join_protocol import JoinRequest
 from holdfast.host.pki.node_join import _signing_request
-from holdfast.host.pki.trust_bundle import first
+from holdfast.host.pki.trust_bundle import first_bundle
 from holdfast.host.process.metrics import Metrics
 from holdfast.host.process.shell import Shell
 from holdfast.host.server.authentication import CertificateEnded, ClientCertificate
@@ -195,7 +195,7 @@ def test_a_revoked_node_is_not_renewed_by_a_server_that_did_not_hear_of_it(tmp_p
 def test_nothing_of_a_revoked_component_is_committed_over_such_a_server(
     tmp_path: Path, user: str, path: str
 ) -> None:
-    """[B5, C6.7]"""
+    """[B5]"""
 
     async def story(rig: Rig) -> None:
         await rig.go_deaf()
@@ -248,7 +248,7 @@ def admitting(store: MemoryStore, issuer: CertificateAuthorities) -> JoinAdmissi
 
 
 def test_a_revoked_certificate_gets_no_next_one(tmp_path: Path) -> None:
-    """It would outlive the revocation. One that was issued since does. [B5]"""
+    """It would outlive the revocation. One that was issued since does."""
 
     async def story() -> None:
         store = MemoryStore()
@@ -266,7 +266,7 @@ def test_a_revoked_certificate_gets_no_next_one(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_is_revoked_while_it_is_made_is_not_handed_out(tmp_path: Path) -> None:
-    """It is of a later moment than the revocation, which would not end it. [B5]"""
+    """It is of a later moment than the revocation, which would not end it."""
 
     async def story() -> None:
         store, loop = MemoryStore(), asyncio.get_running_loop()
@@ -279,7 +279,9 @@ def test_a_certificate_that_is_revoked_while_it_is_made_is_not_handed_out(tmp_pa
 
         await put(store, node("n1"))
         slow = Slow.open(tmp_path)
-        gate = admitting(store, CertificateAuthorities(first(slow.pem), {slow.fingerprint: slow}))
+        gate = admitting(
+            store, CertificateAuthorities(first_bundle(slow.pem), {slow.fingerprint: slow})
+        )
         with pytest.raises(Unavailable, match="was revoked while"):
             await gate.join(shown_of("n1", datetime.now(UTC) - SECOND), request_of("n1"))
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from holdfast.host.api.app import Api
 from holdfast.host.process.metrics import Metrics
-from holdfast.host.server.server_metrics import counted
+from holdfast.host.server.server_metrics import request_observer
 from holdfast.store.memory import MemoryStore
 from tests.unit.host.api.api_rig import GROUP, ApiRig, named, play
 
@@ -32,7 +32,7 @@ class _MeteredRig(ApiRig):
         )
 
     def _observe(self, request: web.BaseRequest, code: int, seconds: float) -> None:
-        counted(self.metrics)(request, code, seconds)
+        request_observer(self.metrics)(request, code, seconds)
         self._over.put_nowait(code)
 
     async def _sleep(self, _: web.BaseRequest) -> web.StreamResponse:

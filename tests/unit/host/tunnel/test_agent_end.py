@@ -10,7 +10,7 @@ import pytest
 from holdfast.host.runtime.logs.reading import LogQuery
 from holdfast.host.tunnel import agent_end
 from holdfast.host.tunnel.agent_end import AgentTunnel
-from holdfast.host.tunnel.protocol import ReadLog, RunCommand, TunnelRequest, encoded
+from holdfast.host.tunnel.protocol import ReadLog, RunCommand, TunnelRequest, encode_message
 
 LOG, COMMAND = ReadLog("u", LogQuery()), RunCommand("u", ("sh",))
 
@@ -29,7 +29,7 @@ class Counting(AgentTunnel):
         self.begun.append(work)
 
     def ask(self, wanted: ReadLog | RunCommand, tenant: str) -> str:
-        self._take("https://a", encoded(TunnelRequest("x", wanted, tenant)))
+        self._take("https://a", encode_message(TunnelRequest("x", wanted, tenant)))
         return self.refused[-1]
 
     def end(self) -> None:

@@ -30,8 +30,8 @@ from holdfast.host.tunnel.protocol import (
     StreamOpened,
     StreamRefused,
     TunnelRequest,
-    encoded,
-    word,
+    decode_agent_message,
+    encode_message,
 )
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable
 
@@ -62,7 +62,7 @@ class AgentConnection:
     def send(self, of: TunnelRequest) -> None:
         """Raises Unavailable when the agent takes nothing in."""
         try:
-            self.unsent.put_nowait(encoded(of) + b"\n")
+            self.unsent.put_nowait(encode_message(of) + b"\n")
         except asyncio.QueueFull:
             raise Unavailable(
                 f"node {self.node} does not take in what it is asked", code=NODE_UNREACHABLE
@@ -97,7 +97,7 @@ class TunnelStream:
             data: bytes = message.data
             return data
         if message.type is WSMsgType.TEXT:
-            said = word(message.data)
+            said = decode_agent_message(message.data)
             if isinstance(said, StreamClosed):
                 return said
         raise Unavailable(
@@ -222,7 +222,7 @@ class Tunnels:
             raise Unavailable(
                 f"node {visit.node} did not answer within {ANSWER_S:.0f} s", code=NODE_UNREACHABLE
             ) from None
-        said = word(message.data) if message.type is WSMsgType.TEXT else None
+        said = decode_agent_message(message.data) if message.type is WSMsgType.TEXT else None
         if isinstance(said, StreamOpened):
             return
         if isinstance(said, StreamRefused):
