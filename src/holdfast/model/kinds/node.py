@@ -175,8 +175,8 @@ class NodeStatus(Part, frozen=True):
     timing: the greatest times that work on it may hold; its fence waits for these.
     isolation: how it keeps the work of tenants apart; absent where its agent does not say.
     isolation_notes: what keeps it from more, and what its operator should know of it.
-    last_heartbeat: when its agent last renewed, as the server knows it that answers a get or a
-        list. It is not stored, and a watch does not show it.
+    last_heartbeat: when its agent last renewed, as the server that answers has heard. It is not
+        stored, and a heartbeat alone is no event of a watch.
     conditions: each type has one writer; Ready and Pressure are not written yet.
     """
 

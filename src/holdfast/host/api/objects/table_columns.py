@@ -50,12 +50,14 @@ def _count(name: str, get: Callable[[Any], int], description: str) -> Column:
     return Column(name, lambda obj, now: get(obj), description, type="integer")
 
 
-def _moment(name: str, get: Callable[[Any], datetime | None], description: str) -> Column:
+def _moment(
+    name: str, get: Callable[[Any], datetime | None], description: str, *, wide: bool = False
+) -> Column:
     def cell(obj: Any, now: datetime) -> str:
         moment = get(obj)
         return moment.isoformat(timespec="seconds") if moment is not None else ""
 
-    return Column(name, cell, description)
+    return Column(name, cell, description, priority=int(wide))
 
 
 def _joined(table: dict[str, Any]) -> str:
@@ -171,6 +173,9 @@ COLUMNS: dict[type[Object], tuple[Column, ...]] = {
         _count("Devices", lambda o: len(o.spec.devices), "how many devices it has"),
         _of("Address", lambda o: o.status.address or "-", "of its agent", wide=True),
         _of("Version", lambda o: o.status.agent_version or "-", "of its agent", wide=True),
+        _moment(
+            "Heartbeat", lambda o: o.status.last_heartbeat, "when its agent renewed", wide=True
+        ),
     ),
     Reservation: (
         _of("Phase", lambda o: o.status.phase.value, "Held, Committed, Consumed or Released"),
