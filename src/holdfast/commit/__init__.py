@@ -1,4 +1,4 @@
-"""Commitment, pure: admission, ledgers, bind, fencing, operation ids.
+"""Commit: admission, ledgers, bind, fencing and operation ids, without I/O.
 
-The only place where something becomes true. Start at authority.py.
+Every change of the plane's state is decided here. Start at authority.py.
 """

@@ -1,16 +1,17 @@
-"""How old a stamp of the calendar is, counted on the authority's own monotonic clock.
+"""The age of a timestamp, counted on the authority's own monotonic clock.
 
-Calendars are set forwards and back, and the next authority may have another one. So the age of what
-was written down cannot be had by subtracting. The server that holds the lease `authority` remembers
-how its own calendar and its monotonic clock stood to each other since it has the lease. A stamp
-that it made itself is found there, and its age is exact, wherever the calendar was set since. A
-stamp that is not found there was most likely made before, and is as old as the tenure at least.
+Wall clocks are set forwards and back, and the next authority may have another one. So subtracting
+two timestamps does not give an age. The server that holds the lease `authority` remembers the
+offset between its wall clock and its monotonic clock since it acquired the lease. It finds a
+timestamp that it made itself in that record, and its age is exact, however the wall clock was set
+since. A timestamp that it does not find there was most likely made earlier, and is at least as old
+as the tenure.
 
-Most likely, because a server that cannot reach the holder decides by itself, and stamps by its own
-calendar. So nothing that must not happen early rests on this: what was accepted is forgotten by the
-age of revisions (`revision_ages.py`).
+Most likely, because a server that cannot reach the holder decides by itself, with timestamps of its
+own wall clock. So nothing that must not happen early depends on this: operations are forgotten by
+the age of revisions (`RevisionAges` below).
 
-`context.py` asks here. `server.py` begins a tenure and ends it.
+`context.py` calls this. `server.py` begins and ends a tenure.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import msgspec
 
 from holdfast.model.time import Instant, wall_ms
 
-# Time servers slew calendars by less than this; beyond it, somebody has set it.
+# Time servers slew clocks by less than this; a larger jump means that the clock was set.
 SET_BY_MS = 1_000
-# A calendar that is set more often than this within one tenure is not worth remembering: what was
+# A wall clock that is set more often than this within one tenure is not worth remembering: what was
 # before counts as before the tenure.
 STRETCHES_MAX = 64
 
 
 class _Stretch(msgspec.Struct):
-    """From when until when, on the monotonic clock, the calendar was so much ahead of it."""
+    """An interval of the monotonic clock in which the wall clock had one offset to it."""
 
     ahead_ms: int
     since_ms: int
@@ -39,25 +40,25 @@ class _Stretch(msgspec.Struct):
 
 
 class Ages:
-    """See the module's docstring. Without a tenure nothing is known of any stamp."""
+    """See the module's docstring. Without a tenure no age is known."""
 
     def __init__(self) -> None:
         self._begun_ms: int | None = None
         self._stretches: deque[_Stretch] = deque()
 
     def begin(self, now: Instant) -> None:
-        """From now on all stamps are made here."""
+        """Begin a tenure: from now on this server makes all timestamps."""
         self._begun_ms = now.monotonic_ms
         self._stretches.clear()
         self.observe(now)
 
     def end(self) -> None:
-        """Others make stamps again, by calendars of their own."""
+        """End the tenure: other servers make timestamps again, by their own clocks."""
         self._begun_ms = None
         self._stretches.clear()
 
     def observe(self, now: Instant) -> None:
-        """Something is decided, and stamped, at this moment."""
+        """Note the wall clock's offset: a decision is timestamped now."""
         if self._begun_ms is None:
             return
         ahead_ms = now.wall_ms - now.monotonic_ms
@@ -70,8 +71,9 @@ class Ages:
             self._begun_ms = self._stretches.popleft().until_ms
 
     def likely_ms(self, stamp: datetime, now: Instant) -> int:
-        """How old it is: exactly if it was made here, else as the calendar has it, and no less
-        than the tenure: whoever waits need not wait for a calendar that was ahead.
+        """The age of a timestamp: exact if it was made in this tenure. Otherwise it is the
+        difference by the wall clock, and at least the length of the tenure, so that no caller waits
+        for a clock that ran ahead.
         """
         told_ms = now.wall_ms - wall_ms(stamp)
         if self._begun_ms is None:
@@ -82,7 +84,9 @@ class Ages:
         return max(told_ms, now.monotonic_ms - self._begun_ms)
 
     def _made_ms(self, stamp: datetime) -> int | None:
-        """The latest moment of this tenure, on the monotonic clock, that may have this stamp."""
+        """The latest moment of this tenure, on the monotonic clock, that may have this
+        timestamp.
+        """
         found = None
         at_ms = wall_ms(stamp)
         for stretch in self._stretches:
@@ -93,25 +97,24 @@ class Ages:
         return found
 
 
-# How long ago a revision of the store was written, for certain, whatever calendars say.
+# The certain age of a store revision, whatever wall clocks say.
 #
-# A stamp says what the calendar of the server that made it showed, which may have been set by any
-# amount, and every server makes stamps while it decides by itself. A revision is given by the
-# store. Each answer of the store proves that its revision, and all before it, had been written by
-# then; so an authority notes when, on its own monotonic clock, it has seen which revision. Nothing
-# is ever taken for older than it is: a clock that stands still, a server that starts anew and a
-# revision that was noted late all make the age smaller.
+# A timestamp shows the wall clock of the server that made it, which may have been set by any
+# amount, and every server makes timestamps while it decides by itself. Revisions come from the
+# store. Each answer of the store proves that its revision, and all before it, existed by then. So
+# an authority notes which revision it saw when, on its own monotonic clock. The age is never
+# overestimated: a clock that stands still, a server restart and a late note all make it smaller.
 #
-# `authority.py` notes what the store answers; `operations.py` asks before it forgets anything.
+# `authority.py` notes what the store answers; `operations.py` asks before it forgets an operation.
 
-# Between two notes that are kept. An age may be too small by so much and no more.
+# The time between two kept notes. An age may be too small by this much and no more.
 NOTED_EVERY_MS = 10_000
-# Two notes in a row may lie closer together, so this is at least an hour and a half.
+# Two consecutive notes may be closer together, so this covers at least an hour and a half.
 NOTES_MAX = 1_100
 
 
 class _Note(msgspec.Struct, frozen=True, gc=False):
-    """At this moment of the monotonic clock this revision had been written."""
+    """At this time of the monotonic clock this revision existed."""
 
     revision: int
     at_ms: int
@@ -123,11 +126,11 @@ class RevisionAges:
     __slots__ = ("_notes",)
 
     def __init__(self) -> None:
-        # In the order of both revisions and moments.
+        # Ordered by revision and by time.
         self._notes: list[_Note] = []
 
     def observe(self, revision: int, now: Instant) -> None:
-        """The store has answered as of this revision."""
+        """Note that the store answered as of this revision."""
         notes = self._notes
         if notes and revision <= notes[-1].revision:
             return
@@ -140,7 +143,7 @@ class RevisionAges:
             del notes[0]
 
     def least_ms(self, revision: int, now: Instant) -> int:
-        """How long ago it was written at least; 0 for one that has not been seen."""
+        """The minimum age of a revision; 0 for one that has not been seen."""
         notes = self._notes
         at = bisect_left(notes, revision, key=lambda note: note.revision)
         return now.monotonic_ms - notes[at].at_ms if at < len(notes) else 0

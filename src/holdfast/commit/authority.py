@@ -1,14 +1,14 @@
-"""The authority: a machine that decides many requests in order and commits them as one.
+"""The authority: a machine that decides requests in order and commits them in groups.
 
-Requests wait in line. One group at a time is decided, each request on what the ones before it will
-have written; the group is one transaction that compares every record that any of its decisions
-read. When it commits, all get their answers. When a compare fails, the refusal brings the current
-records, and the group is decided again; after three tries it is halved, so that under contention
-some request always gets through. When the answer is lost, the fate of the transaction is asked by
-its token before anything else is done.
+Requests wait in a queue. One group at a time is decided, each request on what the ones before it
+will have written. The group is one transaction that compares every record that any of its decisions
+read. When it commits, all callers get their answers. When a compare fails, the refusal brings the
+current records, and the group is decided again; after three tries it is halved, so that under
+contention some request always gets through. When the answer is lost, the authority asks for the
+fate of the transaction by its token before it does anything else.
 
-Whatever it remembers is a convenience: it may crash after any effect, and any number of
-authorities may run over one store. `election.py` makes one of them the usual one, for speed.
+Its memory is only a cache: it may crash after any effect, and any number of authorities may run
+over one store. `server.py` makes one of them the usual one, for speed.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from holdfast.model.transaction import ABSENT, NEVER, Committed, Compare, Compar
 GROUP_TRIES_MAX = 3
 # A decision reads a few layers of records, each naming the next; more would be a loop.
 LOAD_PASSES_MAX = 24
-# Whoever arrives while a group is being loaded for the first time may join it; after that he waits
-# for the next one. Otherwise a steady stream of strangers, each with something new to read, would
-# keep the first from ever being decided.
+# A request that arrives during the first load of a group may join it; a later one waits for the
+# next group. Otherwise a steady stream of new requests, each with something new to read, would keep
+# the first from ever being decided.
 JOINING_PASSES_MAX = 1
-# How long to wait before asking again for the fate of a transaction, and how often at most.
+# The pause before asking again for the fate of a transaction, and the maximum number of tries.
 FATE_RETRY_MS = 200
 FATE_TRIES_MAX = 25
 QUEUE_MAX = 20_000
@@ -69,10 +69,10 @@ _FORMAT = keys.plane_format()
 
 
 class GroupLimits(msgspec.Struct, frozen=True):
-    """How large a group may be. etcd takes 128 compares and operations a transaction by default.
+    """The size limits of a group. By default etcd takes 128 compares and operations a transaction.
 
-    A group writes at most one record more than it compares: who did what in it. One of the compares
-    is that of the plane's format.
+    A group writes at most one record more than it compares: the audit stamp. One of the compares is
+    the plane's format.
     """
 
     requests_max: int = 256
@@ -85,17 +85,17 @@ DEFAULT_LIMITS = GroupLimits()
 
 
 class TermRequest(msgspec.Struct, frozen=True):
-    """A request that is to be decided only under this term of a lease that its server holds."""
+    """A request that may be decided only under this term of a lease that its server holds."""
 
     request: Any
     term: Term
 
 
 class PendingRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request in line. `under` is the term that its decision has to compare, if any.
+    """A request in the queue. `under` is the term that its decision has to compare, if any.
 
-    `sent_before` says that it was part of a transaction whose answer was lost. What fails after
-    that may have been done the first time.
+    `sent_before` says that it was part of a transaction whose answer was lost. If it fails after
+    that, it may have been done the first time.
     """
 
     call: int
@@ -107,30 +107,30 @@ class PendingRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class NoLongerLeader(msgspec.Struct, frozen=True):
-    """No ruling: another server decides this by now."""
+    """No ruling: another server decides this now."""
 
 
 Ruling = Approval | Refusal | Doubt | NoLongerLeader
 
 
 class _Flight(msgspec.Struct):
-    """A group whose transaction is on its way."""
+    """A group whose transaction is in flight."""
 
     call: int
     token: str
     group: CommitGroup
     members: list[tuple[PendingRequest, Ruling]]
     fate_tries: int = 0
-    # Those of its members that are not tried again if this transaction does not commit.
+    # Its members that are not retried if this transaction does not commit.
     withdrawn: frozenset[int] = frozenset()
 
     def tried_again(self) -> list[PendingRequest]:
-        """Its members that are decided again, in order, once it is known not to have committed."""
+        """The members to decide again, in order, once it is known not to have committed."""
         return [it for it, _ in self.members if it.call not in self.withdrawn]
 
 
 class Authority:
-    """See the module's docstring. `answers` are sent to whoever asked, through the shell."""
+    """See the module's docstring. The shell sends `answers` to the callers."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Authority:
         limits: GroupLimits = DEFAULT_LIMITS,
         identity: Identity = _UNNAMED,
     ) -> None:
-        """`identity` is that of the server, who puts records into quarantine."""
+        """`identity` is that of the server, which puts records into quarantine."""
         self._identity = identity
         self._rng, self._tokens = rng, tokens
         self._settings, self._limits = settings, limits
@@ -156,13 +156,13 @@ class Authority:
         self._tries = 0
         self._group_max = limits.requests_max
         self._calls = 0
-        # Who was refused for want of a budget; its owner may give it one that others write, too.
+        # The refusals for exhausted budgets; the owner may pass one that others also count in.
         self.exhausted = ExhaustedBudgets()
-        # How many decisions met a record that is wrong.
+        # How many decisions met a wrong record.
         self.doubts = 0
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        """Take in a request, or what came of a transaction."""
+        """Take in a request, or the outcome of a transaction."""
         effects: list[Any] = []
         match stimulus:
             case Asked():
@@ -179,7 +179,7 @@ class Authority:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is on its way."""
+        """Whether nothing waits and nothing is in flight."""
         return not self._line and self._flight is None and self._loading is None
 
     def _enqueue(self, asked: Asked) -> list[Any]:
@@ -196,25 +196,24 @@ class Authority:
         return []
 
     def _withdraw(self, calls: frozenset[int]) -> None:
-        """Nothing waits for these any more, so none of them is decided from now on.
+        """Drop calls that no caller waits for any more: none of them is decided from now on.
 
-        What is on its way to the store may take effect; if it does not, it is not sent again.
+        What is in flight to the store may take effect; if it does not, it is not sent again.
         """
         self._line = deque([it for it in self._line if it.call not in calls])
         if self._flight is not None:
             self._flight.withdrawn |= calls
 
     def next_call(self) -> int:
-        """A number for an own call, or for one that a server makes on its own behalf."""
-        # Negative, so that the numbers of the own calls never meet those of the requests that came
-        # in.
+        """A call number for an own call, or for one that a server makes on its own behalf."""
+        # Negative, so that own call numbers never collide with those of incoming requests.
         self._calls -= 1
         return self._calls
 
     # Deciding ------------------------------------------------------------------------------------
 
     def _advance(self, now: Instant) -> list[Any]:
-        """Start groups until one is on its way or nothing waits."""
+        """Start groups until one is in flight or the queue is empty."""
         effects: list[Any] = []
         while self._line and self._flight is None and self._loading is None:
             effects += self._start(now)
@@ -254,14 +253,15 @@ class Authority:
                 draft.accept()
             members.append((waiting, outcome))
         if (group.compares or group.writes) and self._view.get(_FORMAT) is None:
-            # Once in a life; then each transaction compares it, and a change is brought by that.
+            # Read once per process; then each transaction compares it, and its refusal brings any
+            # change.
             missing[_FORMAT] = None
         if missing:
             return self._load(members, tuple(missing))
         self._passes = 0
         closed = self.closed()
         if closed and not all(_mends_format(waiting) for waiting, _ in members):
-            # Whoever mends the format is decided again, without the others.
+            # The request that repairs the format is decided again, without the others.
             mending = [waiting for waiting, _ in members if _mends_format(waiting)]
             self._line.extendleft(reversed(mending))
             rest = [waiting for waiting, _ in members if not _mends_format(waiting)]
@@ -269,14 +269,16 @@ class Authority:
         return self._send(group, members, now)
 
     def closed(self) -> Unavailable | None:
-        """Why this version may not write to the plane, if so, as far as is known here."""
+        """Why this version may not write to the plane, as far as this server knows; None if it
+        may.
+        """
         seen = self._view.get(_FORMAT)
         if seen is None or seen.data is None:
             return None
         try:
             why = too_new(self._view.value(_FORMAT, seen).format)
         except RecordUnreadable as error:
-            # Waiting does not mend it, and clients know by the code that it does not.
+            # Waiting does not repair it, and clients recognize that by the code.
             mend = f"{error.message}; `holdfast repair restore {_FORMAT}` mends it"
             return Unavailable(mend, code=Reason.RECORD_UNREADABLE)
         return Unavailable(why) if why else None
@@ -307,7 +309,7 @@ class Authority:
         return [Txn(call, transaction, token)]
 
     def _rest_on_format(self, group: CommitGroup) -> None:
-        """Compare the plane's format, and write it down where there is none yet."""
+        """Compare the plane's format, and write it where there is none yet."""
         seen = self._view.get(_FORMAT)
         group.compares[_FORMAT] = seen.modified if seen is not None else ABSENT
         if group.writes and (seen is None or seen.data is None):
@@ -324,7 +326,7 @@ class Authority:
         if flight is None or answered.call != flight.call:
             return []
         if flight.fate_tries:
-            # Unavailable is then said of the question, not of the transaction.
+            # Unavailable then refers to the question, not to the transaction.
             return self._fate(flight, answered.body, now)
         match answered.body:
             case Committed(revision=revision):
@@ -349,8 +351,8 @@ class Authority:
         return []
 
     def _give_up(self) -> list[Any]:
-        """The store cannot be read: say so to everybody who waits,
-        and let them decide to try again.
+        """Answer Unavailable to every waiting caller because the store cannot be read; callers
+        decide whether to retry.
         """
         line, self._line = self._line, deque()
         self._passes = 0
@@ -376,7 +378,9 @@ class Authority:
         return []
 
     def _too_large(self, flight: _Flight, error: Invalid) -> list[Any]:
-        """The store takes less at once than the limits say: try with fewer, or refuse the one."""
+        """The store accepts less at once than the limits say: retry with fewer, or refuse the
+        single one.
+        """
         self._flight = None
         if len(flight.members) == 1:
             refusal = Refusal(Reason.INVALID, error.message, {"code": error.code})
@@ -406,9 +410,9 @@ class Authority:
         return answers
 
     def _quarantine(self, waiting: PendingRequest, doubt: Doubt, now: Instant) -> None:
-        """Have a record that the store confirmed to be wrong put into quarantine.
+        """Put a record that the store confirmed to be wrong into quarantine.
 
-        If that fails, or there is no room, the next decision that meets the record asks again.
+        If that fails, or there is no room, the next decision that meets the record tries again.
         """
         self.doubts += 1
         request = doubt.request(waiting.identity, waiting.request, now)
@@ -436,8 +440,8 @@ class Authority:
             return self._committed(flight, revision, now)
         if isinstance(fate, Exception):
             return [Wake(_FATE, now.monotonic_ms + FATE_RETRY_MS)]
-        # It never took effect, or nobody knows any more. Read everything again and decide anew:
-        # what was accepted is remembered on the objects themselves.
+        # It never took effect, or its fate is no longer known. Read everything again and decide
+        # again: accepted operations are recorded on the objects themselves.
         self._flight = None
         for key in flight.group.compares:
             self._view.forget(key)
@@ -447,8 +451,9 @@ class Authority:
 
 
 def _failure(waiting: PendingRequest, error: Exception) -> Answer:
-    """The answer to a request that came to nothing, as far as is known: "it did not happen" is
-    said only of what cannot have happened the first time either."""
+    """The answer to a failed request. "It did not happen" is reported only if it cannot have
+    happened the first time either.
+    """
     if waiting.sent_before and isinstance(error, Unavailable):
         error = OutcomeUnknown(f"sent before, with an unknown outcome; then: {error.message}")
     return Answer(waiting.call, error)
@@ -462,10 +467,11 @@ def _mends_format(waiting: PendingRequest) -> bool:
 def _ruling(
     draft: Draft, context: Context, waiting: PendingRequest
 ) -> tuple[Ruling, Mutation | None]:
-    """The ruling on one request, and what to write down of it.
+    """The ruling on one request, and its audit entry.
 
-    A decision has no state of its own, so what breaks in it concerns this request alone. The view
-    may mix records of different revisions, so the store confirms them before anything is said.
+    A decision has no state of its own, so a failure inside it concerns this request alone. The view
+    may mix records of different revisions, so the store confirms them before the caller gets an
+    answer.
     """
     try:
         if waiting.under is not None and not is_current(draft, waiting.under):

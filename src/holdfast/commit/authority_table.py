@@ -1,8 +1,9 @@
 """The authority table: for every step of a placement, how old its information may be, what can go
-wrong between seeing and doing, who decides when two disagree, and how the action is guarded.
+wrong between seeing and acting, who decides when two disagree, and how the action is guarded.
 
 It is data. `bind`, `reserve` and preemption take their maximum ages from here, a test walks every
-row and holds each request to the records it must compare, and docs/authority.md is printed from it.
+row and holds each request to the records that it must compare, and docs/authority.md is printed
+from it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from holdfast.model.refusal import Reason, Refusal
 class ActionGuard(StrEnum):
     """How an action is guarded against what its actor did not see."""
 
-    # On the actor's own knowledge: being wrong costs only itself.
+    # On the actor's own knowledge: an error costs only the actor.
     ALONE = "alone"
-    # After a linearizable read sent for this very action.
+    # After a linearizable read made for this action.
     FRESH_READ = "fresh read"
-    # Inside a transaction that compares all that it rests on.
+    # Inside a transaction that compares everything it depends on.
     SERIALISED = "serialised"
 
 
 class ComparedRecord(StrEnum):
-    """The sorts of records that a request compares."""
+    """The types of records that a request compares."""
 
     REPLICA = "replica"
     NODE_LEDGER = "node ledger"
@@ -87,10 +88,10 @@ STEPS: tuple[PlacementStep, ...] = (
         "user, controller:workload",
         ActionGuard.SERIALISED,
         "what the caller believes to be missing; a controller, under its epoch",
-        "somebody else creates it, its owner goes, it was there and is gone, or what it is for was "
-        "done: a job's index, a moment of a cron job",
-        "the first commit; the other gets AlreadyExists. The owner says what was done, the places "
-        "ledger which incarnations were there, and both are compared",
+        "another client creates it, its owner is deleted, it existed and is gone, or its "
+        "purpose is already fulfilled: a job's index, a scheduled time of a cron job",
+        "the first commit; the other gets AlreadyExists. The owner records what was "
+        "done, the places ledger which incarnations existed, and both are compared",
         request=ask.Create,
         compares=(
             ComparedRecord.OBJECT,
@@ -105,7 +106,7 @@ STEPS: tuple[PlacementStep, ...] = (
         "its writers",
         ActionGuard.SERIALISED,
         "the object at a resourceVersion",
-        "somebody else writes it",
+        "another client writes it",
         "the first commit; the other gets StaleObject",
         request=ask.Update,
         compares=(ComparedRecord.OBJECT,),
@@ -115,7 +116,7 @@ STEPS: tuple[PlacementStep, ...] = (
         "its writers",
         ActionGuard.SERIALISED,
         "nothing: the patch is computed on the current object",
-        "somebody else owns the field",
+        "another manager owns the field",
         "field ownership; a conflict names the owner",
         request=ask.Patch,
         compares=(ComparedRecord.OBJECT,),
@@ -135,7 +136,7 @@ STEPS: tuple[PlacementStep, ...] = (
         "scheduler",
         ActionGuard.SERIALISED,
         "the proposal's snapshot",
-        "the place, the quota or the device goes to somebody else; a drain begins",
+        "the place, the quota or the device goes to other work; a drain begins",
         "the commit; the loser proposes again",
         age_max_ms=30_000,
         request=ask.Reserve,
@@ -156,7 +157,7 @@ STEPS: tuple[PlacementStep, ...] = (
         "scheduler, controller:repair, controller:workload, controller:reserves",
         ActionGuard.SERIALISED,
         "a snapshot of nodes",
-        "the capacity goes to somebody else",
+        "the capacity goes to other work",
         "the commit",
         request=ask.HoldCapacity,
         compares=(
@@ -178,7 +179,7 @@ STEPS: tuple[PlacementStep, ...] = (
     ),
     PlacementStep(
         "release a reservation",
-        "whoever made it; controller:repair, controller:garbage",
+        "its creator; controller:repair, controller:garbage",
         ActionGuard.SERIALISED,
         "deadline, or that the owner is gone",
         "it is consumed meanwhile",
@@ -214,7 +215,7 @@ STEPS: tuple[PlacementStep, ...] = (
         ActionGuard.SERIALISED,
         "a snapshot with the victims on it",
         "a victim ends, a budget is used up, the quota would not allow the bind",
-        "the commit; nobody is stopped in vain",
+        "the commit; no victim is stopped in vain",
         age_max_ms=5_000,
         request=ask.StopAndReserve,
         compares=(*_PLACE, ComparedRecord.DISRUPTION_LEDGER),
@@ -249,7 +250,7 @@ STEPS: tuple[PlacementStep, ...] = (
         "the owner of the transition",
         ActionGuard.SERIALISED,
         "the replica at a transition number",
-        "somebody else moves it first",
+        "another actor moves it first",
         "the transition number; the loser gets StaleReplica",
         request=ask.Move,
         compares=(ComparedRecord.REPLICA,),
@@ -359,7 +360,7 @@ STEPS: tuple[PlacementStep, ...] = (
         "its holder",
         ActionGuard.SERIALISED,
         "its own epoch",
-        "somebody took over",
+        "another holder took over",
         "the epoch in the transaction",
         request=ask.RenewLease,
         compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
@@ -369,7 +370,7 @@ STEPS: tuple[PlacementStep, ...] = (
         "its holder",
         ActionGuard.SERIALISED,
         "its own epoch",
-        "somebody took over",
+        "another holder took over",
         "the epoch in the transaction",
         request=ask.ReleaseLease,
         compares=(ComparedRecord.LEASE, ComparedRecord.EPOCH),
@@ -392,7 +393,7 @@ _AGE_MAX_MS = {
 
 
 def age_refusal(request: Any, age_ms: int) -> Refusal | None:
-    """Whether the request rests on an observation that is older than its step allows."""
+    """Refuse a request whose observation is older than its step allows."""
     most = _AGE_MAX_MS[type(request)]
     if age_ms <= most:
         return None

@@ -1,12 +1,11 @@
-"""What a component has to rest its request on, whatever the request is.
+"""The precondition that every write of a component must state.
 
-A person may ask for something whatever the state of the plane is. A component acts on a picture
-that may be old, and its request may arrive much later than it was sent, or twice: a server was
-paused, an answer was lost. So every write of a component names something that its own success, or
-that of its successor, changes: the epoch of its lease, the version or the uid of the object that it
-saw, or an operation that is remembered for longer than a request is under way. The handlers ask
-this once they know that the caller may ask at all; what has a target or a term of its own is held
-to that by its own rules.
+A person may ask for something whatever the state of the plane is. A component acts on a view that
+may be stale, and its request may arrive much later than it was sent, or twice: a server was paused,
+or an answer was lost. So every write of a component names something that its own success, or that
+of its successor, changes: the epoch of its lease, the version or the uid of the object that it saw,
+or an operation that is remembered for longer than a request is in flight. Handlers check this after
+authorization; requests with a target or a term are held to that by their own rules.
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ from holdfast.model.refusal import Reason, Refusal
 # under the compares of its own requests.
 _TERMLESS = frozenset({Actor.USER, Actor.OPERATOR, Actor.AGENT, Actor.AUTHORITY})
 _PEOPLE = frozenset({Actor.USER, Actor.OPERATOR})
-# All that both people and components ask for, and what has no other ground than the object's state.
+# The requests that both people and components make, and those whose only precondition is the
+# object's state.
 _TERMED = (ask.Create, ask.Update, ask.Patch, ask.Remove, ask.ReportStage, ask.ReportPending)
 _GROUNDED = (*_TERMED, ask.HoldCapacity)
-# A JSON patch that tests or replaces this has it compared.
+# A JSON patch that tests or replaces this path has it compared.
 _OPERATION = "operation"
 _VERSION = "resourceVersion"
 _UID = "uid"
-# Which field a precondition is, and how a component comes by it.
+# The field of each precondition, and how a component gets its value.
 _PRECONDITIONS = {
     _OPERATION: ("operation", "state an id of its own for this operation, the same for each retry"),
     _VERSION: ("metadata.resourceVersion", "read the object and state the version that was read"),
@@ -44,26 +44,26 @@ _VERSION_PATH = "/metadata/resourceVersion"
 
 
 def grounds_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
-    """Whether a component's request rests on nothing, or on what is over."""
+    """Refuse a component's request without a precondition, or with one that no longer holds."""
     if not isinstance(request, _GROUNDED) or not _PEOPLE.isdisjoint(context.actors()):
         return None
     missing = _missing(request)
     if missing == _OPERATION and context.is_actor(Actor.AUTHORITY):
-        # Servers make only what is built in, and nobody else deletes that.
+        # Servers create only built-in objects, which no other client deletes.
         missing = ""
     if missing:
         return _missing_refusal(context, missing)
     if not isinstance(request, _TERMED) or not _TERMLESS.isdisjoint(context.actors()):
         return None
     if _is_status(request) and request.term is None:
-        # An operator that others wrote holds no lease of ours. It states the version that it saw,
-        # which its own success changes, and so does that of any other writer.
+        # A third-party operator holds no lease of ours. It states the version that it saw, which
+        # its own success changes, and so does that of any other writer.
         return None
     return term_refusal(draft, context, request.term)
 
 
 def unversioned_refusal(context: Context, given: ObjectMeta) -> Refusal | None:
-    """Whether what a component's patch has come to states no version after all.
+    """Refuse a component's patch whose result states no version after all.
 
     A JSON patch may name the version in order to remove it, or replace all of the metadata.
     """
@@ -87,7 +87,7 @@ def _is_status(request: Any) -> bool:
 
 
 def _missing(request: Any) -> str:
-    """What a component leaves out that its request has to name."""
+    """The precondition that a component's request lacks."""
     match request:
         case ask.Update(object=obj) if not states_a_version(obj.metadata):
             return _VERSION

@@ -1,6 +1,4 @@
-"""What a decision is given besides the records: who asks, what time it is,
-and the plane's settings.
-"""
+"""The inputs of a decision besides the records: the caller, the time and the plane's settings."""
 
 from __future__ import annotations
 
@@ -23,33 +21,31 @@ _BITS = 1 << 32
 
 
 class PlaneSettings(msgspec.Struct, frozen=True):
-    """What one plane is configured to. All servers of a plane must have the same."""
+    """The configuration of one plane. All servers of a plane must have the same."""
 
-    # Deadlines are the authority's wall clock; holders stop so much early, reclaimers act so much
-    # late.
+    # Deadlines are by the authority's wall clock; holders stop this much early, reclaimers act this
+    # much late.
     skew_ms: int = 2_000
-    # Nothing is reserved for longer at a time; who needs it longer renews it.
+    # The longest reservation; a holder that needs more renews it.
     reservation_max_ms: int = 86_400_000
-    # An accepted operation is remembered on its object at least so long, and at least so many of
-    # them.
+    # An object remembers at least this many of its last operations, each for at least this long.
     operations_kept: int = 8
     operations_kept_ms: int = 600_000
-    # Beyond this many, the oldest go even when they are young; otherwise a chatty client grows an
+    # Beyond this number the oldest go even if they are young; otherwise a busy client grows an
     # object.
     operations_max: int = 32
     transitions_kept: int = 10
     workloads_per_tenant_max: int = 10_000
     objects_per_tenant_max: int = 200_000
-    # What a tenant without a cap of its own may have written into all of its objects together:
-    # every server holds them in memory, and etcd's usual quota is 2 GiB for all tenants.
+    # The byte limit for all objects of a tenant without a cap of its own: every server holds them
+    # in memory, and etcd's usual quota is 2 GiB for all tenants.
     bytes_per_tenant_max: int = 256 << 20
-    # What is set aside for each replica of work that does not state it, and what must be at least,
-    # where a tenant has no rule of its own. Work for which nothing is set aside is charged nothing.
+    # The default and the minimum resources of each replica whose work does not state them and whose
+    # tenant has no rule of its own. Work without resources is charged nothing.
     default_resources: Resources = Resources()
     minimum_resources: Resources = Resources()
     fence: FenceTiming = FenceTiming()
-    # No certificate and no token counts for longer after its issue, and a revocation is kept for
-    # the longer of the two.
+    # The longest lives of certificates and tokens. A revocation is kept for the longer of the two.
     certificate_life_ms: int = 366 * 86_400_000
     token_life_ms: int = TOKEN_LIFE_MAX_MS
 
@@ -63,15 +59,15 @@ class PlaneSettings(msgspec.Struct, frozen=True):
 
     @property
     def credential_life_ms(self) -> int:
-        """How long after its issue the longest of all credentials may still count."""
+        """How long after its issue the longest-lived credential is still valid."""
         return max(self.certificate_life_ms, self.token_life_ms)
 
 
 class ReplayableRng:
-    """The randomness of one request: what was drawn for it is drawn again.
+    """The random numbers of one request: each new decision draws the same ones.
 
     A request is decided several times, each time on more or fresher records. A name that the server
-    makes up is looked for in the store, so it must be the same name every time.
+    generates is looked up in the store, so it must be the same name every time.
     """
 
     __slots__ = ("_drawn", "_next", "_rng")
@@ -101,9 +97,9 @@ class Context(msgspec.Struct, frozen=True):
     now: Instant
     rng: Rng
     settings: PlaneSettings = PlaneSettings()
-    # None where there is one calendar that nobody sets, so that subtracting is right.
+    # None where there is a single wall clock that is never set, so that subtracting is right.
     ages: Ages | None = None
-    # Without one that its authority keeps, nothing is known of any revision.
+    # The default knows the age of no revision; an authority passes its own.
     revisions: RevisionAges = msgspec.field(default_factory=RevisionAges)
 
     @property
@@ -112,15 +108,15 @@ class Context(msgspec.Struct, frozen=True):
         return timestamp(self.now.wall_ms)
 
     def age_ms(self, stamp: datetime) -> int:
-        """How long ago an authority wrote this moment down."""
+        """How long ago an authority made this timestamp."""
         if self.ages is None:
             return self.now.wall_ms - wall_ms(stamp)
         return self.ages.likely_ms(stamp, self.now)
 
     def is_surely_older(self, revision: int, age_ms: int) -> bool:
-        """Whether a revision was written so long ago, whatever any calendar says.
+        """Whether a revision is certainly at least this old, whatever any wall clock says.
 
-        Of what has no revision yet, or is said to have none, nothing is sure.
+        Nothing is certain of a revision that is not committed yet, or absent.
         """
         return revision > ABSENT and self.revisions.least_ms(revision, self.now) >= age_ms
 
@@ -129,7 +125,7 @@ class Context(msgspec.Struct, frozen=True):
 
     def is_actor(self, *actors: Actor) -> bool:
         """Whether the caller may act as one of these."""
-        # Every request asks a few times, and a generator takes longer than the answer.
+        # Every request calls this a few times, and a generator takes longer than the answer.
         for actor in acts_as(self.identity):  # noqa: SIM110
             if actor in actors:
                 return True
@@ -141,5 +137,5 @@ class Context(msgspec.Struct, frozen=True):
         a, b = int(draw() * _BITS), int(draw() * _BITS)
         c, d = int(draw() * _BITS), int(draw() * _BITS)
         high, low = b & 0x0FFF | 0x4000, c >> 16 & 0x3FFF | 0x8000
-        # Every birth draws one, and an f-string takes twice the time.
+        # Every new replica draws one, and an f-string takes twice the time.
         return "%08x-%04x-%04x-%04x-%04x%08x" % (a, b >> 16, high, low, c & 0xFFFF, d)  # noqa: UP031

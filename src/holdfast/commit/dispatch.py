@@ -1,4 +1,4 @@
-"""One request, one decision: which function decides what, and what becomes of its answer."""
+"""Dispatch: which function decides which request, and how its result becomes an answer."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from holdfast.model.plane_format import PlaneFormat
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import RaiseFormat
 
-# Raising the format of the plane, as an operator says.
+# Raising the format of the plane, on an operator's request.
 #
 # `authority` compares the format in every transaction, so an older server that still runs writes
-# nothing from the moment on at which this commits. Whether an older part lives is found out before
-# by the server that was asked (`host/api/plane/upgrade`): no transaction could know that, and
-# nothing that is safe rests on it.
+# nothing from the moment this commits. The server that was asked checks first whether an older part
+# is running (`host/api/plane/upgrade`): no transaction could know that, and no safety property
+# depends on it.
 
 
 def raise_format(draft: Draft, context: Context, request: RaiseFormat) -> Refusal | None:
-    """Let the records of the plane have the next format."""
+    """Raise the plane's records to the next format."""
     if not request.word.strip():
         return Refusal(Reason.INVALID, "word: say why, for the audit", {"field": "word"})
     found: PlaneFormat | None = draft.read(keys.plane_format())
     newest = plane_format.FORMAT
-    # A plane that nothing was written to gets the newest format with its first record.
+    # An empty plane gets the newest format with its first record.
     current = found.format if found is not None else newest
     if request.to > newest:
         return Refusal(
@@ -66,9 +66,10 @@ def raise_format(draft: Draft, context: Context, request: RaiseFormat) -> Refusa
 
 
 class Approval(msgspec.Struct, frozen=True, gc=False):
-    """A yes, before it is committed.
+    """An accepted request before its commit.
 
-    `revisions` say since when each object is as it is; UNCOMMITTED means by this very commit.
+    `revisions` are the revisions at which the objects were last written; UNCOMMITTED means by this
+    commit.
     """
 
     objects: tuple[Object, ...] = ()
@@ -111,7 +112,7 @@ HANDLERS: dict[type[Any], Handler] = {
 
 
 def decide(draft: Draft, context: Context, request: Any) -> Approval | Refusal:
-    """Decide one request on what its draft reads.
+    """Decide one request on the records that its draft reads.
 
     Raises NotLoaded when something must be read first.
     """
@@ -137,7 +138,7 @@ def decide(draft: Draft, context: Context, request: Any) -> Approval | Refusal:
 
 
 def _refusal_of(error: Rejected) -> Refusal:
-    """What a rule below raised, as the refusal that it is: no request may stop the authority."""
+    """The refusal for an exception that a rule raised: no request may stop the authority."""
     match error:
         case Invalid():
             return Refusal(Reason.INVALID, error.message, causes=error.errors)
@@ -157,7 +158,7 @@ def _decided(request: Any, outcome: Any, since: Callable[[str], int]) -> Approva
 
 
 def _has_created(request: Any, outcome: Any) -> bool:
-    """Whether the object was made by this request, or by its earlier try."""
+    """Whether this request, or an earlier try of it, created the object."""
     if isinstance(outcome, Replayed):
         return isinstance(request, ask.Create) or outcome.operation.result == operations.CREATED
     return isinstance(outcome, Written) and outcome.created

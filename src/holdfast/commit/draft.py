@@ -1,12 +1,12 @@
-"""Reading is comparing: how a decision sees the store and what becomes of what it saw.
+"""Reading is comparing: how a decision reads the store, and how its reads become compares.
 
-The authority keeps a View of what it last saw of each key. The view may be old, and that is
-harmless: a decision reads it only through a Draft, every read becomes a compare of the
-transaction, and a transaction with an old compare is refused and brings the current record along.
-So no decision can forget to guard what it rested on.
+The authority keeps a View of what it last saw of each key. The view may be stale, and that is
+harmless: a decision reads it only through a Draft, every read becomes a compare of the transaction,
+and a transaction with a stale compare is refused and brings the current record along. So no
+decision can forget to guard what it depends on.
 
-Many requests are decided one after another on one Group. Each has its own Draft; an accepted
-draft's writes are what the next request sees, a refused draft leaves only its compares behind, so
+Many requests are decided one after another in one CommitGroup. Each has its own Draft. The next
+request sees the writes of an accepted draft; a refused draft leaves only its compares behind, so
 that a refusal too is decided on records that were current after the request arrived.
 """
 
@@ -36,7 +36,7 @@ SomeObject = TypeVar("SomeObject", bound=Object)
 
 
 class NotLoaded(Exception):
-    """The view knows nothing of these keys yet. The authority reads them and decides again."""
+    """The view does not have these keys yet. The authority reads them and decides again."""
 
     def __init__(self, missing: tuple[str, ...]) -> None:
         super().__init__(", ".join(missing))
@@ -46,8 +46,8 @@ class NotLoaded(Exception):
 class CachedRecord(msgspec.Struct, gc=False):
     """A key as it was last seen. `data` is None when it was absent.
 
-    `value` is its struct, or None while that is not at hand. `is_known` says that its bytes hold
-    nothing that the struct does not have; it is looked at when the record is rewritten.
+    `value` is its struct, or None while it is not decoded. `is_known` says that its bytes hold
+    nothing that the struct does not have; it is checked when the record is rewritten.
     """
 
     modified: int
@@ -63,40 +63,44 @@ _NOTHING = CachedRecord(modified=ABSENT, created=ABSENT, data=None)
 class View:
     """What was last seen of each key, oldest first, bounded.
 
-    Bytes are kept of all of them, structs only of those that were used lately: a struct takes five
-    times the memory of its bytes, which an embedded store keeps anyway and shares with us.
+    It keeps the bytes of all records, and the structs only of those that were used lately: a struct
+    takes five times the memory of its bytes, which an embedded store keeps anyway and shares with
+    us.
     """
 
     def __init__(self, keys_max: int = 400_000, values_max: int = 20_000) -> None:
         self._seen: dict[str, CachedRecord] = {}
-        # Those of them whose structs are at hand.
+        # The keys whose structs are decoded.
         self._held: dict[str, CachedRecord] = {}
         self._keys_max, self._values_max = keys_max, values_max
-        # What was last seen of a key. Decisions ask a dozen times each, so it is the dict's own.
+        # What was last seen of a key. Each decision calls this a dozen times, so it is the dict's
+        # own method.
         self.get: Callable[[str], CachedRecord | None] = self._seen.get
 
     def value(self, key: str, seen: CachedRecord) -> Any:
-        """The struct of what was seen of a key, or None when it was absent."""
+        """The struct of a key's cached record, or None when it was absent."""
         if seen.value is None and seen.data is not None:
             seen.value = decode(key, seen.data)
             self._hold(key, seen)
         return seen.value
 
     def rewritten(self, key: str, seen: CachedRecord, value: Any, data: bytes) -> bytes:
-        """The bytes of a record's new form, with what a newer version has put into the old one."""
+        """The bytes of a record's new form, with the fields that a newer version has put into the
+        old one.
+        """
         if seen.data is None or seen.is_known:
             return data
         try:
-            # Mostly a record is what this version would write, which is quickly seen.
+            # Mostly a record is what this version would write; this check is fast.
             seen.is_known = encode(self.value(key, seen)) == seen.data
         except RecordUnreadable:
             return data
         return data if seen.is_known else with_unknown(type(value), seen.data, data)
 
     def learn(self, key: str, record: Record | None) -> None:
-        """Take in what a refused transaction or a watch brought.
+        """Take in a record from a refused transaction or a watch.
 
-        An older record never replaces a newer.
+        An older record never replaces a newer one.
         """
         old = self._seen.get(key)
         if record is None:
@@ -118,17 +122,17 @@ class View:
         self._bound()
 
     def suppose_absent(self, key: str) -> None:
-        """Take a key of which nothing is known for absent, until a compare says otherwise."""
+        """Assume that an unknown key is absent, until a compare says otherwise."""
         if key not in self._seen:
             self._replace(key, _NOTHING)
 
     def forget(self, key: str) -> None:
-        """Know nothing of a key any more, when it may have changed in unknown ways."""
+        """Forget a key that may have changed in unknown ways."""
         self._seen.pop(key, None)
         self._held.pop(key, None)
 
     def _replace(self, key: str, seen: CachedRecord) -> None:
-        """Take in what is not decoded yet."""
+        """Take in a record that is not decoded yet."""
         self._held.pop(key, None)
         self._seen[key] = seen
         self._bound()
@@ -138,7 +142,7 @@ class View:
             self.forget(next(iter(self._seen)))
 
     def _hold(self, key: str, seen: CachedRecord) -> None:
-        """Keep a struct at hand. One that is let go of too early is decoded again, no more."""
+        """Keep a decoded struct. One that is dropped too early is only decoded again."""
         held = self._held
         held[key] = seen
         while len(held) > self._values_max:
@@ -154,18 +158,18 @@ class CommitGroup:
         self.view = view
         self.compares: dict[str, int] = {}
         self.writes: dict[str, Any] = {}
-        # What each request did that was accepted, for the audit.
+        # The audit entry of each accepted request.
         self.mutations: list[Mutation] = []
         # The bytes of the writes, once they are encoded.
         self._data: dict[str, bytes] = {}
-        # Those of them that hold fields of a newer version.
+        # The keys of writes that hold fields of a newer version.
         self._foreign: set[str] = set()
 
     def transaction(self, wall_ms: int = 0) -> Transaction:
-        """All compares of all requests, the last write of each key, and who did what.
+        """All compares of all requests, the last write of each key, and the audit stamp.
 
-        The last of these compares nothing: each transaction says only what it did itself, and
-        the store's history keeps what it overwrites.
+        The stamp compares nothing: each transaction records only its own changes, and the store's
+        history keeps the stamps that it overwrites.
         """
         data = self._data = {
             key: self._encoded(key, value)
@@ -192,7 +196,7 @@ class CommitGroup:
         return kept
 
     def committed(self, revision: int) -> None:
-        """Let the view know what the transaction has written."""
+        """Update the view with what the transaction has written."""
         foreign = self._foreign
         for key, value in self.writes.items():
             data = self._data.get(key)
@@ -200,10 +204,10 @@ class CommitGroup:
 
 
 def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Result]:
-    """What `look` finds for each item.
+    """The result of `look` for each item.
 
-    All that is not loaded yet is asked for at once, and not one item after the other: a request
-    may name many, and each reading costs a way to the store and back.
+    All missing records are requested at once, not one item after the other: a request may name
+    many, and each read costs a round trip to the store.
     """
     missing: dict[str, None] = {}
     found: list[Result] = []
@@ -213,8 +217,8 @@ def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Resu
         except NotLoaded as needed:
             missing.update(dict.fromkeys(needed.missing))
         except RecordsDisagree:
-            # After one that could not be looked at to its end, a draft may be half written. Then
-            # this says nothing: all of them are looked at again.
+            # After an item that was interrupted, a draft may be half written. Then this proves
+            # nothing: all items are looked at again.
             if not missing:
                 raise
     if missing:
@@ -223,7 +227,7 @@ def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Resu
 
 
 class Draft:
-    """What one request reads and means to write."""
+    """The reads and intended writes of one request."""
 
     __slots__ = ("_group", "_reads", "_seen", "_writes", "_written")
 
@@ -235,8 +239,8 @@ class Draft:
         self._writes: dict[str, Any] = {}
 
     def load(self, *wanted: str) -> None:
-        """Make sure that all of these keys are known,
-        so that they are read from the store together.
+        """Make sure that all of these keys are loaded, so that they are read from the store
+        together.
         """
         written, seen = self._written, self._seen
         missing = [key for key in wanted if seen(key) is None and key not in written]
@@ -244,16 +248,16 @@ class Draft:
             raise NotLoaded(tuple(missing))
 
     def suppose_absent(self, *keys_: str) -> None:
-        """Go on without reading these from the store: it would be news if something were there.
+        """Assume that these keys are absent, as they almost always are, without reading them.
 
-        A supposition is a view like any other, old or not. It is compared, and when it is wrong the
-        refusal brings the record, which is what the reading would have cost.
+        An assumption is part of the view like anything else, stale or not. It is compared, and if
+        it is wrong the refusal brings the record, which is what the read would have cost.
         """
         for key in keys_:
             self._group.view.suppose_absent(key)
 
     def read(self, key: str) -> Any:
-        """The value under a key, or None. Having read it, the decision rests on it."""
+        """The value under a key, or None. The decision depends on it from then on."""
         if key in self._writes:
             return self._writes[key]
         if key in self._written:
@@ -266,8 +270,8 @@ class Draft:
         return value if value is not None else self._group.view.value(key, seen)
 
     def revision(self, key: str) -> int:
-        """The revision at which the key was last written, ABSENT,
-        or UNCOMMITTED in this very group.
+        """The revision at which the key was last written, ABSENT, or UNCOMMITTED if this group
+        wrote it.
         """
         if key in self._writes or key in self._written:
             return UNCOMMITTED
@@ -275,10 +279,10 @@ class Draft:
         return self._reads[key]
 
     def rest_on(self, key: str) -> int:
-        """Rest on a key as it is, without looking at what is there: its revision, or ABSENT.
+        """Compare a key as it is, without reading its value: its revision, or ABSENT.
 
-        UNCOMMITTED if this very group has written it: then the store has never had what is there.
-        Only for those who deal with records that nobody may be able to read.
+        UNCOMMITTED if this group has written it: then the store never had this value. Only for code
+        that handles records that may be unreadable.
         """
         if key in self._writes or key in self._written:
             return UNCOMMITTED
@@ -301,30 +305,30 @@ class Draft:
         return seen.modified if seen is not None else ABSENT
 
     def found(self, key: str) -> Any:
-        """What this group found under the key, whatever it has written there since."""
+        """The value that this group found under the key, whatever it has written there since."""
         self.read(key)
         seen = self._seen(key)
         return self._group.view.value(key, seen) if seen is not None else None
 
     def before(self, key: str) -> Any:
-        """What was under a key that this request writes, before it did; None if nothing was."""
+        """The value of a key before this request wrote it; None if there was none."""
         if key in self._written:
             return self._written[key]
         seen = self._seen(key)
         try:
             return self._group.view.value(key, seen) if seen is not None else None
         except RecordUnreadable:
-            # Only a repair writes over what cannot be read.
+            # Only a repair overwrites an unreadable record.
             return None
 
     def write(self, key: str, value: Any) -> None:
-        """Mean to write this. A write always compares, so that nothing is ever written blindly."""
+        """Add a write. A write always compares, so nothing is ever written blindly."""
         if key not in self._writes and key not in self._written and key not in self._reads:
             self.read(key)
         self._writes[key] = value
 
     def delete(self, key: str) -> None:
-        """Mean to delete this."""
+        """Add a deletion."""
         self.write(key, None)
 
     def object(self, struct: type[SomeObject], namespace: str, name: str) -> SomeObject | None:
@@ -345,7 +349,7 @@ class Draft:
         self._group.writes.update(self._writes)
 
     def refuse(self) -> None:
-        """Leave the writes out, but let the group confirm what the refusal rested on."""
+        """Drop the writes, but let the group confirm what the refusal depends on."""
         self._keep_reads()
 
     def weight(self) -> int:
@@ -355,11 +359,11 @@ class Draft:
 
     def is_heavier_than(self, most: int) -> bool:
         """Whether the group would have more compares than this with the draft in it."""
-        # Mostly it would not even if it shared no read with the others, which is quickly seen.
+        # Mostly it would not even if it shared no read with the others; this check is fast.
         return len(self._group.compares) + len(self._reads) > most and self.weight() > most
 
     def _keep_reads(self) -> None:
-        # The view stands still while a group is decided, so a key that was read before was read
+        # The view does not change while a group is decided, so a key that was read before was read
         # at the same revision.
         self._group.compares.update(self._reads)
 
@@ -369,5 +373,5 @@ class Draft:
 
     @property
     def reads(self) -> dict[str, int]:
-        """All that this decision rests on, with the revisions."""
+        """Everything that this decision depends on, with the revisions."""
         return self._reads

@@ -18,7 +18,7 @@ def at(ms: int, step: int = 0) -> Instant:
 
 
 def test_the_age_of_a_stamp_of_ones_own_is_exact_wherever_the_calendar_is_set() -> None:
-    """[C2, INV3]"""
+    """[INV3]"""
     ages = Ages()
     ages.begin(at(0))
     for step in STEPS:
@@ -31,7 +31,6 @@ def test_the_age_of_a_stamp_of_ones_own_is_exact_wherever_the_calendar_is_set() 
 
 
 def test_what_was_stamped_before_a_tenure_is_as_old_as_the_tenure_at_least() -> None:
-    """[C2]"""
     ages = Ages()
     old, ahead = timestamp(NOON - DAY), timestamp(NOON + 40 * DAY)
     assert ages.likely_ms(old, at(0)) == DAY
@@ -53,7 +52,6 @@ def test_a_calendar_that_is_set_all_the_time_is_not_remembered_without_end() -> 
 
 @given(st.lists(st.tuples(st.integers(100, 400_000), st.sampled_from(STEPS)), min_size=1))
 def test_no_stamp_of_ones_own_is_taken_for_older_than_it_is(moves: list[tuple[int, int]]) -> None:
-    """[C2]"""
     ages, ms, made = Ages(), 0, []
     ages.begin(at(0))
     for more, step in moves:

@@ -51,7 +51,7 @@ def test_a_new_object_costs_one_transaction_and_no_reading() -> None:
 
 
 def test_a_name_that_was_supposed_to_be_free_and_is_not_is_refused() -> None:
-    """Another server has made it. Nothing is written over it. [C4]"""
+    """Another server has made it. Nothing is written over it."""
     plane = Plane()
     made = accepted(plane.ask(ADMIN, Create(Tenant(ObjectMeta(name="a")))))
     plane.authority = plane.new_authority()

@@ -140,7 +140,6 @@ def test_a_word_grows_old_with_its_server() -> None:
 
 
 def test_a_server_whose_lease_does_not_move_is_asked_no_more() -> None:
-    """[I3]"""
     servers = Servers("one", "two")
     del servers.terms["two"]
     asked: list[int] = []
@@ -178,7 +177,7 @@ def test_more_leases_than_servers_can_be_tell_nothing() -> None:
 
 def test_no_agent_is_heard_before_the_others_know_of_the_server() -> None:
     """They would take for silent whom only this one hears; but no store that takes no writes keeps
-    work from running on. [H4, C7.6]"""
+    work from running on. [H4]"""
     plane = Plane()
     server = AuthorityServer("one", random.Random(1), plane.store, life="a")
     ear = Renewals("one", TIMING, life="a")

@@ -143,7 +143,6 @@ def test_a_read_that_failed_is_unavailable_to_all_who_waited(ear: Ear, error: Ex
 
 
 def test_renewals_of_one_node_share_a_read_that_lets_them_run_on(ear: Ear) -> None:
-    """[E5]"""
     first = ear.ask(ear.renew())
     ear.now_ms = 100
     second = ear.ask(ear.renew())
@@ -153,7 +152,7 @@ def test_renewals_of_one_node_share_a_read_that_lets_them_run_on(ear: Ear) -> No
 
 
 def test_a_no_is_never_said_by_a_read_that_is_older_than_the_question(ear: Ear) -> None:
-    """The agent may rest on something newer, such as its own registration. [C7.3]"""
+    """The agent may rest on something newer, such as its own registration."""
     early = ear.ask(ear.renew(incarnation=7))
     late = ear.ask(ear.renew(incarnation=7))
     ear.come_back()
@@ -176,7 +175,6 @@ def test_another_life_is_told_the_truth_and_does_not_count_as_heard(
 
 
 def test_a_node_without_a_record_is_refused_and_not_remembered(ear: Ear) -> None:
-    """[H3]"""
     call = ear.ask(Renew("ghost", "u", 1), who.agent("ghost"))
     ear.come_back()
     refused(ear.answers[call], Reason.NODE_MISSING)
@@ -200,7 +198,7 @@ def test_only_a_nodes_own_agent_renews_it(ear: Ear, sender: Any, reason: Reason)
 
 
 def test_of_components_only_controller_nodes_learns_who_was_heard(ear: Ear) -> None:
-    """Of people those whom their roles have let through. [C6.7]"""
+    """Of people those whom their roles have let through."""
     strangers = (who.agent("node-a"), who.controller("repair"), who.scheduler("one"))
     for sender in (*strangers, "system:anonymous"):
         refused(ear.answers[ear.ask(HeartbeatQuery(), sender)], Reason.NOT_ALLOWED)

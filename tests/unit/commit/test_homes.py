@@ -51,7 +51,7 @@ class Daemon(Furnished):
 
 
 def test_a_node_that_moved_on_is_found_there() -> None:
-    """Whoever does not know of its replica may not make a second one for it. [INV2, C2]"""
+    """Whoever does not know of its replica may not make a second one for it. [INV2]"""
     it = Daemon()
     first = it.yes(WORKLOADS, it.for_node(it.one, it.place))
     moved = it.yes(WORKLOADS, it.for_node(it.other, it.place + 1))

@@ -238,7 +238,7 @@ def test_one_callers_ids_are_not_anothers() -> None:
 
 
 def test_a_refusal_is_decided_anew() -> None:
-    """The world may have changed. [C7.5]"""
+    """The world may have changed."""
     it = Furnished()
     request = Create(Secret(ObjectMeta(name="s", namespace="initech")), operation="early")
     refused(it.ask(ADMIN, request), Reason.MISSING)

@@ -416,7 +416,7 @@ def put_grant(it: Furnished) -> None:
 
 
 def test_a_recount_puts_a_disruption_ledger_right() -> None:
-    """Also one that says nothing of what is healthy, as before there was this count. [G4, INV3]"""
+    """Also one that says nothing of what is healthy, as before there was this count. [INV3]"""
     it = Furnished()
     web = it.plane.workload("tight", replicas=2, disruption=Disruption(max_unavailable=1))
     one, _ = it.ready(web), it.ready(web)

@@ -18,7 +18,7 @@ def at(ms: int, wall_ms: int = 0) -> Instant:
 
 
 def test_a_revision_is_as_old_as_the_first_answer_that_proves_it() -> None:
-    """Whatever the calendar shows. [C2, INV3]"""
+    """Whatever the calendar shows. [INV3]"""
     ages = RevisionAges()
     assert ages.least_ms(5, at(DAY_MS)) == 0, "nothing was seen yet"
     ages.observe(5, at(1_000, 40 * DAY_MS))
@@ -57,7 +57,7 @@ def test_a_busy_store_does_not_fill_the_memory() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 3)), min_size=1, max_size=200))
 def test_no_revision_is_taken_for_older_than_it_is(moves: list[tuple[int, int]]) -> None:
-    """Nor for younger by more than the distance of two notes. [C2, INV3]"""
+    """Nor for younger by more than the distance of two notes. [INV3]"""
     ages, ms, revision = RevisionAges(), 0, 0
     seen: list[tuple[int, int]] = []
     for more_ms, more in moves:

@@ -28,7 +28,7 @@ def birth(it: Furnished, place: int, revision: str) -> Create:
 
 
 def test_a_birth_is_of_the_revision_that_its_place_takes() -> None:
-    """Whatever the controller believes: the workload is compared. [I6, C2]"""
+    """Whatever the controller believes: the workload is compared. [C2]"""
     it = Furnished()
     rolled(it, current="new", stable="old", updated="1")
     answer = refused(it.ask(WORKLOADS, birth(it, 0, "new")), Reason.WRONG_STATE)
@@ -39,7 +39,7 @@ def test_a_birth_is_of_the_revision_that_its_place_takes() -> None:
 
 
 def test_nothing_is_born_while_a_rollout_holds_births_back() -> None:
-    """Recreate runs no two revisions at once. [I6]"""
+    """Recreate runs no two revisions at once."""
     it = Furnished()
     rolled(it, current="new", stable="old", updated="0-7", held=True)
     refused(it.ask(WORKLOADS, birth(it, 0, "new")), Reason.WRONG_STATE)
@@ -48,7 +48,7 @@ def test_nothing_is_born_while_a_rollout_holds_births_back() -> None:
 
 
 def test_a_rollout_that_is_behind_stops_nothing_of_the_right_revision() -> None:
-    """It turned back meanwhile: what it wanted to replace is what is wanted again. [A9, I6]"""
+    """It turned back meanwhile: what it wanted to replace is what is wanted again."""
     it = Furnished()
     rolled(it, current="new", stable="old", updated="0")
     born = it.yes(WORKLOADS, birth(it, 3, "old"))
@@ -72,7 +72,7 @@ def test_only_its_owner_says_what_places_take() -> None:
 
 
 def test_the_authority_says_since_when_a_replica_is_ready() -> None:
-    """Anew each time that it becomes so, and not when it is said again. [I6]"""
+    """Anew each time that it becomes so, and not when it is said again."""
     it = Furnished()
     running = it.running()
     it.plane.elapsed_ms += 5_000

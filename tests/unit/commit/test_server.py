@@ -238,7 +238,7 @@ def test_a_holder_that_slept_steps_down_at_its_next_renewal() -> None:
 
 
 def test_a_silent_holder_costs_one_wait_until_its_lease_moves_again() -> None:
-    """Not one wait for every few seconds of its silence. [K3]"""
+    """Not one wait for every few seconds of its silence."""
     servers = Servers("a", "b")
     servers.pass_time(LEASE_MS)
     sleeper = servers.alive.pop("a")

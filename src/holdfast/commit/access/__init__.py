@@ -1,1 +1,1 @@
-"""Who may do what: permissions, what an identity may see, escalation, revocation."""
+"""Access control: permissions, visibility, escalation and revocation."""

@@ -1,9 +1,10 @@
-"""Revocations as the authority makes and completes them.
+"""Revocations: how the authority completes and creates them.
 
-`policy` completes what a person writes: the moment is the authority's own, so that it can be held
-against the moment at which a certificate was issued. `mirrors` makes one when a node is deleted, in
-the same transaction: a node that is gone must not come back by the certificate that it has.
-`leaks` asks until when it is kept.
+`objects/object_defaults.py` completes what a person writes. The time is the authority's own, so
+that it can be compared with the time at which a certificate was issued.
+`ledgers/derived_records.py` creates a revocation when a node is deleted, in the same transaction: a
+deleted node must not return with its old certificate. `ledgers/leaks.py` asks how long a revocation
+is kept.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 
 _KIND = kind_of_struct(Revocation)
-# A calendar that is ahead for a moment must not bring back to life what was revoked. So much
-# longer than the last credential lives a revocation is kept.
+# A wall clock that runs ahead for a moment must not end a revocation early. So a revocation is kept
+# this much longer than the last credential lives.
 REVOKED_LONGER = timedelta(days=60)
 
 
 def complete_revocation(context: Context, obj: Revocation) -> tuple[Revocation, tuple[str, ...]]:
-    """The revocation with its dates, and what was changed."""
+    """The revocation with its dates, and the changes that were made."""
     spec, said = obj.spec, []
     if spec.before is None:
         spec = msgspec.structs.replace(spec, before=context.at)
@@ -43,7 +44,7 @@ def complete_revocation(context: Context, obj: Revocation) -> tuple[Revocation, 
 
 
 def future_refusal(context: Context, obj: Revocation) -> Refusal | None:
-    """What is not issued yet cannot be taken back: nobody could be let in anew until then."""
+    """Refuse a future date: until then even newly issued credentials would be rejected."""
     before, skew = obj.spec.before, timedelta(milliseconds=context.settings.skew_ms)
     if before is None or before <= context.at + skew:
         return None
@@ -55,9 +56,9 @@ def future_refusal(context: Context, obj: Revocation) -> Refusal | None:
 
 
 def retention_end(context: Context, obj: Revocation) -> datetime:
-    """Until when a revocation stays: longer than the last credential that it ends could count.
+    """Until when a revocation is kept: beyond the life of the last credential that it ends.
 
-    The longest life may have been raised since the revocation was made, so it is asked for again.
+    The longest credential life may have been raised since, so it is computed again.
     """
     before, expires = obj.spec.before or context.at, obj.spec.expires
     ended = _expires(context, before)
@@ -65,7 +66,7 @@ def retention_end(context: Context, obj: Revocation) -> datetime:
 
 
 def revoke_node(draft: Draft, context: Context, node: Node) -> None:
-    """End all certificates of a node that is being erased."""
+    """Revoke all certificates of a node that is being erased."""
     user = who.agent(node.name).name
     key = keys.object_key(_KIND, "", revocation_name(user))
     spec = RevocationSpec(

@@ -1,10 +1,10 @@
-"""What an agent may know of. What is not its own is answered as if it were not there.
+"""Visibility: which objects an agent may see. Any other object is answered as missing.
 
-`decide` asks this of every request before anything of it is looked at, and the ordinary verbs ask
-it of every object that they have read. Otherwise a refusal would tell what no read tells: that a
-replica exists, its uid, its state; and a patch that changes nothing would bring back the whole
-object. What an agent sees in lists and watches is said by `host/api/objects/scope.py`, by the same
-rule; where people may look at all is said by their roles, before anything is read.
+`decide` checks every request before it looks at anything else, and the ordinary verbs check every
+object that they have read. Otherwise a refusal would reveal what no read reveals: that a replica
+exists, its uid and its state; and a patch that changes nothing would return the whole object.
+`host/api/objects/scope.py` applies the same rule to lists and watches. For people, roles decide
+where they may look, before anything is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Found = TypeVar("Found", bound=Object)
 
 
 def visible_object(context: Context, obj: Found | None) -> Found | None:
-    """The object, if the caller may know of it. An agent knows its node and what is bound to it."""
+    """The object if the caller may see it. An agent sees its node and the replicas bound to it."""
     node = context.identity.node
     if node is None or obj is None:
         return obj
@@ -43,13 +43,13 @@ def visible_object(context: Context, obj: Found | None) -> Found | None:
 
 
 def missing_replica(target: Target) -> Refusal:
-    """There is no such replica, or none that the caller may know of."""
+    """The refusal for a replica that is missing, or that the caller may not see."""
     where = f"replica {target.namespace}/{target.name}"
     return Refusal(Reason.MISSING, f"{where} does not exist", {"replica": target.name})
 
 
 def visibility_refusal(draft: Draft, context: Context, request: Any) -> Refusal | None:
-    """Whether nobody in particular asks, or an agent for what it may not know of."""
+    """Refuse a caller without identity, and an agent that asks about what it may not see."""
     refusal = identity_refusal(context)
     if refusal is not None or context.identity.node is None:
         return refusal
@@ -60,28 +60,29 @@ def visibility_refusal(draft: Draft, context: Context, request: Any) -> Refusal 
     return missing_replica(target) if visible_object(context, replica) is None else None
 
 
-# Whether something is ever open to somebody, whatever his roles say: the other half of a review.
+# Whether an identity can ever do something, whatever its roles say: the second half of an access
+# review.
 #
-# Roles say what a person may ask for, `writers` and the table of requests who owns what is asked
-# for. A person who may do everything still makes no replica and binds none. Access reviews ask
-# both, so that `kubectl auth can-i` says what would really happen.
+# Roles say what a person may ask for; `objects/field_writers.py` and the table of requests say who
+# owns it. A person with every permission still cannot create or bind a replica. Access reviews
+# check both, so that `kubectl auth can-i` predicts what happens.
 
 _STATUS, _SCALE = "status", "scale"
 _CREATE, _DELETE = ("create",), ("delete", "deletecollection")
 _CHANGE = ("update", "patch")
-# Who moves a replica, and who has it stopped; every other such request is a component's.
+# Who may transition a replica, and who may stop one. All other such requests belong to components.
 _MOVERS = tuple(dict.fromkeys(actor for row in TRANSITIONS for actor in row.actors))
 _PARTS: dict[str, tuple[Actor, ...]] = {
     "state": _MOVERS,
     "eviction": tuple(CAUSE_OWNER.values()),
-    # Looking into work is for people: no component needs it, and an agent has its own at hand.
+    # Logs and exec are for people: no component needs them, and an agent has its own work at hand.
     "log": (Actor.USER,),
     "exec": (Actor.USER,),
 }
 
 
 def possible_actors(kind: Kind, permission: Permission) -> tuple[Actor, ...] | None:
-    """Who can ever do this to an object of the kind; None where that is for the roles alone."""
+    """The actors that can ever do this to an object of the kind; None if roles alone decide."""
     writers = WRITERS[kind.struct]
     if permission.subresource == _STATUS and permission.verb in _CHANGE:
         return tuple(dict.fromkeys((*writers.status.values(), *writers.conditions.values())))
@@ -94,7 +95,8 @@ def possible_actors(kind: Kind, permission: Permission) -> tuple[Actor, ...] | N
     if permission.verb in _CREATE:
         return (*writers.spec, *writers.makers)
     if permission.verb in _CHANGE:
-        # Letting go of a finalizer and disowning are writes as well: `removal.py`, `leaks.py`.
+        # Removing a finalizer and disowning are writes too: `objects/deletion.py`,
+        # `ledgers/leaks.py`.
         return (*writers.spec, Actor.WORKLOAD, Actor.GARBAGE)
     if permission.verb in _DELETE:
         return (*writers.spec, *writers.removers)
@@ -102,7 +104,7 @@ def possible_actors(kind: Kind, permission: Permission) -> tuple[Actor, ...] | N
 
 
 def exclusive_actors(identity: Identity, kind: Kind, permission: Permission) -> tuple[Actor, ...]:
-    """Those who alone may ever do this, if this identity is none of them; otherwise nobody."""
+    """The only actors that can ever do this, if the identity is none of them; otherwise empty."""
     found = possible_actors(kind, permission)
     if found is None or any(actor in found for actor in acts_as(identity)):
         return ()

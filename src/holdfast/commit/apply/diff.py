@@ -1,9 +1,9 @@
-"""What differs between two trees of an object, by fields.
+"""The differences between two trees of an object, by field.
 
-Two callers ask. Field ownership needs to know what a write touched and what it removed, by the
-kind's shape: items of lists by their keys, defaults equal to absence. The rules that say who may
-write which field, and which never change, need the paths of all that differs; they may ask with a
-shape or, as for fields that must not change at all, without.
+Field ownership needs to know which fields a write set and removed, by the kind's shape: list items
+by their keys, defaults equal to absence. The rules about who may write which field, and which
+fields never change, need the paths of all differences. They may ask with a shape, or without one
+for fields that must not change at all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Tree = dict[str, Any]
 
 
 class Absent:
-    """Stands for a value that is not there; null is another matter."""
+    """Stands for a value that is not there; null is a value."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -48,16 +48,16 @@ class Absent:
 
 ABSENT: Final = Absent()
 
-# Named once, because a union that is written out is built anew with every check.
+# Named once: a union that is written out is built again with every check.
 _OBJECTS = (RecordShape, MapShape, FreeShape)
 _LISTS = (KeyedListShape, SetShape, FreeShape)
 _PLAIN = (str, int)
 
 
 class FieldChanges(msgspec.Struct, frozen=True):
-    """What a write did. A removed field stands for everything below it.
+    """The fields that a write set and removed. A removed field stands for everything below it.
 
-    `moved` are lists whose items only changed places, which touches nobody's fields.
+    `moved` are lists whose items only changed places, which affects no field's ownership.
     """
 
     touched: Fields
@@ -70,10 +70,10 @@ class FieldChanges(msgspec.Struct, frozen=True):
 
 
 def json_equal(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal. To Python True is 1; to JSON it is not."""
+    """Whether two JSON values are equal. In Python True equals 1; in JSON it does not."""
     if a is b:
         return True
-    # Values that are equal as JSON are always equal to Python, which decides most cases in C.
+    # Values that are equal as JSON are always equal in Python, which decides most cases in C.
     if a != b:
         return False
     if isinstance(a, dict):
@@ -84,7 +84,7 @@ def json_equal(a: Any, b: Any) -> bool:
 
 
 def equivalent(a: Any, b: Any, shape: Shape) -> bool:
-    """Whether two values mean the same. Objects keep moments in UTC, however they were sent."""
+    """Whether two values mean the same. Objects keep timestamps in UTC, however they were sent."""
     return json_equal(a, b) or (shape is MOMENT and _moment(a) == _moment(b) is not None)
 
 
@@ -96,7 +96,7 @@ def _moment(value: Any) -> datetime | None:
 
 
 def compare(old: Tree | None, new: Tree, shape: Shape) -> FieldChanges:
-    """What changed from one tree to another. An object that was not there had no fields."""
+    """The changes from one tree to another. An object that did not exist had no fields."""
     change = FieldChanges({}, {}, {})
     if old is None:
         change.touched.update(_parts(new, shape))
@@ -128,10 +128,10 @@ def is_at_or_below(path: str, above: str) -> bool:
 
 
 def effective_value(value: Any, slot: FieldShape) -> Any:
-    """What a field holds, whether it says so or leaves it to the default.
+    """The effective value of a field, whether stated or left to its default.
 
-    A default that is nothing in particular (0, "", false, empty) counts as absence, for that is how
-    objects carry it; any other stands for the value that it is.
+    An empty default (0, "", false, an empty container) counts as absence, because objects carry it
+    that way; any other default stands for its value.
     """
     if value is ABSENT or value is None:
         return slot.default if slot.standing or slot.default else ABSENT
@@ -141,7 +141,7 @@ def effective_value(value: Any, slot: FieldShape) -> Any:
 
 
 def elements(items: list[Any], shape: KeyedListShape | SetShape) -> dict[str, Any] | None:
-    """The items of a list by what tells them apart; None if two are not told apart."""
+    """The items of a list by their identifying element; None if two items have the same one."""
     if isinstance(shape, SetShape):
         found = {member_element(item): item for item in items}
     else:
@@ -150,14 +150,14 @@ def elements(items: list[Any], shape: KeyedListShape | SetShape) -> dict[str, An
 
 
 def element_of(item: Any, shape: KeyedListShape) -> str:
-    """What tells an item from the others. A key that is left out has its default."""
+    """The element that identifies an item. A key that is left out has its default."""
     if not isinstance(item, dict):
         return member_element(item)
     return item_element(tuple((name, item.get(name, default)) for name, default in shape.keys))
 
 
 def value_fields(value: Any, shape: Shape) -> Fields:
-    """The field itself and all fields below it, for a value that was not there before."""
+    """The field itself and all fields below it, for a new value."""
     parts = _parts(value, shape) if isinstance(value, dict | list) else {}
     return {SELF: {}, **parts} if parts else {}
 
@@ -185,7 +185,7 @@ def _record_parts(value: Tree, shape: RecordShape) -> Fields:
         if not slot.standing:
             parts[slot.element] = value_fields(item, slot.shape)
         elif inner := _parts(item, slot.shape):
-            # What is always there is nobody's; only its parts are.
+            # A part that is always there has no owner; only its fields have.
             parts[slot.element] = inner
     return parts
 
@@ -209,7 +209,7 @@ def _visit_record(old: Tree, new: Tree, shape: RecordShape, change: FieldChanges
     slots = shape.slots
     for name, a in old.items():
         b = new.get(name, ABSENT)
-        # Most fields are equal and plain; this sees it without a call.
+        # Most fields are equal plain values; this check needs no call.
         if a is b or (a.__class__ in _PLAIN and a.__class__ is b.__class__ and a == b):
             continue
         slot = slots.get(name)
@@ -229,7 +229,7 @@ def _visit_record(old: Tree, new: Tree, shape: RecordShape, change: FieldChanges
 
 
 def _field(element: str, a: Any, b: Any, shape: Shape, change: FieldChanges) -> None:
-    """Compare what stands under one element before and after."""
+    """Compare the old and new value of one element."""
     if b is ABSENT:
         if a is not ABSENT:
             change.removed[element] = {}
@@ -273,7 +273,7 @@ def _list(
         item_shape = shape.item if isinstance(shape, KeyedListShape) else WHOLE
         whole = False
     if before is None or after is None or whole:
-        # Items that cannot be told apart cannot be owned apart either.
+        # Items without distinct keys cannot have distinct owners either.
         change.touched[element] = {}
         return
     inner = FieldChanges({}, {}, {})

@@ -1,12 +1,13 @@
-"""Sets of fields, in the form that `metadata.managedFields` has on the wire (FieldsV1).
+"""Sets of fields, in the wire form of `metadata.managedFields` (FieldsV1).
 
-A set is a tree. Its elements are `f:name` for a field or key, `k:{"name":"http"}` for an item of a
-list by its keys, `v:"value"` for a member of a set and `i:0` for a place in a list. A node without
+A set is a tree. Its elements are `f:name` for a field or key, `k:{"name":"http"}` for a list item
+by its keys, `v:"value"` for a member of a set and `i:0` for a position in a list. A node without
 children is a field that belongs to the set; a node with children belongs to it only if `.` is among
-them; the root never does, so that `{}` as a whole is the empty set.
+them; the root never does, so `{}` as a whole is the empty set.
 
-Nothing here changes its arguments; results share what stayed the same and are the very argument
-when everything did, which is how callers see cheaply that there is nothing to write.
+Functions here never change their arguments. Results share unchanged parts, and are the same object
+as the argument if nothing changed: callers use this as a cheap check that there is nothing to
+write.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def item_element(keys: tuple[tuple[str, Any], ...]) -> str:
-    """The element of a list's item that has these keys, sorted by name."""
+    """The element of a list item with these keys, sorted by name."""
     return "k:" + _encoder.encode(dict(keys)).decode()
 
 
@@ -39,7 +40,7 @@ def member_element(value: Any) -> str:
 
 
 def union(a: Fields, b: Fields) -> Fields:
-    """What is in either."""
+    """The fields that are in either set."""
     if not a or not b:
         return a or b
     return _joined(a, b)
@@ -56,7 +57,7 @@ def _joined(a: Fields, b: Fields) -> Fields:
         elif mine and theirs:
             joined = _joined(mine, theirs)
         else:
-            # One of the two is the field alone, the other has parts of it.
+            # One of the two is the field alone, the other has parts of it too.
             joined = mine or theirs
             if SELF not in joined:
                 joined = {SELF: {}, **joined}
@@ -68,12 +69,12 @@ def _joined(a: Fields, b: Fields) -> Fields:
 
 
 def difference(a: Fields, b: Fields) -> Fields:
-    """What is in the first and not in the second, field by field."""
+    """The fields that are in the first set and not in the second."""
     return _minus(a, b) or {} if a and b else a
 
 
 def _minus(a: Fields, b: Fields) -> Fields | None:
-    """Both have children. None: nothing is left."""
+    """The difference of two nodes with children; None if it is empty."""
     out = a
     for element, theirs in b.items():
         mine = a.get(element)
@@ -103,14 +104,14 @@ def _node_minus(a: Fields, b: Fields) -> Fields | None:
 
 
 def _tidied(node: Fields) -> Fields | None:
-    """A node of which only the field itself is left is written as `{}`."""
+    """Write a node of which only the field itself is left as `{}`."""
     if not node:
         return None
     return {} if len(node) == 1 and SELF in node else node
 
 
 def remove_subtrees(a: Fields, gone: Fields) -> Fields:
-    """What is left when these fields are gone, each with everything below it."""
+    """The set without these fields and everything below them."""
     return _without(a, gone) or {} if a and gone else a
 
 
@@ -132,7 +133,7 @@ def _without(a: Fields, gone: Fields) -> Fields | None:
 
 
 def intersection(a: Fields, b: Fields) -> Fields:
-    """What is in both, field by field."""
+    """The fields that are in both sets."""
     return {
         element: shared
         for element, mine in a.items()
@@ -166,10 +167,10 @@ def kubernetes_text(path: Path) -> str:
 
 
 def wire_text(path: Path) -> str:
-    """A path as our own errors name it: `metadata.labels[holdfast.dev/pool]`, without a dot first.
+    """A path as our own errors name it: `metadata.labels[holdfast.dev/pool]`, without a leading
+    dot.
 
-    Keys that contain dots are bracketed, so that one path is never the beginning of another by
-    chance.
+    Keys that contain dots are bracketed, so that one path is never a prefix of another by accident.
     """
     texts = []
     for element in path:
@@ -194,7 +195,7 @@ def _bracketed(element: str) -> str:
 
 
 def parse_field_set(node: Any, depth: int = 1) -> Fields | None:
-    """A set that a client sent, tidied; None if it is not one."""
+    """Parse a set that a client sent, in canonical form; None if it is malformed."""
     if not isinstance(node, dict) or depth > DEPTH_MAX:
         return None
     out: Fields = {}

@@ -1,7 +1,8 @@
-"""The entries of `metadata.managedFields`: who owns what, kept in order and bounded.
+"""The entries of `metadata.managedFields`: who owns which fields, in order and bounded.
 
-`apply.py` makes new sets of fields; here they become entries. An entry that did not change stays
-the very same, with its time, so that a write which changes nothing is seen to change nothing.
+`apply/server_side.py` computes new sets of fields; this module makes entries of them. An unchanged
+entry stays the same object, with its time, so that a write that changes nothing is recognized as
+such.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from holdfast.model.meta import API_VERSION, ManagedFields
 APPLY = "Apply"
 UPDATE = "Update"
 
-# As in Kubernetes: the oldest updaters beyond these are remembered together, not one by one.
+# As in Kubernetes, the oldest updaters beyond this number share one entry.
 UPDATERS_MAX = 10
 ANCIENT = "ancient-changes"
 MANAGERS_MAX = 100
@@ -40,7 +41,7 @@ _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class FieldManager(msgspec.Struct, frozen=True, gc=False):
-    """Whose entry it is. One name may own some fields by applying and others by updating."""
+    """The owner of an entry. One name may own some fields by applying and others by updating."""
 
     manager: str
     operation: str
@@ -66,7 +67,7 @@ class FieldManager(msgspec.Struct, frozen=True, gc=False):
 
 
 def replace_fields(entry: ManagedFields, fields: Fields) -> ManagedFields:
-    """The entry with another set. Its time stays: its owner did nothing."""
+    """The entry with another set. Its time stays, because its owner did nothing."""
     if fields is entry.fields_v1:
         return entry
     return msgspec.structs.replace(entry, fields_v1=fields)
@@ -75,7 +76,7 @@ def replace_fields(entry: ManagedFields, fields: Fields) -> ManagedFields:
 def arrange_entries(entries: Iterable[ManagedFields], before: Entries) -> Entries:
     """The entries in their order, without empty ones, within the bounds.
 
-    The very `before` if they are the same.
+    Returns `before` itself if they are the same.
     """
     kept = [entry for entry in entries if entry.fields_v1]
     if len(kept) > UPDATERS_MAX:
@@ -98,7 +99,7 @@ def _capped(entries: list[ManagedFields]) -> list[ManagedFields]:
     ancient = FieldManager(ANCIENT, UPDATE)
     oldest = [u for u in updaters if ancient.has(u)]
     if not oldest:
-        # The new entry takes a place itself, so one more of the others goes into it.
+        # The shared entry takes a place itself, so one more of the others goes into it.
         surplus += 1
     oldest += sorted((u for u in updaters if not ancient.has(u)), key=_order)[:surplus]
     fields: Fields = {}
@@ -109,7 +110,7 @@ def _capped(entries: list[ManagedFields]) -> list[ManagedFields]:
 
 
 def check_manager(manager: str) -> None:
-    """Refuse a name that an entry cannot have."""
+    """Raise Invalid for a name that an entry cannot have."""
     if not manager or len(manager) > MANAGER_CHARACTERS_MAX or not manager.isprintable():
         rule = f"must have 1 to {MANAGER_CHARACTERS_MAX} printable characters"
         raise Invalid(
@@ -118,7 +119,7 @@ def check_manager(manager: str) -> None:
 
 
 def check_count(entries: Entries) -> None:
-    """Refuse one more applier than an object may have."""
+    """Raise Invalid if an object would have more appliers than it may."""
     if len(entries) > MANAGERS_MAX:
         rule = f"an object must have at most {MANAGERS_MAX} field managers"
         errors = (FieldError(path="metadata.managedFields", value="", rule=rule),)
@@ -126,11 +127,11 @@ def check_count(entries: Entries) -> None:
 
 
 def entries_for_update(live: Entries, sent: Any) -> Entries:
-    """The entries that an update starts from, when the client sent some (as plain JSON) or none.
+    """The entries that an update starts from, given the client's entries (as plain JSON) or none.
 
-    Clients may rewrite them: kubectl does so when it moves from client-side to server-side apply,
-    and `[{}]` means to forget them all. Most clients do not understand them, so nothing at all, or
-    something that cannot be read, leaves them as they were.
+    Clients may rewrite them: kubectl does when it moves from client-side to server-side apply, and
+    `[{}]` means to drop them all. Most clients do not understand them, so missing or unreadable
+    entries leave them as they were.
     """
     if sent == [{}]:
         return ()
@@ -167,9 +168,9 @@ def _read(entry: ManagedFields) -> ManagedFields | None:
     return msgspec.structs.replace(entry, fields_v1=fields)
 
 
-# Conflicts of server-side apply, in the words that users of Kubernetes and their tools know.
+# Conflicts of server-side apply, worded as users of Kubernetes and their tools know them.
 
-# Enough to see who is meant; an object may have thousands of fields.
+# Enough to recognize the owner; an object may have thousands of fields.
 SHOWN_MAX = 50
 CODE_APPLY_CONFLICT = "ApplyConflict"
 CAUSE_REASON = "FieldManagerConflict"
@@ -188,7 +189,7 @@ class FieldConflict(msgspec.Struct, frozen=True):
 
     @property
     def with_whom(self) -> str:
-        """The owner: its name, its subresource, and for updaters the version they wrote in."""
+        """The owner: its name, its subresource, and for updaters the version that they wrote in."""
         text = msgspec.json.encode(self.owner.manager).decode()
         if self.owner.subresource:
             text += f" with subresource {msgspec.json.encode(self.owner.subresource).decode()}"
@@ -203,7 +204,7 @@ class FieldConflict(msgspec.Struct, frozen=True):
 
 
 class Conflicts(msgspec.Struct, frozen=True):
-    """Why an apply was not done. Each conflict becomes a cause of the answer."""
+    """The reason why an apply was refused. Each conflict becomes a cause of the answer."""
 
     found: tuple[FieldConflict, ...]
 

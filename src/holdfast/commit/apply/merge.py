@@ -1,7 +1,7 @@
-"""What a configuration claims, and how it is laid over the live tree.
+"""Which fields a configuration claims, and how it is merged into the live tree.
 
-`apply.py` calls both, then `prune.py`, and decides about owners in between. Results share what did
-not change with the trees that were handed in, and are the very live tree when nothing did.
+`apply/server_side.py` calls both, and decides about owners and pruning in between. Results share
+unchanged parts with the given trees, and are the live tree itself if nothing changed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from holdfast.model.errors import FieldError, Invalid
 
 
 def claimed_fields(config: Tree, shape: RecordShape) -> Fields:
-    """The fields that a configuration has an opinion on. Raises Invalid if it is not of the shape.
+    """The fields that a configuration states. Raises Invalid if it does not have the shape.
 
-    A null is an opinion on a plain value: it shall not be there. On what has parts it says nothing,
-    as in Kubernetes, because an absent part is no claim.
+    A null for a plain value is a claim that the value is absent. A null for a value with parts
+    claims nothing, as in Kubernetes, because an absent part is no claim.
     """
     return _claimed(config, shape, ()) or {}
 
 
 def _claimed(value: Any, shape: Shape, path: Path) -> Fields | None:
-    """The fields below a path, `{}` for the field alone, None for no opinion."""
+    """The fields below a path, `{}` for the field alone, None for no claim."""
     if value is None:
         return None if has_parts(shape) else {}
     if isinstance(shape, RecordShape):
@@ -66,7 +66,7 @@ def _claimed_record(value: Tree, shape: RecordShape, path: Path) -> Fields | Non
         part = _claimed(item, slot.shape, (*path, slot.element))
         if part is not None:
             fields[slot.element] = part
-    # An object that is given is claimed, if only as such; but every object has its metadata.
+    # A stated object is claimed, even if empty; but every object has its metadata.
     return None if shape.untracked and not fields else fields
 
 
@@ -97,7 +97,9 @@ def _check_keys(item: Any, shape: KeyedListShape, path: Path) -> None:
 
 
 def _item(value: Any, shape: Shape, path: Path) -> Fields:
-    """An entry of a map or list is itself claimed along with its parts, for it was put there."""
+    """An entry of a map or list is claimed along with its parts, because the configuration put it
+    there.
+    """
     parts = _claimed(value, shape, path)
     return {SELF: {}, **parts} if parts else {}
 
@@ -114,12 +116,12 @@ def _invalid(path: Path, rule: str) -> Invalid:
 
 
 def merge_configuration(live: Tree | None, config: Tree, shape: RecordShape) -> Tree:
-    """The live tree with a configuration laid over it."""
+    """The live tree with a configuration merged into it."""
     return _merge_record(_fresh(config, shape) if live is None else live, config, shape)
 
 
 def _fresh(config: Tree, shape: RecordShape) -> Tree:
-    """The beginnings of a new object: what nobody owns, such as its name, as it was given."""
+    """The start of a new object: fields without owners, such as its name, as stated."""
     tree = {name: value for name, value in config.items() if name in shape.untracked}
     metadata = shape.slots["metadata"].shape
     given = config.get("metadata")
@@ -148,7 +150,9 @@ def _merge_table(live: Tree, config: Tree, shape: MapShape) -> Tree:
 
 
 def put_value(out: Tree, live: Tree, name: str, value: Any) -> Tree:
-    """`out` with a new value under a name, copied first as long as it is the live tree itself."""
+    """`out` with a new value under a name. It is copied first if it is still the live tree
+    itself.
+    """
     if value is live.get(name, ABSENT):
         return out
     if out is live:
@@ -175,28 +179,28 @@ def _merge(old: Any, value: Any, shape: Shape, slot: FieldShape | None) -> Any:
     else:
         base = old if isinstance(old, list) else []
         new = _merge_list(base, value, shape)
-    # What is always there need not be spelled out while it is empty.
+    # A part that is always there need not be stated while it is empty.
     return old if new is base and slot is not None and slot.standing else new
 
 
 def _merge_whole(old: Any, value: Any, shape: Shape, slot: FieldShape | None) -> Any:
     if old is ABSENT:
-        # Trees leave defaults out, so one that is spelled out leaves them as they are.
+        # Trees leave defaults out, so a stated default leaves them as they are.
         default = None if slot is None else slot.default
         return ABSENT if default is not None and json_equal(value, default) else value
     return old if equivalent(old, value, shape) else value
 
 
 def _merge_list(old: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
-    """The items of both, each once.
+    """The items of both lists, each once.
 
-    Applied items come in the order in which they were applied, live ones that were not applied stay
-    where they are among the others; so an unchanged configuration never moves anything.
+    Applied items come in their applied order; live items that were not applied keep their position
+    among the others. So an unchanged configuration never moves anything.
     """
     if not isinstance(shape, KeyedListShape | SetShape):
         return applied
     item_shape = shape.item if isinstance(shape, KeyedListShape) else WHOLE
-    # Neither has twins: the configuration was looked at, stored lists were validated.
+    # Neither has duplicates: the configuration was checked, and stored lists were validated.
     live, mine = elements(old, shape) or {}, elements(applied, shape) or {}
     out = []
     waiting = iter(mine.items())
@@ -204,7 +208,7 @@ def _merge_list(old: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
         if element not in mine:
             out.append(item)
             continue
-        # This place belongs to some applied item that was here before; new ones go before it.
+        # This position belongs to an applied item that was here before; new ones go before it.
         for its_element, its in waiting:
             out.append(_merge(live.get(its_element, ABSENT), its, item_shape, None))
             if its_element in live:

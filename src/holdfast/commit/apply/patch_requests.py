@@ -1,4 +1,4 @@
-"""Patches: merge patch, JSON patch and server-side apply, computed on the object as it is now."""
+"""Patch requests: merge patch, JSON patch and server-side apply, computed on the current object."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.commit.objects.preconditions import (
 from holdfast.commit.objects.writes import (
     Outcome,
     Written,
-    authorize_verb,
+    authorize,
     create_named,
     merge_change,
     not_found_refusal,
@@ -51,9 +51,9 @@ from holdfast.model.requests import Create, Patch, PatchType
 
 
 def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
-    """Change an object by a patch, computed on what is current now."""
+    """Change an object by a patch, computed on the current object."""
     kind = kind_of_plural(request.plural)
-    refusal = authorize_verb(
+    refusal = authorize(
         draft, context, "patch", kind, request.namespace, request.subresource, request.name
     )
     if refusal is not None:
@@ -74,7 +74,7 @@ def patch(draft: Draft, context: Context, request: Patch) -> Outcome:
             draft, context, old, request.operation, mark, is_versioned=is_versioned
         )
     else:
-        # It made an object of this name before, or changed one that is gone.
+        # The operation created an object of this name before, or changed one that is gone.
         past = recall_past(draft, context, request.operation, mark) or recall_unversioned(
             draft, context, key, request.operation, mark
         )
@@ -125,9 +125,10 @@ def _patch(
 
 
 def _visible(draft: Draft, key: str, old: Object) -> dict[str, Any]:
-    """The tree as clients read it: their JSON patches test and replace what is not stored as well.
+    """The tree as clients read it: their JSON patches also test and replace fields that are not
+    stored.
 
-    Kubectl replaces the version by the one that it saw, which makes a precondition of it.
+    Kubectl replaces the version by the one that it saw, which makes it a precondition.
     """
     tree = tree_of(old)
     version = visible_version(draft, key)
@@ -152,7 +153,7 @@ def _identity_refusal(old: Object, given: Object) -> Refusal | None:
 
 
 def _naming_refusal(request: Patch, kind: Kind, given: Object) -> Refusal | None:
-    """Whether what is to be created is what the request names, and not another object."""
+    """Refuse to create an object other than the one that the request names."""
     namespace = request.namespace if kind.namespaced else ""
     if (given.name, given.namespace) == (request.name, namespace):
         return None
@@ -167,7 +168,9 @@ def _naming_refusal(request: Patch, kind: Kind, given: Object) -> Refusal | None
 def _apply(
     draft: Draft, context: Context, request: Patch, kind: Kind, old: Object | None, mark: str
 ) -> Outcome:
-    """Server-side apply: the caller owns what it states, and conflicts name the owner."""
+    """Server-side apply: the caller owns the fields that it states, and conflicts name the
+    owner.
+    """
     outcome = apply(
         tree_of(old) if old is not None else None,
         old.metadata.managed_fields if old is not None else (),
@@ -189,7 +192,7 @@ def _apply(
             return refusal
         made = Create(decoded.object, request.manager, request.dry_run, request.operation)
         return _warned(_created(draft, context, made, mark, outcome), decoded.warnings)
-    # What the apply came to has the server's own version and uid, whatever the caller stated.
+    # The result of the apply has the server's own version and uid, whatever the caller stated.
     refusal = _identity_refusal(old, decoded.object) or version_refusal(
         draft, old, stated_metadata(request.body)
     )

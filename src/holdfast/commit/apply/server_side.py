@@ -1,12 +1,13 @@
-"""Server-side apply, and what any other write does to the ownership of fields.
+"""Server-side apply, and how any other write changes field ownership.
 
-An applier sends only the fields it has an opinion on, and owns them from then on. Who wants to
-change a field that another one owns gets a conflict that names the owner, unless the values are
-equal, then both own it, or it is forced, then only the new one does. Who leaves out a field that it
-owned gives it up. Any other write, PUT or patch, owns what it changed and takes it from all others.
+An applier sends only the fields that it manages, and owns them from then on. An apply that would
+change a field of another owner gets a conflict that names the owner, with two exceptions: if the
+values are equal both own it, and if the apply is forced only the new one does. An applier that
+leaves out a field that it owned gives it up. Any other write, PUT or patch, owns what it changed
+and takes it from all others.
 
-All of this is about consent between clients; it authorises nothing. Which identity may write which
-field is decided elsewhere, and `force` has no say in it.
+All of this is about consent between clients; it authorizes nothing. `objects/field_writers.py`
+decides which identity may write which field, and `force` does not change that.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ from holdfast.model.encoding.json_guard import parse
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.meta import ManagedFields
 
-# Moving from `kubectl apply` to `kubectl apply --server-side` without a conflict with oneself.
+# Moving from `kubectl apply` to `kubectl apply --server-side` without conflicts with oneself.
 #
 # Client-side apply keeps the last configuration in an annotation and writes as an ordinary updater,
 # so its fields belong to `kubectl-client-side-apply`. When the same person turns to server-side
 # apply as `kubectl`, the annotation proves which of those fields are theirs. The server honours it,
-# and keeps it up to date so that the way back works as well. Newer kubectls rewrite managedFields
-# themselves; for them nothing is left to do here.
+# and keeps it up to date so that the way back works as well. Newer versions of kubectl rewrite
+# managedFields themselves; for them nothing is left to do here.
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
-# All annotations together must not be larger than this in Kubernetes.
+# The limit of Kubernetes on all annotations together.
 _ANNOTATION_BYTES_MAX = 256 * 1024
 
 
@@ -72,7 +73,7 @@ def conflicts_after_last_applied(
 
 
 def refresh_last_applied(tree: Tree, config: Tree, manager: str) -> Tree:
-    """The tree with the annotation brought up to date, if it has one and kubectl applied."""
+    """The tree with the annotation updated, if it has one and kubectl applied."""
     text = _last_applied(tree)
     if manager != KUBECTL or not text:
         return tree
@@ -103,7 +104,7 @@ def _still_theirs(text: str, live: Tree, shape: RecordShape) -> Fields:
             return {}
         fields = claimed_fields(last, shape)
     except (Invalid, UnicodeEncodeError):
-        # Whatever stands in an annotation was written by some client; it proves nothing then.
+        # Any client may have written the annotation; if it is malformed it proves nothing.
         return {}
     change = compare(last, live, shape)
     return remove_subtrees(difference(fields, change.touched), change.removed)
@@ -118,15 +119,15 @@ def _contains(fields: Fields, path: Path) -> bool:
     return not node or "." in node
 
 
-# Taking out what its last owner no longer wants.
+# Pruning fields that their last owner gave up.
 #
-# An applier that leaves a field out of its configuration gives it up. If nobody else owns the
-# field, it goes. What others own stays, with as much around it as it needs to stand: an item of a
-# list keeps its keys as long as one of its fields has an owner.
+# An applier that leaves a field out of its configuration gives it up. If it has no other owner, the
+# field is removed. Fields of other owners stay, with as much around them as they need: a list item
+# keeps its keys as long as one of its fields has an owner.
 
 
 def prune_fields(tree: Tree, gone: Fields, kept: Fields, shape: RecordShape) -> Tree:
-    """The tree without the fields in `gone`. `kept` are all fields that have an owner still."""
+    """The tree without the fields in `gone`. `kept` are all fields that still have an owner."""
     return _prune_record(tree, gone, kept, shape)
 
 
@@ -153,7 +154,7 @@ def _prune_table(tree: Tree, gone: Fields, kept: Fields, shape: MapShape) -> Tre
 
 
 def _prune(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:
-    """What is left of a field. It goes as a whole once it is empty and nobody wants it so."""
+    """The rest of a field. It is removed as a whole once it is empty and has no owner."""
     if isinstance(value, dict) and isinstance(shape, RecordShape):
         left: Any = _prune_record(value, node, kept or {}, shape)
     elif isinstance(value, dict) and isinstance(shape, MapShape):
@@ -162,14 +163,14 @@ def _prune(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:
         left = _prune_list(value, node, kept or {}, shape)
     else:
         return ABSENT if _itself(node) else value
-    # It may have been empty all along, when what was given up held only defaults.
+    # It may have been empty before, if the removed part held only defaults.
     return left if left or kept is not None else ABSENT
 
 
 def _prune_entry(value: Any, node: Fields, kept: Fields | None, shape: Shape) -> Any:
-    """What is left of an entry of a map.
+    """The rest of a map entry.
 
-    Whoever put it there and takes it back takes all of it, unless somebody else owns some.
+    An owner that added the entry and gives it up removes all of it, unless another owns a part.
     """
     if _itself(node) and kept is None:
         return ABSENT
@@ -194,7 +195,7 @@ def _prune_list(
         elif _itself(node) and element not in kept:
             continue
         elif isinstance(shape, KeyedListShape):
-            # Without its keys the item would be another one, or none.
+            # Without its keys it would be another item, or none.
             keys = [f"f:{name}" for name, _ in shape.keys]
             parts = {part: below for part, below in node.items() if part not in keys}
             out.append(_prune_record(item, parts, kept.get(element, {}), shape.item))
@@ -208,12 +209,12 @@ def _itself(node: Fields) -> bool:
     return not node or SELF in node
 
 
-# Whoever wrote an object before anybody's fields were recorded.
+# The manager of fields that were written before ownership was recorded.
 BEFORE_FIRST_APPLY = "before-first-apply"
 
 
 class ApplyResult(msgspec.Struct, frozen=True):
-    """The object as it shall be. Both parts are the very live ones if nothing changes."""
+    """The resulting object. Both parts are the live ones themselves if nothing changes."""
 
     tree: Tree
     managed_fields: Entries
@@ -255,13 +256,13 @@ def apply(
     left.append(_own_entry(owner, mine, claim, now, tree is not live))
     result = arrange_entries(left, managed_fields)
     if not result:
-        # The last owner let go, but an empty part may be left over from others before it. The next
-        # apply would record that, and so be a change without one.
+        # The last owner gave the field up, but an empty part may be left over from earlier owners.
+        # The next apply would record it as a change although nothing changed.
         result = _before_first_apply(tree, shape, now)
     check_count(result)
     tree = refresh_last_applied(tree, config, manager)
     if tree is not live:
-        # Many small configurations can add up to an object that nobody could send in one piece.
+        # Many small configurations can add up to an object that no client could send in one piece.
         check_tree(tree)
     return ApplyResult(tree, result)
 
@@ -286,7 +287,8 @@ def entries_after_update(
     mine = next((entry for entry in managed_fields if owner.has(entry)), None)
     before = {} if mine is None else mine.fields_v1
     fields = union(remove_subtrees(before, change.removed), change.touched)
-    # As in Kubernetes the time moves when the owner changes a value, even one that it owned before.
+    # As in Kubernetes, the time moves when the owner changes a value, even one that it already
+    # owned.
     idle = mine is not None and not change.touched and fields is before
     left.append(mine if mine is not None and idle else owner.entry(fields, now))
     return arrange_entries(left, managed_fields)
@@ -301,9 +303,9 @@ def _refuse_managed_fields(config: Tree) -> None:
 
 
 def _in_reach(config: Tree, subresource: str) -> Tree:
-    """The part of a configuration that this way of writing can change.
+    """The part of a configuration that this subresource can change.
 
-    What it cannot change is ignored and not owned, as it would be in a PUT.
+    The rest is ignored and not owned, as in a PUT.
     """
     if subresource:
         return {name: value for name, value in config.items() if name == subresource}
@@ -316,7 +318,9 @@ def _before_first_apply(live: Tree, shape: RecordShape, now: datetime) -> Entrie
 
 
 def _given_up(tree: Tree, last: Fields, claim: Fields, others: Entries, shape: RecordShape) -> Tree:
-    """The tree without what the manager claimed last time, claims no more, and nobody else owns."""
+    """The tree without the fields that the manager claimed last time, no longer claims, and no
+    other manager owns.
+    """
     gone = difference(last, claim)
     if not gone:
         return tree
@@ -327,7 +331,7 @@ def _given_up(tree: Tree, last: Fields, claim: Fields, others: Entries, shape: R
 
 
 def _less(entry: ManagedFields, change: FieldChanges) -> ManagedFields:
-    """Another's entry after a change: what was changed or removed is no longer theirs."""
+    """Another manager's entry after a change: it loses the fields that were changed or removed."""
     fields = remove_subtrees(difference(entry.fields_v1, change.touched), change.removed)
     return replace_fields(entry, fields)
 

@@ -1,11 +1,11 @@
-"""What the parts of an object are to those who merge and compare its tree.
+"""Shapes: how the parts of an object are compared and merged.
 
 A tree alone does not say whether `env` is a list to be replaced or a map by name, nor that a
-missing `replicas` means 1. Shapes do; they are built once per kind from its structs and from the
+missing `replicas` means 1. Shapes do. They are built once per kind from its structs and from the
 table of `model/encoding/list_maps.py`, which the schema and the validation read as well.
 
-Trees leave out fields that hold their default, as everything on the wire does. So "absent" and
-"default" are one to all who use shapes, and a client that spells a default out changes nothing.
+Trees leave out fields at their default, as everything on the wire does. So "absent" and "default"
+are the same to users of shapes, and a client that states a default changes nothing.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from msgspec import inspect
 from holdfast.model.encoding.list_maps import ATOMIC_STRUCTS, ListType, list_rule
 from holdfast.model.meta import Object, ObjectMeta
 
-# Of the metadata only these belong to whoever set them; the rest is the server's or never changes.
+# Only these metadata fields have owners; the rest is the server's or never changes.
 TRACKED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
-# What an object says of itself is not a field that anybody could own.
+# Fields that identify the object's type cannot be owned.
 _IDENTITY = frozenset({"apiVersion", "kind"})
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How a value is compared and merged. This one: as a whole."""
+    """How a value is compared and merged. The base shape: as a whole."""
 
 
 class TimestampShape(Shape, frozen=True):
-    """A point in time as text, of which there are several for the same one."""
+    """A timestamp as text. Several texts mean the same time."""
 
 
 class FieldShape(msgspec.Struct, frozen=True):
     """A field of a record.
 
-    `default` is what its absence means, as a tree; None stands for nothing. `standing` says that it
-    has parts and that its absence means it has none: labels are always there, if only empty, while
-    a drain that is there and empty is not the same as none.
+    `default` is the meaning of its absence, as a tree; None stands for no value. `standing` says
+    that it has parts and that its absence means an empty one: labels always exist, even if empty,
+    while an empty drain is not the same as none.
     """
 
     element: str
@@ -49,7 +49,7 @@ class FieldShape(msgspec.Struct, frozen=True):
 
 
 class RecordShape(Shape, frozen=True):
-    """A struct: each field by itself. `untracked` fields belong to nobody."""
+    """A struct: each field by itself. `untracked` fields have no owner."""
 
     slots: dict[str, FieldShape]
     untracked: frozenset[str] = frozenset()
@@ -62,18 +62,18 @@ class MapShape(Shape, frozen=True):
 
 
 class KeyedListShape(Shape, frozen=True):
-    """A list that is a map: its items are told apart by keys, each with the default it may have."""
+    """A list that is a map: items are identified by keys, each with its default if it has one."""
 
     keys: tuple[tuple[str, Any], ...]
     item: RecordShape
 
 
 class SetShape(Shape, frozen=True):
-    """A list of plain values whose order means nothing."""
+    """A list of plain values whose order has no meaning."""
 
 
 class FreeShape(Shape, frozen=True):
-    """A value of which nothing is known: objects by their keys, lists by position."""
+    """A value without a known structure: objects by their keys, lists by position."""
 
 
 WHOLE = Shape()
@@ -82,7 +82,7 @@ FREE = FreeShape()
 
 
 def has_parts(shape: Shape) -> bool:
-    """Whether such a value consists of fields that can be owned apart."""
+    """Whether such a value consists of fields that can have different owners."""
     return isinstance(shape, _WITH_PARTS)
 
 
@@ -94,7 +94,7 @@ def shape_of(struct: type[Object]) -> RecordShape:
     """The shape of a kind's objects."""
     record = _record(struct)
     slots = {name: slot for name, slot in record.slots.items() if name not in _IDENTITY}
-    # Every object has metadata, so that having it is nobody's merit either.
+    # Every object has metadata, so the metadata itself has no owner.
     slots["metadata"] = msgspec.structs.replace(slots["metadata"], default={}, standing=True)
     return RecordShape(slots, _IDENTITY)
 
@@ -128,7 +128,7 @@ def _default(field: inspect.Field) -> Any:
         default = field.default_factory()
     else:
         return None
-    # By way of JSON, so that it looks as it does in any other tree.
+    # Encoded through JSON, so that it looks as it does in any other tree.
     return msgspec.json.decode(msgspec.json.encode(default))
 
 
@@ -157,7 +157,7 @@ def _shape(info: inspect.Type) -> Shape:
             return MapShape(_shape(info.value_type))
         case inspect.UnionType():
             options = [o for o in info.types if not isinstance(o, inspect.NoneType)]
-            # A field that may hold different things has no parts that all of them share.
+            # A field of several types has no parts that all of them share.
             return _shape(options[0]) if len(options) == 1 else WHOLE
         case inspect.DateTimeType():
             return MOMENT
@@ -166,5 +166,5 @@ def _shape(info: inspect.Type) -> Shape:
 
 
 def tree_of(obj: msgspec.Struct) -> dict[str, Any]:
-    """An object as a plain tree, the form in which patches and applies work on it."""
+    """An object as a plain tree, the form that patches and applies work on."""
     return cast(dict[str, Any], msgspec.json.decode(msgspec.json.encode(obj)))

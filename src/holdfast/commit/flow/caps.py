@@ -1,7 +1,7 @@
-"""How many watches or connections may be open: of one user, of one tenant, and of all people.
+"""Caps on open watches and connections: per user, per tenant, and for all people.
 
-`host/api` has one for each of the two. What is counted here lasts, so that it is bounded by number
-and not by turns.
+`host/api` has one for each of the two. Watches and connections last, so they are limited by number
+and not by queueing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Cap(msgspec.Struct, frozen=True, gc=False):
-    """How many one user, and one tenant, may have open."""
+    """The cap of one user, and of one tenant."""
 
     user_max: int
     tenant_max: int
 
 
 _ANY = 100_000
-# A component opens a handful for each kind; an agent's pool is bounded by its client.
+# A component opens a few for each kind; an agent's pool is bounded by its client.
 COMPONENTS = Cap(1_000, _ANY)
 OPERATORS = Cap(4_000, 8_000)
 TENANTS = Cap(1_000, 2_000)
@@ -54,14 +54,14 @@ class Caps:
 
     @property
     def tenants(self) -> Mapping[str, int]:
-        """How many each tenant has open."""
+        """The number that each tenant has open."""
         return self._tenants
 
     def take(self, flow: Flow) -> bool:
-        """Open one more; whether that is allowed."""
+        """Open one more. Returns whether that is allowed."""
         cap, user = self._caps[flow.request_class], (flow.tenant, flow.user)
         of_user, of_tenant = self._users.get(user, 0), self._tenants.get(flow.tenant, 0)
-        # However many people come, components are let in: work lives by them.
+        # Components are admitted however many people connect: running work depends on them.
         is_full = self._all >= self._all_max and flow.request_class > RequestClass.SYSTEM
         if is_full or of_user >= cap.user_max or of_tenant >= cap.tenant_max:
             self.refused += 1
@@ -72,7 +72,7 @@ class Caps:
         return True
 
     def give_back(self, flow: Flow) -> None:
-        """One that was taken is closed."""
+        """Close one that was opened."""
         invariant(self._all > 0, f"{flow.user} gives back what it never took")
         self._all -= 1
         _less(self._users, (flow.tenant, flow.user))
@@ -85,11 +85,11 @@ def _less(counts: dict[K, int], key: K) -> None:
         del counts[key]
 
 
-# How many bytes of requests that are still arriving may be held: of a tenant, and of all people.
+# The bytes of partly received requests that may be held: of a tenant, and of all people.
 #
-# `host/api/flow/admission` asks here before it reads a body that does not come in one piece. Bodies
-# are read before a request has its turn, so that whoever sends slowly keeps nobody from theirs;
-# what is read must not fill the memory.
+# `host/api/flow/admission` asks here before it reads a body that does not arrive in one piece.
+# Bodies are read before a request is queued, so that a slow sender holds no seat; the bytes read
+# must not fill the memory.
 
 ALL_MAX = 256 << 20
 TENANT_MAX = 64 << 20
@@ -105,9 +105,9 @@ class BytesHeld:
         self.refused = 0
 
     def take(self, flow: Flow, size: int) -> bool:
-        """Hold so many more; whether there is room."""
+        """Hold this many more bytes. Returns whether there is room."""
         of_tenant = self._tenants.get(flow.tenant, 0) + size
-        # What people send never takes the room of a renewal.
+        # Requests of people never take the room of a renewal.
         is_full = self.all + size > self._all_max and flow.request_class > RequestClass.SYSTEM
         if is_full or of_tenant > self._tenant_max:
             self.refused += 1
@@ -117,7 +117,7 @@ class BytesHeld:
         return True
 
     def give_back(self, flow: Flow, size: int) -> None:
-        """What was taken is not held any more."""
+        """Release bytes that were held."""
         left = self._tenants.get(flow.tenant, 0) - size
         invariant(left >= 0, f"{flow.tenant} gives back more than it took")
         self.all -= size

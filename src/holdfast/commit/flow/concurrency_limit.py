@@ -1,66 +1,65 @@
-"""How many requests a gate lets in at once, and how long others wait, from what is measured.
+"""The concurrency limit of a flow controller, and how long requests may wait, from measurements.
 
-`commit/flow/flow_control` has one for each gate and multiplies its seats by `scale`. The right
-number depends on the machine, its disk, its store and what else runs there, so none is configured.
-Two measurements stand for "too many":
+`commit/flow/flow_control` has one for each flow controller and multiplies its seats by `scale`. The
+right number depends on the machine, its disk, its store and what else runs there, so none is
+configured. Two measurements mean "too many":
 
-- **The turn of the event loop.** Whatever has been begun is worked on before the next request is
-  even read, a lease among them. So seats are given away until a turn takes about TURN_MS, or half
-  of what a write takes alone if that is longer: where the store is slow anyway, groups must be
+- **The event loop's turn.** Everything that has started is processed before the next request is
+  even read, a lease among them. So seats are given out until a turn takes about TURN_MS, or half
+  the time of a single write if that is longer: where the store is slow anyway, groups must be
   large. A machine too slow for that has the fewest seats, and its turns last as long as those few
   take.
-- **The time inside**, from begin to end. It is compared with what it is when next to nothing is
-  under way, for a store may be slow by nature: more than SLOWDOWN times that (and more than
-  INSIDE_MS) is a queue behind the gate, where nobody keeps an order. It shrinks from what is under
-  way, not from seats that are empty.
+- **The time inside**, from start to end. It is compared with the time when almost nothing is
+  running, because a store may be slow by nature: more than SLOWDOWN times that (and more than
+  INSIDE_MS) means a queue behind the flow controller, where no fair order is kept. The limit
+  shrinks from the requests that are running, not from empty seats.
 
-As in CoDel, the least of several measurements counts: a queue that stands delays all of them, a
-pause of the garbage collector or one large list only a few. As in TCP, too much makes the limit
-shrink by a factor, at once, and a request that waits for a seat makes it grow slowly. As in BBR,
-the least time inside is measured at first and again from time to time, with few requests under
-way: under a load that never ends it would not be seen otherwise, and the limit would follow its own
-queue upwards.
+As in CoDel, the minimum of several measurements counts: a standing queue delays all of them, a
+garbage collection or one large list only a few. As in TCP, overload shrinks the limit by a factor,
+at once, and a request that waits for a seat makes it grow slowly. As in BBR, the minimum time
+inside is measured at first and again periodically, with few requests running: under a permanent
+load it would not be seen otherwise, and the limit would follow its own queue upwards.
 
-How long somebody may wait follows as well. A seat becomes free once per turn, or once per group
-that the store commits. Whoever is refused sooner than that is refused although the server has room,
-and while somebody is refused others are refused sooner: a slow server would never recover.
+The maximum waiting time follows as well. A seat becomes free once per turn, or once per group that
+the store commits. A request that is refused sooner than that is refused although the server has
+capacity. While requests are refused, others are refused sooner: a slow server would never recover.
 """
 
 from __future__ import annotations
 
 import math
 
-# A turn of the event loop is to last no longer.
+# The target duration of an event loop turn.
 TURN_MS = 10
-# And so many turns in a row have to be longer before anybody is kept out for it.
+# This many consecutive turns must be longer before the limit shrinks.
 TURNS = 3
-# A request inside is to take no longer, or no longer than so many times what it takes alone.
+# The target time inside, as an absolute time and as a multiple of the time when alone.
 INSIDE_MS = 50
 SLOWDOWN = 3
-# Bounds on the limit, as multiples of the seats that a gate begins with.
+# Bounds on the limit, as multiples of a flow controller's initial seats.
 SCALE_MIN = 1 / 32
 SCALE_MAX = 8.0
-# The limit while the least time inside is measured, and the least for the sake of short turns. What
-# queues behind the gate may make it smaller than this, down to a single seat: a store far slower
-# than this machine has a long queue already with the few of each of its servers.
+# The limit while the minimum time inside is measured, and the lowest limit for the sake of short
+# turns. A queue behind the flow controller may make it smaller than this, down to a single seat: a
+# store far slower than this machine has a long queue already with the few requests of each server.
 FEW_SCALE = 1 / 8
-# One measurement never takes away more than this leaves.
+# One measurement never shrinks the limit below this factor.
 SHRINK_MIN = 0.7
-# The fastest of so many requests tells whether all of them waited.
+# The fastest of this many requests shows whether all of them waited.
 SAMPLES = 8
-# The least time inside is measured again after so long.
+# The interval between measurements of the minimum time inside.
 PROBE_EVERY_MS = 10_000
-# No store is taken to need longer than this alone. A probe makes the own requests few and not those
-# of other servers, so behind their queue it finds the queue, and would let more in for it. Leases
-# wait there as well, up to five times one after the other (for the group before, to read, to be
-# refused, to read, to commit) within the two seconds that a controller waits for one.
+# The longest accepted time of a single request alone. A probe reduces only this server's requests
+# and not those of other servers, so behind their queue it would measure the queue, and admit more
+# because of it. Leases wait there as well, up to five times in sequence (for the previous group, to
+# read, to be refused, to read, to commit) within the two seconds that a controller waits for one.
 ALONE_MAX_MS = 80
-# How long somebody may wait while others are refused, in turns and in times inside; and when
-# nobody is.
+# The waiting time while others are refused, in turns and in times inside; and its factor while none
+# are.
 WAIT_TURNS, WAIT_INSIDE = 3, 1.5
 CALM_FACTOR = 2
-# A single measurement says no more than this: a store that stood still for a minute is no reason
-# to let people wait for one.
+# The cap on a single measurement: a store that stalled for a minute is no reason to let requests
+# wait that long.
 MEASURED_MAX_MS = 1_000
 _SMOOTHING = 1 / 16
 
@@ -88,36 +87,36 @@ class ConcurrencyLimit:
 
     def __init__(self, seats: int) -> None:
         self._seats = seats
-        # The first requests tell what one takes alone.
+        # The first requests show what one takes alone.
         self.scale, self._is_probing = FEW_SCALE, True
-        # Whether somebody had to wait since the limit was last looked at.
+        # Whether a request had to wait since the limit was last evaluated.
         self.is_short = False
         # Smoothed: a turn of the event loop, and the time inside.
         self.turn_ms = self._inside_ms = 0.0
-        # Whether the last turn was too long, and those for which the limit was not changed yet.
+        # Whether the last turn was too long, and the turns that have not changed the limit yet.
         self._is_turn_long = False
         self._turns: list[int] = []
-        # Since the limit was last looked at: how many ended, and the fastest of them.
+        # Since the limit was last evaluated: how many ended, and the fastest of them.
         self._ended = self._most = 0
         self._fastest_ms = MEASURED_MAX_MS
-        # Who began before this tells of a limit that is no more.
+        # Requests that started before this measured an earlier limit.
         self._shrunk_ms = -1
-        # The least time inside, and when it was last seen.
+        # The minimum time inside, and when it was last seen.
         self._least_ms: int | None = None
         self._least_at_ms = 0
-        # The limit that follows a probe: the one from before.
+        # The limit to restore after a probe.
         self._unprobed = 1.0
 
     @property
     def wait_ms(self) -> int:
-        """How long somebody may wait while others are refused."""
-        # What takes longer than it should is no measure: nobody waits for a store that stalls.
+        """How long a request may wait while others are refused."""
+        # A time beyond the target does not count: no request waits for a store that stalls.
         inside_ms = min(self._inside_ms, self.inside_max_ms)
         return math.ceil(max(WAIT_TURNS * self.turn_ms, WAIT_INSIDE * inside_ms))
 
     @property
     def inside_max_ms(self) -> int:
-        """How long a request may take inside before too many are under way."""
+        """How long a request may take inside before too many are running."""
         return max(INSIDE_MS, SLOWDOWN * (self._least_ms or 0))
 
     @property
@@ -126,7 +125,7 @@ class ConcurrencyLimit:
         return max(TURN_MS, (self._least_ms or 0) // 2)
 
     def turned(self, took_ms: int, most_ms: int) -> None:
-        """The event loop has gone round once, while it had something to do."""
+        """Note one turn of the event loop while it had work to do."""
         took_ms = min(took_ms, MEASURED_MAX_MS)
         self.turn_ms += (took_ms - self.turn_ms) * _SMOOTHING
         self._is_turn_long = took_ms > most_ms
@@ -139,7 +138,9 @@ class ConcurrencyLimit:
             turns.clear()
 
     def ended(self, began_ms: int, now_ms: int, under_way: int) -> None:
-        """A request is done, well or not; so many were under way until then, itself included."""
+        """Note the end of a request, whatever its result. `under_way` counts those running until
+        then, itself included.
+        """
         self._most = max(self._most, under_way)
         if began_ms < self._shrunk_ms:
             return
@@ -154,7 +155,7 @@ class ConcurrencyLimit:
             if is_enough:
                 self._end_probe(now_ms)
         elif is_enough and self._fastest_ms > self.inside_max_ms:
-            # Seats that stay empty make no queue, and to take them away ends none.
+            # Empty seats cause no queue, and removing them ends none.
             used = min(self.scale, self._most / self._seats)
             self._shrink(used, self.inside_max_ms / self._fastest_ms, SCALE_MIN)
             self._shrunk_ms = now_ms
@@ -163,7 +164,9 @@ class ConcurrencyLimit:
             self._look(now_ms)
 
     def _look(self, now_ms: int) -> None:
-        """As many have ended as may be under way, and none of them waited: may there be more?"""
+        """As many have ended as may run at once, and none of them waited: grow if seats were
+        short.
+        """
         if self.is_short and not self._is_turn_long:
             seats = self.scale * self._seats
             self.scale = min(SCALE_MAX, (seats + math.sqrt(seats)) / self._seats)
@@ -173,7 +176,7 @@ class ConcurrencyLimit:
         self.scale = max(least, used * max(SHRINK_MIN, factor))
 
     def _begin_again(self, now_ms: int) -> None:
-        """Measure from here on, and what a request takes alone if that was long ago."""
+        """Restart the measurement, with a probe of the time alone if the last one is old."""
         if now_ms - self._least_at_ms >= PROBE_EVERY_MS:
             self._begin_probe(now_ms)
         self._again()
@@ -183,14 +186,14 @@ class ConcurrencyLimit:
         self._fastest_ms, self.is_short = MEASURED_MAX_MS, False
 
     def _begin_probe(self, now_ms: int) -> None:
-        """Only what begins with few others under way tells how long it takes alone."""
+        """Start a probe: only requests that start with few others running show the time alone."""
         self._is_probing, self._shrunk_ms = True, now_ms
         self._unprobed, self.scale = self.scale, min(self.scale, FEW_SCALE)
 
     def _end_probe(self, now_ms: int) -> None:
         if self._fastest_ms < MEASURED_MAX_MS:
             self._least_ms = min(self._fastest_ms, ALONE_MAX_MS)
-        # Otherwise the store stands still, which tells nothing about how long it takes.
+        # Otherwise the store stalls, which says nothing about its normal speed.
         self._least_at_ms = now_ms
         self._is_probing = False
         self.scale = max(self.scale, self._unprobed)

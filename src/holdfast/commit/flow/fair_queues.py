@@ -1,13 +1,13 @@
-"""A queue in which every tenant has its turn, and inside a tenant every user.
+"""A fair queue: tenants take turns, and inside a tenant its users.
 
-`commit/flow/flow_control` has one for each request class. Whoever has had least is next, counted by
-the cost of what it was given since it began to wait (start-time fair queueing, on two levels): a
-tenant with a thousand requests in line delays another's first by one request, not by a thousand. By
-staying away nobody saves up more than a few turns: so many that whoever asks now and then for what
-is his share has it, and one that always waits does not live on the pauses of the others.
+`commit/flow/flow_control` has one for each request class. The one with the least service is next,
+counted by the cost of what it was given since it began to wait (start-time fair queueing, on two
+levels): a tenant with a thousand queued requests delays another's first by one request, not by a
+thousand. An idle tenant saves up only a few turns: enough that occasional requests within its share
+are served at once, and that a tenant that always waits does not live on the pauses of the others.
 
-Lengths are bounded, for all together, for each tenant and for each user. When all places are taken
-and a tenant with less than its share comes, the tenant with the longest line gives one up.
+Lengths are bounded: in total, per tenant and per user. When all places are taken and a tenant with
+less than its share arrives, the tenant with the longest queue gives one up.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import msgspec
 
 from holdfast.model.errors import invariant
 
-# Who was charged and waits no more is remembered, up to so many: its debt is paid when it is back.
+# The number of remembered parties that owe cost and do not wait; they pay when they return.
 DEBTORS_MAX = 4_096
-# What somebody may catch up on after a pause, in units of cost.
+# The cost that a party may catch up on after a pause.
 CREDIT = 8
-# So many that were taken out, and one for each that waits, may lie in a line.
+# A queue may contain this many removed items, and one for each that waits.
 _GONE_MAX = 64
 
 
 class QueueBounds(msgspec.Struct, frozen=True, gc=False):
-    """How many may wait: in all, of one tenant, of one user."""
+    """The maximum number of waiting items: in total, per tenant, per user."""
 
     all_max: int
     tenant_max: int
@@ -38,7 +38,7 @@ class QueueBounds(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueItem:
-    """Something in line. `TenantFairQueue` marks it when it leaves; owners subclass it."""
+    """A queued item. `TenantFairQueue` marks it when it leaves; owners subclass it."""
 
     __slots__ = ("cost", "is_in_line", "tenant", "user")
 
@@ -52,7 +52,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Party:
-    """Somebody who takes turns. `due` is when the next one is, in units of cost."""
+    """A party that takes turns. `due` is its next turn, in units of cost."""
 
     __slots__ = ("due", "is_in_turn", "name", "waiting")
 
@@ -75,7 +75,7 @@ P = TypeVar("P", bound=_Party)
 
 
 class _Turns(Generic[P]):
-    """Whose turn it is among those who wait: who has had least, and of equals who came first."""
+    """The turns of those who wait: the least served first, and among equals the first to arrive."""
 
     __slots__ = ("_clock", "_heap", "_number", "parties")
 
@@ -86,11 +86,11 @@ class _Turns(Generic[P]):
         self._number = 0
 
     def join(self, party: P) -> None:
-        """It begins to wait, or waits on."""
+        """Add a party that begins or continues to wait."""
         if party.is_in_turn:
             return
         party.is_in_turn = True
-        # Turns that it did not want while nobody of it waited are gone, but for a few.
+        # Turns that it did not use while it had nothing waiting are lost, except for a few.
         party.due = max(party.due, self._clock - CREDIT)
         self._push(party)
 
@@ -99,7 +99,7 @@ class _Turns(Generic[P]):
         heapq.heappush(self._heap, (party.due, self._number, party))
 
     def __len__(self) -> int:
-        """About how many take turns."""
+        """The approximate number of parties."""
         return len(self._heap)
 
     def next(self) -> P:
@@ -117,7 +117,7 @@ class _Turns(Generic[P]):
                 return party
 
     def serve(self, party: P, cost: int) -> None:
-        """Its turn is used. `party` is what `next` returned."""
+        """Use up a turn. `party` is what `next` returned."""
         heapq.heappop(self._heap)
         self._clock = party.due
         party.due += cost
@@ -127,7 +127,9 @@ class _Turns(Generic[P]):
             party.is_in_turn = False
 
     def forget(self) -> None:
-        """Drop whoever neither waits nor owes anything; of debtors the oldest beyond the bound."""
+        """Drop parties that neither wait nor owe anything, and the oldest debtors beyond the
+        bound.
+        """
         idle = [it for it in self.parties.values() if not it.is_in_turn]
         owing = [it.name for it in idle if it.due > self._clock - CREDIT]
         kept = frozenset(owing[-DEBTORS_MAX // 2 :])
@@ -145,8 +147,9 @@ class _Tenant(_Party, Generic[W]):
 
 
 class ArrivingRequests:
-    """Who was let in and does not stand in line yet: a door that forgot them would let in a crowd
-    that comes at once as if nobody stood there."""
+    """Requests that were admitted and are not queued yet. Without them a burst that arrives at once
+    would be admitted as if nothing were waiting.
+    """
 
     __slots__ = ("all", "tenants", "users")
 
@@ -156,7 +159,7 @@ class ArrivingRequests:
         self.users: dict[tuple[str, str], int] = {}
 
     def more(self, tenant: str, user: str, by: int) -> None:
-        """So many more of a user, or so many fewer."""
+        """Add to the count of a user; `by` may be negative."""
         self.all += by
         _count(self.tenants, tenant, by)
         _count(self.users, (tenant, user), by)
@@ -182,13 +185,14 @@ class TenantFairQueue(Generic[W]):
         return self._waiting
 
     def waiting_of(self, tenant: str) -> int:
-        """How many of a tenant wait."""
+        """The number of a tenant's waiting items."""
         found = self._turns.parties.get(tenant)
         return found.waiting if found is not None else 0
 
     def is_crowded(self, tenant: str, user: str, enough: int, coming: ArrivingRequests) -> bool:
-        """Whether enough wait or are coming, and of this tenant, and of this user of it, no less
-        than a share."""
+        """Whether enough wait or arrive, and this tenant, and this user of it, have at least their
+        share.
+        """
         total = self._waiting + coming.all
         if total < enough:
             return False
@@ -203,7 +207,7 @@ class TenantFairQueue(Generic[W]):
 
     @property
     def tenants(self) -> dict[str, int]:
-        """How many of each tenant wait, of those of whom any do."""
+        """The number of waiting items of each tenant that has any."""
         return {it.name: it.waiting for it in self._turns.parties.values() if it.waiting}
 
     @property
@@ -212,7 +216,7 @@ class TenantFairQueue(Generic[W]):
         return self._turns.next().name
 
     def push(self, item: W) -> tuple[bool, W | None]:
-        """Put something into line: whether there was room, and who had to give up a place."""
+        """Queue an item. Returns whether there was room, and the item that lost its place."""
         tenant = self._turns.parties.get(item.tenant)
         if tenant is None:
             tenant = self._turns.parties[item.tenant] = _Tenant(item.tenant)
@@ -237,7 +241,7 @@ class TenantFairQueue(Generic[W]):
         return has_room, evicted
 
     def pop(self) -> W:
-        """The next in turn; somebody waits."""
+        """Take the next item; the queue must not be empty."""
         tenant = self._turns.next()
         user = tenant.turns.next()
         item = self._first(user)
@@ -249,19 +253,19 @@ class TenantFairQueue(Generic[W]):
         return item
 
     def remove(self, item: W) -> None:
-        """Take something out of line that is in it."""
+        """Remove an item that is in the queue."""
         invariant(item.is_in_line, "what is not in line cannot be taken out of it")
         tenant = self._turns.parties[item.tenant]
         user = tenant.turns.parties[item.user]
         self._left(item, tenant, user)
-        # What leaves is mostly the oldest; others are skipped later, unless they become many.
+        # The item is mostly the oldest; others are skipped later, unless they become many.
         while user.line and not user.line[0].is_in_line:
             user.line.popleft()
         if len(user.line) > 2 * user.waiting + _GONE_MAX:
             user.line = deque([it for it in user.line if it.is_in_line])
 
     def charge(self, tenant: str, user: str, cost: int) -> None:
-        """Something that was let through has turned out to cost so much more."""
+        """Charge a party for an admitted item that cost more than was known."""
         found = self._turns.parties.get(tenant)
         if found is None:
             return
@@ -282,7 +286,7 @@ class TenantFairQueue(Generic[W]):
         return user.line[0]
 
     def _evict(self, newcomer: _Tenant[W]) -> W | None:
-        """The youngest of the longest line, if that is longer than the newcomer's will be."""
+        """The youngest item of the longest queue, if that is longer than the newcomer's will be."""
         longest = max(self._turns.parties.values(), key=lambda it: it.waiting)
         if longest.waiting <= newcomer.waiting + 1:
             return None
@@ -294,7 +298,7 @@ class TenantFairQueue(Generic[W]):
         return item
 
     def _tidy(self, tenant: _Tenant[W]) -> None:
-        """Keep what is remembered in proportion to what waits."""
+        """Keep the remembered parties in proportion to the waiting items."""
         if len(tenant.turns.parties) > 2 * tenant.waiting + DEBTORS_MAX:
             tenant.turns.forget()
         if len(self._turns.parties) > 2 * self._waiting + DEBTORS_MAX:

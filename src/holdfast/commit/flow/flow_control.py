@@ -1,26 +1,25 @@
-"""The gate before the work: who begins at once, who waits his turn, and who is sent away in time.
+"""Flow control: which requests start at once, which wait, and which are refused in time.
 
-A pure machine without effects of its own: `host/api/flow/admission` runs two on each server, one
-before writes and one before reads, and `commit/flow/guarded_server` puts them before a whole server
-in the simulator. The owner says who came (`enter`) and who is done (`leave`), and asks in between
-what was decided (`turn`). `docs/overload.md` explains the figures.
+A pure machine without effects: `host/api/flow/admission` runs two on each server, one for writes
+and one for reads, and `commit/flow/guarded_server` puts them before a whole server in the
+simulator. The owner reports arrivals (`enter`) and completions (`leave`), and polls the decisions
+in between (`turn`). `docs/overload.md` explains the figures.
 
-- Each request class has seats. Some are its own at all times, so that no class starves; beyond them
-  it takes what is free below its ceiling, and higher classes have higher ceilings. A seat that
-  somebody may take is never left empty while he waits.
-- Free seats go to the classes in their order, and inside a class to whoever has had least
+- Each request class has seats. Some are reserved for it at all times, so that no class starves;
+  beyond them it takes free seats below its ceiling, and higher classes have higher ceilings. A seat
+  that a waiting request may take is never left empty.
+- Free seats go to the classes in their order, and inside a class to the least served
   (`commit/flow/fair_queues`).
-- The seats of a gate follow what is measured (`commit/flow/concurrency_limit`), those of lifelines
-excepted: the
-  table says what each class has at first, and what it has in proportion to the others ever after.
-- Waiting is bounded in number and in time. While nobody of a class was refused lately its patience
-  is longer, so that a moment's pause of the server sends nobody away; once somebody was, whoever
-  comes waits in vain more likely than not, and hears so soon. How long that is follows what is
-  measured, too: nobody is refused before a seat can have become free. Whoever waited too long is
-  refused, and whose caller has given up (`withdraw`) is not begun. A refusal says when to come
-  back, with jitter, and later when nothing moves or much is refused. Who is next when seats are
-  given away is begun also if he is late: then it was the owner who looked late, for a server at its
-  end may take longer for one turn than anybody waits.
+- The number of seats follows measurements (`commit/flow/concurrency_limit`), except those of
+  lifelines: the table gives each class its initial seats, and their proportion from then on.
+- Waiting is bounded in number and in time. While no request of a class was refused lately its
+  patience is longer, so that a short pause of the server refuses none. Once one was, later requests
+  most likely wait in vain, and learn so soon. That time follows measurements too: no request is
+  refused before a seat can have become free. A request that waited too long is refused, and one
+  whose caller has given up (`withdraw`) is not started. A refusal says when to retry, with jitter,
+  and later when nothing moves or much is refused. The head of the queue starts even past its
+  deadline: then the owner polled late, because one turn of an overloaded server may take longer
+  than any patience.
 """
 
 from __future__ import annotations
@@ -45,36 +44,36 @@ from holdfast.commit.flow.request_classes import Flow, RequestClass
 from holdfast.model.errors import unreachable
 from holdfast.model.machine import Rng
 
-# Beyond this it is too late for anybody, whoever it was that looked late.
+# Beyond this a request is too late even if the owner polled late.
 OWNER_LATE_MAX_MS = 1_000
-# So long after the last refusal of a class it is calm again.
+# A class is calm again this long after its last refusal.
 CALM_AFTER_MS = 5_000
-# A refused request is worth coming back from one second on; so many more are left to chance.
+# A refused client may retry after one second, plus up to this many seconds of jitter.
 RETRY_SPREAD_S = 4
-# When nothing of a class was finished lately, or more than one is refused for each so many that are
-# begun, those who are refused stay away for longer, up to this: refusing costs as well, and of a
-# slow server a crowd that comes back every few seconds would take most.
+# When nothing of a class was finished lately, or more than one is refused for this many that start,
+# refused clients stay away for longer, up to this maximum: refusing costs as well, and a crowd that
+# returns every few seconds would take most of a slow server.
 RETRY_SPREAD_MAX_S = 16
 REFUSED_ONE_IN = 4
-# Both are counted over about so long.
+# Both are counted over about this time.
 _LATELY_MS = 2_000
-# So many whose turn has come, and one for each that waits, are remembered among those who wait.
+# The lines of waiting requests may contain this many decided ones, and one for each that waits.
 _DECIDED_MAX = 256
 
 
 class Seats(msgspec.Struct, frozen=True, gc=False):
-    """What one class may have at one gate.
+    """The seats of one class at one flow controller.
 
-    reserved: seats that are its own, whatever the others do.
-    most: seats that it may have at once, its own included.
-    ceiling: beyond its own it begins nothing while so many of all classes but lifelines are under
-        way.
-    patience_ms: how long somebody may wait at least, if nothing that is measured asks for more.
-    calm_ms: the same while nobody was refused lately; 0 if that makes no difference to the class,
+    reserved: seats of its own, whatever the others do.
+    most: the maximum number of seats at once, reserved ones included.
+    ceiling: beyond its reserved seats it starts nothing while this many requests of all classes
+        except lifelines are running.
+    patience_ms: the minimum waiting time, if no measurement asks for more.
+    calm_ms: the same while none was refused lately; 0 if that makes no difference to the class,
         and then its patience follows no measurement either.
-    patient_ms: the same for what lasts once it has begun, such as a watch: whoever comes for hours
-        does not mind a second, and those who lost a server come back all at once.
-    newcomers: so many seats more for tenants of whom nothing is under way: who asks for little does
+    patient_ms: the same for requests that last once started, such as a watch: a client that
+        stays for hours does not mind a second, and clients that lost a server return all at once.
+    newcomers: extra seats for tenants with nothing running: a tenant that asks for little does
         not wait until a crowd that holds all seats is done, however long that takes.
     """
 
@@ -89,7 +88,7 @@ class Seats(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestState(Enum):
-    """Where an entry stands."""
+    """The state of a queued request."""
 
     WAITING = "waiting"
     BEGUN = "begun"
@@ -98,12 +97,12 @@ class RequestState(Enum):
 
 
 class QueuedRequest(QueueItem):
-    """One request at a gate. `about` is whatever its owner wants to find in it again."""
+    """One request at a flow controller. `about` is for its owner's use."""
 
     __slots__ = ("about", "began_ms", "error", "flow", "since_ms", "state", "until_ms")
 
     def __init__(self, flow: Flow, cost: int, now_ms: int, about: Any) -> None:
-        # Every request makes one, so that each call on the way is felt.
+        # Every request creates one, so each call in here is measurable.
         self.tenant, self.user, self.cost, self.is_in_line = flow.tenant, flow.user, cost, False
         self.flow, self.about = flow, about
         self.since_ms = self.until_ms = self.began_ms = now_ms
@@ -112,7 +111,7 @@ class QueuedRequest(QueueItem):
 
 
 class _Lane:
-    """One class at one gate."""
+    """One class at one flow controller."""
 
     __slots__ = (
         "busy",
@@ -141,18 +140,18 @@ class _Lane:
         self.reserved, self.most = seats.reserved, seats.most
         self.ceiling, self.newcomers = seats.ceiling, seats.newcomers
         self.executing = 0
-        # How many of each tenant are under way, of whom any are; for the seats of newcomers.
+        # The number of running requests of each tenant that has any; for the newcomers' seats.
         self.busy: dict[str, int] = {}
         self.queue: TenantFairQueue[QueuedRequest] = TenantFairQueue(seats.queue)
-        # All that wait by when they came, in a line for each sort of patience.
+        # All waiting requests by arrival, in one line for each kind of patience.
         self.hasty: deque[QueuedRequest] = deque()
         self.calm: deque[QueuedRequest] = deque()
         self.patient: deque[QueuedRequest] = deque()
-        # Until when whoever comes has the shorter patience.
+        # Until when arriving requests have the shorter patience.
         self.hasty_until_ms = 0
         # When a seat last became free, or was first taken.
         self.moved_ms = 0
-        # How many were begun and refused lately; what was long ago counts less and less.
+        # Recent starts and refusals, decaying over time.
         self.lately_begun = self.lately_refused = self.lately_ms = 0
         self.tally = RequestCounts()
         self.tenants: dict[str, RequestCounts] = {}
@@ -163,7 +162,7 @@ class _Lane:
         return self.hasty, self.calm, self.patient
 
     def resize(self, scale: float) -> None:
-        """Have so many times the seats that the table says, and at least one of each sort."""
+        """Scale the seats of the table, with at least one of each kind."""
         seats = self.seats
         self.reserved = max(min(1, seats.reserved), int(seats.reserved * scale))
         self.most = max(1, int(seats.most * scale))
@@ -171,7 +170,7 @@ class _Lane:
         self.newcomers = max(min(1, seats.newcomers), int(seats.newcomers * scale))
 
     def stand(self, entry: QueuedRequest, now_ms: int, wait_ms: int, *, is_patient: bool) -> None:
-        """Somebody who comes now stands in line, and how long he may."""
+        """Put an arriving request into its line, with its deadline."""
         seats = self.seats
         if is_patient:
             line, patience_ms = self.patient, seats.patient_ms
@@ -181,7 +180,8 @@ class _Lane:
             line, patience_ms = self.hasty, max(seats.patience_ms, wait_ms)
         else:
             line, patience_ms = self.calm, max(seats.calm_ms, CALM_FACTOR * wait_ms)
-        # Whoever came before is not refused later, also if the patience has become shorter since.
+        # An earlier request is not refused later than a later one, even if the patience has shrunk
+        # since.
         entry.until_ms = max(now_ms + patience_ms, line[-1].until_ms if line else 0)
         line.append(entry)
         if len(line) > 2 * len(self.queue) + _DECIDED_MAX:
@@ -190,7 +190,7 @@ class _Lane:
             line.extend(kept)
 
     def crowding(self, now_ms: int) -> float:
-        """How many times more was refused lately than may be; at least 1."""
+        """The ratio of recent refusals to the tolerated ones; at least 1."""
         while now_ms - self.lately_ms >= _LATELY_MS and (self.lately_begun or self.lately_refused):
             self.lately_ms += _LATELY_MS
             self.lately_begun //= 2
@@ -200,7 +200,7 @@ class _Lane:
         return max(1.0, REFUSED_ONE_IN * self.lately_refused / max(1, self.lately_begun))
 
     def count(self, tenant: str) -> RequestCounts:
-        """The tally of a tenant; those beyond a number are counted together."""
+        """The counts of a tenant; tenants beyond a number are counted together."""
         found = self.tenants.get(tenant)
         if found is None:
             if len(self.tenants) >= TENANTS_COUNTED_MAX:
@@ -219,16 +219,17 @@ class FlowController:
         name: str = "",
         limit: ConcurrencyLimit | None = None,
     ) -> None:
-        """Without a limit the seats are what the table says, whatever happens."""
+        """Without a limit the seats are those of the table, whatever happens."""
         self.name = name
         self._rng = rng
         self.limit, self._scale = limit, 1.0
         self._lanes = [_Lane(seats[it]) for it in RequestClass]
-        # Of all classes but lifelines, which no other has to make room for.
+        # Running requests of all classes except lifelines, which no other class has to make room
+        # for.
         self._executing = 0
-        # Of all classes together.
+        # Running requests of all classes.
         self.waiting = 0
-        # Those who had to give up their place; `turn` tells their owner.
+        # Requests that lost their place; `turn` reports them to their owner.
         self._evicted: list[QueuedRequest] = []
         self._resize()
 
@@ -243,7 +244,7 @@ class FlowController:
         is_patient: bool = False,
         about: Any = None,
     ) -> QueuedRequest:
-        """Somebody came: begun at once, waiting, or refused."""
+        """Take in a request: it starts at once, waits, or is refused."""
         lane = self._lanes[flow.request_class]
         entry = QueuedRequest(flow, cost, now_ms, about)
         if (not self.waiting or not lane.queue) and self._has_seat(lane):
@@ -269,7 +270,9 @@ class FlowController:
         return entry
 
     def leave(self, entry: QueuedRequest, now_ms: int) -> None:
-        """Somebody is done since then, well or not. `turn` says who takes the seat."""
+        """Note that a request is done, whatever its result. `turn` says which one takes the
+        seat.
+        """
         if entry.state is not RequestState.BEGUN:
             unreachable(f"{entry.user} leaves and has not begun")
         entry.state = RequestState.OVER
@@ -291,7 +294,7 @@ class FlowController:
             self._resize()
 
     def turned(self, took_ms: int, most_ms: int) -> None:
-        """The owner's event loop has gone round once; how long it took, and may have taken."""
+        """Note one turn of the owner's event loop: how long it took, and how long it may take."""
         if self.limit is not None:
             self.limit.turned(took_ms, most_ms)
             self._resize()
@@ -304,7 +307,7 @@ class FlowController:
                     self._lanes[it].resize(self._scale)
 
     def withdraw(self, entry: QueuedRequest) -> bool:
-        """Whoever waited has given up and is not to be begun. False if it was decided before."""
+        """Withdraw a waiting request whose caller has given up. False if it was already decided."""
         if entry.state is not RequestState.WAITING:
             return False
         entry.state = RequestState.OVER
@@ -313,34 +316,34 @@ class FlowController:
         return True
 
     def is_crowded(self, flow: Flow, coming: ArrivingRequests) -> bool:
-        """Whether as many wait as can be under way, and of him no less than a fair share: one more
-        would wait in vain, and no seat stays empty without him.
+        """Whether as many wait as can run, and this flow has at least its fair share of them: one
+        more would wait in vain, and no seat stays empty without it.
         """
         lane = self._lanes[flow.request_class]
         return lane.queue.is_crowded(flow.tenant, flow.user, lane.most, coming)
 
     @property
     def patience_ms(self) -> int:
-        """How long people may wait while others are refused."""
+        """How long requests of people may wait while others are refused."""
         least_ms = self._lanes[RequestClass.TENANT].seats.patience_ms
         return max(least_ms, self.limit.wait_ms if self.limit is not None else 0)
 
     def turn_away(self, flow: Flow, now_ms: int) -> int:
-        """Refuse somebody who has not even come in; after how many seconds he may come back."""
+        """Refuse a request before it enters. Returns the retry delay in seconds."""
         lane = self._lanes[flow.request_class]
         self._count_refusal(lane, flow, RejectionReason.QUEUE_FULL)
         return self._retry_after_s(lane, now_ms)
 
     def count_retry(self, flow: Flow) -> None:
-        """What comes was sent before, says its client. It counts, and decides nothing."""
+        """Count a request that its client marks as a retry. It does not affect decisions."""
         self._lanes[flow.request_class].count(flow.tenant).retried += 1
 
     def charge(self, flow: Flow, cost: int) -> None:
-        """Something that was begun has turned out to cost so much more than was known."""
+        """Charge a flow for a running request that cost more than was known."""
         self._lanes[flow.request_class].queue.charge(flow.tenant, flow.user, cost)
 
     def turn(self, now_ms: int) -> list[QueuedRequest]:
-        """Those that are begun or refused now, the first in order first."""
+        """The requests that start or are refused now, in order."""
         decided, self._evicted = self._evicted, []
         self._expire(now_ms, decided, is_turn_over=False)
         for lane in self._lanes:
@@ -356,7 +359,7 @@ class FlowController:
 
     @property
     def next_ms(self) -> int | None:
-        """When `turn` has somebody to send away, if nobody leaves before; None if nobody waits."""
+        """When `turn` has a request to refuse if none leaves before; None if none waits."""
         if self._evicted:
             return self._evicted[0].since_ms
         firsts = [line[0].until_ms for lane in self._lanes for line in lane.lines if line]
@@ -368,7 +371,7 @@ class FlowController:
         return lane.executing < lane.most and self._executing < lane.ceiling
 
     def _is_newcomer(self, lane: _Lane, tenant: str) -> bool:
-        """Whether there is a seat for a tenant of whom nothing is under way."""
+        """Whether there is a newcomer's seat for a tenant with nothing running."""
         if not lane.newcomers or tenant in lane.busy:
             return False
         return lane.executing < lane.most + lane.newcomers
@@ -395,7 +398,9 @@ class FlowController:
         tally.begun += 1
 
     def _expire(self, now_ms: int, decided: list[QueuedRequest], *, is_turn_over: bool) -> None:
-        """Refuse whoever waited too long; before seats are given away, only who is far too late."""
+        """Refuse requests that waited too long; before seats are given out, only those far too
+        late.
+        """
         late_ms = now_ms if is_turn_over else now_ms - OWNER_LATE_MAX_MS
         for lane in self._lanes:
             for line in lane.lines:
@@ -429,7 +434,7 @@ class FlowController:
     # What is counted -----------------------------------------------------------------------------
 
     def standing(self, now_ms: int) -> dict[RequestClass, ClassLoad]:
-        """Where each class stands, for whoever watches."""
+        """The load of each class, for monitoring."""
         return {it: self._standing(self._lanes[it], now_ms) for it in RequestClass}
 
     def _standing(self, lane: _Lane, now_ms: int) -> ClassLoad:
@@ -447,7 +452,7 @@ class FlowController:
 
     @property
     def tenants(self) -> dict[tuple[RequestClass, str], RequestCounts]:
-        """What became of the requests of each tenant, by class."""
+        """The request counts of each tenant, by class."""
         return {
             (it, tenant): tally
             for it in RequestClass

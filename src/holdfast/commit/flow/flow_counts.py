@@ -1,4 +1,4 @@
-"""What became of requests at a gate, by class and by tenant: what operators are shown."""
+"""Request counts of a flow controller, by class and by tenant, as operators see them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import msgspec
 
 from holdfast.commit.flow.overload import RejectionReason
 
-# Tenants of one class beyond these are counted together.
+# Tenants of one class beyond this number are counted together.
 TENANTS_COUNTED_MAX = 1_000
 OTHERS = "(others)"
 
 
 class RequestCounts(msgspec.Struct, gc=False):
-    """What became of requests so far: of a class, or of a tenant in it."""
+    """The outcomes of requests so far: of a class, or of a tenant in it."""
 
     begun: int = 0
     waited: int = 0
     refused: int = 0
-    # Of all of them those that were sent before, as far as clients say so.
+    # Of all of them, those that their clients mark as retries.
     retried: int = 0
 
 
 class ClassLoad(msgspec.Struct, frozen=True):
-    """How many of a class are under way and wait, since when the first one does, and what was."""
+    """The running and waiting requests of a class, the age of the oldest, and its counts."""
 
     executing: int
     waiting: int

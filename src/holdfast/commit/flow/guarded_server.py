@@ -1,11 +1,11 @@
-"""A server machine behind its gates, as one machine: what the simulator runs.
+"""A server machine behind its flow controllers, as one machine for the simulator.
 
-Requests (`Asked`) wait at the gates of `commit/flow/seats`; whatever else happens goes straight
-through. A request is under way from when the inner machine is given it until its `Answer`. What is
-refused is answered with `Overloaded`, which is Unavailable: it did not happen. On a real server
-`host/api/flow/admission` does the same before a body is even read, and in the same order: seats
-come back with a later turn of the event loop. Here that is a wake-up that is due at once, which a
-busy machine finds behind all that has arrived before.
+Requests (`Asked`) wait at the flow controllers of `commit/flow/seats`; any other stimulus passes
+straight through. A request is running from the moment the inner machine receives it until its
+`Answer`. Refused requests get `Overloaded`, which is Unavailable: the request did not happen. On a
+real server `host/api/flow/admission` does the same before a body is even read, and in the same
+order: seats come back with a later turn of the event loop. Here that is a wake-up that is due at
+once, which a busy machine processes after everything that arrived before.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from holdfast.model.access.identity import Identity
 from holdfast.model.machine import Answer, Asked, Machine, Wake, Woken
 from holdfast.model.time import Instant
 
-# Somebody has waited too long; and the event loop has gone round.
+# A request has waited too long; and the event loop has turned.
 WAKE, TURN = "gates", "gates/turn"
 
 
 class GuardedServer:
-    """See the module's docstring. `errand` says what a request does; `machine` stays reachable."""
+    """See the module's docstring. `errand` gives the purpose of a request; `machine` stays
+    reachable.
+    """
 
     def __init__(
         self,
@@ -35,9 +37,9 @@ class GuardedServer:
     ) -> None:
         self.machine, self.gates = machine, gates
         self._errand = errand
-        # What was given to the inner machine and is not answered yet, by its number.
+        # Requests that the inner machine has not answered yet, by call number.
         self._begun: dict[int, tuple[FlowController, QueuedRequest]] = {}
-        # What was answered and has its seat still, and when it was.
+        # Answered requests that still have their seat, and when they were answered.
         self._left: list[tuple[FlowController, QueuedRequest, int]] = []
         self._wake_ms: int | None = None
         # Since when the next turn is awaited.
@@ -78,7 +80,7 @@ class GuardedServer:
         self._through(entry.about, now, effects)
 
     def _through(self, stimulus: Any, now: Instant, effects: list[Any]) -> None:
-        """Hand a stimulus to the inner machine; whom it answers is done."""
+        """Pass a stimulus to the inner machine; the requests that it answers are done."""
         for effect in self.machine.step(stimulus, now):
             effects.append(effect)
             if type(effect) is Answer:
@@ -87,7 +89,7 @@ class GuardedServer:
                     self._left.append((*begun, now.monotonic_ms))
 
     def _turn(self, now: Instant, effects: list[Any]) -> None:
-        """Give the seats back that became free, and then away."""
+        """Return the seats that became free, then give them out."""
         left, self._left = self._left, []
         for gate, entry, at_ms in left:
             gate.leave(entry, at_ms)
@@ -99,7 +101,9 @@ class GuardedServer:
                     effects.append(Answer(entry.about.call, entry.error))
 
     def _plan(self, now: Instant, effects: list[Any]) -> None:
-        """Have itself woken for the next turn, and for whoever will have waited too long."""
+        """Schedule a wake-up for the next turn, and for the next request that will have waited too
+        long.
+        """
         waiting = sum(gate.waiting for gate in self.gates.all)
         is_due = len(self._left) >= LEFT_MAX or (waiting and self._left)
         if is_due and self._turning_ms is None:

@@ -1,7 +1,7 @@
-"""The no of a server that has too much to do: why, and when to come back.
+"""Overload errors: why a server refused a request, and when to retry.
 
-Gates, rates and caps say it. To a caller it is Unavailable: it did not happen, and may be tried
-again, not before `retry_after_s`. `host/api/status` makes it a 429.
+Flow controllers, rates and caps raise them. To a caller it is Unavailable: the request did not
+happen and may be retried after `retry_after_s`. `host/api/status` makes it a 429.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.model.errors import Unavailable
 
 
 class RejectionReason(StrEnum):
-    """Why somebody was sent away. The codes are for metrics and clients, and never change."""
+    """Why a request was refused. The codes are for metrics and clients, and never change."""
 
     QUEUE_FULL = "QueueFull"
     WAITED_TOO_LONG = "WaitedTooLong"
@@ -36,7 +36,7 @@ _SENTENCES = {
 
 
 class Overloaded(Unavailable):
-    """It was not begun, since there is too much to do: come back after `retry_after_s`."""
+    """The request was not started because the server is overloaded: retry after `retry_after_s`."""
 
     code = "TooManyRequests"
 
@@ -46,7 +46,7 @@ class Overloaded(Unavailable):
 
 
 def overload_error(flow: Flow, why: RejectionReason, retry_after_s: int) -> Overloaded:
-    """The no that is said for this reason."""
+    """The error for this reason."""
     whose = f"{flow.request_class.label} requests of {flow.tenant}"
     return Overloaded(
         f"{whose}: {_SENTENCES[why]}; retry after {retry_after_s} s", why, retry_after_s

@@ -1,13 +1,12 @@
-"""How often each tenant may ask: so many requests a second, and a few more at once.
+"""Rate limits: the requests per second of each tenant, with a burst.
 
-`host/api/flow/admission` asks here before a request comes to a gate. A rate is a limit that holds
-also when the server has nothing else to do; fairness among those who ask at the same time is the
-gates'.
+`host/api/flow/admission` asks here before a request reaches a flow controller. A rate limit holds
+even when the server is idle; fairness among concurrent requests is up to the flow controllers.
 
-For each tenant one moment is kept: the one at which everything it asked so far would have been due
-at its rate (the generic cell rate algorithm). Whoever is ahead of it by more than the burst is sent
-away with the time that is missing. When the rate is changed, whoever is ahead is so by as many
-requests as before, which take another time now.
+For each tenant one time is kept: the time at which all its requests so far would have been due at
+its rate (the generic cell rate algorithm). A tenant that is ahead of it by more than the burst is
+refused, with the missing time. When the rate changes, a tenant stays ahead by the same number of
+requests, which take a different time now.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from holdfast.commit.flow.flow_counts import OTHERS, TENANTS_COUNTED_MAX
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import BindTogether
 
-# Tenants that are remembered; one that is not ahead of its rate needs no memory.
+# The number of remembered tenants; one that is not ahead of its rate needs no memory.
 TENANTS_MAX = 10_000
-# What may come at once, as seconds of the rate.
+# The burst, as seconds of the rate.
 BURST_S = 2
 _US = 1_000_000
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):
-    """So many requests a second, or of whatever else is counted; zero means any number."""
+    """Requests per second, or whatever else is counted; zero means unlimited."""
 
     per_s: int = 0
     burst_s: int = BURST_S
 
     @property
     def gap_us(self) -> int:
-        """Between two requests."""
+        """The time between two requests."""
         return max(1, _US // self.per_s)
 
     @property
@@ -49,14 +48,14 @@ class Rates:
     """See the module's docstring. Times are readings of the owner's monotonic clock."""
 
     def __init__(self) -> None:
-        # The moment of each tenant, and the gap between two requests that it was counted with.
+        # The due time of each tenant, and the gap between two requests that it was computed with.
         self._due: dict[str, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._due)
 
     def take(self, tenant: str, rate: Rate, now_ms: int) -> int:
-        """One more request: 0 if it may be made, else after how many milliseconds it may."""
+        """Count one more request. Returns 0 if it is allowed, else the milliseconds until it is."""
         if not rate.per_s:
             return 0
         now_us = now_ms * 1_000
@@ -70,10 +69,10 @@ class Rates:
         return 0
 
     def wait_ms(self, tenant: str, rate: Rate, now_ms: int) -> int:
-        """After how many milliseconds something may be charged again; 0 if it may be now.
+        """The milliseconds until the tenant may be charged again; 0 if it may be now.
 
-        For what is known only when it is done, such as bytes: one who is not ahead may do anything,
-        and waits for it afterwards.
+        For costs that are known only afterwards, such as bytes: a tenant that is not ahead may do
+        anything, and waits for it afterwards.
         """
         if not rate.per_s:
             return 0
@@ -82,7 +81,7 @@ class Rates:
         return max(1, too_early_us // 1_000) if too_early_us > 0 else 0
 
     def charge(self, tenant: str, rate: Rate, cost: int, now_ms: int) -> None:
-        """A request that was allowed brought so many more with it; they count like others."""
+        """Charge an allowed request for its additional cost."""
         if rate.per_s and cost > 0:
             due_us = self._due_us(tenant, rate, now_ms * 1_000)
             self._due[tenant] = due_us + cost * rate.gap_us, rate.gap_us
@@ -98,14 +97,14 @@ class Rates:
             del self._due[next(iter(self._due))]
 
 
-# How often each tenant was refused because a budget of its own was used up.
+# Refusals of each tenant because one of its budgets was exhausted.
 #
 # `authority` counts its refusals here, `host/api/flow/tenant_rates` those of the rates;
 # `host/server/server_process` shows both to operators. Work that a scheduler does not even send,
-# because its picture says that there is no room, is not refused: it waits, and is counted with its
-# reason (`propose/queue/scheduling_queue.py`).
+# because its snapshot shows no room, is not refused: it waits, and is counted with its reason
+# (`propose/queue/scheduling_queue.py`).
 
-# Which budget it is that a refusal of this reason found used up.
+# The budget that a refusal of this reason found exhausted.
 BUDGETS: Mapping[Reason, str] = {
     Reason.QUOTA_EXCEEDED: "quota",
     Reason.COHORT_EXHAUSTED: "cohort",
@@ -127,17 +126,17 @@ class ExhaustedBudgets:
 
     @property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """How often, by tenant and budget."""
+        """The counts by tenant and budget."""
         return self._counts
 
     def refused(self, request: Any, refusal: Refusal) -> None:
-        """A request was refused; for whatever reason."""
+        """Count a refusal if its reason is an exhausted budget."""
         budget = BUDGETS.get(refusal.reason)
         if budget is not None:
             self.add(request_tenant(request), budget)
 
     def add(self, tenant: str, budget: str) -> None:
-        """A budget of the tenant was found used up."""
+        """Count an exhausted budget of the tenant."""
         if tenant not in self._counts and len(self._counts) >= TENANTS_COUNTED_MAX:
             tenant = OTHERS
         of_tenant = self._counts.setdefault(tenant, {})

@@ -1,15 +1,15 @@
-"""Request classes: what a request is to the plane, by who asks and what it does.
+"""Request classes: the priority of a request, by its caller and purpose.
 
-When there is more to do than can be done, order matters. In this order (requirements E6, B6):
+Under overload, order matters. In this order (requirements E6, B6):
 
-    lifeline     renewals of agents and who was heard, leases, judging nodes: work lives by them
+    lifeline     renewals of agents and digests, leases, judging nodes: work depends on them
     system       everything else that schedulers, controllers, agents and servers ask
-    operator     administrators: whoever mends an overload must get through it
+    operator     administrators: the person who fixes an overload must get through it
     tenant       people and services, a fair share for each tenant, and for each user inside it
-    background   what can wait: reads of everything by people, and nobody in particular
+    background   what can wait: full reads by people, and anonymous requests
 
-The class follows from the authenticated identity and from what the route does. No header and no
-parameter can lift a request; a read of everything lowers it. `host/api` classifies HTTP requests,
+The class follows from the authenticated identity and from what the route does. No header or
+parameter can raise a request's class; a full read lowers it. `host/api` classifies HTTP requests,
 `commit/flow/guarded_server` the typed ones of the simulator; `commit/flow/flow_control` keeps the
 order.
 """
@@ -39,13 +39,13 @@ from holdfast.model.requests import (
 
 NOBODY = "anonymous"
 OPERATORS = "operators"
-# A name that no tenant can have, for those that belong to no single one.
+# A name that no tenant can have, for callers that belong to no single tenant.
 USER_PREFIX = "user:"
 EVERYWHERE = "*"
 
 
 class RequestClass(IntEnum):
-    """See the module's docstring. Less is sooner."""
+    """See the module's docstring. Lower values go first."""
 
     LIFELINE = 0
     SYSTEM = 1
@@ -59,20 +59,20 @@ class RequestClass(IntEnum):
 
 
 class RequestPurpose(StrEnum):
-    """What a request does, as far as its class depends on it."""
+    """The purpose of a request, as far as its class depends on it."""
 
-    # About a lease, a renewal, or who was heard: small, and work lives by it.
+    # A lease, a renewal or a heartbeat digest: small, and running work depends on it.
     LIFELINE = "lifeline"
     READ = "read"
-    # A read of everything, which may be very much.
+    # A full read, which may be very large.
     SWEEP = "sweep"
     WRITE = "write"
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False):
-    """Whose share a request is taken from: a tenant's, and inside it a user's.
+    """The tenant, and inside it the user, whose share a request is taken from.
 
-    Of components `tenant` is their kind, so that thousands of agents never stand before a
+    For components `tenant` is their kind, so that thousands of agents never queue before a
     scheduler.
     """
 
@@ -93,7 +93,7 @@ def classify(identity: Identity, errand: RequestPurpose) -> Flow:
     actors = acts_as(identity)
     name = identity.name
     if not actors or name == ANONYMOUS:
-        # All of them share one place: nobody in particular is cheap to be often.
+        # All anonymous callers share one place: anonymous identities cost nothing to multiply.
         return Flow(RequestClass.BACKGROUND, NOBODY, "")
     if Actor.USER not in actors:
         is_lifeline = errand is RequestPurpose.LIFELINE
@@ -107,8 +107,8 @@ def classify(identity: Identity, errand: RequestPurpose) -> Flow:
 
 
 def tenant_of(identity: Identity) -> str:
-    """The tenant whose share a person uses. Whoever works for several, or for none, has his own:
-    he must not be able to choose whose share he uses up.
+    """The tenant whose share a person uses. A person with several tenants, or none, has a share of
+    their own: they must not be able to choose whose share they use up.
     """
     tenants = identity.tenants
     if len(tenants) == 1 and tenants[0] != EVERYWHERE:
@@ -117,7 +117,7 @@ def tenant_of(identity: Identity) -> str:
 
 
 def purpose_of(body: Any) -> RequestPurpose:
-    """What a request between machines does; whatever is not known to write only reads."""
+    """The purpose of a typed request; a request that is not known to write only reads."""
     if isinstance(body, _LIFELINES):
         return RequestPurpose.LIFELINE
     if isinstance(body, _OBJECT_WRITES):

@@ -1,9 +1,9 @@
-"""The two gates of a server with the figures that it ships with, and which request goes where.
+"""The two flow controllers of a server with their default seats, and which request uses which.
 
-Reads and writes have a gate each, so that writes that wait for a store that stalls take no seat of
-a read. The figures are what a gate begins with; how many times that it has afterwards follows what
-is measured (`commit/flow/concurrency_limit`). `docs/overload.md` says where they come from; a plane
-changes none of them by accident, since they are no settings of any object.
+Reads and writes have one each, so that writes that wait for a stalled store take no seat of a read.
+The figures are initial values; measurements scale them afterwards
+(`commit/flow/concurrency_limit`). `docs/overload.md` says where they come from. They are no fields
+of any object, so a plane cannot change them by accident.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from holdfast.commit.flow.flow_control import FlowController, Seats
 from holdfast.commit.flow.request_classes import RequestClass, RequestPurpose
 from holdfast.model.machine import Rng
 
-# How long a request of people may wait when others are sent away. Whoever is one of them hears it
-# within 100 ms, of which the server needs some for itself when it is busy.
+# The waiting time of people's requests while others are refused. A refused client gets its answer
+# within 100 ms, part of which a busy server needs for itself.
 PATIENCE_MS = 35
-# And when nobody is: a pause of the server as short as this sends nobody away.
+# The same while none are refused: a pause of the server shorter than this refuses no request.
 CALM_PATIENCE_MS = 250
-# Our own components wait rather than come back: each would have to ask twice otherwise.
+# Our own components wait rather than retry: each would have to ask twice otherwise.
 SYSTEM_PATIENCE_MS = 2_000
 # A renewal is worth little after this; the agent has sent another one by then.
 LIFELINE_PATIENCE_MS = 5_000
-# Renewals that wait for a store that stalls are bounded by the machine that answers them.
+# Renewals that wait for a stalled store are bounded by the machine that answers them.
 _LIFELINES = 10_000
 
-# So many seats that came back may lie about while nobody waits: giving each back by itself would
-# cost more than the gate.
+# This many returned seats may stay pending while no request waits: returning each by itself would
+# cost more than flow control.
 LEFT_MAX = 8
 
 _PEOPLE = QueueBounds(all_max=4_096, tenant_max=1_024, user_max=1_024)
@@ -60,7 +60,7 @@ READS: Table = {
 
 
 class FlowControlSettings(msgspec.Struct, frozen=True):
-    """The seats before writes and before reads, and whether they follow what is measured."""
+    """The seats of writes and of reads, and whether they follow measurements."""
 
     writes: Table = msgspec.field(default_factory=lambda: WRITES)
     reads: Table = msgspec.field(default_factory=lambda: READS)
@@ -71,7 +71,7 @@ DEFAULT_GATES = FlowControlSettings()
 
 
 class FlowControllers:
-    """Both gates of one server."""
+    """Both flow controllers of one server."""
 
     def __init__(self, rng: Rng, settings: FlowControlSettings = DEFAULT_GATES) -> None:
         def gate(table: Table, name: str) -> FlowController:
@@ -88,16 +88,16 @@ class FlowControllers:
 
     @property
     def patience_ms(self) -> int:
-        """How long people may wait at either gate while others are refused."""
+        """How long requests of people may wait at either while others are refused."""
         return max(gate.patience_ms for gate in self.all)
 
     def turned(self, took_ms: int) -> None:
-        """The event loop that both share has gone round once, in so many milliseconds."""
+        """Note one turn of the event loop that both share."""
         limits = [gate.limit for gate in self.all if gate.limit is not None]
         most_ms = max((it.turn_max_ms for it in limits), default=0)
         for gate in self.all:
             gate.turned(took_ms, most_ms)
 
     def of(self, errand: RequestPurpose) -> FlowController:
-        """The gate that a request passes. Lifelines have seats of their own at either."""
+        """The flow controller of a request. Lifelines have reserved seats at both."""
         return self.reads if errand in (RequestPurpose.READ, RequestPurpose.SWEEP) else self.writes

@@ -1,8 +1,8 @@
-"""Moving a replica along its lifecycle: the law, the record, and what each move has to prove.
+"""Transitions: the rules, the record and the proofs of each replica transition.
 
-Every transition of every replica passes `guard` (is it the replica that was seen, may this
-identity make this move) and `record_transition` (write down who, when, on which revision and on what
-evidence).
+Every transition of every replica passes `current_replica` (is it the replica that was seen),
+`actor_for` (may this identity make this transition) and `record_transition` (record who, when, on
+which revision and on what evidence).
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ Outcome = Written | Replayed | Refusal
 def create(draft: Draft, context: Context, request: Create) -> Outcome:
     """A new object."""
     kind = kind_of(request.object)
-    refusal = authorize_verb(draft, context, "create", kind, request.object.namespace)
+    refusal = authorize(draft, context, "create", kind, request.object.namespace)
     refusal = (
         refusal or grounds_refusal(draft, context, request) or versioned_refusal(request.object)
     )
@@ -157,7 +157,7 @@ def _load_for_birth(draft: Draft, obj: Object) -> None:
     draft.load(*wanted)
 
 
-def authorize_verb(
+def authorize(
     draft: Draft,
     context: Context,
     verb: str,
@@ -266,9 +266,7 @@ def _fresh(context: Context, obj: Object) -> Object:
 def update(draft: Draft, context: Context, request: Update) -> Outcome:
     """Replace an object's spec and metadata, or its status alone."""
     given, part = request.object, request.subresource
-    refusal = authorize_verb(
-        draft, context, "update", kind_of(given), given.namespace, part, given.name
-    )
+    refusal = authorize(draft, context, "update", kind_of(given), given.namespace, part, given.name)
     refusal = refusal or grounds_refusal(draft, context, request)
     if refusal is not None:
         return refusal

@@ -276,7 +276,6 @@ def test_a_foreign_group_needs_the_right_to_speak_for_it(
 
 
 def test_servers_show_what_is_built_in_and_nobody_else_touches_it(it: Plane) -> None:
-    """[C6.7]"""
     for obj in built_in_objects():
         shown = accepted(it.ask(SERVER, Create(obj)))
         plural = "roles" if isinstance(shown, Role) else "rolebindings"

@@ -59,7 +59,6 @@ def test_what_is_not_issued_yet_cannot_be_revoked() -> None:
 
 @pytest.mark.parametrize("identity", [ANN, SCHEDULER, WORKLOADS, NODES, SERVER, who.agent("a")])
 def test_only_operators_revoke(identity: who.Identity) -> None:
-    """[A9]"""
     it = Furnished()
     answer = it.ask(identity, Create(revocation("bob")))
     assert answer.reason in (Reason.NOT_OWNER, Reason.NOT_ALLOWED)

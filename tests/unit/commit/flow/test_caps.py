@@ -16,7 +16,7 @@ def _flow(tenant: str, user: str) -> Flow:
 
 
 def test_a_user_and_a_tenant_have_a_cap_each() -> None:
-    """One user's watches leave room for his colleagues, and one tenant's for others. [B6, E6]"""
+    """One user's watches leave room for his colleagues, and one tenant's for others. [B6]"""
     caps = Caps(CAPS)
     wanted = [("acme", "ann")] * 3 + [("acme", "bob")] * 2 + [("other", "cid")]
     taken = [caps.take(_flow(*it)) for it in wanted]

@@ -103,7 +103,7 @@ def test_a_store_that_becomes_slower_for_good_is_not_held_against_its_past() -> 
 
 
 def test_a_queue_is_met_at_once_however_many_seats_are_empty() -> None:
-    """Seats that nobody has make no queue, and to take those away ends none. [E4]"""
+    """Seats that nobody has make no queue, and to take those away ends none."""
     limit = probed()
     for _ in range(SAMPLES):
         limit.ended(1_000, 1_000 + 2 * INSIDE_MS, 4)
@@ -111,7 +111,7 @@ def test_a_queue_is_met_at_once_however_many_seats_are_empty() -> None:
 
 
 def test_a_few_seats_behind_a_queue_become_fewer_and_not_more() -> None:
-    """As many measurements count when fewer than these are under way at once. [E4]"""
+    """As many measurements count when fewer than these are under way at once."""
     limit, now_ms = probed(), 1_000
     for _ in range(11 * SAMPLES):
         now_ms += 2 * INSIDE_MS
@@ -124,7 +124,7 @@ def test_a_few_seats_behind_a_queue_become_fewer_and_not_more() -> None:
 
 def test_the_queue_of_other_servers_is_not_taken_for_a_store_slow_by_nature() -> None:
     """A probe makes the own requests few. Who waits behind others then must not let more in, for
-    leases wait there as well: up to five times within two seconds. [E4]
+    leases wait there as well: up to five times within two seconds.
     """
     limit, now_ms = probed(), 1_000
     for _ in range(40 * SAMPLES):

@@ -116,7 +116,7 @@ def test_a_crowd_that_is_coming_counts_though_none_of_a_known_tenant_waits() -> 
 
 
 def test_what_was_taken_out_is_never_served() -> None:
-    """Whoever has given up costs nothing more. [E6]"""
+    """Whoever has given up costs nothing more."""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     items = [QueueItem("acme", "ann", 1) for _ in range(300)]
     for item in items:

@@ -102,7 +102,7 @@ def test_no_class_is_starved_by_those_above_it() -> None:
 
 
 def test_who_waited_too_long_is_refused_and_never_begun() -> None:
-    """A queue is bounded in time, so that a no comes fast. [E4]"""
+    """A queue is bounded in time, so that a no comes fast."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     late = gate.enter(TENANT, 10)

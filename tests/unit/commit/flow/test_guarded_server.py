@@ -91,7 +91,7 @@ def test_a_turn_is_asked_for_once_and_its_length_is_told_to_both_gates() -> None
 
 
 def test_who_waits_too_long_is_answered_that_it_did_not_happen() -> None:
-    """The machine asks to be woken for it, and never hears of the request. [E4]"""
+    """The machine asks to be woken for it, and never hears of the request."""
     slow = Slow()
     guarded = GuardedServer(slow, FlowControllers(random.Random(1), TIGHT))
     guarded.step(create(1), at(0))

@@ -44,7 +44,7 @@ def bound_of(it: Furnished, tenant: str, cpu: str) -> Any:
 
 
 def test_a_tenant_takes_its_sums_along_when_it_changes_its_cohort() -> None:
-    """One transaction, nothing counted twice and nothing lost. [C6.5, C6.6, D1]"""
+    """One transaction, nothing counted twice and nothing lost. [C6.5, C6.6]"""
     it = Furnished()
     set_quota(it, hard={"cpu": "4"})
     running = it.running()
@@ -153,7 +153,6 @@ def test_protected_pools_of_all_regions_are_in_one_ledger() -> None:
 
 
 def test_a_budget_follows_the_workload_and_goes_with_it() -> None:
-    """[G4]"""
     it = Furnished()
     key = keys.disruption_ledger("acme", "w")
     made = it.plane.workload("w", replicas=4, disruption=Disruption(max_unavailable="50%"))

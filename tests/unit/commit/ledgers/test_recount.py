@@ -137,7 +137,7 @@ def test_bind_run_and_release() -> None:
 
 
 def test_reserve_bind_and_give_back() -> None:
-    """[C6.5, F7]"""
+    """[C6.5]"""
     it = Furnished()
     one, two = it.plane.replica(it.train, 0), it.plane.replica(it.train, 1)
     deadline = it.plane.at(60)
@@ -226,7 +226,7 @@ def test_a_victim_that_was_out_of_contact_goes_on_stopping() -> None:
     ],
 )
 def test_a_claim_that_could_not_be_given_back_is_refused(claim: Claim) -> None:
-    """Whoever states it has made a mistake; that must not stop the server. [C6.5]"""
+    """Whoever states it has made a mistake; that must not stop the server."""
     it = Furnished()
     owner = ReservationOwner("Workload", it.web.name, it.web.metadata.uid)
     request = HoldCapacity("acme", owner, Intent.RECOVERY, (claim,), it.plane.at(60), it.term)

@@ -48,7 +48,6 @@ def test_drains_rollouts_and_preemptions_share_one_budget() -> None:
 
 
 def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget() -> None:
-    """[G4]"""
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web), it.ready(web)
@@ -62,7 +61,7 @@ def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget(
 
 
 def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
-    """From its birth on. [G4]"""
+    """From its birth on."""
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web), it.running(web)
@@ -73,7 +72,7 @@ def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
 
 
 def test_who_is_not_ready_any_more_counts_at_once() -> None:
-    """In the transaction that says so, also of one that has failed. [G4]"""
+    """In the transaction that says so, also of one that has failed."""
     it = Furnished()
     web = tight(it, 3)
     other = it.plane.node("node-b")
@@ -91,7 +90,7 @@ def test_who_is_not_ready_any_more_counts_at_once() -> None:
 
 def test_a_loss_counts_until_its_successor_works() -> None:
     """At no moment in between can a second one be taken: while it stops, after it is gone, when the
-    next one is born, and while that starts. [G4, I6]"""
+    next one is born, and while that starts."""
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web), it.ready(web)
@@ -111,7 +110,7 @@ def test_a_loss_counts_until_its_successor_works() -> None:
 
 
 def test_what_is_too_many_makes_up_for_what_is_missing() -> None:
-    """A rollout that starts the new one first takes the old one without a budget's leave. [I6]"""
+    """A rollout that starts the new one first takes the old one without a budget's leave."""
     it = Furnished()
     web = tight(it, 2, allowed=0)
     replicas = [it.ready(web) for _ in range(3)]
@@ -123,7 +122,7 @@ def test_what_is_too_many_makes_up_for_what_is_missing() -> None:
 
 
 def test_a_job_counts_only_what_was_taken_from_it() -> None:
-    """Its replicas start and end by themselves. [G4]"""
+    """Its replicas start and end by themselves."""
     it = Furnished()
     made = it.plane.workload(
         "tight", type=WorkloadType.JOB, replicas=8, disruption=Disruption(max_unavailable=1)
@@ -139,7 +138,7 @@ def test_a_job_counts_only_what_was_taken_from_it() -> None:
 
 
 def test_one_per_node_is_not_missed_on_a_node_that_was_emptied() -> None:
-    """Or one drained node would hold up the drain of the next. [G4]"""
+    """Or one drained node would hold up the drain of the next."""
     it = Furnished()
     made = it.plane.workload(
         "tight", type=WorkloadType.PER_NODE, disruption=Disruption(max_unavailable=1)
@@ -152,7 +151,7 @@ def test_one_per_node_is_not_missed_on_a_node_that_was_emptied() -> None:
 
 
 def test_a_budget_that_is_stated_later_finds_everybody_counted() -> None:
-    """What is healthy is counted with and without a budget. [G4]"""
+    """What is healthy is counted with and without a budget."""
     it = Furnished()
     web = tight(it, 2)
     one = it.ready(web)
@@ -166,7 +165,6 @@ def test_a_budget_that_is_stated_later_finds_everybody_counted() -> None:
 
 
 def test_one_that_is_out_of_contact_counts_until_it_is_ready_again() -> None:
-    """[G4]"""
     it = Furnished()
     web = tight(it, 2)
     one, two = it.ready(web, it.plane.node("node-b")), it.ready(web)

@@ -315,7 +315,7 @@ def test_a_registration_before_the_fence_keeps_the_life_and_the_mark() -> None:
 
 
 def test_an_agent_says_which_fixed_ports_are_its_node_s() -> None:
-    """Also later: a bind that was decided on the old word is refused. [C6.1, F2]"""
+    """Also later: a bind that was decided on the old word is refused. [C6.1]"""
     it = Furnished()
     fixed = template(ports=(Port(name="http", port=81),))
     work = it.pending(it.plane.workload("fixed", template=fixed))

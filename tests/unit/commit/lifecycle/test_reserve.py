@@ -17,7 +17,7 @@ from tests.unit.commit.holding import ONE, drop, hold, used
 
 
 def test_a_reserved_place_is_charged_at_once_and_bound_without_a_second_charge() -> None:
-    """[C6.5, D1, F7]"""
+    """[C6.5, D1]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "1"})
     reserved = it.reserved()
@@ -204,7 +204,6 @@ def gone(it: Furnished, workload: Any) -> None:
 
 
 def test_a_drop_that_names_another_uid_drops_nothing() -> None:
-    """[C6.7]"""
     it = Furnished()
     held = it.yes(SCHEDULER, hold(it, Claim(node="node-a", charge={"cpu": 500})))
     wrong = msgspec.structs.replace(drop(it, held), uid="another")

@@ -34,7 +34,6 @@ def test_a_recovery_lane_is_consumed_by_its_workloads_replicas() -> None:
 
 
 def test_a_lane_may_hold_quota_alone_or_devices() -> None:
-    """[C6.1]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "2"})
     share = DeviceShare(device="gpu-0", device_class="gpu", milli=1000)

@@ -31,7 +31,7 @@ def kept(it: Furnished, replace_after_s: int | None = None) -> Any:
 
 
 def test_running_work_is_stopped_by_evict_and_by_nothing_else() -> None:
-    """A bare move names no cause and asks no budget. [A9, G4]"""
+    """A bare move names no cause and asks no budget. [A9]"""
     it = Furnished()
     running = it.running()
     for identity in (WORKLOADS, REPAIR, ADMIN):
@@ -119,7 +119,7 @@ def test_keep_work_without_a_wait_is_given_up_only_by_proof_or_word(phase: NodeP
 
 
 def test_keep_work_of_an_earlier_life_is_failed_and_freed_when_its_agent_proves_its_end() -> None:
-    """[C7.6, C6.4]"""
+    """[C6.4]"""
     it = Furnished()
     unknown = it.unknown(kept(it))
     it.fenced()
@@ -181,7 +181,7 @@ def test_stop_work_is_proven_gone_by_any_later_life() -> None:
 
 
 def test_keep_work_on_a_machine_without_the_name_is_replaced_when_its_owner_wants_that() -> None:
-    """Status names the machine until its installation has spoken. [C6.4, M2]"""
+    """Status names the machine until its installation has spoken. [C6.4]"""
     it = Furnished()
     installed(it, OURS)
     unknown = it.unknown(kept(it, replace_after_s=60))

@@ -151,7 +151,6 @@ def test_a_successor_of_the_same_name_starts_anew() -> None:
 
 
 def test_a_tenant_waits_for_all_that_is_in_it_and_takes_nothing_new() -> None:
-    """[I5]"""
     it = Furnished()
     tenant = it.plane.create(Tenant(ObjectMeta(name="brief")))
     held = it.plane.create(secret(namespace="brief"))

@@ -41,7 +41,7 @@ def ask(plane: Plane, run: Workload, identity: Identity = WORKLOADS) -> Any:
 
 
 def test_a_run_is_born_with_the_word_on_its_cron_job_in_one_transaction(plane: Plane) -> None:
-    """Whoever crashes between the two never was between them. [E5]"""
+    """Whoever crashes between the two never was between them."""
     of = cron(plane)
     plane.term(WORKLOADS)
     before = len(plane.transactions)
@@ -52,7 +52,7 @@ def test_a_run_is_born_with_the_word_on_its_cron_job_in_one_transaction(plane: P
 
 
 def test_of_two_controllers_that_start_the_same_moment_one_does(plane: Plane) -> None:
-    """They arrive together, and are decided one after the other. [K2, N1.1]"""
+    """They arrive together, and are decided one after the other. [K2]"""
     of = cron(plane)
     run = run_of(of, minute(plane))
     one, two = plane.ask_all((WORKLOADS, Create(run)), (WORKLOADS, Create(run)))
