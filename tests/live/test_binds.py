@@ -134,7 +134,7 @@ def play(folder: Path, story: Callable[[Fleet], Awaitable[None]]) -> None:
 
 
 def test_a_bound_replica_is_started_by_the_agent_of_its_node(tmp_path: Path) -> None:
-    """The scheduler binds, the agent of that node sees it and runs it. [A6, C4]"""
+    """The scheduler binds, the agent of that node sees it and runs it. [A6]"""
 
     async def story(fleet: Fleet) -> None:
         scheduler = await fleet.client(SCHEDULER)
@@ -201,7 +201,7 @@ def test_a_gang_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_bind_whose_answer_was_lost_is_bound_once(tmp_path: Path) -> None:
-    """The client looks before it sends again, and again under the same operation id. [E5, C4]"""
+    """The client looks before it sends again, and again under the same operation id. [E5]"""
 
     async def story(fleet: Fleet) -> None:
         scheduler = await fleet.far_scheduler()

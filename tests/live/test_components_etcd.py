@@ -82,7 +82,7 @@ def test_a_token_lets_in_one_key_though_each_asks_another_server(
 def test_each_server_says_whom_it_heard_and_one_may_be_gone(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
-    """[H3, C7.5]"""
+    """[H3]"""
 
     async def story() -> None:
         async with Pair(tmp_path, cluster, "/heard/") as pair:

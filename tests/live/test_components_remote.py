@@ -208,7 +208,7 @@ def test_lists_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_breaks_or_cannot_be_had_ends_as_unavailable(tmp_path: Path) -> None:
-    """[C8, C7.5]"""
+    """[C8]"""
 
     async def story() -> None:
         async with running(tmp_path) as plane, living(Puppet(obey), plane) as one:
@@ -304,7 +304,7 @@ def test_every_question_has_its_answer_under_its_own_identity(tmp_path: Path) ->
 
 
 def test_agents_renew_and_controller_nodes_hears_of_it_from_the_very_server(tmp_path: Path) -> None:
-    """[H3, H5]"""
+    """[H3]"""
 
     async def story() -> None:
         options = ("--self-stop-after", "6", "--name", "first")

@@ -79,7 +79,7 @@ async def all_stay_ready(plane: WholePlane, server: str) -> None:
 @pytest.mark.xdist_group("plane-etcd")
 def test_a_name_for_two_servers_serves_everybody_when_one_of_them_is_gone(tmp_path: Path) -> None:
     """Agents, a scheduler and controllers are given the name alone, and so are commands. Logs and
-    decisions are found at either server. [C6.4, C7.5]
+    decisions are found at either server. [C7.5]
     """
     (tmp_path / "etcd").mkdir()
     # The first address is the one that dies, so that nobody is well by luck.

@@ -140,7 +140,7 @@ async def ended_by_its_deadline(plane: WholePlane, node: str) -> None:
 
 
 def test_a_node_is_emptied_under_traffic_and_says_for_whom_it_waits(tmp_path: Path) -> None:
-    """[G4, E3, C7.6]"""
+    """[E3, C7.6]"""
 
     async def story() -> None:
         async with WholePlane(tmp_path, ("n1", "n2"), fence=LONG_FENCE, agent=AGENT) as plane:

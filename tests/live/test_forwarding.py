@@ -113,7 +113,7 @@ def test_what_is_asked_of_the_other_server_is_decided_by_the_holder(
 def test_the_holder_dies_or_hangs_and_the_other_goes_on_without_losing_anything(
     tmp_path: Path, cluster: EtcdCluster, how: signal.Signals
 ) -> None:
-    """[C7.4, N1.1]"""
+    """[N1.1]"""
     acknowledged: dict[str, str] = {}
     moments: list[float] = []
 

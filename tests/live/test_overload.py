@@ -141,7 +141,7 @@ def test_a_tenant_that_floods_a_server_is_refused_and_nobody_else_is(tmp_path: P
 def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_did_not_happen(
     tmp_path: Path,
 ) -> None:
-    """And the server serves as before soon after the store is back. [E4, C7.5]"""
+    """And the server serves as before soon after the store is back. [C7.5]"""
 
     async def story() -> None:
         with EtcdCluster(tmp_path / "etcd") as cluster:

@@ -48,7 +48,7 @@ async def two_servers(
 def test_either_server_may_die_and_nothing_acknowledged_is_lost(
     tmp_path: Path, cluster: EtcdCluster
 ) -> None:
-    """[C7.4, E5, C8]"""
+    """[C7.4, E5]"""
     acknowledged: dict[str, str] = {}
     told: list[tuple[int, str]] = []
 

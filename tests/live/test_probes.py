@@ -153,7 +153,7 @@ async def beside(one: Workshop) -> Attempt:
 
 @pytest.mark.parametrize("isolation", isolations())
 def test_a_command_finds_itself_beside_the_work(isolation: str, tmp_path: Path) -> None:
-    """Same variables, directory and processes; nothing of the agent's. [H3]"""
+    """Same variables, directory and processes; nothing of the agent's."""
 
     async def story() -> None:
         try:
@@ -263,7 +263,6 @@ def test_a_command_that_never_stops_talking_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_command_runs_as_the_user_of_the_work(tmp_path: Path) -> None:
-    """[H3]"""
     if os.geteuid() != 0:
         pytest.skip("only root can start work as another user")
 

@@ -159,7 +159,7 @@ async def _true(is_so: bool) -> bool:
 
 def test_a_service_is_applied_and_serves_at_addresses_that_answer(tmp_path: Path) -> None:
     """The whole way with kubectl; the status of plane and service says so; and scaling and a
-    rolling update refuse nobody who follows the list. [A6, A11, H3, I6]"""
+    rolling update refuse nobody who follows the list. [A6, A11, I6]"""
     kubectl_binary = binaries()[-1]
 
     async def story() -> None:

@@ -42,7 +42,7 @@ def test_what_ended_work_is_on_its_replica_and_it_is_started_less_and_less_often
     tmp_path: Path,
 ) -> None:
     """A job that takes too much memory, and a service that ends as soon as it starts, of which
-    others on the same node hear nothing. [A8, H1, H3, I1]"""
+    others on the same node hear nothing. [A8, H1]"""
     can_limit = has_limits(tmp_path / "probe")
 
     async def story() -> None:

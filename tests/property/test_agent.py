@@ -405,7 +405,7 @@ def test_whatever_happens_nothing_runs_twice_and_all_comes_to_rest(
 ) -> None:
     """Never two attempts at once, no start past a deadline, no deadline but of an acknowledged
     sending, no proof of stop before the stop; and afterwards what is wanted runs.
-    [C6.4, C7.3, C7.5, H5, K2, N1.1]"""
+    [C6.4, C7.3, C7.5, H5, N1.1]"""
     story = Story(seed)
     for ordinal in range(2):
         story.do_bind(ordinal * 3)

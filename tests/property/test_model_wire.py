@@ -229,7 +229,7 @@ VALIDATORS = {kind.name: validator(kind) for kind in KINDS}
 @SOME
 @given(data=st.data())
 def test_every_object_is_valid_by_its_schema(kind: Kind, data: st.DataObject) -> None:
-    """What Holdfast writes, a client that trusts the schema can read. [A2]"""
+    """What Holdfast writes, a client that trusts the schema can read."""
     VALIDATORS[kind.name].validate(json.loads(encode(data.draw(objects(kind.struct)))))
 
 

@@ -233,7 +233,6 @@ def campaign(folder: Path, reads: int) -> Counter[str]:
 
 @pytest.mark.timeout(1_200 if LONG else 600)
 def test_an_agent_sees_its_own_and_nothing_else(tmp_path: Path) -> None:
-    """[A10]"""
     heard = campaign(tmp_path, READS)
     assert set(heard) >= {"list 200", "pages", "get 200", "get 404", "get 403", "other 403"}
 

@@ -340,7 +340,7 @@ class World:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(NODES, min_size=1, max_size=4), MOVES)
 def test_columns_say_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) -> None:
-    """After whatever happened, all sums, devices and ports; also without what is assumed. [C3]"""
+    """After whatever happened, all sums, devices and ports; also without what is assumed."""
     world = World(nodes)
     for move in moves:
         world.happen(*move)
@@ -428,7 +428,7 @@ def test_what_was_kept_is_what_is_found_anew(
     moves: list[Any],
     wanted: list[Template],
 ) -> None:
-    """A board that saw everything decides as one that sees it for the first time. [C3]"""
+    """A board that saw everything decides as one that sees it for the first time."""
     world, kept = World(nodes), VerdictCache()
     view = viewed(world.fleet, tenant, policy)
     for step, move in enumerate(moves):

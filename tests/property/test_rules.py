@@ -247,7 +247,7 @@ def test_a_budget_is_never_overdrawn_by_those_who_must_ask(
     causes=st.lists(st.sampled_from(sorted(BUDGETED)), min_size=12, max_size=12),
 )
 def test_what_must_stay_stays(least: int | str, desired: int, causes: list[Cause]) -> None:
-    """Evicting until it is refused leaves at least minAvailable, exactly as stated. [G4]"""
+    """Evicting until it is refused leaves at least minAvailable, exactly as stated."""
     allowed = allowed_missing(Disruption(min_available=least), desired)
     assert allowed is not None
     left = desired

@@ -33,7 +33,7 @@ def play(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("name", some_of(NAMES, 2))
 def test_limits_fit_a_server_of_any_speed(name: str, seed: int) -> None:
-    """Goodput, leases first, refusals soon, and recovery, in service times. [E4, E6, I1, N3]"""
+    """Goodput, leases first, refusals soon, and recovery, in service times. [E6, I1, N3]"""
     play(name, seed)
 
 
@@ -41,7 +41,7 @@ def test_limits_fit_a_server_of_any_speed(name: str, seed: int) -> None:
     "bug", some_of(BUGS, 3), ids=lambda bug: f"{bug.sentence}-{bug.mutant.mistake}"
 )
 def test_overload_shows_what_it_is_about(bug: Bug) -> None:
-    """Constants, a limit that only grows or only shrinks, leases behind tenants. [E6, N6]"""
+    """Constants, a limit that only grows or only shrinks, leases behind tenants. [N6]"""
     with bug.mutant.planted():
         played = perform(find(bug.mutant.scenario), 0)
     (outcome,) = (it for it in played.outcomes if it.name == bug.sentence)

@@ -116,7 +116,7 @@ def test_the_recorded_search_is_of_these_bugs() -> None:
 @pytest.mark.timeout(600)
 def test_shards_split_the_tenants_and_are_taken_over() -> None:
     """All work of a tenant is placed under one lease, by whichever process holds it.
-    [C6.1, K2, K3]"""
+    [K2, K3]"""
     takeovers = 0
     for seed in SHARD_SEEDS:
         world = World(seed)

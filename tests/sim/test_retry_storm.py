@@ -47,7 +47,7 @@ def is_found(bug: Bug) -> None:
 
 
 def test_a_plane_lives_through_a_retry_storm() -> None:
-    """Leases first, few retries, no metastable state, well within 60 s. [E4, E6, I1, N3, SC14]"""
+    """Leases first, few retries, no metastable state, well within 60 s. [E6, I1, N3, SC14]"""
     play(SMALL, 0)
 
 
@@ -91,5 +91,5 @@ def test_a_seed_of_the_storm_means_the_same_run() -> None:
 @only_long
 @pytest.mark.timeout(3_600)
 def test_five_thousand_agents_live_through_a_retry_storm() -> None:
-    """[E4, E6, I1, SC14]"""
+    """[E6, I1, SC14]"""
     play(LARGE, 0)

@@ -111,7 +111,6 @@ def seen() -> Counter[str]:
 
 @pytest.mark.timeout(600)
 def test_nothing_of_a_tenant_names_anything_of_another(seen: Counter[str]) -> None:
-    """[M2]"""
     assert [what for what in DEMANDED if not seen[what]] == []
 
 

@@ -136,7 +136,7 @@ def test_no_more_than_so_many_starts_at_once_and_all_get_their_turn() -> None:
 
 
 def test_kept_work_is_started_without_a_deadline_and_others_never_beyond_the_planes_grace() -> None:
-    """The fence waits for no longer grace than the plane's own. [H7, K1]"""
+    """The fence waits for no longer grace than the plane's own. [H7]"""
     rig = started()
     rig.bound("kept", on_disconnect=OnDisconnect.KEEP, grace_seconds=60)
     rig.bound("slow", grace_seconds=60)

@@ -18,7 +18,7 @@ from tests.unit.agent.running_work import made, running, started, without
 
 
 def test_the_first_life_of_a_node_that_nobody_knew() -> None:
-    """Life one, and a uid from the server. [C7.3]"""
+    """Life one, and a uid from the server."""
     rig = Rig()
     rig.plane.store.txn(without("objects/nodes/node-a", "ledgers/node/node-a"))
     rig.plane.seed += 1
@@ -132,7 +132,7 @@ def test_a_replica_that_repair_took_over_is_proven_stopped_by_the_next_life() ->
 
 
 def test_a_binding_of_a_later_life_leads_to_that_life_and_not_to_a_stop() -> None:
-    """The stream of replicas was faster than that of nodes. [H2]"""
+    """The stream of replicas was faster than that of nodes."""
     rig = started()
     rig.it.fenced()
     rig.it.registered()

@@ -116,7 +116,7 @@ def test_a_refusal_about_the_node_leads_to_a_look_at_the_node(reason: Reason) ->
 
 
 def test_a_stale_replica_is_read_before_anything_more_is_said() -> None:
-    """Somebody was faster; what he did decides what comes next. [C4]"""
+    """Somebody was faster; what he did decides what comes next."""
     rig = started()
     replica = rig.bound()
     rig.settle()

@@ -30,7 +30,7 @@ def answer(timing: FenceTiming | None = None, **changes: Any) -> Renewed:
 
 
 def test_a_deadline_counts_from_the_sending_never_from_the_answer() -> None:
-    """An answer that took an hour is worth no more than one that took a moment. [H7, K1]"""
+    """An answer that took an hour is worth no more than one that took a moment. [H7]"""
     it = renewing(1_000)
     assert it.due(1_000) == RENEW
     assert it.answered(RENEW, answer(), 1_000, 3_600_000) is Echo.ACKNOWLEDGED
@@ -140,7 +140,7 @@ def test_what_was_acknowledged_for_one_life_counts_for_no_other() -> None:
 
 
 def test_a_renewal_that_hangs_does_not_hold_up_the_next_and_few_hang_at_once() -> None:
-    """Bounded on both sides. [E5]"""
+    """Bounded on both sides."""
     it = renewing()
     sent = [it.due(at_ms) for at_ms in range(0, 60_000, 10_000)]
     assert [renew is not None for renew in sent] == [True] * RENEWALS_MAX + [False] * 3
@@ -149,7 +149,7 @@ def test_a_renewal_that_hangs_does_not_hold_up_the_next_and_few_hang_at_once() -
 
 
 def test_nothing_is_launched_shortly_before_its_deadline() -> None:
-    """Whoever starts then starts in vain. [K1]"""
+    """Whoever starts then starts in vain."""
     it = renewing()
     assert not it.may_launch(0)
     it.due(0)
@@ -160,7 +160,7 @@ def test_nothing_is_launched_shortly_before_its_deadline() -> None:
 
 
 def test_a_plane_without_any_time_does_not_make_its_agents_spin() -> None:
-    """The timing comes from outside. [E5]"""
+    """The timing comes from outside."""
     it = renewing()
     it.due(0)
     it.answered(RENEW, answer(FenceTiming(self_stop_after_ms=0)), 0, 0)

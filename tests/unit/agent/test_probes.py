@@ -45,7 +45,7 @@ def tell(health: ProbeHealth, kind: Check, answers: str, now_ms: int = 0) -> int
     ],
 )
 def test_readiness_turns_at_its_thresholds(answers: str, ready: bool) -> None:
-    """[A6, H4]"""
+    """[A6]"""
     health = ProbeHealth(Probes(readiness=probe(success_threshold=2)), 0)
     tell(health, Check.READINESS, answers)
     assert health.is_ready is ready

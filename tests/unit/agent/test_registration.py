@@ -38,7 +38,7 @@ def registration(it: Registration, seen: Node | None, now_ms: int = 0) -> Regist
 
 
 def test_it_looks_before_it_registers_and_learns_its_life_from_the_answer() -> None:
-    """The boot and what runs belong to the registration. [C7.3]"""
+    """The boot and what runs belong to the registration."""
     it = entry()
     request = registration(it, None)
     assert (request.node.name, request.node.status.boot_id) == ("n1", "boot-1")

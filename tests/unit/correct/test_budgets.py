@@ -40,7 +40,6 @@ class Budgeted(Rig):
 
 
 def test_one_after_the_other_may_be_taken_and_never_two() -> None:
-    """[G4, I6]"""
     rig = Budgeted()
     assert (rig.ledger().replicas, rig.ledger().healthy) == (3, 3)
     accepted(rig.taken("web-0-0"))
@@ -61,7 +60,6 @@ def test_one_after_the_other_may_be_taken_and_never_two() -> None:
 
 
 def test_a_replica_that_is_not_ready_any_more_holds_the_others_in_place() -> None:
-    """[G4]"""
     rig = Budgeted()
     sick = rig.get("replicas", "web-2-0", "acme")
     agent = who.agent(sick.status.binding.node)
@@ -73,7 +71,6 @@ def test_a_replica_that_is_not_ready_any_more_holds_the_others_in_place() -> Non
 
 
 def test_a_budget_that_is_stated_later_counts_who_is_missing_by_then() -> None:
-    """[G4]"""
     rig = Budgeted()
     there = rig.get("workloads", "web", "acme")
     without = replaced(there, spec=replaced(there.spec, disruption=None))

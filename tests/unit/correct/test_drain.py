@@ -115,7 +115,7 @@ def test_a_node_that_is_not_to_be_emptied_is_left_alone() -> None:
 
 
 def test_as_many_go_as_the_budget_has_room_for_and_the_rest_waits_by_name() -> None:
-    """What does not work yet costs nothing. [G4, E3]"""
+    """What does not work yet costs nothing. [E3]"""
     there = [replica(ordinal=number) for number in range(3)]
     made = plan(draining(), workload(4, disruption=BUDGET), *there, replica(State.BOUND, 3))
     # One of four does not work yet, and one may be missing.
@@ -189,7 +189,6 @@ def test_a_drain_that_is_taken_back_leaves_no_word_behind() -> None:
 
 
 def test_progress_is_told_once_a_second_and_the_end_at_once() -> None:
-    """[V4]"""
     it = DrainController()
     two = [replica(State.STOPPING, number) for number in range(2)]
     there = plan(draining(), workload(2), *two, it=it).requests[0].object
@@ -284,7 +283,7 @@ class Draining(Rig):
 
 
 def test_a_node_is_emptied_with_never_fewer_ready_than_the_budget_says() -> None:
-    """[G4, C7.6]"""
+    """[C7.6]"""
     rig = Draining()
     assert len(rig.on("node-a")) == 2
     rig.drain("node-a")

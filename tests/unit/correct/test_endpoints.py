@@ -49,7 +49,7 @@ def asked(*objects: Any) -> tuple[Any, ...]:
 
 
 def test_what_is_ready_is_listed_with_its_addresses_before_it_serves() -> None:
-    """Node and zone come with it; the stage waits until the list is there. [A6, I6]"""
+    """Node and zone come with it; the stage waits until the list is there. [A6]"""
     (made,) = asked(workload(2), node(), serving(), replica(State.BOUND, 1))
     assert isinstance(made, Create)
     assert made.object.endpoints == (entry(),)
@@ -140,7 +140,7 @@ def test_large_services_rest_between_two_lists() -> None:
 
 
 def test_who_leaves_a_large_list_is_waited_for_less() -> None:
-    """Its clients get errors meanwhile. [I1]"""
+    """Its clients get errors meanwhile."""
     controller = EndpointsController()
     many = [serving(ordinal) for ordinal in range(200)]
     picture = view(workload(200), *many)
@@ -194,7 +194,7 @@ def test_only_those_who_come_or_go_wake_anybody() -> None:
 @pytest.mark.parametrize("fate", [DONE, LOST_AFTER, LOST_BEFORE, DOWN])
 def test_nobody_ever_serves_who_is_not_published(fate: str) -> None:
     """On the real authority, whatever becomes of every third request; in the end who is ready
-    serves, and who was stopped is in no list. [A6, I6, C7.5]"""
+    serves, and who was stopped is in no list. [A6, C7.5]"""
     rig = Rig()
     rig.plane.tenant()
     rig.plane.node("node-a")

@@ -45,7 +45,6 @@ def shared(known: dict[int, str], names: str) -> dict[int, str]:
 def test_whoever_is_listed_stays_and_newcomers_take_the_first_free_place(
     known: dict[int, str], names: str, out: dict[int, str]
 ) -> None:
-    """[I1]"""
     assert shared(known, names) == out
     # Once it is written it stays so.
     assert shared(out, names) == out

@@ -42,7 +42,7 @@ def test_after_taking_office_it_looks_on_for_a_while() -> None:
 
 
 def test_a_picture_as_new_as_the_office_need_not_wait() -> None:
-    """All that the predecessor did is in it. [C7.4]"""
+    """All that the predecessor did is in it."""
     assert member(revision=500).term(view(told=500), NOW) == Term("controller:workload", 4)
 
 
@@ -56,7 +56,7 @@ def flown(answer: Any) -> tuple[ControllerWorker, Get | None]:
 
 @pytest.mark.parametrize("reason", [Reason.STALE_REPLICA, Reason.STALE_EPOCH])
 def test_a_refused_key_waits_and_only_a_stale_epoch_costs_the_lease(reason: Reason) -> None:
-    """A refusal is a value to react to. [C4, K1]"""
+    """A refusal is a value to react to. [K1]"""
     made, get = flown(Refusal(reason, "no"))
     assert get is None
     assert (made.asked, made.queue.failures(KEY)) == (0, 1)

@@ -103,7 +103,7 @@ def test_work_of_an_earlier_life_that_nobody_speaks_for_is_stopped(state: State)
 
 
 def test_what_never_had_a_node_is_released() -> None:
-    """A job that failed while it waited, for one. [I5]"""
+    """A job that failed while it waited, for one."""
     assert step(replica(State.FAILED, binding=None)) is State.RELEASED
 
 

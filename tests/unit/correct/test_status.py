@@ -91,7 +91,7 @@ def test_what_runs_on_a_silent_node_is_unknown_and_not_ready(phase: NodePhase) -
 
 
 def test_a_node_that_falls_silent_or_comes_back_has_its_workloads_counted_again() -> None:
-    """And one that only renews its status has not. [I6]"""
+    """And one that only renews its status has not."""
     ready, dark = node(), node(phase=NodePhase.SUSPECT)
     cordoned = msgspec.structs.replace(ready, spec=msgspec.structs.replace(ready.spec, pool="x"))
     picture = view(workload(2), replica(ordinal=0), replica(ordinal=1), replica(node="other"))
@@ -266,7 +266,7 @@ def test_of_a_job_all_that_is_complete_counts_as_succeeded_and_its_deadline_is_s
 
 
 def test_one_per_node_wants_as_many_as_there_are_nodes_for_it() -> None:
-    """Nodes that take no work count only if they have one. [A11, A6]"""
+    """Nodes that take no work count only if they have one. [A11]"""
     service = workload(1, type=WorkloadType.PER_NODE)
     tenant = Tenant(meta("acme"))
     cordoned = node("node-c")
@@ -277,7 +277,7 @@ def test_one_per_node_wants_as_many_as_there_are_nodes_for_it() -> None:
 
 
 def test_a_large_service_is_counted_less_often() -> None:
-    """Counting costs by the replica, so it is paced by their number; nothing is left out. [A11]"""
+    """Counting costs by the replica, so it is paced by their number; nothing is left out."""
     controller, service = StatusController(), workload(200)
     mine = [replica(State.PENDING, ordinal) for ordinal in range(200)]
 

@@ -15,7 +15,7 @@ from tests.unit.correct.team_rig import DONE, DOWN, Rig
 
 
 def test_every_answer_is_counted_as_what_it_is() -> None:
-    """Refusals by reason, and no more reasons than a bound. [M6, I1]"""
+    """Refusals by reason, and no more reasons than a bound. [M6]"""
     vitals = Vitals()
     vitals.looked(3, NOW)
     refusal = Refusal(Reason.EXISTS, "x")

@@ -34,7 +34,6 @@ def pulses(age_ms: int = 1_000, picture_ms: int = 10, epoch: int = 3) -> tuple[P
 def test_a_deadline_that_nobody_is_there_to_keep_is_none(
     felt: tuple[Pulses, ...], acts: bool
 ) -> None:
-    """[M2, H3]"""
     answer = asked(unknown(), node(phase=NodePhase.FENCED), pulses=felt)
     assert (answer.finding.deadline is not None) is acts
     if not acts:
@@ -42,7 +41,6 @@ def test_a_deadline_that_nobody_is_there_to_keep_is_none(
 
 
 def test_a_lease_that_was_not_renewed_is_nobodys() -> None:
-    """[M2]"""
     old = lease("controller:repair", renewed=at(-60_000))
     answer = asked(unknown(), node(phase=NodePhase.FENCED), old, pulses=())
     assert "nobody acts" in answer.finding.no_deadline
@@ -54,7 +52,6 @@ def test_a_lease_that_was_not_renewed_is_nobodys() -> None:
 
 
 def test_a_deadline_that_has_passed_says_for_how_long() -> None:
-    """[M2]"""
     answer = asked(replica(State.BOUND), node(), ms=700_000)
     assert answer.late_ms == 100_000
     assert answer.signs[0].age_ms is None

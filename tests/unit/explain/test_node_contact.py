@@ -25,7 +25,7 @@ from tests.unit.explain.questions import (
 
 
 def test_a_node_that_is_silent_is_given_up_after_its_time() -> None:
-    """Counted from when it was last heard. [M2, H4]"""
+    """Counted from when it was last heard. [M2]"""
     answer = asked(replica(), node(phase=NodePhase.SUSPECT), heard=(heard(age_ms=22_000),))
     says(answer, StuckReason.SILENT, ProgressStep.SERVING, "controller:nodes")
     assert answer.finding.then == "controller:repair"
@@ -85,7 +85,7 @@ def test_another_life_of_the_node_ends_what_was_bound_to_the_last_one() -> None:
 
 
 def test_another_machine_under_the_name_leaves_keep_work_to_the_first_one() -> None:
-    """The machine where a copy may still run is named. [M2, I3]"""
+    """The machine where a copy may still run is named. [M2]"""
     there = node(incarnation=2)
     there = replaced(there, status=replaced(there.status, installation="second"))
     about = unknown(template=KEEP)

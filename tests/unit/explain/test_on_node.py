@@ -55,7 +55,6 @@ def test_of_several_servers_the_one_that_heard_it_last_counts() -> None:
 
 
 def test_members_of_a_gang_have_no_deadline_of_their_own() -> None:
-    """[M2]"""
     about = replica(State.BOUND)
     about = replaced(about, spec=replaced(about.spec, gang="all"))
     answer = asked(about, node(), heard=(heard(),))
@@ -97,7 +96,7 @@ def test_what_is_ready_and_not_listed_waits_for_the_endpoints() -> None:
 
 @pytest.mark.parametrize("ready, why", [(1, StuckReason.NOTHING), (0, StuckReason.UNPROPAGATED)])
 def test_what_serves_and_is_not_counted_waits_for_the_status(ready: int, why: StuckReason) -> None:
-    """[M2, A11]"""
+    """[M2]"""
     about = replica(stage=Stage.SERVING, ready_since=at())
     progress = Progress(bound=1, ready=ready, serving=1)
     of = replaced(workload(), status=WorkloadStatus(progress=progress))

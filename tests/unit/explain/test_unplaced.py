@@ -177,7 +177,7 @@ def test_one_that_is_deleted_before_it_had_a_place() -> None:
     ],
 )
 def test_a_place_that_is_held_ends_with_its_deadline(ms: int, owner: str, due_ms: int) -> None:
-    """[M2, I3]"""
+    """[M2]"""
     held = Reservation(
         meta("held", "acme"),
         spec=ReservationSpec(

@@ -38,7 +38,7 @@ TREE = {
 
 
 def test_the_tree_is_the_one_that_is_drawn() -> None:
-    """Whether it happened is decided by class: no, no by fault, perhaps. [E5, N1.1]"""
+    """Whether it happened is decided by class: no, no by fault, perhaps. [N1.1]"""
     declared = {
         cls
         for cls in vars(errors).values()

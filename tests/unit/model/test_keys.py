@@ -12,7 +12,7 @@ from holdfast.model.registry import KINDS, kind_named
 
 
 def test_an_objects_key_names_kind_namespace_and_name() -> None:
-    """A cluster-scoped object has no namespace in its key, whatever its metadata says. [A2]"""
+    """A cluster-scoped object has no namespace in its key, whatever its metadata says."""
     secret = Secret(metadata=ObjectMeta(name="db", namespace="risk"))
     node = Node(metadata=ObjectMeta(name="a.eu", namespace="stray"))
     assert keys.key_of(secret) == "objects/secrets/risk/db"

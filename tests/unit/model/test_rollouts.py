@@ -42,38 +42,38 @@ def targets(it: Workload, places: int = 6) -> list[str]:
 
 
 def test_without_a_rollout_no_place_has_a_target() -> None:
-    """The template as it stands is what is made. [I6]"""
+    """The template as it stands is what is made."""
     assert targets(workload()) == [""] * 6
 
 
 def test_places_that_were_begun_and_those_of_the_surge_take_the_new_revision() -> None:
-    """All others keep the old one. [I6]"""
+    """All others keep the old one."""
     it = workload(current="new", stable="old", updated="0,2", surge=1)
     assert targets(it) == ["new", "old", "new", "old", "new", "new"]
     assert wanted_places(it) == 5
 
 
 def test_one_per_node_has_no_surge() -> None:
-    """Its places are numbers of nodes, far beyond any count. [I6]"""
+    """Its places are numbers of nodes, far beyond any count."""
     it = workload(WorkloadType.PER_NODE, current="new", stable="old", updated="0-2")
     assert targets(it) == ["new"] * 3 + ["old"] * 3
 
 
 @pytest.mark.parametrize("phase", [RolloutPhase.REVERTING, RolloutPhase.FAILED])
 def test_on_the_way_back_and_after_it_all_take_the_old_revision(phase: RolloutPhase) -> None:
-    """Those of the surge too. [I6, C6.9]"""
+    """Those of the surge too."""
     it = workload(current="new", stable="old", surge=1, phase=phase)
     assert targets(it) == ["old"] * 6
     assert goal(it) == "old"
 
 
 def test_where_nothing_was_ever_well_all_take_the_new_revision() -> None:
-    """There is nothing to keep. [I6]"""
+    """There is nothing to keep."""
     assert targets(workload(current="new")) == ["new"] * 6
 
 
 def test_a_replica_of_another_revision_is_misplaced() -> None:
-    """One without targets never is. [I6]"""
+    """One without targets never is."""
     spec = ReplicaSpec("web", "uid", Template(), ordinal=1, revision="new")
     replica = Replica(ObjectMeta(name="web-1-0"), spec=spec)
     assert is_misplaced(workload(current="new", stable="old", updated="0"), replica)

@@ -111,7 +111,7 @@ def test_history_that_is_compacted_before_it_is_followed_is_given_up(rig: HubRig
 
 
 def test_a_hub_is_not_ready_before_it_has_reached_the_present(rig: HubRig) -> None:
-    """Nobody reads the state of a while ago. [C2, INV10]"""
+    """Nobody reads the state of a while ago. [INV10]"""
     for count in range(1, 6):
         rig.put(workload("a", count=count))
     rig.hub = WatchHub(rig.presentation)

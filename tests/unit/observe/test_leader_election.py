@@ -257,7 +257,6 @@ def test_a_standby_looks_thrice_in_the_life_of_a_lease_and_when_it_would_be_free
 
 
 def test_a_lease_may_be_tended_a_little_early_together_with_others() -> None:
-    """[K3]"""
     election = held(Authority())
     early_ms = LEASE_MS // RENEWALS_PER_LEASE - 1_000
     assert election.due(Instant(early_ms, 0)) is None

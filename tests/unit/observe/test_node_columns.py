@@ -49,7 +49,7 @@ def test_rows_beyond_the_first_ones_keep_what_was_there() -> None:
 
 
 def test_a_node_that_is_not_registered_is_in_no_zone() -> None:
-    """Not before it is told of nor after it is gone: what runs there counts nowhere. [C3]"""
+    """Not before it is told of nor after it is gone: what runs there counts nowhere."""
     columns = NodeColumns()
     there = put(columns, zone="a", region="eu")
     unknown = columns.add()
@@ -61,7 +61,6 @@ def test_a_node_that_is_not_registered_is_in_no_zone() -> None:
 
 
 def test_a_row_that_is_used_again_has_nothing_of_its_last_node() -> None:
-    """[C3]"""
     columns = NodeColumns()
     row = put(columns, devices=(Device(id="g", device_class="gpu"),), labels={"a": "1"})
     held = Allocation(

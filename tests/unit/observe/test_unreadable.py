@@ -29,7 +29,7 @@ def damage(rig: HubRig, value: bytes) -> None:
 
 @pytest.mark.parametrize("value", DAMAGES)
 def test_a_hub_goes_on_past_a_record_that_it_cannot_read(value: bytes) -> None:
-    """Those who follow the object are told nothing: it is not gone. [C8]"""
+    """Those who follow the object are told nothing: it is not gone."""
     rig = HubRig().start()
     rig.put(WEB, API)
     rig.deliver()
@@ -50,7 +50,6 @@ def test_a_hub_goes_on_past_a_record_that_it_cannot_read(value: bytes) -> None:
 
 @pytest.mark.parametrize("value", DAMAGES)
 def test_a_hub_starts_over_a_store_with_a_record_that_it_cannot_read(value: bytes) -> None:
-    """[C8]"""
     rig = HubRig()
     rig.put(WEB, API)
     damage(rig, value)
@@ -61,7 +60,6 @@ def test_a_hub_starts_over_a_store_with_a_record_that_it_cannot_read(value: byte
 
 
 def test_what_a_selector_would_have_to_read_and_cannot_is_not_selected() -> None:
-    """[C8]"""
     rig = HubRig().start()
     newer = encode(WEB).replace(b'"spec":{', b'"spec":{"type":"Mesh",', 1)
     rig.store.txn(Transaction((), (Put(keys.key_of(WEB), newer),)))
@@ -80,7 +78,6 @@ def _line(kind: str, body: bytes) -> bytes:
 
 
 def test_an_object_of_a_newer_version_is_news_that_says_so() -> None:
-    """[C8]"""
     web = msgspec.json.decode(encode(WEB))
     web["spec"]["type"] = "Mesh"
     web["metadata"]["resourceVersion"] = "14"
@@ -106,7 +103,7 @@ def rig() -> Rig:
 
 
 def test_a_cache_keeps_what_it_knew_of_an_object_that_it_cannot_read(rig: Rig) -> None:
-    """It is there, so nobody may act as if it were gone. [C8, INV2]"""
+    """It is there, so nobody may act as if it were gone. [INV2]"""
     assert rig.push(opaque("a", 6), present("b", 7)) != []
     assert rig.names == {"a": 2, "b": 7}
     assert "the first is a: Invalid enum value" in rig.cache.troubles()["tenants"]
@@ -116,7 +113,7 @@ def test_a_cache_keeps_what_it_knew_of_an_object_that_it_cannot_read(rig: Rig) -
 
 
 def test_a_list_with_an_object_that_cannot_be_read_is_whole(rig: Rig) -> None:
-    """And what was known of that object stays. [C8]"""
+    """And what was known of that object stays."""
     rig.push(opaque("a", 6))
     audit = rig.audit()
     rig.push(opaque("a", 6), present("b", 4), list_end(9, 2), stream=audit)
@@ -125,7 +122,6 @@ def test_a_list_with_an_object_that_cannot_be_read_is_whole(rig: Rig) -> None:
 
 
 def test_an_object_that_cannot_be_read_goes_when_it_goes(rig: Rig) -> None:
-    """[C8]"""
     rig.push(opaque("a", 6))
     (change,) = rig.push(opaque("a", 7, gone=True))
     assert change.after is None
@@ -136,7 +132,6 @@ def test_an_object_that_cannot_be_read_goes_when_it_goes(rig: Rig) -> None:
 
 
 def test_a_first_list_may_hold_what_cannot_be_read() -> None:
-    """[C8]"""
     rig = Rig()
     rig.step(Started({}))
     rig.push(opaque("a", 2), present("b", 4), list_end(5, 2))

@@ -203,7 +203,7 @@ def test_a_watch_ahead_of_the_hub_is_not_told_what_its_reader_has_seen(rig: HubR
 
 
 def test_the_first_event_goes_at_once_and_those_that_follow_go_together(rig: HubRig) -> None:
-    """A tick later; and once nothing happens the next first event goes at once again. [C8]"""
+    """A tick later; and once nothing happens the next first event goes at once again."""
     stream = rig.open("Workload", since=0)
     rig.events(stream)
     rig.put(workload("a"))
@@ -363,7 +363,7 @@ def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
 
 def test_bookmarks_of_streams_opened_together_are_spread_over_time(rig: HubRig) -> None:
     """Everybody has one in time, no turn sends more than its part of them, and they stay spread:
-    a burst of bookmarks is a pause for every other request. [C8]
+    a burst of bookmarks is a pause for every other request.
     """
     streams = [
         rig.open("Replica", fields=f"status.binding.node=n{number}", bookmarks=True)
@@ -410,7 +410,7 @@ def test_a_stream_that_asks_for_it_hears_every_few_seconds_and_at_once(rig: HubR
 
 def test_only_so_many_streams_get_frequent_bookmarks_and_agents_leave_room(rig: HubRig) -> None:
     """The others are told that they come less often. So the cost is bounded, whatever clients ask
-    for, and a crowd of nodes does not make controllers blind. [C8]
+    for, and a crowd of nodes does not make controllers blind.
     """
     kinds = {"fields": "metadata.name=n", "bookmarks": True, "since": 0}
     agents = FREQUENT_STREAMS_MAX[AGENT_BOOKMARK_MS]

@@ -246,7 +246,7 @@ def test_what_was_accepted_is_not_proposed_again_before_it_is_seen() -> None:
 
 
 def test_a_class_that_becomes_urgent_does_not_repeat_a_bind_that_is_on_its_way() -> None:
-    """[E2, F4]"""
+    """[F4]"""
     rig = started(nodes=2)
     rig.verdicts = [Silence()]
     rig.replica(template=template(priority_class="now"))

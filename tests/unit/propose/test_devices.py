@@ -46,7 +46,7 @@ def settle(seen: View, proposal: Proposal, uid: str) -> None:
 
 
 def test_a_share_goes_beside_another_rather_than_onto_an_idle_device() -> None:
-    """So that whole devices are left for those who need them. [F3, D4]"""
+    """So that whole devices are left for those who need them. [F3]"""
     seen = view(node(devices=gpus(3)), policy=expecting(HALF, ONE))
     given = []
     for number in range(4):
@@ -57,7 +57,7 @@ def test_a_share_goes_beside_another_rather_than_onto_an_idle_device() -> None:
 
 
 def test_a_single_device_is_taken_from_a_node_that_is_broken_into_already() -> None:
-    """An idle node stays whole for work that needs all of it, known or expected. [F3, D4]"""
+    """An idle node stays whole for work that needs all of it, known or expected. [F3]"""
     nodes = [node(name, devices=gpus(4)) for name in "abc"]
     seen = view(*nodes, policy=expecting(ONE, ALL))
     first = placed(seen, replica(asking(ONE)))
@@ -70,7 +70,7 @@ def test_a_single_device_is_taken_from_a_node_that_is_broken_into_already() -> N
 
 
 def test_work_without_devices_does_not_strand_them_where_it_has_to_share_a_node() -> None:
-    """Of nodes that all have devices it takes the one whose devices lose least. [F3, D4]"""
+    """Of nodes that all have devices it takes the one whose devices lose least. [F3]"""
     rich = node("rich", devices=gpus(1), capacity={"cpu": "8", "memory": "8Gi"})
     poor = node("poor", devices=gpus(4), capacity={"cpu": "4", "memory": "8Gi"})
     beside = ExpectedDemand(resources=template("1").resources, devices=(ONE,))

@@ -138,6 +138,5 @@ def test_the_commit_accepts_what_the_filters_let_pass_and_nothing_else(
 
 
 def test_every_filter_has_a_name_of_its_own() -> None:
-    """[F2]"""
     names = [each.name for each in FILTERS]
     assert len(set(names)) == len(names) == 10

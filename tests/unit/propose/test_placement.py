@@ -182,7 +182,7 @@ def test_a_fixed_port_is_given_once() -> None:
 
 
 def test_a_refused_node_is_left_alone_for_a_moment_with_the_commits_own_reason() -> None:
-    """[F4, F9]"""
+    """[F9]"""
     seen = view(node())
     seen.fleet.shun("n", Refusal(Reason.DEVICE_TAKEN, "gone"), NOW.monotonic_ms)
     report = waits(seen)

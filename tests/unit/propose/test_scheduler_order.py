@@ -95,7 +95,7 @@ def test_late_answers_lead_to_fewer_binds_at_once() -> None:
 
 
 def test_a_bind_that_pauses_keeps_its_slot() -> None:
-    """[F6, E6]"""
+    """[E6]"""
     rig = Rig()
     rig.verdicts = [Lost(committed=False)] * (COURSES_MIN + 50)
     for index in range(COURSES_MIN + 50):

@@ -174,7 +174,7 @@ def test_a_long_history_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_machine_sent_before_its_crash_travels_on() -> None:
-    """A new life meets the writes of the old one. [K2, N6]"""
+    """A new life meets the writes of the old one. [N6]"""
     world = World(0)
     world.add_store()
     seen = Seen(world, on_start(TXN))

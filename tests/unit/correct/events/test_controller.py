@@ -125,7 +125,7 @@ def test_a_new_controller_tells_nothing_twice_and_what_was_missed() -> None:
 
 
 def test_what_is_long_over_is_not_news() -> None:
-    """Nor is what was forgotten since. [V4, I1]"""
+    """Nor is what was forgotten since. [V4]"""
     on = rig(WorkloadController(), GarbageController(), StatusController())
     running(on)
     restarted(on)
@@ -137,7 +137,7 @@ def test_what_is_long_over_is_not_news() -> None:
 
 
 def test_why_a_replica_waits_is_told_and_told_again_when_it_changes() -> None:
-    """[E3, M2]"""
+    """[E3]"""
     on = rig(WorkloadController())
     on.plane.workload(replicas=1)
     on.run()
@@ -174,7 +174,7 @@ def test_a_lost_node_and_what_becomes_of_its_work_are_told() -> None:
 
 
 def test_a_node_that_comes_and_goes_is_counted() -> None:
-    """[H4, M1]"""
+    """[M1]"""
     on = rig(NodesController(), nodes=("node-a", "node-b", "node-c"))
     for _ in range(3):
         on.silent = {"node-a"}

@@ -59,7 +59,7 @@ def test_a_deletion_that_waits_for_somebody_says_for_whom() -> None:
 
 
 def test_how_a_job_ended_is_never_behind() -> None:
-    """Its last word speaks of the spec that it ended under, whatever is changed later. [I4, H3]"""
+    """Its last word speaks of the spec that it ended under, whatever is changed later. [I4]"""
     on = rig(StatusController())
     on.plane.workload(
         type=WorkloadType.JOB,

@@ -140,7 +140,7 @@ def test_orphans_stay_without_their_owner() -> None:
 def test_what_another_tenant_says_of_an_owner_does_not_hold_up_its_deletion(
     propagation: Propagation,
 ) -> None:
-    """A uid is no secret. An owner is looked for in the namespace of its dependent. [I4, C6.7]"""
+    """A uid is no secret. An owner is looked for in the namespace of its dependent. [I4]"""
     on = rig()
     on.plane.tenant("globex")
     owner = secret(on, "owner")

@@ -162,7 +162,7 @@ def test_a_run_that_still_goes_on(
     concurrency: Concurrency, starts: list[float], removes: list[int]
 ) -> None:
     """Forbid skips, Allow runs both, Replace stops the old one once the new one is there: a run
-    that is refused must not cost the last one. [C6.4]"""
+    that is refused must not cost the last one."""
     status = known(last_schedule=NOON + timedelta(minutes=5))
     of = cron(concurrency=concurrency, status=status)
     plan = look(of, run(of, 0, over=True), run(of, 5), minutes=10)
@@ -314,7 +314,7 @@ def runs_in(rig: Rig) -> list[str]:
 
 
 def test_a_cron_job_runs_every_minute_and_keeps_its_history() -> None:
-    """Each run is a job that ends; the cron job says what was started. [I1]"""
+    """Each run is a job that ends; the cron job says what was started."""
     rig = rig_with(history=2, concurrency=Concurrency.ALLOW)
     names: dict[str, None] = {}
     for _ in range(5 * 6):

@@ -92,7 +92,7 @@ def _short(request: Any) -> tuple[str, str]:
 
 
 def test_the_lowest_indexes_start_and_no_more_at_once_than_parallelism_says() -> None:
-    """What has ended and what is complete makes room for the next. [I1]"""
+    """What has ended and what is complete makes room for the next."""
     assert short(run(job(5, parallelism=2))) == [("Create", "web-0-0"), ("Create", "web-1-0")]
     mine = [over(0), replica(State.RUNNING, 1)]
     assert short(run(job(5, parallelism=2), *mine)) == [("Create", "web-2-0")]
@@ -110,7 +110,7 @@ def test_what_was_not_released_holds_its_turn(state: State) -> None:
 
 
 def test_a_parallelism_of_nothing_pauses_a_job() -> None:
-    """What runs is stopped, for free, and nothing new starts. [I1]"""
+    """What runs is stopped, for free, and nothing new starts."""
     mine = [replica(State.RUNNING, 0), replica(State.PENDING, 1), replica(State.STOPPING, 2)]
     assert short(run(job(4, parallelism=0), *mine)) == [
         ("Released", "web-1-0"),
@@ -129,7 +129,7 @@ def test_a_failure_is_tried_again_after_a_pause_and_counted_by_what_follows() ->
 
 
 def test_one_that_waits_for_its_next_try_keeps_its_turn() -> None:
-    """Or a job that fails everywhere would begin all of its indexes. [I1]"""
+    """Or a job that fails everywhere would begin all of its indexes."""
     assert short(run(job(9, parallelism=1), over(0, 1))) == []
 
 
@@ -187,7 +187,7 @@ def test_a_signal_counts_as_128_and_its_number() -> None:
     ],
 )
 def test_evictions_and_lost_nodes_are_no_failures(steps: Any, process: Process) -> None:
-    """They say nothing about the work, so they cost no retry and the next comes soon. [I3]"""
+    """They say nothing about the work, so they cost no retry and the next comes soon."""
     gone = replica(
         State.RELEASED, transitions=(*steps, record(State.RELEASED, AGENT)), process=process
     )
@@ -206,7 +206,7 @@ def test_restarts_in_place_use_up_retries_too() -> None:
 
 
 def test_failures_are_counted_once_however_often_they_are_seen() -> None:
-    """The account, the failed one and its successor all speak of the same ones. [E5]"""
+    """The account, the failed one and its successor all speak of the same ones."""
     known = JobStatus(failed=2, failures={"0": 2})
     mine = [over(0, 1, 1), replica(State.PENDING, 0, 2, annotations={FAILURES_ANNOTATION: "2"})]
     mine[0] = replaced(

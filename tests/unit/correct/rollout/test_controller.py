@@ -16,7 +16,7 @@ from tests.unit.correct.team_rig import is_write
 
 
 def test_a_new_template_replaces_all_and_becomes_stable() -> None:
-    """Within maxUnavailable; then nothing is left to write. [I6, V4, E5]"""
+    """Within maxUnavailable; then nothing is left to write. [I6, V4]"""
     yard = Yard()
     yard.build(4, rolling(1))
     assert (yard.status.stable, yard.status.current) == (name_of(1), name_of(1))
@@ -46,7 +46,7 @@ def test_a_surge_keeps_all_that_are_wanted_ready() -> None:
 
 
 def test_where_both_portions_round_to_nothing_one_may_be_missing() -> None:
-    """Or a rollout of few replicas could never move. [I6]"""
+    """Or a rollout of few replicas could never move."""
     yard = Yard()
     yard.build(3, rolling("25%", 0))
     yard.want(template=version(2))
@@ -74,7 +74,7 @@ def test_a_broken_revision_gets_no_further_than_its_first_places() -> None:
 
 
 def test_a_rollout_that_is_through_has_made_its_progress() -> None:
-    """Tools that wait for a Deployment wait for this; only trouble says False. [I6]"""
+    """Tools that wait for a Deployment wait for this; only trouble says False."""
     yard = Yard()
     yard.build(2, rolling(1))
     said = condition(yard.workload.status.conditions, "Progressing")
@@ -83,7 +83,7 @@ def test_a_rollout_that_is_through_has_made_its_progress() -> None:
 
 
 def test_a_deadline_with_auto_revert_goes_back_while_the_old_ones_serve() -> None:
-    """Of itself, within the same limits; the spec stays as its owner wrote it. [I6, H4, C6.9, A12]"""
+    """Of itself, within the same limits; the spec stays as its owner wrote it. [H4, C6.9, A12]"""
     yard = Yard()
     yard.build(4, rolling(1, auto_revert=True))
     yard.want(template=version(2, broken="yes"))
@@ -102,7 +102,7 @@ def test_a_deadline_with_auto_revert_goes_back_while_the_old_ones_serve() -> Non
 
 
 def test_a_way_back_never_stops_the_last_that_is_healthy() -> None:
-    """Though all may be missing by its limits: the old one cannot start any more. [C6.9, I6]"""
+    """Though all may be missing by its limits: the old one cannot start any more. [C6.9]"""
     yard = Yard()
     yard.build(2, rolling("100%", auto_revert=True))
     yard.want(template=version(2))
@@ -145,7 +145,7 @@ def test_what_is_out_of_contact_counts_as_missing() -> None:
 
 
 def test_places_whose_holder_does_no_work_come_first() -> None:
-    """Otherwise a mend for crashing work would wait for that work to be well. [I6]"""
+    """Otherwise a mend for crashing work would wait for that work to be well."""
     yard = Yard()
     yard.build(3, rolling(1))
     yard.gets(yard.replica(2), Stage.STARTING)
@@ -157,7 +157,7 @@ def test_places_whose_holder_does_no_work_come_first() -> None:
 
 
 def test_a_disruption_budget_holds_a_rollout_back_as_well() -> None:
-    """One ledger for all causes, whatever maxUnavailable says. [I6, G4]"""
+    """One ledger for all causes, whatever maxUnavailable says. [I6]"""
     yard = Yard()
     yard.build(4, rolling(3), disruption=Disruption(max_unavailable=1))
     yard.want(template=version(2))
@@ -167,7 +167,7 @@ def test_a_disruption_budget_holds_a_rollout_back_as_well() -> None:
 
 
 def test_scaling_during_a_rollout_ends_with_all_that_are_wanted() -> None:
-    """Up and down, with a surge. [I6]"""
+    """Up and down, with a surge."""
     yard = Yard()
     yard.build(3, rolling(0, 1))
     yard.want(template=version(2))
@@ -181,7 +181,7 @@ def test_scaling_during_a_rollout_ends_with_all_that_are_wanted() -> None:
 
 
 def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
-    """Nothing is remembered that matters, and nobody falls below the limit. [C7.4, I6, K2]"""
+    """Nothing is remembered that matters, and nobody falls below the limit. [C7.4, K2]"""
     for at in range(1, 24, 2):
         yard = Yard()
         yard.build(3, rolling(1, auto_revert=True))
@@ -195,7 +195,7 @@ def test_a_crash_after_any_write_ends_in_the_same_state() -> None:
 
 @pytest.mark.parametrize("fate", ["lost-after", "lost-before", "down"])
 def test_answers_that_are_lost_change_nothing(fate: str) -> None:
-    """Each request of a rollout is lost once. [C7.5, I6]"""
+    """Each request of a rollout is lost once. [C7.5]"""
     yard = Yard()
     yard.build(3, rolling(1))
     spoiled: set[str] = set()
@@ -216,7 +216,7 @@ def test_answers_that_are_lost_change_nothing(fate: str) -> None:
 
 
 def test_only_what_is_of_another_revision_is_stopped() -> None:
-    """Every eviction of a rollout names a replica whose place takes another. [A9, I6]"""
+    """Every eviction of a rollout names a replica whose place takes another."""
     yard = Yard()
     yard.build(3, rolling(1, 1))
     yard.want(template=version(2))

@@ -28,7 +28,7 @@ def test_one_per_node_rolls_node_by_node() -> None:
 
 
 def test_one_per_node_goes_back_to_the_nodes_of_the_old_template() -> None:
-    """The stated template, which is given up, says no longer where it belongs. [I6, C6.9]"""
+    """The stated template, which is given up, says no longer where it belongs."""
     yard = Yard("node-a", "node-b", "node-c")
     yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
     yard.build(1, rolling(1, auto_revert=True), type=WorkloadType.PER_NODE)
@@ -43,7 +43,7 @@ def test_one_per_node_goes_back_to_the_nodes_of_the_old_template() -> None:
 
 
 def test_one_per_node_stays_on_a_node_that_takes_nothing_new() -> None:
-    """Nobody could follow it there, and each one that goes would lower what is wanted. [I6]"""
+    """Nobody could follow it there, and each one that goes would lower what is wanted."""
     yard = Yard("node-a", "node-b", "node-c")
     yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
     yard.build(1, rolling(1), type=WorkloadType.PER_NODE)
@@ -66,7 +66,7 @@ def test_one_per_node_stays_on_a_node_that_takes_nothing_new() -> None:
 
 
 def test_one_per_node_does_not_wait_for_a_node_that_was_emptied_by_others() -> None:
-    """What ended there comes back when the node takes work again, as what is stable then. [I6]"""
+    """What ended there comes back when the node takes work again, as what is stable then."""
     yard = Yard("node-a", "node-b", "node-c")
     yard.bind_all = lambda: _bind_home(yard)  # type: ignore[method-assign]
     yard.build(1, rolling(1), type=WorkloadType.PER_NODE)

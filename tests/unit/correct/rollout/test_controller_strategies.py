@@ -44,7 +44,7 @@ def test_a_restart_begins_a_canarys_hold_anew() -> None:
 
 
 def test_another_strategy_promotes_a_canary() -> None:
-    """Its owner need not wait for the steps. [I6]"""
+    """Its owner need not wait for the steps."""
     yard = Yard()
     yard.build(3, canary(CanaryStep(1, 600)))
     yard.want(template=version(2))
@@ -56,7 +56,7 @@ def test_another_strategy_promotes_a_canary() -> None:
 
 
 def test_recreate_runs_no_two_revisions_at_once() -> None:
-    """The last old one is proven to have stopped before the first new one is made. [I6]"""
+    """The last old one is proven to have stopped before the first new one is made."""
     yard = Yard()
     yard.build(3, rolling(strategy=RolloutStrategy.RECREATE))
     yard.want(template=version(2))
@@ -68,7 +68,7 @@ def test_recreate_runs_no_two_revisions_at_once() -> None:
 
 
 def test_another_strategy_lets_go_of_births_that_recreate_held_back() -> None:
-    """One that cannot be proven to have stopped stands in the way no longer. [I6, C7.6]"""
+    """One that cannot be proven to have stopped stands in the way no longer. [C7.6]"""
     yard = Yard()
     yard.build(3, rolling(strategy=RolloutStrategy.RECREATE))
     yard.silent.add("node-a")
@@ -93,7 +93,7 @@ def _bind_to(yard: Yard, name: str) -> None:
 
 
 def test_recreate_does_not_go_back_over_what_is_healthy() -> None:
-    """There would be nothing left that works, so a person has to say. [C6.9, I6]"""
+    """There would be nothing left that works, so a person has to say. [C6.9]"""
     yard = Yard()
     rollout = rolling(strategy=RolloutStrategy.RECREATE, auto_revert=True)
     yard.build(2, rollout)
@@ -107,7 +107,7 @@ def test_recreate_does_not_go_back_over_what_is_healthy() -> None:
 
 
 def test_recreate_goes_back_where_nothing_is_ready() -> None:
-    """And again no two revisions run at once. [I6]"""
+    """And again no two revisions run at once."""
     yard = Yard()
     yard.build(2, rolling(strategy=RolloutStrategy.RECREATE, auto_revert=True))
     yard.want(template=version(2, broken="yes"))

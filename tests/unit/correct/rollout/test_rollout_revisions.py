@@ -14,7 +14,7 @@ MINUTE = 60
 
 
 def test_a_pause_holds_everything_until_its_owner_lets_it_go_on() -> None:
-    """At any moment, and births meanwhile are of the revision that the place has. [I6]"""
+    """At any moment, and births meanwhile are of the revision that the place has."""
     yard = Yard()
     yard.build(4, rolling(1))
     yard.want(template=version(2))
@@ -33,7 +33,7 @@ def test_a_pause_holds_everything_until_its_owner_lets_it_go_on() -> None:
 
 
 def test_a_template_that_comes_during_a_pause_waits_for_its_end() -> None:
-    """Nothing of it is made, and it is taken up afterwards. [I6]"""
+    """Nothing of it is made, and it is taken up afterwards."""
     yard = Yard()
     yard.build(2, rolling(1, paused=True))
     yard.want(template=version(2))
@@ -46,7 +46,7 @@ def test_a_template_that_comes_during_a_pause_waits_for_its_end() -> None:
 
 
 def test_a_second_template_takes_over_from_the_first() -> None:
-    """Places that had the first go straight to the second. [I6]"""
+    """Places that had the first go straight to the second."""
     yard = Yard()
     yard.build(4, rolling(1))
     yard.want(template=version(2, broken="yes"))
@@ -68,7 +68,7 @@ def _number(revision: Any) -> int:
 
 
 def test_going_back_to_the_old_template_makes_no_new_revision() -> None:
-    """The broken one makes way at once, without canary steps. [I6]"""
+    """The broken one makes way at once, without canary steps."""
     yard = Yard()
     yard.build(4, canary(CanaryStep(1, 30)))
     yard.want(template=version(2, broken="yes"))
@@ -82,7 +82,7 @@ def test_going_back_to_the_old_template_makes_no_new_revision() -> None:
 
 
 def test_history_keeps_as_many_as_are_wanted_and_numbers_never_come_again() -> None:
-    """Oldest first, never one that is in use. [I6]"""
+    """Oldest first, never one that is in use."""
     yard = Yard()
     yard.build(1, rolling(1, history=1))
     for number in (2, 3, 4):

@@ -36,7 +36,7 @@ def closed(name: str) -> Node:
 
 
 def test_what_stands_on_a_closed_node_is_left_alone() -> None:
-    """Nobody could follow it there. [I6]"""
+    """Nobody could follow it there."""
     mine = [on("node-a", place=1), on("node-b", place=2)]
     led, count = led_on_nodes(seen(closed("node-a"), node("node-b")), each(), mine)
     assert (led, count) == (mine[1:], 1)
@@ -63,14 +63,14 @@ def test_what_does_not_work_counts_as_missing_on_a_closed_node(state: State) -> 
 
 
 def test_a_place_that_others_emptied_on_a_closed_node_is_not_waited_for() -> None:
-    """A drained node may stay away for days. [I6, C7.6]"""
+    """A drained node may stay away for days."""
     mine = [on("node-a", State.RELEASED, 1, cause=Cause.DRAIN), on("node-b", place=2)]
     led, count = led_on_nodes(seen(closed("node-a"), node("node-b")), each(), mine)
     assert (led, count) == (mine[1:], 1)
 
 
 def test_recreate_empties_closed_nodes_too() -> None:
-    """No two revisions run at once, wherever they are. [I6]"""
+    """No two revisions run at once, wherever they are."""
     mine = [on("node-a", place=1), on("node-c", State.RELEASED, 3), on("node-b", place=2)]
     picture = seen(closed("node-a"), node("node-b"), closed("node-c"))
     led, count = led_on_nodes(picture, each(strategy=RolloutStrategy.RECREATE), mine)

@@ -100,7 +100,7 @@ def test_a_replica_carries_what_it_is_made_from() -> None:
 
 
 def test_a_revision_follows_from_the_template_alone() -> None:
-    """The same template has the same revision, another one another. [I6]"""
+    """The same template has the same revision, another one another."""
     other = msgspec.structs.replace(TEMPLATE, env=(EnvVar("A", "1"),))
     assert revision_of(TEMPLATE) == revision_of(msgspec.structs.replace(TEMPLATE))
     assert revision_of(TEMPLATE) != revision_of(other)
@@ -137,7 +137,7 @@ def test_a_place_that_crashes_waits_longer_each_time() -> None:
 
 
 def test_the_highest_places_go_first_when_fewer_are_wanted() -> None:
-    """What has no place is released, what runs is stopped, what is ending is left alone. [I1]"""
+    """What has no place is released, what runs is stopped, what is ending is left alone."""
     states = (State.RUNNING, State.PENDING, State.RUNNING, State.UNKNOWN, State.RELEASED)
     mine = [replica(state, ordinal) for ordinal, state in enumerate(states)]
     assert wanted(workload(1), *mine) == [
@@ -156,7 +156,7 @@ def test_of_two_at_one_place_the_one_that_came_further_stays() -> None:
 
 
 def test_a_replica_whose_deletion_was_asked_for_is_let_go() -> None:
-    """A person deletes one that waits, or one that came back from Unknown. [I5]"""
+    """A person deletes one that waits, or one that came back from Unknown."""
     assert wanted(workload(1), replica(State.PENDING, dying=True)) == [("Released", "web-0-0")]
     assert wanted(workload(1), replica(State.RUNNING, dying=True)) == [("ScaleDown", "web-0-0")]
 
@@ -264,7 +264,7 @@ def test_a_crash_loop_slows_down_and_says_so() -> None:
 
 
 def test_a_person_deletes_a_waiting_replica_and_gets_a_new_one() -> None:
-    """Its object goes with its release; the place is filled again, by the next one. [I5]"""
+    """Its object goes with its release; the place is filled again, by the next one."""
     rig = rig_with(replicas=1)
     rig.run()
     for incarnation in range(3):

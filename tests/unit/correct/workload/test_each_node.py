@@ -93,7 +93,7 @@ def test_every_node_gets_one_of_its_own() -> None:
 
 
 def test_the_later_of_two_nodes_at_one_place_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two new ones ask for the same one; the other is seen to when one has it. [E5]"""
+    """Two new ones ask for the same one; the other is seen to when one has it."""
     monkeypatch.setattr(places, "PLACES_MAX", 1)
     both = [node("node-a"), node("node-b")]
     made = plan(daemon(), *both)
@@ -146,7 +146,7 @@ def test_a_taint_that_is_tolerated_does_not_keep_it_away() -> None:
 def test_what_runs_stays_unless_its_node_is_not_its_place_any_more(
     where: Node, leaves: bool
 ) -> None:
-    """A cordon is for new work; a drain is somebody else's to carry out. [I1]"""
+    """A cordon is for new work; a drain is somebody else's to carry out."""
     made = short(plan(daemon(zones=("a",)), where, at_home("node-a")))
     assert (("ScaleDown", "web-0-0") in made) is leaves
     waits = short(plan(daemon(zones=("a",)), where, at_home("node-a", State.PENDING)))
@@ -175,7 +175,7 @@ def test_labels_decide_where_it_belongs() -> None:
 
 
 def test_its_next_incarnation_comes_at_the_same_place_after_its_pause() -> None:
-    """And the old object goes once the new one is there. [I1]"""
+    """And the old object goes once the new one is there."""
     steps = (record(State.FAILED, AGENT, 0, State.RUNNING),)
     old = at_home("node-a", State.RELEASED, ordinal=7, transitions=steps)
     assert plan(daemon(), node(), old).wake_after_ms == 1_000
@@ -199,7 +199,7 @@ def test_no_successor_comes_before_the_last_one_was_released(state: State) -> No
 
 
 def test_news_of_a_node_concern_all_that_run_on_every_node_and_only_if_they_matter() -> None:
-    """What a node reports of itself all day wakes nobody. [I1]"""
+    """What a node reports of itself all day wakes nobody."""
     controller, stated = WorkloadController(), daemon()
     picture = view(TENANT, stated, node())
     told = replaced(node(), status=replaced(node().status, images=("busybox",)))
@@ -212,7 +212,7 @@ def test_news_of_a_node_concern_all_that_run_on_every_node_and_only_if_they_matt
 
 
 def test_a_large_fleet_is_not_looked_at_for_each_of_its_news() -> None:
-    """A pause by size, and nothing is forgotten. [I1]"""
+    """A pause by size, and nothing is forgotten."""
     controller = WorkloadController()
     nodes = [node(f"node-{number}") for number in range(50)]
     picture = view(TENANT, daemon(), *nodes)

@@ -50,7 +50,7 @@ def test_a_service_that_ends_well_right_away_waits_as_well() -> None:
 
 
 def test_work_that_ran_for_long_was_well() -> None:
-    """Its end is the first in a row, whatever was before. [I1]"""
+    """Its end is the first in a row, whatever was before."""
     assert endings(crashed("7", after_ms=600_000)) == 1
     assert endings(crashed("7", after_ms=599_999)) == 8
 
@@ -66,7 +66,7 @@ def test_work_that_was_lost_with_its_node_is_replaced_at_once(by: str, source: S
 
 
 def test_work_that_was_stopped_on_purpose_is_replaced_at_once() -> None:
-    """A drain or a person's delete is no crash. [I1]"""
+    """A drain or a person's delete is no crash."""
     stopped = replica(State.RELEASED, transitions=(record(State.STOPPING, "ada"),))
     assert replaced_at_ms(stopped) == 0
 

@@ -67,7 +67,7 @@ def born(made: ReconcilePlan) -> dict[str, tuple[str, Template]]:
 
 
 def test_each_place_is_born_with_the_template_of_the_revision_that_it_takes() -> None:
-    """Those of the surge take the new one. [I6]"""
+    """Those of the surge take the new one."""
     made = plan(service(2, "1", surge=1), revision(TEMPLATE, 1), revision(NEW_TEMPLATE, 2))
     assert born(made) == {
         "web-0-0": (OLD, TEMPLATE),
@@ -77,20 +77,20 @@ def test_each_place_is_born_with_the_template_of_the_revision_that_it_takes() ->
 
 
 def test_a_place_waits_for_a_template_that_the_picture_lacks() -> None:
-    """Nothing else is put there in its stead. [I6, C3]"""
+    """Nothing else is put there in its stead. [C3]"""
     made = plan(service(2, "1"))
     assert list(born(made)) == ["web-1-0"]
     assert made.wake_after_ms == 1_000
 
 
 def test_nothing_is_born_while_births_are_held_back() -> None:
-    """Recreate waits for the last of the old ones. [I6]"""
+    """Recreate waits for the last of the old ones."""
     assert plan(service(2, "0-1", held=True), revision(NEW_TEMPLATE, 2)).requests == ()
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.RESERVED])
 def test_what_waits_with_another_revision_is_released(state: State) -> None:
-    """What has a place on a node already is not ours to stop. [A9, I6]"""
+    """What has a place on a node already is not ours to stop."""
     waits, runs = of(OLD, replica(state, 0)), of(OLD, replica(State.RUNNING, 1))
     made = plan(service(2, "0-1"), revision(NEW_TEMPLATE, 2), waits, runs)
     assert [(type(it), it.target.name, it.to, it.reason) for it in made.requests] == [
@@ -100,7 +100,7 @@ def test_what_waits_with_another_revision_is_released(state: State) -> None:
 
 
 def test_another_revision_starts_afresh_after_a_crash() -> None:
-    """Its predecessor's pause and endings are not its own. [I6]"""
+    """Its predecessor's pause and endings are not its own."""
     ended = record(State.FAILED, AGENT, 0, State.RUNNING)
     notes = {ENDINGS_ANNOTATION: "6"}
     crashed = of(OLD, replica(State.RELEASED, 0, transitions=(ended,), annotations=notes))

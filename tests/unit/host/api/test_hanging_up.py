@@ -176,7 +176,7 @@ def play(folder: Path, story: Callable[[Rig], Coroutine[Any, Any, None]]) -> Non
 def test_what_is_undecided_when_its_connection_closes_never_takes_effect(
     tmp_path: Path, made: Callable[[int, int], tuple[str, bytes]], count: int
 ) -> None:
-    """What the store was already given may take effect, and nothing else. [E5, INV3, N1.1]"""
+    """What the store was already given may take effect, and nothing else. [E5, INV3]"""
 
     async def story(rig: Rig) -> None:
         path, body = made(count, await rig.epoch())

@@ -12,7 +12,6 @@ from tools.matrix_rows import CONTROLLERS, GROUPS, IDENTITIES, TURNED_AWAY, UNKN
 
 
 def test_no_route_is_without_a_row_and_no_row_without_a_route() -> None:
-    """[A9, C6.7]"""
     assert sorted(set(places()) - set(rows())) == []
     assert sorted(set(rows()) - set(places())) == []
 

@@ -206,7 +206,7 @@ def test_unknown_fields_are_refused_told_or_left_out_as_asked(run: Run) -> None:
 
 
 def test_a_field_without_effect_is_warned_of_whatever_is_asked_of_unknown_ones(run: Run) -> None:
-    """In the header that kubectl prints, with each verb that writes. [A3]"""
+    """In the header that kubectl prints, with each verb that writes. [A15]"""
 
     async def story(rig: ApiRig) -> None:
         spec = {**WEB["spec"], "latencyTargetMs": 50}

@@ -59,7 +59,7 @@ def test_whoever_is_told_to_stay_away_sends_nothing_but_lifelines(tmp_path: Path
 
 
 def test_a_lifeline_that_is_refused_holds_the_others_back_and_is_sent_again(tmp_path: Path) -> None:
-    """Nothing a server says keeps an agent from renewing. [E6, H7]"""
+    """Nothing a server says keeps an agent from renewing. [E6]"""
 
     async def story() -> None:
         busy = refuses(429, "TooManyRequests", Retry_After="20")

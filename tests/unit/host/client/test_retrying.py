@@ -25,7 +25,7 @@ class _Told(Budget):
 
 
 def test_whoever_is_cancelled_while_he_waits_gives_his_place_back() -> None:
-    """Of those that wait to be sent again a client has only so many places. [E5]"""
+    """Of those that wait to be sent again a client has only so many places."""
 
     async def down(_: Send) -> None:
         raise RefusedAnswer(Unavailable("too much to do"), 0)

@@ -22,7 +22,7 @@ ME = Identity(name="system:scheduler:main")
 
 
 def test_only_servers_that_live_and_have_an_address_are_told_of() -> None:
-    """Neither those that stopped in order nor those that no longer count. [C7.5]"""
+    """Neither those that stopped in order nor those that no longer count."""
     leases = [
         ServerLease("gone", "a", 1, 1, 15_000, "https://gone"),
         ServerLease("here", "a", 1, 1, 15_000, "https://here/"),

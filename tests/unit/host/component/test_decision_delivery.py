@@ -73,7 +73,7 @@ def test_each_server_gets_everything_in_order(servers: Servers) -> None:
 def test_a_server_that_is_found_gets_what_comes_and_one_that_is_gone_is_forgotten(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind one address the servers are found out later; one that restarts is waited for. [M4]"""
+    """Behind one address the servers are found out later; one that restarts is waited for."""
 
     async def story() -> None:
         known = ["a"]
@@ -100,7 +100,7 @@ def test_a_server_that_is_found_gets_what_comes_and_one_that_is_gone_is_forgotte
 
 
 def test_a_server_that_is_down_gets_what_it_missed_and_holds_up_nobody(servers: Servers) -> None:
-    """[C7.5, M4]"""
+    """[C7.5]"""
 
     async def story() -> None:
         courier = DecisionSender(lambda: ("a", "b"), servers.send)
@@ -158,7 +158,6 @@ def test_what_a_server_will_never_take_is_not_sent_for_ever(servers: Servers) ->
 
 
 def test_a_stop_sends_what_waits(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[M4]"""
     monkeypatch.setattr(subject, "GATHER_S", 60.0)
 
     async def story() -> None:

@@ -56,7 +56,6 @@ def test_the_disk_is_what_is_free_and_what_the_agents_own_work_has_of_it(tmp_pat
 
 
 def test_devices_and_images_are_presented_and_kept_for_the_runtime(tmp_path: Path) -> None:
-    """[A4]"""
     (tmp_path / "images" / "web").mkdir(parents=True)
     (tmp_path / "images" / "a-file").write_text("")
     said = parsed(tmp_path, "--device", "class=fpga,id=f0,path=/dev/null", "--pids-max", "9")

@@ -42,7 +42,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_packages_bring_is_found_by_its_name() -> None:
-    """[F2, F3]"""
+    """[F3]"""
     assert added_filters(Points(quiet="QUIET")) == (QUIET,)
     assert added_scorers(Points(cheap="CHEAP")) == (CHEAP,)
     assert added_filters(Points()) == ()
@@ -58,14 +58,12 @@ def test_what_packages_bring_is_found_by_its_name() -> None:
     ],
 )
 def test_what_is_no_filter_is_refused(named: dict[str, str], words: str) -> None:
-    """With the entry point that is to blame. [F2]"""
+    """With the entry point that is to blame."""
     with pytest.raises(Invalid, match=words):
         added_filters(Points(**named))
 
 
 def test_two_packages_cannot_bring_the_same_name() -> None:
-    """[F2]"""
-
     def twice(group: str) -> Iterable[EntryPoint]:
         return [*Points(quiet="QUIET")(group), *Points(quiet="QUIET")(group)]
 

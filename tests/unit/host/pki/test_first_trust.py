@@ -16,7 +16,6 @@ URL = "https://127.0.0.1:6443"
 
 
 def test_a_second_start_finds_everything_as_the_first_left_it(tmp_path: Path) -> None:
-    """[C7.4]"""
     settings = ServerSettings(data=tmp_path / "data", name="one")
     path = write_kubeconfig(settings, establish(settings), URL)
     before = {file: file.stat().st_mtime_ns for file in (path, *(path.parent / "pki").iterdir())}

@@ -48,8 +48,6 @@ def test_each_call_to_the_store_gets_one_answer() -> None:
 
 
 def test_a_store_that_fails_answers_with_values() -> None:
-    """[C7.5]"""
-
     async def story() -> None:
         store = MemoryStore()
         await store.close()

@@ -182,7 +182,7 @@ def test_requests_beyond_the_bound_are_refused_at_once() -> None:
 
 
 def test_whoever_leaves_a_batch_withdraws_what_is_undecided_of_it() -> None:
-    """As when its connection closes: the machine is told of all of them at once. [E5, INV3]"""
+    """As when its connection closes: the machine is told of all of them at once. [INV3]"""
 
     async def story() -> None:
         async with shell(puppet := Puppet()) as one:

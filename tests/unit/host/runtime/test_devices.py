@@ -48,7 +48,7 @@ def test_an_id_is_there_once() -> None:
 
 
 def test_work_is_told_of_its_devices_and_gpus_of_others_are_hidden() -> None:
-    """Their index is that among the GPUs, whatever else there is. [D4]"""
+    """Their index is that among the GPUs, whatever else there is."""
     local = (G0, F0, G1)
     owned = (DeviceShare("f0", "fpga", 1000), DeviceShare("g1", "gpu", 500))
     assert devices.variables(local, owned) == {

@@ -39,7 +39,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> _Clock:
 
 
 def test_the_last_pulse_of_each_process_is_kept_for_a_while(time: _Clock) -> None:
-    """An ended one is shown for ten minutes, so that people see that it did. [H3, M6]"""
+    """An ended one is shown for ten minutes, so that people see that it did. [H3]"""
     book = ComponentPulses("one")
     book.take("a", Pulse("controllers main"))
     time.ms += 5_000
@@ -142,7 +142,7 @@ class _Picture:
 def test_every_server_is_told_again_and_again_though_one_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """[C7.6, H3]"""
+    """[H3]"""
     monkeypatch.setattr(pulse_sender, "PULSE_S", 0.001)
     heard: dict[str, list[Pulse]] = {"up": [], "away": []}
     enough = asyncio.Event()

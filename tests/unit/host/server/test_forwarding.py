@@ -36,7 +36,6 @@ ANN = Identity("ann", ("devs", "tenant:acme"), ("acme",))
 
 @pytest.mark.parametrize("request_type", HANDLERS, ids=lambda cls: cls.__name__)
 def test_every_request_arrives_as_it_was_sent_and_its_verdict_too(request_type: type[Any]) -> None:
-    """[N1.1]"""
     it = Furnished()
     it.plane.quota(hard={"cpu": "64"})
     identity, request = EXAMPLES[request_type](it)
@@ -138,6 +137,6 @@ def test_what_is_no_request_is_invalid_and_a_forward_is_not_forwarded_again(line
     ids=["no request", "too large", "no text", "no JSON"],
 )
 def test_what_cannot_travel_surely_did_not_happen(request_: Any) -> None:
-    """So it is decided where it is. [N1.1]"""
+    """So it is decided where it is."""
     with pytest.raises(Unavailable):
         encode_forward(Forward(ANN, request_))

@@ -51,7 +51,7 @@ def records(plane: Plane, prefix: str) -> Any:
 
 
 def test_operations_are_forgotten_after_their_time_a_few_at_once() -> None:
-    """What must still be remembered stays. [C2]"""
+    """What must still be remembered stays."""
     plane = Plane()
     deleted(plane, FORGET_AT_ONCE + 5)
     plane.elapsed_ms += KEPT_MS
@@ -82,7 +82,7 @@ def test_all_operations_are_looked_through_in_few_rounds_however_many_there_are(
 
 
 def test_leases_are_retired_once_they_stood_still_for_a_day_as_far_as_we_saw() -> None:
-    """Ours is the clock that counts first; the authority's own date comes on top. [K3, I4]"""
+    """Ours is the clock that counts first; the authority's own date comes on top. [I4]"""
     plane, tidying = Plane(), ExpiredRecords()
     term = plane.term(SCHEDULER)
     alive = plane.term(NODES)
@@ -137,7 +137,6 @@ def test_where_there_are_too_many_servers_those_that_are_gone_for_longest_make_r
 
 
 def test_the_servers_own_lease_is_left_alone() -> None:
-    """[K3]"""
     plane, tidying = Plane(), ExpiredRecords()
     plane.term(SERVER, "authority")
     for ms in (1, 10 * DAY_MS):

@@ -176,7 +176,7 @@ def test_large_requests_travel_in_bodies_of_their_own(tmp_path: Path) -> None:
 def test_who_refuses_a_connection_has_taken_nothing_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is left alone for a while, for a server that is gone stays so. [N1.1, C7.5]"""
+    """And is left alone for a while, for a server that is gone stays so."""
     # However long this process rests between the two requests, the second comes soon enough.
     monkeypatch.setattr(other_servers, "AVOID_S", 3_600.0)
 
@@ -310,7 +310,7 @@ def test_a_body_that_is_turned_away_is_turned_away_whole(
 
 
 def test_a_request_of_a_newer_server_goes_back_to_it(tmp_path: Path) -> None:
-    """The others of its body are decided all the same. [N1.1]"""
+    """The others of its body are decided all the same."""
 
     async def story(pair: Pair) -> None:
         newer = b'{"identity":{"name":"ann"},"request":{"struct":"Teleport"}}\n'

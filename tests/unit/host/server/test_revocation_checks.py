@@ -173,7 +173,7 @@ def later() -> datetime:
 
 
 def test_a_revoked_node_is_not_renewed_by_a_server_that_did_not_hear_of_it(tmp_path: Path) -> None:
-    """Its work would run on beside its replacement. Others are renewed all the same. [B5, H5]"""
+    """Its work would run on beside its replacement. Others are renewed all the same. [B5]"""
 
     async def story(rig: Rig) -> None:
         assert (await rig.renew("n1"), await rig.renew("n2")) == (200, 200)

@@ -140,7 +140,7 @@ def test_every_request_of_components_is_some_deed() -> None:
 
 @pytest.mark.parametrize("controller", all_controllers(), ids=lambda it: it.name)
 def test_a_controller_may_read_what_it_follows(controller: object) -> None:
-    """And the collector what they all do, since it reads for them. [C6.7]"""
+    """And the collector what they all do, since it reads for them."""
     own, collector = controller.identity, who.controller("garbage").name  # type: ignore[attr-defined]
     for name in (own, collector):
         grants = built_in_grants(Identity(name=name))

@@ -56,7 +56,7 @@ def changed(ledger: DisruptionLedger, **changes: Any) -> DisruptionLedger:
 
 
 def test_what_is_missing_already_leaves_less_and_costs_nothing_to_take() -> None:
-    """A drain waits while another node is down, but may clear the very replica that is. [G4]"""
+    """A drain waits while another node is down, but may clear the very replica that is."""
     ledger = DisruptionLedger(allowed=1, desired=3, replicas=3, healthy=2)
     refusal = disruption_refusal(ledger, Cause.DRAIN)
     assert refusal is not None
@@ -68,7 +68,7 @@ def test_what_is_missing_already_leaves_less_and_costs_nothing_to_take() -> None
 
 
 def test_a_place_without_a_replica_is_missing_and_one_too_many_is_not() -> None:
-    """What should be there is compared with what works. [G4]"""
+    """What should be there is compared with what works."""
     ledger = DisruptionLedger(allowed=1, desired=3, replicas=3, healthy=3)
     assert missing_count(ledger) == 0
     assert missing_count(changed(ledger, replicas=2, healthy=2)) == 1
@@ -77,7 +77,7 @@ def test_a_place_without_a_replica_is_missing_and_one_too_many_is_not() -> None:
 
 
 def test_a_ledger_that_counts_nothing_healthy_holds_everybody_in_place() -> None:
-    """As one from before there was this count: its evictions wait for a recount. [G4]"""
+    """As one from before there was this count: its evictions wait for a recount."""
     for desired in (None, 3):
         old = DisruptionLedger(allowed=1, desired=desired, replicas=3)
         assert disruption_refusal(old, Cause.DRAIN) is not None
@@ -105,7 +105,7 @@ def replica(state: State, stage: Stage = Stage.READY, cause: Cause | None = None
 )
 def test_who_counts_as_missing_where(one: Replica, missing: str) -> None:
     """At a place of a service whatever does not work; where work may end for good, until it is
-    released; of a job only what was taken from it. [G4]"""
+    released; of a job only what was taken from it."""
     types = {
         "service": WorkloadType.SERVICE,
         "node": WorkloadType.PER_NODE,
@@ -120,7 +120,7 @@ def test_who_counts_as_missing_where(one: Replica, missing: str) -> None:
 
 
 def test_work_that_ends_by_itself_has_no_count_to_fall_short_of() -> None:
-    """One per node has no count either, nor has work without a budget. [G4]"""
+    """One per node has no count either, nor has work without a budget."""
     budget = Disruption(max_unavailable=1)
     wanted = {
         (of, is_stated): desired_of(

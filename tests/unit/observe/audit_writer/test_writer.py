@@ -224,7 +224,6 @@ def test_a_steady_trickle_is_written_as_soon_as_anything_else() -> None:
 
 
 def test_only_one_of_several_writes() -> None:
-    """[K2]"""
     office = Office("one", "two", "three")
     for _ in range(10):
         office.say(2)
@@ -325,7 +324,7 @@ def test_alone_it_goes_on_when_there_is_room_again() -> None:
 
 
 def test_a_lost_answer_of_the_head_writes_nothing_twice() -> None:
-    """[C7.5, N1.1]"""
+    """[N1.1]"""
     office = Office("one")
     office.lost.append("one")
     office.say(3)

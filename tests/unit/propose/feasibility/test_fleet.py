@@ -119,7 +119,6 @@ def test_a_replica_may_be_told_of_before_its_node() -> None:
 
 
 def test_what_is_given_back_is_free_and_its_node_is_named() -> None:
-    """[E1]"""
     made = fleet(node(), replica())
     assert tell(made, replica(), replica(State.RUNNING)) == []
     assert tell(made, replica(State.RUNNING), replica(State.RELEASED)) == ["n"]
@@ -223,7 +222,7 @@ def test_assumptions_are_taken_back_or_become_too_old_in_the_order_of_time() -> 
 
 
 def test_a_refused_node_is_left_alone_until_there_is_news_of_it() -> None:
-    """[F4, C4]"""
+    """[C4]"""
     made = fleet(node())
     made.shun("n", Refusal(Reason.NODE_FULL, "full"), 0)
     site = made.get("n")

@@ -94,7 +94,7 @@ def bare(*devices: Device) -> Rig:
 
 
 def test_two_schedulers_that_learned_of_nodes_in_another_order_say_the_same() -> None:
-    """Or each would write its words over the other's without end. [E3]"""
+    """Or each would write its words over the other's without end."""
     said = []
     for order in (("a", "b", "c", "d"), ("d", "b", "a", "c")):
         rig = Rig()

@@ -124,7 +124,7 @@ def test_packing_prefers_the_fuller_node_and_headroom_the_emptier() -> None:
 
 
 def test_nodes_with_devices_are_spared_for_those_who_need_them() -> None:
-    """[F3, D4]"""
+    """[F3]"""
     rich = node("rich", devices=(Device(id="g", device_class="gpu"),))
     found = best_of(rich, node("plain", capacity={"cpu": "2", "memory": "8Gi"}))
     assert found.node == "plain"
@@ -163,7 +163,7 @@ def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
 
 
 def test_many_nodes_that_come_at_once_make_devices_worth_sparing() -> None:
-    """Whoever decided while there were none looks at the whole fleet anew. [F3, D4]"""
+    """Whoever decided while there were none looks at the whole fleet anew. [F3]"""
     verdict_cache, seen = VerdictCache(), view(node())
     assert isinstance(decided(seen, verdict_cache), Proposal)
     devices = (Device(id="g", device_class="gpu"),)

@@ -57,7 +57,7 @@ def test_new_nodes_of_a_known_build_need_no_new_columns() -> None:
 
 
 def test_a_node_that_takes_no_work_has_nothing_to_spare() -> None:
-    """[F3, D4]"""
+    """[F3]"""
     seen = fleet(node("open", devices=devices(2)), node("shut", devices=devices(2), cordoned=True))
     pool = pool_of(seen)
     free = {seen.at(int(pool.rows[own])).name: pool.columns.devices[own] for own in pool.there}

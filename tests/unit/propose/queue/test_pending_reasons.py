@@ -171,7 +171,7 @@ def test_a_later_point_of_its_life_is_a_new_story() -> None:
 
 
 def test_two_words_of_one_replica_are_never_on_their_way_at_once() -> None:
-    """They could arrive in the wrong order. [E3]"""
+    """They could arrive in the wrong order."""
     desk = Desk()
     desk.say(full(), 0)
     (first,) = desk.sent(0)

@@ -41,7 +41,7 @@ def order(queue: SchedulingQueue, now_ms: int = 0) -> list[str]:
 
 
 def test_tenants_take_turns_and_each_keeps_its_own_order() -> None:
-    """A tenant with a thousand replicas does not keep one with a single one waiting. [V5, E2]"""
+    """A tenant with a thousand replicas does not keep one with a single one waiting. [V5]"""
     queue = made("a/1", "a/2", "a/3", "b/1", "c/1", "c/2")
     assert order(queue) == ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]
 

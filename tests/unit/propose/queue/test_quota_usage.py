@@ -30,7 +30,6 @@ def started(cpu: str, **more: str) -> Rig:
 
 
 def test_a_plane_without_quotas_counts_nothing() -> None:
-    """[D2]"""
     quota_usage = QuotaUsage()
     quota_usage.assume("u", "acme", HARD, {"cpu": 1_000}, "default")
     assert not quota_usage.is_counting
@@ -40,7 +39,7 @@ def test_a_plane_without_quotas_counts_nothing() -> None:
 
 @pytest.mark.parametrize("most, allowed", [(1, 1), (3, 3), (4, 3), (1_000, 3)])
 def test_as_many_are_allowed_as_the_quota_has_room_for(most: int, allowed: int) -> None:
-    """[D2, F2]"""
+    """[F2]"""
     quota_usage = QuotaUsage()
     quota_usage.limit("acme", quota(cpu="4"))
     quota_usage.assume("u", "acme", HARD, {"cpu": 500}, "default")
@@ -62,7 +61,6 @@ def test_a_full_quota_says_what_is_used_of_what() -> None:
 
 
 def test_tenants_of_one_cohort_share_what_they_have() -> None:
-    """[D2]"""
     quota_usage = QuotaUsage()
     lent = QuotaSpec(cohort="c", hard={"cpu": "2"}, borrowing={"cpu": "2"})
     quota_usage.limit("acme", msgspec.structs.replace(quota(), spec=lent))
@@ -84,7 +82,7 @@ def budgeted(**classes: dict[str, str]) -> Rig:
 
 
 def test_a_budget_counts_the_work_of_its_priority_class_alone() -> None:
-    """[B6, D2]"""
+    """[B6]"""
     quota_usage = QuotaUsage()
     spec = QuotaSpec(hard={"cpu": "9"}, priority_classes={"high": {"cpu": "2"}})
     quota_usage.limit("acme", msgspec.structs.replace(quota(), spec=spec))
@@ -158,7 +156,7 @@ def test_quota_that_is_given_back_is_taken_by_whoever_waits() -> None:
 
 
 def test_a_first_quota_counts_binds_that_are_on_their_way() -> None:
-    """They began when nothing was counted, and will be charged all the same. [D2, F4]"""
+    """They began when nothing was counted, and will be charged all the same. [F4]"""
     rig = Rig()
     rig.node("node-a", cpu="64")
     rig.start()
@@ -191,7 +189,6 @@ def test_a_quota_that_the_commit_sees_otherwise_is_not_asked_again_and_again() -
 
 
 def test_a_quota_that_comes_later_counts_what_is_there() -> None:
-    """[D2]"""
     rig = Rig()
     rig.node("node-a", cpu="64")
     rig.start()

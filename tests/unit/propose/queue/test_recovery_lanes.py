@@ -97,7 +97,7 @@ def test_growing_is_not_what_a_lane_is_for() -> None:
 
 
 def test_a_lane_is_no_use_past_its_time_on_a_closed_node_or_for_another_size() -> None:
-    """Nothing is asked in vain. [C4]"""
+    """Nothing is asked in vain."""
     rig = Lane("node-a", after_s=12)
     rig.pass_time(5_000)
     rig.born(0)

@@ -95,7 +95,7 @@ def test_what_is_free_in_pieces_too_small_for_the_work_is_a_fragment() -> None:
 
 
 def test_all_of_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is beyond a bound is counted together. [M6]"""
+    """What is beyond a bound is counted together."""
     monkeypatch.setattr(scheduling_queue, "LOOKED_AT_MAX", 3)
     monkeypatch.setattr(scheduling_queue, "WAITS_MAX", 1)
     monkeypatch.setattr(scheduling_queue, "ROOMS_MAX", 1)

@@ -85,7 +85,7 @@ def test_a_spread_that_cannot_be_kept_waits_and_says_so() -> None:
 
 
 def test_a_zone_that_takes_no_work_does_not_hold_the_others_back() -> None:
-    """Its replicas have to live somewhere else. [F2, D4]"""
+    """Its replicas have to live somewhere else. [F2]"""
     rig = zoned("a", "b")
     lost = rig.objects["nodes"]["", "node-1"]
     status = msgspec.structs.replace(lost.status, phase=NodePhase.LOST)
@@ -96,7 +96,7 @@ def test_a_zone_that_takes_no_work_does_not_hold_the_others_back() -> None:
 
 
 def test_a_zone_that_is_lost_wakes_those_whom_it_held_back() -> None:
-    """Long before the resync: they have to live somewhere. [E1, D4]"""
+    """Long before the resync: they have to live somewhere. [E1]"""
     rig = zoned("a", "b")
     small = rig.objects["nodes"]["", "node-1"]
     spec = msgspec.structs.replace(small.spec, capacity={"cpu": "500m", "memory": "1Ti"})
@@ -226,7 +226,7 @@ def test_soft_rules_rank_and_refuse_nobody(
 
 
 def test_replicas_told_of_before_their_node_count_in_its_zone() -> None:
-    """Counts that began before the node was known are counted anew with it. [E1, F2]"""
+    """Counts that began before the node was known are counted anew with it. [F2]"""
     rig = zoned("a")
     put(rig, "web-0-0", asked(spread=(EVEN,)))
     rig.is_deaf = True

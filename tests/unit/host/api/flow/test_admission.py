@@ -84,7 +84,7 @@ class Crowded:
 
 
 def test_what_waits_for_a_store_that_stalls_is_refused_in_time_and_well_formed() -> None:
-    """429 with Retry-After, in the header and in the Status, and it did not happen. [E6, E4]"""
+    """429 with Retry-After, in the header and in the Status, and it did not happen. [E6]"""
 
     async def story() -> None:
         async with Crowded() as crowded:

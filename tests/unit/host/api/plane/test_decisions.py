@@ -159,7 +159,7 @@ def test_what_is_lost_is_counted_and_schedulers_go_on(run: Any, tmp_path: Path) 
 
 
 def test_only_an_administrator_lets_it_be_decided_again(run: Any) -> None:
-    """It costs a core for a while. [M4]"""
+    """It costs a core for a while."""
 
     async def story(rig: ApiRig, metrics: Metrics) -> None:
         await handed_in(rig, decided(1, case("acme", "a-0")))

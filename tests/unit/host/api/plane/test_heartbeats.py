@@ -115,7 +115,7 @@ def test_a_renewal_is_about_the_node_of_its_path(run: Any) -> None:
 
 
 def test_controller_nodes_and_administrators_hear_who_was_heard(run: Any) -> None:
-    """[H3, H4]"""
+    """[H3]"""
 
     async def story(rig: ApiRig) -> None:
         await put_node(rig)

@@ -145,7 +145,7 @@ def group(folder: Path, version: int, controller: str, **files: str) -> Cgroups:
 
 
 def test_a_limit_of_the_second_version_is_written_and_told(tmp_path: Path) -> None:
-    """And what is missing beside it is told as well. [D6]"""
+    """And what is missing beside it is told as well."""
     groups = group(tmp_path, 2, "memory", memory_max="")
     groups._lacking.update(cpu="not here", pids="not here")
     told = groups.make(ONE, CgroupLimits(memory_bytes=1 << 20))

@@ -64,7 +64,6 @@ def test_the_disk_is_limited_to_what_is_set_aside_unless_a_limit_is_stated() -> 
 def test_each_limit_is_written_as_its_version_of_control_groups_wants_it(
     version: int, controller: str, limits: CgroupLimits, expected: str
 ) -> None:
-    """[D6]"""
     found = writes(version, controller, limits)
     assert " ".join(f"{it.file}={it.value}" for it in found) == expected
 
@@ -74,7 +73,6 @@ def test_each_limit_is_written_as_its_version_of_control_groups_wants_it(
     [(1, "2", "1"), (500, "512", "20"), (1_000, "1024", "39"), (10**9, "262144", "10000")],
 )
 def test_shares_stay_within_what_the_kernel_takes(milli: int, shares: str, weight: str) -> None:
-    """[D6]"""
     for version, expected in ((1, f"cpu.shares={shares}"), (2, f"cpu.weight={weight}")):
         found = share_write(version, CgroupLimits(share_milli=milli))
         assert found is not None
