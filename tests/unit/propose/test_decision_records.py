@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.explain.decision_object import decision_of
 from holdfast.explain.replay import decide_again
 from holdfast.model.errors import Invalid
 from holdfast.model.refusal import Reason
@@ -47,6 +48,23 @@ def test_a_placement_says_what_it_rested_on_and_what_came_of_it() -> None:
     assert case.nodes == [rig.where("web-0-0")]
     assert (case.candidates, case.looked_at, len(case.best)) == (3, 3, 3)
     assert rig.handed_over == 1
+
+
+def test_a_decision_has_the_generation_that_the_scheduler_saw() -> None:
+    """Not one that is assumed; rounds of earlier versions say that they do not know it. [M4]"""
+    rig = started()
+    rig.is_cut_off = True
+    replica = rig.replica()
+    metadata = msgspec.structs.replace(replica.metadata, generation=4)
+    rig.put(msgspec.structs.replace(replica, metadata=metadata))
+    rig.is_cut_off = False
+    rig.pass_time(130_000)
+    decided = list(rig.rounds.values())[-1]
+    (case,) = decided.cases
+    assert case.generations == [4]
+    assert decision_of(decided, case, 0, 0).spec.generation == 4
+    case.generations = []
+    assert decision_of(decided, case, 0, 0).spec.generation == 0
 
 
 def test_many_that_are_alike_are_one_record() -> None:
@@ -92,7 +110,7 @@ def test_one_that_waits_is_kept_with_all_that_people_read() -> None:
 
 
 def test_a_round_whose_answers_stay_away_is_handed_over_and_later_again() -> None:
-    """[M4, C7.6]"""
+    """[M4]"""
     rig = started()
     rig.verdicts = [Silence()]
     rig.replica()
@@ -149,5 +167,5 @@ def test_a_record_that_does_not_suffice_is_not_guessed_at() -> None:
         decide_again(decided, objects, {})
     with pytest.raises(Invalid, match="3 placements that it assumed"):
         decide_again(msgspec.structs.replace(decided, left_out=3), objects, rig.rounds)
-    with pytest.raises(Invalid, match="was not there at that revision"):
+    with pytest.raises(Invalid, match="did not exist at that revision"):
         decide_again(decided, {**objects, "replicas": []}, rig.rounds)

@@ -17,7 +17,7 @@ from holdfast.model.kinds.node import (
     PortShare,
 )
 from holdfast.model.kinds.node import Protection as Kept
-from holdfast.model.kinds.placement import Placement, Taint, Toleration
+from holdfast.model.kinds.placement import Placement, Preference, Taint, Toleration
 from holdfast.model.kinds.region import Pool, Region, RegionSpec
 from holdfast.model.kinds.replica import Replica, ReplicaSpec
 from holdfast.model.kinds.schedulerpolicy import SchedulerPolicy, SchedulerPolicySpec
@@ -26,6 +26,7 @@ from holdfast.model.kinds.tenant import Quota, QuotaSpec, Tenant, TenantSpec
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.placement.placement_rules import NODE_LABEL
 from holdfast.model.refusal import Reason, Refusal
+from holdfast.model.selection.selectors import Expression, SelectorOperator
 from holdfast.model.time import Instant
 from holdfast.observe.cache import ObjectChange
 from holdfast.propose.decision_view import View
@@ -38,6 +39,7 @@ from holdfast.propose.feasibility.outcome import (
     WakeEvent,
 )
 from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, could_take, propose
+from holdfast.propose.scores import SCORERS
 from tests.plane import template
 
 NOW = Instant(1_000, 1_800_000_000_000)
@@ -298,3 +300,14 @@ def test_weights_of_scorers_that_are_not_known_count_nothing() -> None:
     proposal = placed(view(node(), policy=policy))
     assert proposal.policy == "p"
     assert list(proposal.scores) == ["headroom"]
+
+
+def test_every_scorer_applies_to_work_that_a_workload_can_ask_for() -> None:
+    """One that never does would be a promise of a ranking that is not there. [F1, F3]"""
+    gpu = Device(id="0", device_class="gpu")
+    seen = view(node("plain"), node("gpu", devices=(gpu,), taints=(Taint(key="k"),)))
+    wish = Preference(expressions=(Expression("disk", SelectorOperator.EXISTS),))
+    asked = (replica(), replica(GPU), replica(template(image="web:1")), replica(prefer=(wish,)))
+    works = [seen.work(it) for it in asked]
+    idle = [it.name for it in SCORERS if not any(it.applies(work, seen) for work in works)]
+    assert idle == []
