@@ -220,7 +220,10 @@ def _parts_of(annotation: Any, is_many: bool = False) -> Iterator[tuple[type[Any
 
 
 def test_every_field_that_no_code_reads_is_listed_or_has_a_reason() -> None:
-    """Status is for readers; of all else, what nothing reads promises something that is not. [A15]"""
+    """Status is for readers; of all else, what nothing reads promises something that is not.
+
+    [A15]
+    """
     covered, unread = set[str](), set[str]()
     for kind in KINDS:
         paths = [row.path.partition("=")[0] for row in ROWS.get(kind.struct, ())]

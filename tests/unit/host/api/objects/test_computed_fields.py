@@ -61,7 +61,7 @@ def test_a_quota_shows_what_is_used_now_however_it_is_read() -> None:
 
 
 def test_the_use_of_a_quota_says_as_of_when() -> None:
-    """By revision and by the calendar, so that its age is known. [A4, M3]"""
+    """By revision and by the calendar, so that its age is known. [A4, D8]"""
 
     async def story(rig: ApiRig) -> None:
         await rig.send("POST", PATH, QUOTA)
@@ -153,7 +153,7 @@ def test_a_node_that_was_never_heard_says_nothing_of_it() -> None:
 
 
 def test_components_and_readers_of_metadata_get_what_is_stored() -> None:
-    """They follow all nodes, and decide by other means. [E4]"""
+    """They follow all nodes, and decide by other means."""
 
     async def story(rig: ApiRig) -> None:
         await _node(rig)
