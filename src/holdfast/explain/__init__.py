@@ -1,1 +1,1 @@
-"""From stored evidence to one timeline and a verdict, pure."""
+"""Explains a replica from stored evidence: one diagnosis and a timeline. All of it is pure."""

@@ -1,8 +1,8 @@
-"""Whether whoever makes the next move is there to make it: leases, and what processes say.
+"""Whether the component that owns the next step is active: its lease, and its pulses.
 
-Each controller acts under the lease `controller:NAME`, a scheduler under `scheduler:…`. A pulse
-that names the epoch says that its holder works; without pulses the lease itself tells when it was
-last renewed, by the authority's clock.
+`explain_replica.py` calls `owner_activity`. Each controller acts under the lease `controller:NAME`,
+a scheduler under `scheduler:…`. A pulse that names the epoch shows that the holder works. Without
+pulses, the lease shows when it was last renewed, by the authority's clock.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from holdfast.model.lifecycle import Actor
 from holdfast.model.pulse import Beat, ReceivedPulse
 from holdfast.model.time import Instant, wall_ms
 
-# Three pulses in a row that did not come.
+# Three missed pulses in a row.
 SILENT_MS = 16_000
-# Nothing is done on a picture that is older.
+# Components do not act on an older snapshot.
 PICTURE_MS = 30_000
-# A lease is renewed three times in its life. Nobody has held on to one that is this many lives old.
+# A holder renews its lease three times per duration. After this many durations without a renewal,
+# the lease has no active holder.
 LIVES_MAX = 2
 
 
 class OwnerActivity(msgspec.Struct, frozen=True):
-    """Whether somebody acts for an owner; None where that cannot be told."""
+    """Whether an owner is active, with the evidence. `acts` is None where that is unknown."""
 
     acts: bool | None
     signs: tuple[EvidenceItem, ...] = ()
 
 
 def owner_activity(facts: ReplicaFacts, owner: str, now: Instant) -> OwnerActivity:
-    """How the owner of a move is doing. Agents and people have no lease."""
+    """Returns whether the owner of the next step is active. Agents and people have no lease."""
     if owner != Actor.SCHEDULER and not owner.startswith("controller:"):
         return OwnerActivity(None)
     felt = [it for it in _beats(facts, owner) if it[1].epoch]
@@ -47,15 +48,15 @@ def owner_activity(facts: ReplicaFacts, owner: str, now: Instant) -> OwnerActivi
 
 
 def _is_of(scope: str, owner: str) -> bool:
-    """Any scheduler may be the one that a replica waits for."""
+    """Whether a lease belongs to the owner. Any scheduler may be the one a replica waits for."""
     return scope.startswith("scheduler:") if owner == Actor.SCHEDULER else scope == owner
 
 
 def _beats(facts: ReplicaFacts, owner: str) -> Iterable[tuple[ReceivedPulse, Beat]]:
-    """The youngest word of each process about this owner."""
+    """The latest beat of each process about this owner."""
     found: dict[tuple[str, str], tuple[ReceivedPulse, Beat]] = {}
-    heard = sorted((it for one in facts.pulses for it in one.felt), key=lambda it: -it.age_ms)
-    for it in heard:
+    received = sorted((it for one in facts.pulses for it in one.felt), key=lambda it: -it.age_ms)
+    for it in received:
         for beat in it.pulse.beats:
             if _is_of(beat.scope, owner):
                 found[it.pulse.process, beat.scope] = it, beat
@@ -67,9 +68,9 @@ def _works(felt: ReceivedPulse) -> bool:
 
 
 def _felt(felt: ReceivedPulse, beat: Beat) -> EvidenceItem:
-    says = f"epoch {beat.epoch}, its picture is {felt.pulse.picture_ms} ms old"
+    says = f"epoch {beat.epoch}, snapshot {felt.pulse.picture_ms} ms old"
     if beat.overdue_ms:
-        says += f", something has waited for {beat.overdue_ms} ms"
+        says += f", oldest key overdue by {beat.overdue_ms} ms"
     return EvidenceItem(f"{beat.scope} in {felt.pulse.process}", says, age_ms=felt.age_ms)
 
 
@@ -86,5 +87,5 @@ def _is_held(lease: Lease, now: Instant) -> bool:
 
 def _leased(lease: Lease, now: Instant) -> EvidenceItem:
     spec = lease.spec
-    says = f"held by {spec.holder} in epoch {spec.epoch}" if spec.holder else "held by nobody"
+    says = f"held by {spec.holder} in epoch {spec.epoch}" if spec.holder else "not held"
     return EvidenceItem(f"lease {spec.scope}", says, revision_of(lease), _age_ms(lease, now))

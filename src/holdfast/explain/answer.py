@@ -1,7 +1,7 @@
-"""What `explain` says of a replica: where its progress stopped, why, who moves next, and by when.
+"""What `explain` answers: where a replica's progress stopped, why, who acts next, and by when.
 
-`replica.py` finds it, the servers answer requests with it (`host/api/plane/explanations.py`), and
-the command line prints it. The words of the enums never change once released.
+`explain_replica.py` builds the answer, the servers return it (`host/api/plane/explanations.py`),
+and the command line prints it. The values of the enums never change once released.
 """
 
 from __future__ import annotations
@@ -18,70 +18,70 @@ from holdfast.model.lifecycle import Stage, State
 
 
 class ProgressStep(StrEnum):
-    """The part of a replica's way on which it stopped."""
+    """The step of a replica's progress at which it stopped."""
 
     SCHEDULING = "scheduling"
     BINDING = "binding"
     STARTUP = "startup"
     READINESS = "readiness"
     SERVING = "serving"
-    # It is on its way out.
+    # It is being stopped or released.
     RELEASE = "release"
-    # It has come as far as it can.
+    # It has completed every step.
     NONE = "none"
 
 
 class StuckReason(StrEnum):
-    """What keeps it there."""
+    """Why it stopped there."""
 
-    # Nothing does: it works, or its life is over.
+    # It is not stuck: it works, or it was released.
     NOTHING = "Nothing"
-    # No scheduler has said anything about it yet.
+    # No scheduler has decided about it yet.
     NOT_TRIED = "NotTried"
     QUOTA = "QuotaBlocked"
     # No node can take it.
     NO_PLACE = "NoPlace"
-    # There is a place for it, and what was last decided rests on a picture without that.
+    # A node would take it, and the last decision rests on an older snapshot.
     STALE_PICTURE = "StalePicture"
-    # A bind is on its way, or its answer was lost.
+    # A bind is in flight, or its answer was lost.
     BIND_OPEN = "BindOpen"
-    # A place is held for it.
+    # A reservation holds a place for it.
     RESERVED = "PlaceReserved"
-    # It is bound, and its agent does not know yet.
+    # It is bound, and its agent has not seen the binding yet.
     UNSEEN = "BindingUnseen"
-    # It is bound, and whether its agent knows cannot be told.
+    # It is bound, and it is unknown whether its agent has seen the binding.
     UNTOLD = "AgentUnheard"
     STARTING = "Starting"
-    # It has come further than status says.
+    # It has progressed further than its status shows.
     UNPROPAGATED = "StatusNotPropagated"
     CRASHING = "CrashLoop"
     NOT_READY = "NotReady"
-    # It is ready, and in no list of addresses.
+    # It is ready, and no Endpoints object lists it.
     UNLISTED = "NotListed"
-    # Its node is not heard.
+    # Its node sends no renewals.
     SILENT = "NodeSilent"
-    # Its node is given up, and the fence has to pass before anybody acts on that.
+    # Its node is marked out of contact, and the fence must pass before it is replaced.
     FENCE = "AwaitingFence"
-    # Most of a zone is silent: nobody is given up there.
+    # Most of the zone is silent: no node in it is marked or fenced.
     BRAKE = "ZoneSilent"
-    # What it was is known to be over, and has to be said.
+    # It is certain that it no longer runs, and controller:repair must record that.
     REPAIR = "AwaitingRepair"
-    # Its node is back, and its agent has not said yet how it fared.
+    # Its node is back, and the agent has not reported the replica yet.
     RETURN = "AwaitingReturn"
-    # It may run on where nobody sees it. Only a person can say that it does not.
+    # It may still run on an unreachable machine. Only an operator can confirm that it does not.
     WORD = "AwaitingWord"
     STOPPING = "Stopping"
-    # It has ended, and its agent has to prove that.
+    # It has ended, and its agent must prove that.
     RELEASE = "AwaitingRelease"
 
 
 class EvidenceItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One piece of evidence.
 
-    what: of what it is, such as `node n1`.
-    says: what it says.
-    revision: the revision of the store at which that was last written; 0 where it is in no store.
-    age_ms: how old that is.
+    what: the source of the evidence, such as `node n1`.
+    says: what the source shows.
+    revision: the store revision of the last write; 0 for evidence outside the store.
+    age_ms: the age of the evidence.
     """
 
     what: str
@@ -91,13 +91,13 @@ class EvidenceItem(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class Diagnosis(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where it stopped and what follows.
+    """Where progress stopped, and what happens next.
 
-    owner: who makes the next move; empty where there is none to make.
-    then: who moves after that, or if the deadline passes.
-    deadline: by when the next move is made at the latest.
-    no_deadline: why there is none.
-    verdict, nearest_miss, smallest_change: of one that waits for a place, as its status has them.
+    owner: who acts next; empty if no action is due.
+    then: who acts after that, or when the deadline passes.
+    deadline: the latest time of the next action.
+    no_deadline: why there is no deadline.
+    verdict, nearest_miss, smallest_change: copied from the status of a replica without a place.
     """
 
     leg: ProgressStep
@@ -116,11 +116,11 @@ class Diagnosis(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 class Explanation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The whole answer.
 
-    revision: of the store, as of which the objects were read.
-    late_ms: for how long the deadline has passed.
+    revision: the store revision at which the objects were read.
+    late_ms: how long ago the deadline passed.
     signs: the evidence, the replica itself first.
-    timeline: the last steps of its life.
-    unknown: what could not be found out, and why.
+    timeline: the last transitions of the replica.
+    unknown: what could not be determined, and why.
     """
 
     namespace: str
@@ -136,23 +136,23 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     unknown: dict[str, str] = {}
 
 
-# By when somebody moves: the bounds that components keep, and the moments that they count from.
+# Deadlines: the bounds that components keep, and the moments from which they count.
 
-# A team looks at everything once a minute, a quarter more or less; a scheduler does so exactly.
+# Controllers resync once a minute, plus or minus a quarter; a scheduler resyncs exactly then.
 CONTROLLER_LOOKS_MS = 75_000
 SCHEDULER_LOOKS_MS = 60_000
-# An agent compares its picture with the servers' this often, and may then have to be told twice.
+# An agent compares its state with the servers this often, and may need two rounds.
 AGENT_LOOKS_MS = 80_000
 _NODES = f"{CONTROLLER_PREFIX}nodes/"
 
 
 def after(moment: datetime | None, ms: int) -> datetime | None:
-    """So long after a moment, if that is known."""
+    """The moment plus `ms`; None if the moment is unknown."""
     return moment + timedelta(milliseconds=ms) if moment is not None else None
 
 
 def next_of(moment: datetime, every_ms: int, now: datetime) -> datetime:
-    """The next of the moments that follow each other at this distance."""
+    """The first moment after `now` in the series that starts at `moment` with this period."""
     if moment > now:
         return moment
     every = timedelta(milliseconds=every_ms)
@@ -160,11 +160,11 @@ def next_of(moment: datetime, every_ms: int, now: datetime) -> datetime:
 
 
 def judged_at(node: Node) -> datetime | None:
-    """When controller:nodes last said something of a node."""
+    """When controller:nodes last changed the phase of a node."""
     said = [it.at for it in node.metadata.operations if it.id.startswith(_NODES)]
     return max(said, default=None)
 
 
 def changed_at(node: Node) -> datetime | None:
-    """When anybody did: a judgement, or the beginning of another life."""
+    """When any component last did: a phase change, or the registration of a new incarnation."""
     return max((it.at for it in node.metadata.operations), default=None)

@@ -1,18 +1,18 @@
-"""What becomes of the capacity of a plane: what works, and what each idle part is idle for.
+"""How the capacity of a plane is used: what is busy, and why each idle part is idle.
 
-`holdfast capacity` reads the objects and asks this; nothing is decided by it. Every unit of what
-may be set aside stands in exactly one column, so that idle capacity always has a name:
+`holdfast capacity` reads the objects and calls `capacity_shares`; no component decides by the
+result. Every allocatable unit is counted in exactly one column, so all idle capacity has a reason:
 
     busy        held by work that runs, or that may still run
-    starting    set aside for work that is placed and not ready yet: startup headroom
-    reserve     promised to somebody: recovery, gangs, preemptions
+    starting    held by work that is placed and not ready yet: startup headroom
+    reserve     held by reservations: recovery, gangs, preemptions
     closed      free on nodes that take no new work at the moment
-    fragments   free on open nodes, in pieces into which no work of this plane fits
-    usable      free for at least one of the shapes that work has here
+    fragments   free on open nodes, in pieces that fit none of the plane's workloads
+    usable      free for at least one of the plane's workloads
 
-What fits is judged by the shape of the whole piece, since a node with free processors and no memory
-has nothing to give. The sums are by region, zone and pool, and are never added across them: room in
-the wrong zone is of no use to anybody.
+A piece is judged as a whole, because a node with free processors and no free memory fits nothing.
+The sums are kept by region, zone and pool and never added across them: free capacity in the wrong
+zone is useless.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from holdfast.model.refusal import Refusal
 from holdfast.propose.feasibility.fleet import of_replica, of_reservation
 from holdfast.propose.feasibility.node_state import NodeState
 
-# Each is compared with each node; more than these say nothing new about a plane.
+# Every shape is compared with every node; more shapes would not change the result much.
 SHAPES_MAX = 512
 _GETTING_READY = (Stage.ADMITTED, Stage.QUEUED, Stage.SCHEDULED, Stage.BOUND, Stage.STARTING)
 
 
 class CapacityShare(msgspec.Struct, frozen=True):
-    """One resource in one zone of one pool. See the module's docstring for the columns."""
+    """One resource in one zone of one pool. The module docstring explains the columns."""
 
     region: str
     zone: str
@@ -56,7 +56,7 @@ class CapacityShare(msgspec.Struct, frozen=True):
 
 
 class _Sums(msgspec.Struct):
-    """What stands in the columns of one zone of one pool, by column and resource."""
+    """The amounts of one zone of one pool, by column and resource."""
 
     columns: dict[str, Amounts] = {}
 
@@ -69,7 +69,7 @@ class _Sums(msgspec.Struct):
 
 
 def shapes_of(workloads: Iterable[Workload]) -> tuple[Demand, ...]:
-    """What one replica of each takes, every shape once."""
+    """The distinct demands of one replica of each workload, at most SHAPES_MAX."""
     found: dict[bytes, Demand] = {}
     for workload in workloads:
         shape = demand_of(workload.spec.template)
@@ -85,7 +85,7 @@ def capacity_shares(
     reservations: Iterable[Reservation],
     shapes: Sequence[Demand],
 ) -> list[CapacityShare]:
-    """Where the capacity of these nodes is, by region, zone, pool and resource."""
+    """The use of the capacity of these nodes, by region, zone, pool and resource."""
     sites = {node.name: NodeState(node.name, row) for row, node in enumerate(nodes)}
     starting: dict[str, Amounts] = {}
     for node in nodes:
@@ -128,8 +128,10 @@ def _is_starting(replica: Replica) -> bool:
 def _count(
     into: _Sums, ledger: NodeLedger, starting: Amounts, held: Amounts, shapes: Sequence[Demand]
 ) -> None:
-    """Put each unit of a node into its column. A node that has more on it than it has any more
-    counts as what is on it, or the columns would not add up.
+    """Adds each unit of a node to its column.
+
+    An overfull node, whose capacity was lowered, counts as what it holds, or the columns would not
+    add up.
     """
     free = _free(ledger)
     total = _total(ledger)
@@ -162,7 +164,7 @@ def _free(ledger: NodeLedger) -> Amounts:
 
 
 def _column(ledger: NodeLedger, shapes: Sequence[Demand]) -> str:
-    """What the free piece of a node is."""
+    """The column for the free piece of a node."""
     if gate_refusal(ledger.gate) is not None:
         return "closed"
     if shapes and not any(_fits(ledger, shape) for shape in shapes):

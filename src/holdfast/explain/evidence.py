@@ -1,8 +1,7 @@
-"""What an explanation rests on: the objects of one moment, and what components say of themselves.
+"""The evidence of an explanation: stored objects of one revision, and reports of components.
 
-A server gathers them for a request (`host/server/explaining.py`), the simulator for its examples.
-Which records of the store are needed follows from the replica and its node, so that both read the
-same.
+A server collects it for a request (`host/server/explaining.py`), the simulator for its scenarios.
+The records to read follow from the replica and its node, so both read the same.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from holdfast.model.pulse import Pulses
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import Record
 
-# Replicas of one workload that are counted to see whether its status is right. Of more than these
-# nobody can tell by looking at one.
+# A workload's status is checked by counting its replicas. With more replicas than this, the check
+# is skipped.
 SIBLINGS_MAX = 1_000
-# Of what was told about a replica so much is shown.
+# At most this many events of a replica are shown.
 EVENTS_MAX = 5
 
 Found = TypeVar("Found", bound=Object)
 
 
 class StoredRecords:
-    """Records of the store as of one revision, by key, each decoded with its own revision."""
+    """Decoded records of one store revision, by key, each with the revision of its last write."""
 
     def __init__(self, revision: int, records: Iterable[tuple[str, Any, int]]) -> None:
         self.revision = revision
@@ -64,7 +63,7 @@ class StoredRecords:
 
 
 def decode_records(revision: int, records: Iterable[Record]) -> StoredRecords:
-    """What records of the store say as of a revision."""
+    """Decodes records that were read at a revision. Unreadable ones are left out."""
     found = []
     for record in records:
         value = decode_or_none(record)
@@ -77,17 +76,17 @@ def decode_records(revision: int, records: Iterable[Record]) -> StoredRecords:
 
 
 class ReplicaFacts(msgspec.Struct, frozen=True):
-    """See the module's docstring.
+    """The evidence about one replica.
 
-    siblings: all replicas of its workload, itself among them; None where there are too many.
-    timing: of the plane.
-    heard, pulses: what servers said, each of what it hears itself; none where nobody was asked.
-    decision: the last one about this replica.
-    unknown: what could not be found out, and why.
+    siblings: all replicas of its workload, including itself; None if there are too many.
+    timing: the fence timing of the plane.
+    heard, pulses: the reports of the servers that were queried; empty if none was.
+    decision: the last decision about this replica.
+    unknown: what could not be determined, and why.
     """
 
     replica: Replica
-    decode_records: StoredRecords
+    stored: StoredRecords
     timing: FenceTiming
     siblings: tuple[Replica, ...] | None = None
     heard: tuple[HeartbeatReport, ...] = ()
@@ -97,7 +96,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
 
     @property
     def workload(self) -> Workload | None:
-        """The very workload that it belongs to."""
+        """The workload that it belongs to, by uid."""
         spec = self.replica.spec
         found = self.stored.object(Workload, self.replica.namespace, spec.workload)
         is_it = found is not None and found.metadata.uid == spec.workload_uid
@@ -111,7 +110,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
 
     @property
     def events(self) -> list[Event]:
-        """What was told of it, the newest first."""
+        """The events about it, the newest first."""
         uid = self.replica.metadata.uid
         mine = [it for it in self.stored.all(Event) if it.involved_object.uid == uid]
         dated = [(it.last_timestamp, it) for it in mine if it.last_timestamp is not None]
@@ -120,41 +119,41 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
 
     @property
     def since(self) -> datetime | None:
-        """When it came into its present state."""
+        """When it entered its present state."""
         steps = self.replica.status.transitions
         return steps[-1].at if steps else self.replica.metadata.creation_timestamp
 
     def heard_ago_ms(self, node: str) -> int | None:
-        """How long ago anybody who was asked heard a node."""
+        """How long ago any queried server received a renewal of a node."""
         ages = [one.ages_ms[node] for one in self.heard if node in one.ages_ms]
         return min(ages, default=None)
 
     def said(self, node: str) -> ProgressNotes | None:
-        """What the agent of a node said with its last renewal."""
+        """The progress notes that the agent of a node sent with its last renewal."""
         knowing = [one for one in self.heard if node in one.ages_ms]
         if not knowing:
             return None
         return min(knowing, key=lambda one: one.ages_ms[node]).said.get(node, ProgressNotes())
 
     def note(self, node: str) -> ProgressNote | None:
-        """What it said of this very replica."""
+        """The agent's progress note about this replica."""
         said, uid = self.said(node), self.replica.metadata.uid
         return next((it for it in said.notes if it.uid == uid), None) if said is not None else None
 
 
 def ranges_to_read(replica: Replica, node: Node | None) -> list[tuple[str, str]]:
-    """What to read of the store for an explanation: the replica and its node were read before."""
+    """The key ranges to read for an explanation, besides the replica and its node."""
     namespace, status = replica.namespace, replica.status
     wanted = [
         _one(Workload, namespace, replica.spec.workload),
         _prefix(keys.kind_prefix(kind_of_struct(Lease))),
-        # An event bears the name of what it is about, and more.
+        # The name of an event starts with the name of its object.
         _prefix(f"{keys.kind_prefix(kind_of_struct(Event), namespace)}{replica.name}."),
     ]
     if status.reservation:
         wanted.append(_one(Reservation, namespace, status.reservation))
     if node is not None and node.status.phase is not NodePhase.READY:
-        # How silent its zone is, all nodes together say.
+        # How much of the zone is silent follows from all nodes.
         wanted.append(_prefix(keys.kind_prefix(kind_of_struct(Node))))
     if status.state is State.PENDING:
         wanted += [
@@ -170,19 +169,19 @@ def ranges_to_read(replica: Replica, node: Node | None) -> list[tuple[str, str]]
 
 
 def siblings_range(replica: Replica) -> tuple[str, str]:
-    """Where the replicas of its workload lie, and perhaps some others'."""
+    """The key range of its workload's replicas; it may hold replicas of other workloads too."""
     prefix = keys.kind_prefix(kind_of_struct(Replica), replica.namespace)
     return _prefix(f"{prefix}{replica.spec.workload}-")
 
 
 def siblings_of(found: StoredRecords, replica: Replica) -> tuple[Replica, ...]:
-    """The replicas of its very workload among these."""
+    """The replicas among these that belong to the same workload, by uid."""
     uid = replica.spec.workload_uid
     return tuple(it for it in found.all(Replica) if it.spec.workload_uid == uid)
 
 
 def revision_of(obj: Object) -> int:
-    """The revision at which an object was last written; 0 if that is not known."""
+    """The revision at which an object was last written; 0 if unknown."""
     version = obj.metadata.resource_version
     return object_revision(version) if version else 0
 

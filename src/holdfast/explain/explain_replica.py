@@ -1,9 +1,9 @@
-"""Why a replica is not further: one answer for any state that it may be in.
+"""Why a replica has not progressed further: one answer for every state.
 
-Servers call this for whoever asks (`host/api/plane/explanations.py`), the simulator for its
-examples. `unplaced` speaks of those without a place, `contact` of those whose node cannot speak for
-them, `on_node` of all others. Whoever waits has somebody who moves next, and a moment by which he
-does, or the reason why there is none.
+Servers call `explain` for requests (`host/api/plane/explanations.py`), the simulator for its
+scenarios. `unplaced.py` diagnoses replicas without a place, `node_contact.py` those whose node is
+out of contact, `on_node.py` all others. A replica that waits always has an owner of the next step,
+and a deadline for it or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from holdfast.model.time import Instant, wall_ms
 
 
 def explain(facts: ReplicaFacts, now: Instant) -> Explanation:
-    """See the module's docstring. `now` is of whoever read the facts."""
+    """Explains a replica. `now` is the clock of the server that read the facts."""
     found = _found(facts, now)
     owner = owner_activity(facts, found.owner, now) if found.owner else None
     if owner is not None and owner.acts is False:
-        # Whatever it is due by, nobody is there to keep that.
-        why = [f"nobody acts for {found.owner} at present", found.no_deadline]
+        # An inactive owner meets no deadline.
+        why = [f"{found.owner} is not active: no process holds its lease", found.no_deadline]
         said = "; ".join(it for it in why if it)
         found = msgspec.structs.replace(found, deadline=None, no_deadline=said)
     if found.owner and found.deadline is None and not found.no_deadline:
-        found = msgspec.structs.replace(found, no_deadline="it is not known since when it waits")
+        found = msgspec.structs.replace(found, no_deadline="the start of the wait is unknown")
     is_over = found.why is StuckReason.NOTHING
-    invariant(is_over or found.owner, f"{facts.replica.name} waits for nobody: {found}")
+    invariant(is_over or found.owner, f"{facts.replica.name} waits without an owner: {found}")
     replica = facts.replica
     late_ms = now.wall_ms - wall_ms(found.deadline) if found.deadline is not None else 0
     acting = owner.signs if owner is not None else ()
@@ -79,14 +79,14 @@ def _found(facts: ReplicaFacts, now: Instant) -> Diagnosis:
 
 
 def _ended(facts: ReplicaFacts) -> str:
-    """How a life was over."""
+    """How the replica ended."""
     last = facts.replica.status.transitions[-1:]
     how = f" by {last[0].by}: {last[0].reason}" if last else ""
-    return f"its life is over{how}. What takes its place has another name"
+    return f"it was released{how}. Its successor has another name"
 
 
 def _told(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
-    """What was told of it as events."""
+    """The events about the replica."""
     found = []
     for event in facts.events:
         at = event.last_timestamp
@@ -98,7 +98,7 @@ def _told(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
 
 
 def _own(facts: ReplicaFacts, now: Instant) -> EvidenceItem:
-    """The replica itself."""
+    """The state of the replica itself."""
     replica = facts.replica
     status, since = replica.status, facts.since
     says = f"{status.state.value}, {status.stage.value}"

@@ -1,8 +1,8 @@
-"""Whether there is a place for a replica now, by the rules that the commit itself asks.
+"""Which nodes would take a replica now, by the rules that the commit enforces.
 
-A scheduler decides on its picture. This asks the ledgers as they are stored: where they would take
-what the scheduler found no place for, its picture was behind. Where other replicas are (spread,
-affinity) is not asked here, since that is never refused.
+`unplaced.py` calls this. A scheduler decides on its snapshot; this reads the stored ledgers. If a
+node would take a replica for which the scheduler found no place, the snapshot was stale. Spread and
+affinity are not checked, because the commit never refuses for them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from holdfast.model.placement.placement_rules import (
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.propose.feasibility.outcome import NO_NODES
 
-# What is asked again here: of a node that was ruled out for one of these it can be told whether it
-# still would be.
+# The reasons that are checked again here. For a node that was ruled out by another reason, it is
+# unknown whether it still would be.
 ASKED = frozenset(
     {
         NO_NODES,
@@ -64,12 +64,12 @@ ASKED = frozenset(
 
 
 class FeasibleNodes(msgspec.Struct, frozen=True):
-    """What the ledgers say now.
+    """The nodes that would take the replica, by the stored ledgers.
 
-    node: one that would take it, the first by name; empty where none would.
-    revision: at which that became so, as far as the node and its ledger tell.
-    count: how many would.
-    quota: why the tenant may not have it, if so.
+    node: the first of them by name; empty if there is none.
+    revision: the last write of that node or its ledger, so the latest that it became feasible.
+    count: how many nodes would take it.
+    quota: why the tenant's quota refuses it, if it does.
     """
 
     node: str = ""
@@ -80,7 +80,7 @@ class FeasibleNodes(msgspec.Struct, frozen=True):
 
 
 def find_feasible_nodes(facts: ReplicaFacts) -> FeasibleNodes:
-    """See the module's docstring."""
+    """Finds the nodes that would take the replica now."""
     replica, stored = facts.replica, facts.stored
     cohort = cohort_key(stored, replica.namespace)
     found = [it for it in stored.all(Node) if _takes(stored, replica, it)]
@@ -95,7 +95,7 @@ def find_feasible_nodes(facts: ReplicaFacts) -> FeasibleNodes:
 
 
 def cohort_key(stored: StoredRecords, tenant: str) -> str:
-    """Where the quota that counts for a tenant is kept."""
+    """The key of the quota ledger that applies to a tenant."""
     quota = stored.object(Quota, tenant, QUOTA_NAME)
     cohort = quota.spec.cohort if quota is not None else ""
     return keys.quota_ledger(cohort or single_tenant_cohort(tenant))

@@ -1,7 +1,8 @@
-"""Why nothing is known of a replica: its node is silent, given up, gone, or in another life.
+"""Diagnoses a replica whose node is silent, marked, fenced, gone, or in another incarnation.
 
-The times are those of controller:nodes, counted as it counts them: silence from the last renewal
-that anybody heard, the fence from when its mark was seen, anew with each of its terms.
+`explain_replica.py` calls this. The times are those of controller:nodes, counted as it counts them:
+silence from the last renewal that any server received, the fence from the moment it saw its mark.
+Each new holder of its lease starts the fence wait again.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ _GONE = (NodePhase.FENCED, NodePhase.LOST)
 _ENDED = (State.FAILED, State.SUCCEEDED, State.STOPPING)
 _READY = (Stage.READY, Stage.SERVING)
 _NODES, _REPAIR = Actor.NODES.value, Actor.REPAIR.value
-# controller:repair acts a little after the moment that an owner chose: clocks differ.
+# controller:repair acts a little after replaceAfterSeconds, because clocks differ.
 _REPLACE_LATE_MS = 3_000
 
 
 def diagnose_lost_contact(facts: ReplicaFacts, now: Instant) -> Diagnosis | None:
-    """Of one whose node cannot speak for it; None where it can."""
+    """Diagnoses a replica whose node is out of contact; None if the node is in contact."""
     replica, node = facts.replica, facts.node
     binding = replica.status.binding
     if binding is None:
-        return _repair(facts, "it never had a node, so that there is nothing to stop", None)
+        return _repair(facts, "it was never bound to a node, so there is nothing to stop", None)
     if node is None:
         return _gone(facts, binding.node)
     if node.status.incarnation > binding.node_incarnation:
@@ -61,11 +62,11 @@ def diagnose_lost_contact(facts: ReplicaFacts, now: Instant) -> Diagnosis | None
 
 
 def diagnose_return(facts: ReplicaFacts, node: Node) -> Diagnosis:
-    """Of one that is Unknown on a node that is heard again."""
+    """Diagnoses an Unknown replica on a node that is back in contact."""
     return Diagnosis(
         _leg(facts.replica),
         StuckReason.RETURN,
-        f"node {node.name} is heard again, and its agent has not said yet how this fared",
+        f"node {node.name} is back in contact; its agent has not reported this replica yet",
         agent(node.name).name,
         deadline=after(judged_at(node) or facts.since, AGENT_LOOKS_MS),
         signs=tuple(signs_of(facts, node)),
@@ -73,7 +74,7 @@ def diagnose_return(facts: ReplicaFacts, node: Node) -> Diagnosis:
 
 
 def _leg(replica: Replica) -> ProgressStep:
-    """Where it was when its node fell silent."""
+    """The step it was at when its node fell silent."""
     if replica.status.state in _ENDED or replica.status.cause is not None:
         return ProgressStep.RELEASE
     if replica.status.stage in _READY:
@@ -82,28 +83,28 @@ def _leg(replica: Replica) -> ProgressStep:
 
 
 def signs_of(facts: ReplicaFacts, node: Node) -> Iterable[EvidenceItem]:
-    """What is known of its node."""
+    """The evidence about its node."""
     mark = node.status.mark
     said = f", mark {mark.number}: {mark.reason}" if mark is not None else ""
     says = f"{node.status.phase.value} in incarnation {node.status.incarnation}{said}"
     yield EvidenceItem(f"node {node.name}", says, revision_of(node))
     age_ms = facts.heard_ago_ms(node.name)
     if age_ms is not None:
-        yield EvidenceItem(f"agent of node {node.name}", "its last renewal", age_ms=age_ms)
+        yield EvidenceItem(f"agent of node {node.name}", "last renewal", age_ms=age_ms)
     elif facts.heard:
-        yield EvidenceItem(f"agent of node {node.name}", "no server that was asked has heard it")
+        yield EvidenceItem(f"agent of node {node.name}", "no queried server has received a renewal")
 
 
 # Silence and the fence ----------------------------------------------------------------------------
 
 
 def _silent(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
-    """Not heard for a while: it takes no new work, and nothing else has happened."""
+    """The node is Suspect: it takes no new work, and nothing else has happened."""
     every_ms = facts.timing.renew_every_ms
     mark_ms = every_ms * MARK_AFTER_HALF_PERIODS // 2
     age_ms = facts.heard_ago_ms(node.name)
-    # It was judged when nobody had heard it for so long; whoever was asked may have heard it since,
-    # or may never have been the one who hears it.
+    # It became Suspect when no server had received a renewal for this long. A queried server may
+    # have received one since, or may not be the server that the agent sends to.
     judged = after(judged_at(node), mark_ms - every_ms * SUSPECT_AFTER_PERIODS)
     heard = timestamp(now.wall_ms - age_ms + mark_ms) if age_ms is not None else None
     deadline = max((it for it in (judged, heard) if it is not None), default=None)
@@ -112,18 +113,18 @@ def _silent(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
     return Diagnosis(
         _leg(facts.replica),
         StuckReason.BRAKE if held else StuckReason.SILENT,
-        f"{message}; {held}, so that nobody there is given up" if held else message,
+        f"{message}; {held}, so no node there is given up" if held else message,
         _NODES,
-        # Nobody replaces anything before the node was given up and the fence has passed.
+        # Nothing is replaced before the node is marked and the fence has passed.
         _REPAIR,
         None if held else deadline,
-        _held_up(held) if held else "" if deadline else "it is not known when it was last heard",
+        _held_up(held) if held else "" if deadline else "the time of its last renewal is unknown",
         signs=tuple(signs_of(facts, node)),
     )
 
 
 def _marked(facts: ReplicaFacts, node: Node) -> Diagnosis:
-    """Given up: what may run there has to stop itself before anybody acts on it."""
+    """The node is marked: its work must have stopped itself before it is replaced."""
     replica = facts.replica
     if keeps(replica) and replica.status.state is not State.BOUND:
         return _kept(facts, node)
@@ -134,13 +135,13 @@ def _marked(facts: ReplicaFacts, node: Node) -> Diagnosis:
         deadline = after(max(begun), wait_ms)
     held = _brake(facts, node)
     message = (
-        f"node {node.name} is out of contact. What runs there stops itself, and is replaced once "
+        f"node {node.name} is out of contact. Its work stops itself and is replaced once "
         f"that is certain: {wait_ms // 1_000} s after the mark was seen"
     )
     return Diagnosis(
         _leg(replica),
         StuckReason.BRAKE if held else StuckReason.FENCE,
-        f"{message}; {held}, so that nobody there is given up" if held else message,
+        f"{message}; {held}, so no node there is given up" if held else message,
         _NODES,
         _REPAIR,
         None if held else deadline,
@@ -150,28 +151,28 @@ def _marked(facts: ReplicaFacts, node: Node) -> Diagnosis:
 
 
 def _terms(facts: ReplicaFacts) -> Iterable[datetime]:
-    """When whoever counts down began to: a new controller begins anew."""
+    """When the lease of controller:nodes changed hands: a new holder starts the count again."""
     for lease in facts.stored.all(Lease):
         if lease.spec.scope == _NODES and lease.spec.acquired is not None:
             yield lease.spec.acquired
 
 
 def _brake(facts: ReplicaFacts, node: Node) -> str:
-    """Why nobody is given up in the zone of a node, if so, by the rule that holds it back."""
+    """Why the disruption limit protects the zone of a node; empty if it does not."""
     zone, silent_ms = zone_of(node), facts.timing.renew_every_ms * SUSPECT_AFTER_PERIODS
     there = [it for it in facts.stored.all(Node) if zone_of(it) == zone]
     return DisruptionLimits().weigh(zone, [(it, _is_silent(facts, it, silent_ms)) for it in there])
 
 
 def _is_silent(facts: ReplicaFacts, node: Node, silent_ms: int) -> bool:
-    """A node that is Ready is heard by somebody, if not by those who were asked."""
+    """Whether a node is silent. A Ready node is not, even if no queried server hears it."""
     age_ms = facts.heard_ago_ms(node.name)
     is_unheard = age_ms is None or age_ms >= silent_ms
     return node.status.phase is not NodePhase.READY and is_unheard
 
 
 def _held_up(held: str) -> str:
-    return f"{held}: it goes on when some of them are heard again"
+    return f"{held}: this continues when some of these nodes are back in contact"
 
 
 # Afterwards ---------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def _fenced(facts: ReplicaFacts, node: Node) -> Diagnosis:
     replica = facts.replica
     if keeps(replica) and replica.status.state is not State.BOUND:
         return _kept(facts, node)
-    return _repair(facts, f"node {node.name} is fenced: whatever ran there has stopped", node)
+    return _repair(facts, f"node {node.name} is fenced: all work there has stopped", node)
 
 
 def _other_life(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
@@ -191,14 +192,14 @@ def _other_life(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
     if keeps(replica) and replica.status.state is State.UNKNOWN and binding.installation:
         return diagnose_return(facts, node)
     message = (
-        f"node {node.name} lives in incarnation {node.status.incarnation}, and this was bound to "
+        f"node {node.name} is in incarnation {node.status.incarnation}; this replica was bound to "
         "an earlier one"
     )
     if keeps(replica) and replica.status.state in _ENDED:
         return Diagnosis(
             ProgressStep.RELEASE,
             StuckReason.RELEASE,
-            f"{message}: its agent has to prove that it has stopped",
+            f"{message}: its agent must prove that it has stopped",
             agent(node.name).name,
             deadline=after(facts.since, AGENT_LOOKS_MS + _grace_ms(replica)),
             signs=tuple(signs_of(facts, node)),
@@ -207,11 +208,11 @@ def _other_life(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
 
 
 def _elsewhere(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
-    """Another machine has the node's name, and can say nothing about what the first one runs."""
+    """Another machine has the node's name and cannot report what the first one runs."""
     replica, wait_s = facts.replica, facts.replica.spec.template.replace_after_seconds
     message = (
-        f"node {node.name} is another machine by now, and this runs on when it is cut off: it may "
-        f"still run on {machine_of(binding)}, which stops it or speaks for it once it is in contact"
+        f"node {node.name} is now another machine, and this replica keeps running when cut off: it "
+        f"may still run on {machine_of(binding)}, which stops or reports it once back in contact"
     )
     if replica.status.state is State.UNKNOWN and wait_s is not None:
         return _replaced_after(facts, message, wait_s, node)
@@ -220,16 +221,17 @@ def _elsewhere(facts: ReplicaFacts, node: Node, binding: Binding) -> Diagnosis:
 
 def _gone(facts: ReplicaFacts, name: str) -> Diagnosis:
     if keeps(facts.replica) and facts.replica.status.state in _ENDED:
-        return _word(facts, f"node {name} is gone, and this runs on when it is cut off", None)
-    return _repair(facts, f"node {name} is gone", None)
+        message = f"node {name} no longer exists, and this replica keeps running when cut off"
+        return _word(facts, message, None)
+    return _repair(facts, f"node {name} no longer exists", None)
 
 
 def _kept(facts: ReplicaFacts, node: Node) -> Diagnosis:
-    """It runs on when it is cut off, so no fence proves its end."""
+    """It keeps running when cut off, so no fence proves that it has ended."""
     replica = facts.replica
     wait_s = replica.spec.template.replace_after_seconds
     binding, where = replica.status.binding, f"node {node.name} is {node.status.phase.value}"
-    runs_on = f"it runs on when it is cut off, and {where}"
+    runs_on = f"it keeps running when cut off, and {where}"
     if binding is not None:
         runs_on += f": it may still run on {machine_of(binding)}"
     if replica.status.state is State.UNKNOWN and wait_s is not None:
@@ -239,20 +241,20 @@ def _kept(facts: ReplicaFacts, node: Node) -> Diagnosis:
     return Diagnosis(
         _leg(replica),
         StuckReason.SILENT,
-        f"{runs_on}. It is not replaced, and its agent speaks for it when it is back",
+        f"{runs_on}. It is not replaced; its agent reports it when back in contact",
         agent(node.name).name,
         Actor.OPERATOR.value,
-        no_deadline="its owner has set no replaceAfterSeconds, so that it is waited for",
+        no_deadline="replaceAfterSeconds is not set, so it is not replaced",
         signs=tuple(signs_of(facts, node)),
     )
 
 
 def _replaced_after(facts: ReplicaFacts, message: str, wait_s: int, node: Node) -> Diagnosis:
-    """Its owner does not want to wait for longer than this."""
+    """The workload sets replaceAfterSeconds, so it is replaced after that."""
     return Diagnosis(
         _leg(facts.replica),
         StuckReason.SILENT,
-        f"{message}. Its owner has it replaced after {wait_s} s",
+        f"{message}. It is replaced after {wait_s} s (replaceAfterSeconds)",
         _REPAIR,
         deadline=after(facts.since, wait_s * 1_000 + _REPLACE_LATE_MS + CONTROLLER_LOOKS_MS),
         signs=tuple(signs_of(facts, node)),
@@ -264,16 +266,16 @@ def _word(facts: ReplicaFacts, message: str, node: Node | None) -> Diagnosis:
     return Diagnosis(
         _leg(facts.replica),
         StuckReason.WORD,
-        f"{message}. Whoever knows that it has stopped says so: kubectl delete replica {name} "
+        f"{message}. If you know that it has stopped, confirm it: kubectl delete replica {name} "
         "--force --grace-period=0",
         Actor.OPERATOR.value,
-        no_deadline="nothing but proof of its stop, or a person's word, ends it",
+        no_deadline="only proof that it stopped, or an operator's confirmation, ends it",
         signs=tuple(signs_of(facts, node)) if node is not None else (),
     )
 
 
 def _repair(facts: ReplicaFacts, message: str, node: Node | None) -> Diagnosis:
-    """Nobody there can speak for it any more, and that is certain."""
+    """It is certain that no agent will report it any more, so controller:repair acts."""
     known = (facts.since, changed_at(node) if node is not None else None)
     begun = max((it for it in known if it is not None), default=None)
     return Diagnosis(

@@ -1,7 +1,8 @@
-"""How far a replica has come on a node that is in contact, and what holds it up there.
+"""Diagnoses a replica on a node that is in contact: how far it is, and what delays it.
 
-What status says is compared with what the agent said of it with its last renewal: whether it knows
-of the binding at all, and whether it has come further than it could tell.
+`explain_replica.py` calls this. It compares the replica's status with the progress notes of the
+agent's last renewal: whether the agent has seen the binding, and whether the work is further than
+its status shows.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.lifecycle import Actor, Stage, State
 from holdfast.model.time import Instant, wall_ms
 
-# Whoever is in contact is told of a binding within this, and clocks may differ by as much.
+# An agent in contact receives a binding within this time; clocks may differ by as much.
 TOLD_WITHIN_MS = 1_000
 _SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 _READY = (Stage.READY, Stage.SERVING)
-# What controller:status counts by looking at each replica; the rest is told in words.
+# The counts that controller:status takes from each replica.
 _COUNTS = ("bound", "starting", "ready", "serving")
 
 
 def diagnose_bound(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> Diagnosis:
-    """Of one that is bound and is not said to run."""
+    """Diagnoses a Bound replica."""
     note = facts.note(node.name)
     if note is None:
         return _unseen(facts, node, binding, now)
@@ -50,12 +51,12 @@ def diagnose_bound(facts: ReplicaFacts, node: Node, binding: Binding, now: Insta
         facts,
         node,
         StuckReason.UNPROPAGATED,
-        f"it {what} on node {node.name}, and its agent has no acknowledgement for having said so",
+        f"it {what} on node {node.name}; the agent's report of that is not acknowledged yet",
     )
 
 
 def _unseen(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> Diagnosis:
-    """Its agent says nothing of it. Whether it could have, its last renewal tells."""
+    """The agent's notes do not name it. The time of the last renewal shows if they could have."""
     age_ms, said = facts.heard_ago_ms(node.name), facts.said(node.name)
     is_later = (
         age_ms is not None
@@ -63,11 +64,11 @@ def _unseen(facts: ReplicaFacts, node: Node, binding: Binding, now: Instant) -> 
         and now.wall_ms - age_ms >= wall_ms(binding.at) + TOLD_WITHIN_MS
     )
     if said is None or said.more or not is_later:
-        why = "it has more to say than fits" if said is not None and said.more else ""
-        why = why or "it was not heard since, as far as those know who were asked"
-        message = f"whether the agent of node {node.name} knows of it cannot be told: {why}"
+        why = "it has more notes than fit into a renewal" if said is not None and said.more else ""
+        why = why or "no queried server has received a renewal since"
+        message = f"it is unknown whether the agent of node {node.name} has seen the binding: {why}"
         return _starting(facts, node, StuckReason.UNTOLD, message, ProgressStep.BINDING)
-    message = f"the agent of node {node.name} was heard since it was bound, and does not know of it"
+    message = f"the agent of node {node.name} renewed after the bind and has not seen the binding"
     return _starting(facts, node, StuckReason.UNSEEN, message, ProgressStep.BINDING)
 
 
@@ -78,7 +79,7 @@ def _starting(
     message: str,
     leg: ProgressStep = ProgressStep.STARTUP,
 ) -> Diagnosis:
-    """It is the agent's to start it and say so; what takes too long is placed anew."""
+    """The agent must start it and report that; after the deadline it is placed again."""
     replica = facts.replica
     binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
     is_gang = bool(replica.spec.gang)
@@ -90,7 +91,7 @@ def _starting(
         agent(node.name).name,
         "" if is_gang else Actor.REPAIR.value,
         None if is_gang else after(begun or facts.since, within_s * 1_000),
-        "members of a gang wait for each other" if is_gang else "",
+        "gang members wait for each other" if is_gang else "",
         signs=(*signs_of(facts, node), *_noted(facts, node)),
     )
 
@@ -99,12 +100,12 @@ def _noted(facts: ReplicaFacts, node: Node) -> list[EvidenceItem]:
     note, age_ms = facts.note(node.name), facts.heard_ago_ms(node.name)
     if age_ms is None:
         return []
-    says = f"says that it is {note.doing.value}" if note is not None else "says nothing of it"
+    says = f"reports it as {note.doing.value}" if note is not None else "does not report it"
     return [EvidenceItem(f"renewal of node {node.name}", says, age_ms=age_ms)]
 
 
 def diagnose_running(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis:
-    """Of one that is said to run."""
+    """Diagnoses a Running replica."""
     replica = facts.replica
     status, workload = replica.status, facts.workload
     note = facts.note(node.name)
@@ -112,8 +113,7 @@ def diagnose_running(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis
         return Diagnosis(
             ProgressStep.STARTUP,
             StuckReason.UNPROPAGATED,
-            f"it has ended on node {node.name}, and its agent has no acknowledgement for having "
-            "said so",
+            f"it has ended on node {node.name}; the agent's report of that is not acknowledged yet",
             agent(node.name).name,
             deadline=after(facts.since, RETRY_MAX_MS),
             signs=(*signs_of(facts, node), *_noted(facts, node)),
@@ -125,7 +125,7 @@ def diagnose_running(facts: ReplicaFacts, node: Node, now: Instant) -> Diagnosis
         return Diagnosis(
             ProgressStep.SERVING,
             StuckReason.UNLISTED,
-            "it is ready, and its address is not said to be in a list yet",
+            "it is ready, and no Endpoints object lists its address yet",
             Actor.ENDPOINTS.value,
             deadline=after(status.ready_since or facts.since, CONTROLLER_LOOKS_MS),
         )
@@ -150,7 +150,7 @@ def _written(workload: Workload | None) -> int:
 
 
 def _uncounted(facts: ReplicaFacts, workload: Workload) -> str:
-    """What the workload's status says of its replicas, where that is not so."""
+    """Where the counts in the workload's status are wrong; empty if they are right."""
     if facts.siblings is None:
         return ""
     now, said = counted(workload, list(facts.siblings)), workload.status.progress
@@ -163,19 +163,19 @@ def _uncounted(facts: ReplicaFacts, workload: Workload) -> str:
 
 
 def _unready(facts: ReplicaFacts, node: Node) -> Diagnosis:
-    """It runs, or is about to again, and does not answer."""
+    """Diagnoses a replica that runs or restarts, and is not ready."""
     replica = facts.replica
     status, last = replica.status, replica.status.transitions[-1:]
     is_restart = any(it.from_state is it.to is State.RUNNING for it in last)
     if is_restart:
         is_loop = any(it.reason == CRASH_LOOP for it in last)
-        word = "again and again" if is_loop else "once more"
+        how = "repeatedly" if is_loop else "again"
         return Diagnosis(
             ProgressStep.STARTUP,
             StuckReason.CRASHING if is_loop else StuckReason.STARTING,
-            f"it ended and is started {word}: {status.process.reason or last[0].evidence}",
+            f"it ended and is started {how}: {status.process.reason or last[0].evidence}",
             agent(node.name).name,
-            # Pauses between two starts grow up to this.
+            # The longest restart backoff.
             deadline=after(facts.since, RESTART_MAX_MS),
             signs=tuple(signs_of(facts, node)),
         )
@@ -185,11 +185,11 @@ def _unready(facts: ReplicaFacts, node: Node) -> Diagnosis:
     return Diagnosis(
         ProgressStep.READINESS,
         StuckReason.NOT_READY,
-        f"it runs and is not ready: {why}" if is_asked else "it runs, which is to be told next",
+        f"it runs and is not ready: {why}" if is_asked else "it runs; its agent reports it next",
         agent(node.name).name,
         Actor.USER.value if is_asked else "",
         None if is_asked else after(facts.since, RETRY_MAX_MS),
-        "nothing ends work for not being ready; its own probes, or its owner, may"
+        "work that is not ready is not stopped; its liveness probe or its owner may stop it"
         if is_asked
         else "",
         signs=tuple(signs_of(facts, node)),
@@ -197,7 +197,7 @@ def _unready(facts: ReplicaFacts, node: Node) -> Diagnosis:
 
 
 def diagnose_ending(facts: ReplicaFacts, node: Node) -> Diagnosis:
-    """Of one that is being stopped, or has ended."""
+    """Diagnoses a replica that is being stopped, or has ended."""
     replica = facts.replica
     cause, state = replica.status.cause, replica.status.state
     is_stopping = state is State.STOPPING
@@ -208,7 +208,7 @@ def diagnose_ending(facts: ReplicaFacts, node: Node) -> Diagnosis:
     return Diagnosis(
         ProgressStep.RELEASE,
         StuckReason.STOPPING if is_stopping else StuckReason.RELEASE,
-        f"{message}, and the agent of node {node.name} has to prove that nothing of it runs",
+        f"{message}; the agent of node {node.name} must prove that nothing of it runs",
         agent(node.name).name,
         Actor.WORKLOAD.value,
         after(facts.since, within_ms),

@@ -1,10 +1,10 @@
-"""Deciding a round again, from its record and from what was stored then: it gives the same answer.
+"""Replays a decision round from its record and from the objects stored at that time.
 
-A server calls this for somebody who doubts a decision; tests hold every record to it. The picture
-is put together anew from the objects as of the revisions that the scheduler had been shown, with
-the placements that it assumed and the nodes that it left alone, and the very functions decide that
-decided then. Where the answer is another one, either the record is wrong, or the scheduler had
-missed something, or the code has changed since.
+A server calls this when a user requests a replay (`host/server/explaining.py`); tests replay every
+record. The snapshot is rebuilt from the objects at the revisions that the scheduler had seen, with
+the placements that it assumed and the nodes that it avoided, and the same functions decide again.
+A different answer means that the record is wrong, that the scheduler had missed a change, or that
+the code has changed since.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from holdfast.propose.scores import Scorer
 from holdfast.propose.topology.topology_counts import traits_of
 
 _START = Instant(0, 0)
-# The kinds that say where things are, in the order in which they are told.
+# The kinds that the fleet is built from, in the order in which it receives them.
 _PLACES = ("nodes", "reservations", "replicas")
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What came out otherwise: of which replica, and what it was then and is now."""
+    """A replica whose replayed decision differs: the recorded answer, and the new one."""
 
     namespace: str
     replica: str
@@ -47,7 +47,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class _Objects:
-    """All objects of one moment, looked up as in a cache."""
+    """All objects of one snapshot, with the lookups of a cache."""
 
     def __init__(self, objects: Mapping[str, Iterable[Any]]) -> None:
         self.by_plural = {
@@ -70,22 +70,22 @@ def decide_again(
     filters: Sequence[Filter] = (),
     scorers: Sequence[Scorer] = (),
 ) -> list[Difference]:
-    """What comes out otherwise now; nothing, if all is as it should be.
+    """Replays a round and returns the differences; none if the record is right.
 
-    `objects` are by plural, each kind as of the revision in `decided.seen`; `earlier` are the
-    rounds that `decided.assumed` names. Raises Invalid where the record does not suffice.
+    `objects` holds the objects by plural, each kind at the revision in `decided.seen`. `earlier`
+    are the rounds that `decided.assumed` names. Raises Invalid if the record is not sufficient.
     """
     if decided.left_out:
         raise Invalid(
-            f"round {decided.name} cannot be decided again: {decided.left_out} placements that it "
-            "assumed are not in its record"
+            f"round {decided.name} cannot be replayed: its record lacks {decided.left_out} assumed "
+            "placements"
         )
     again = _Again(decided, _Objects(objects))
     for left in decided.assumed:
         if left.sequence not in earlier:
             raise Invalid(
-                f"round {decided.name} cannot be decided again: round {left.sequence}, of which it "
-                "assumed placements, is not kept any more"
+                f"round {decided.name} cannot be replayed: it assumed placements of round "
+                f"{left.sequence}, which is no longer kept"
             )
         members = _members(earlier[left.sequence])
         for index in left.indexes():
@@ -98,7 +98,7 @@ def decide_again(
 
 
 class _Again:
-    """The picture of one round."""
+    """The snapshot of one round, for the replay."""
 
     def __init__(self, decided: DecisionRound, objects: _Objects) -> None:
         self._objects, self._salt = objects, decided.salt
@@ -125,7 +125,7 @@ class _Again:
     def assume(
         self, namespace: str, name: str, uid: str, node: str, devices: tuple[DeviceShare, ...]
     ) -> None:
-        """Count a placement as made, as the scheduler did."""
+        """Counts a placement as made, as the scheduler did."""
         replica = self._replica(namespace, name, uid)
         demand = demand_of(replica.spec.template)
         held = Allocation(charge=demand.amounts, devices=devices, ports=demand.ports)
@@ -136,11 +136,13 @@ class _Again:
     def _replica(self, namespace: str, name: str, uid: str) -> Replica:
         found = self._objects.get("replicas", namespace, name)
         if not isinstance(found, Replica) or found.metadata.uid != uid:
-            raise Invalid(f"replica {namespace}/{name} of uid {uid} was not there at that revision")
+            raise Invalid(
+                f"replica {namespace}/{name} with uid {uid} did not exist at that revision"
+            )
         return found
 
     def compare(self, case: Case, verdict_cache: VerdictCache) -> list[Difference]:
-        """Decide one case again, then go on as was decided then."""
+        """Replays one case, then assumes the placements of the record."""
         asked = [
             self._replica(case.namespace, name, uid)
             for name, uid in zip(case.replicas, case.uids, strict=True)
@@ -160,7 +162,7 @@ class _Again:
 
 
 def _members(decided: DecisionRound) -> list[tuple[str, str, str, str, tuple[DeviceShare, ...]]]:
-    """All members in the order of their bits; those without a place have no node."""
+    """All members in the order of their bits. The node of a member without a place is empty."""
     return [member for case in decided.cases for member in _members_of(case)]
 
 

@@ -1,7 +1,7 @@
-"""Why a replica has no place yet: of one that is Pending, or has a place reserved.
+"""Diagnoses a replica without a place: Pending, or Reserved.
 
-What the scheduler last said is on the replica itself; the last decision says on which picture that
-rests, and the ledgers say what is so now.
+`explain_replica.py` calls this. The replica's status holds the scheduler's last report, the last
+decision names the snapshot that it rests on, and the ledgers show the present state.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _OF_GRANTS = (
     Reason.QUOTA_UNKNOWN.value,
 )
 _OF_BINDS = (SCHEDULING_RETRYING, SERVERS_UNAVAILABLE)
-# What a decision says of a bind whose answer is not known.
+# The result in a decision whose bind has no known answer.
 _OPEN = ("Unknown", "")
 
 
 def diagnose_pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
-    """Of one that nobody has placed."""
+    """Diagnoses a Pending replica."""
     replica = facts.replica
     if replica.metadata.deletion_timestamp is not None:
         return Diagnosis(
             ProgressStep.RELEASE,
             StuckReason.STOPPING,
-            "its deletion was asked for, and it has no place to give back",
+            "it is being deleted and holds no place",
             Actor.WORKLOAD.value,
             deadline=after(replica.metadata.deletion_timestamp, CONTROLLER_LOOKS_MS),
         )
@@ -66,7 +66,7 @@ def diagnose_pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     counted = _OF_GRANTS if found.quota is None else (*_OF_GRANTS, *_OF_QUOTA)
     if any(reason in counted for reason in said.reasons):
         return _waits(facts, said, found, StuckReason.QUOTA, ProgressStep.SCHEDULING, now)
-    # Of rules that are not asked here, nothing is known but what the scheduler says.
+    # For rules that are not checked here, only the scheduler's report is known.
     is_free = bool(found.node) and found.quota is None
     is_free = is_free and all(reason in ASKED for reason in said.reasons)
     if is_free or Reason.TOO_OLD.value in said.reasons:
@@ -75,11 +75,11 @@ def diagnose_pending(facts: ReplicaFacts, now: Instant) -> Diagnosis:
 
 
 def _open(facts: ReplicaFacts, spec: DecisionSpec, now: Instant) -> Diagnosis:
-    """A bind was sent and nothing is known of it: the scheduler reads before it sends again."""
+    """A bind has no known answer: the scheduler reads the replica before it sends again."""
     return Diagnosis(
         ProgressStep.BINDING,
         StuckReason.BIND_OPEN,
-        f"a bind to node {spec.chosen} is on its way, or its answer was lost",
+        f"a bind to node {spec.chosen} is in flight, or its answer was lost",
         Actor.SCHEDULER.value,
         deadline=after(spec.decided_at, SCHEDULER_LOOKS_MS),
         signs=tuple(_decided(facts, now)),
@@ -90,7 +90,7 @@ def _untried(facts: ReplicaFacts, found: FeasibleNodes, now: Instant) -> Diagnos
     return Diagnosis(
         ProgressStep.SCHEDULING,
         StuckReason.NOT_TRIED,
-        "no scheduler has said anything about it yet",
+        "no scheduler has decided about it yet",
         Actor.SCHEDULER.value,
         deadline=after(facts.since, SCHEDULER_LOOKS_MS),
         signs=(*_decided(facts, now), *_now(found)),
@@ -105,14 +105,14 @@ def _waits(
     leg: ProgressStep,
     now: Instant,
 ) -> Diagnosis:
-    """As the scheduler said it."""
+    """Diagnoses a replica by the scheduler's report."""
     owner = said.owner or Actor.SCHEDULER.value
     return Diagnosis(
         leg,
         why,
         said.message,
         owner,
-        # Whoever it waits for, the scheduler looks again by then.
+        # The scheduler tries again by then, whatever the replica waits for.
         then=Actor.SCHEDULER.value if owner != Actor.SCHEDULER else "",
         deadline=_next_look(facts, said, now),
         verdict=said.verdict,
@@ -123,7 +123,7 @@ def _waits(
 
 
 def _stale(facts: ReplicaFacts, said: Pending, found: FeasibleNodes, now: Instant) -> Diagnosis:
-    """There is a place, and the scheduler does not know."""
+    """A node would take it, and the scheduler has not seen that."""
     seen = facts.decision.spec if facts.decision is not None else None
     message = f"the last decision found no place ({said.message})"
     if found.node:
@@ -131,8 +131,8 @@ def _stale(facts: ReplicaFacts, said: Pending, found: FeasibleNodes, now: Instan
     if seen is not None and found.node:
         known = min((seen.seen.get(it, 0) for it in ("nodes", "replicas")), default=0)
         is_behind = known < found.revision
-        how = "had not been told of that" if is_behind else "should have known, and did not"
-        message += f", and whoever decided {how}: it had seen revision {known}"
+        how = "had not seen that yet" if is_behind else "should have seen that"
+        message += f"; the scheduler {how}: its snapshot was at revision {known}"
     return Diagnosis(
         ProgressStep.SCHEDULING,
         StuckReason.STALE_PICTURE,
@@ -147,10 +147,10 @@ def _stale(facts: ReplicaFacts, said: Pending, found: FeasibleNodes, now: Instan
 
 
 def _next_look(facts: ReplicaFacts, said: Pending, now: Instant) -> datetime | None:
-    """When a scheduler looks again at the latest.
+    """The latest time at which a scheduler tries again.
 
-    Status is written when its words change and only then, so the moment in it may be long past:
-    from there a scheduler looks once in its period.
+    The status is written only when its text changes, so the time in it may be long past. From then
+    on a scheduler tries once per period.
     """
     at = timestamp(now.wall_ms)
     decided = facts.decision.spec.decided_at if facts.decision is not None else None
@@ -159,7 +159,7 @@ def _next_look(facts: ReplicaFacts, said: Pending, now: Instant) -> datetime | N
 
 
 def diagnose_reserved(facts: ReplicaFacts, now: Instant) -> Diagnosis:
-    """Of one that has a place for which it has not been come yet."""
+    """Diagnoses a Reserved replica."""
     replica = facts.replica
     name = replica.status.reservation
     held = facts.stored.object(Reservation, replica.namespace, name)
@@ -167,7 +167,7 @@ def diagnose_reserved(facts: ReplicaFacts, now: Instant) -> Diagnosis:
         return Diagnosis(
             ProgressStep.BINDING,
             StuckReason.RESERVED,
-            f"reservation {name}, which held a place for it, is gone",
+            f"reservation {name}, which held its place, no longer exists",
             Actor.REPAIR.value,
             deadline=after(facts.since, CONTROLLER_LOOKS_MS),
         )
@@ -177,8 +177,8 @@ def diagnose_reserved(facts: ReplicaFacts, now: Instant) -> Diagnosis:
     return Diagnosis(
         ProgressStep.BINDING,
         StuckReason.RESERVED,
-        f"a place is held for it until {deadline:%H:%M:%S}"
-        + (", and nobody has come for it" if is_over else ""),
+        f"a reservation holds a place for it until {deadline:%H:%M:%S}"
+        + (", and it was not bound in time" if is_over else ""),
         Actor.REPAIR.value if is_over else Actor.SCHEDULER.value,
         "" if is_over else Actor.REPAIR.value,
         after(deadline, CONTROLLER_LOOKS_MS) if is_over else deadline,
@@ -196,7 +196,7 @@ def _decided(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
     spec = decided.spec
     says = (
         f"attempt {spec.attempt} by {spec.scheduler} under epoch {spec.epoch}: {spec.result}, on "
-        f"a picture of revision {spec.snapshot_revision}, {spec.snapshot_age_ms} ms old"
+        f"a snapshot of revision {spec.snapshot_revision}, {spec.snapshot_age_ms} ms old"
     )
     at = spec.decided_at
     age_ms = max(0, now.wall_ms - wall_ms(at)) if at is not None else None
@@ -204,9 +204,9 @@ def _decided(facts: ReplicaFacts, now: Instant) -> list[EvidenceItem]:
 
 
 def _now(found: FeasibleNodes) -> list[EvidenceItem]:
-    """What the ledgers say."""
+    """What the ledgers show."""
     refusal = found.quota
-    quota = refusal.message if refusal is not None else "there is room for it"
+    quota = refusal.message if refusal is not None else "has room for it"
     signs = [EvidenceItem("quota of its tenant", quota, found.quota_revision)]
     if found.node:
         more = f", and {found.count - 1} more" if found.count > 1 else ""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from holdfast.cli.explain import told
+from holdfast.cli.explain import text_lines
 from holdfast.cli.main import main
 from holdfast.explain.answer import Diagnosis, EvidenceItem, Explanation, ProgressStep, StuckReason
 from holdfast.model.kinds.replica import TransitionRecord
@@ -45,7 +45,7 @@ FOUND = Explanation(
 
 def test_the_answer_says_where_why_who_and_by_when() -> None:
     """[M2, M3]"""
-    assert told(FOUND, wall_ms(AT) - 20_000) == [
+    assert text_lines(FOUND, wall_ms(AT) - 20_000) == [
         "fraud/fraud-batch-2-0 is Unknown, as of revision 412",
         "  stopped at      serving",
         "  because         AwaitingFence: node n7 is out of contact",
@@ -55,23 +55,23 @@ def test_the_answer_says_where_why_who_and_by_when() -> None:
         "evidence",
         "  replica fraud-batch-2-0 (revision 398, 5 s ago): Unknown, Ready",
         "  agent of node n7 (1 min ago): its last renewal",
-        "  decisions: not known, this server keeps none",
+        "  decisions: unknown, this server keeps none",
         "timeline",
         "  2026-01-01T12:00:00Z Unknown by system:controller:nodes at revision 390: NodeUnknown",
     ]
 
 
 def test_a_deadline_that_has_passed_is_called_overdue() -> None:
-    """[M2]"""
-    lines = told(FOUND, wall_ms(AT) + 90_000)
+    lines = text_lines(FOUND, wall_ms(AT) + 90_000)
     assert "  by              2026-01-01T12:00:00Z (1 min ago: overdue)" in lines
 
 
 def test_where_there_is_no_deadline_the_reason_is_said() -> None:
-    """[M2]"""
-    say = msgspec.structs.replace(FOUND.finding, deadline=None, no_deadline="nobody acts")
-    lines = told(msgspec.structs.replace(FOUND, finding=say), 0)
-    assert "  by              no deadline: nobody acts" in lines
+    say = msgspec.structs.replace(
+        FOUND.finding, deadline=None, no_deadline="scheduler is not active"
+    )
+    lines = text_lines(msgspec.structs.replace(FOUND, finding=say), 0)
+    assert "  by              no deadline: scheduler is not active" in lines
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_where_there_is_no_deadline_the_reason_is_said() -> None:
     [
         ("explain node n1", "KIND: 'node' must be replica"),
         ("explain replica", "NAME: must be the name of a replica"),
-        ("explain nix n1", "KIND: 'nix' is no kind"),
+        ("explain nix n1", "KIND: unknown kind 'nix'"),
     ],
 )
 def test_a_wrong_command_says_what_is_wrong(

@@ -37,13 +37,14 @@ def test_a_deadline_that_nobody_is_there_to_keep_is_none(
     answer = asked(unknown(), node(phase=NodePhase.FENCED), pulses=felt)
     assert (answer.finding.deadline is not None) is acts
     if not acts:
-        assert answer.finding.no_deadline == "nobody acts for controller:repair at present"
+        inactive = "controller:repair is not active: no process holds its lease"
+        assert answer.finding.no_deadline == inactive
 
 
 def test_a_lease_that_was_not_renewed_is_nobodys() -> None:
     old = lease("controller:repair", renewed=at(-60_000))
     answer = asked(unknown(), node(phase=NodePhase.FENCED), old, pulses=())
-    assert "nobody acts" in answer.finding.no_deadline
+    assert "is not active" in answer.finding.no_deadline
     (sign,) = [it for it in answer.signs if it.what == "lease controller:repair"]
     assert (sign.says, sign.age_ms) == ("held by somebody in epoch 3", 65_000)
     young = lease("controller:repair", renewed=at(-10_000))

@@ -41,7 +41,7 @@ def test_when_nobody_knows_when_it_was_heard_its_judgement_tells() -> None:
     # Another server hears it, as a rule; this one did so long ago.
     assert due_in_ms(asked(replica(), there, heard=(heard(age_ms=90_000),))) == -1_000 + 15_000
     answer = asked(replica(), node(phase=NodePhase.SUSPECT))
-    assert "it is not known when it was last heard" in answer.finding.no_deadline
+    assert "the time of its last renewal is unknown" in answer.finding.no_deadline
 
 
 @pytest.mark.parametrize("phase", [NodePhase.SUSPECT, NodePhase.UNKNOWN])

@@ -68,7 +68,7 @@ def test_work_that_is_not_ready_waits_for_its_probe() -> None:
     about = replica(stage=Stage.STARTING, transitions=up, template=PROBED)
     answer = asked(about, node())
     says(answer, StuckReason.NOT_READY, ProgressStep.READINESS, AGENT)
-    assert "nothing ends work for not being ready" in answer.finding.no_deadline
+    assert "work that is not ready is not stopped" in answer.finding.no_deadline
     plain = replica(stage=Stage.STARTING, transitions=up)
     assert due_in_ms(asked(plain, node())) == 30_000
 

@@ -96,7 +96,7 @@ def test_a_place_that_there_is_was_not_known_to_whoever_decided() -> None:
     answer = asked(waiting(), ACME, BIG, more=ledgers(BIG), decision=decided())
     says(answer, StuckReason.STALE_PICTURE, ProgressStep.SCHEDULING, "scheduler")
     assert "node node-a would take it since revision 30" in answer.finding.message
-    assert "had not been told of that: it had seen revision 0" in answer.finding.message
+    assert "had not seen that yet: its snapshot was at revision 0" in answer.finding.message
     assert due_in_ms(answer) == 30_000
 
 

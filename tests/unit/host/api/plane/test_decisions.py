@@ -167,7 +167,7 @@ def test_only_an_administrator_lets_it_be_decided_again(run: Any) -> None:
         assert (await rig.send("GET", f"{OF_ACME}/{name}/again", user="ada")).code == 403
         missing = await rig.send("GET", f"{OF_ACME}/{name}/again")
         assert missing.code == 422
-        assert "was not there at that revision" in missing.body["message"]
+        assert "did not exist at that revision" in missing.body["message"]
         assert (await rig.send("GET", f"{OF_ACME}/d-0-1-1-0/again")).code == 404
 
     run(story)

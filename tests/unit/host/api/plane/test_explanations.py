@@ -123,7 +123,7 @@ def test_what_a_server_does_not_know_is_said(run: Any) -> None:
         rig.api.services.decisions = rig.api.services.renewals = rig.api.services.pulses = None
         answer = read(await rig.send("GET", WHERE))
         assert set(answer.unknown) == {"decisions", "heartbeats"}
-        assert answer.finding.no_deadline == "nobody acts for scheduler at present"
+        assert answer.finding.no_deadline == "scheduler is not active: no process holds its lease"
 
     run(story)
 
