@@ -125,7 +125,9 @@ def test_what_the_server_warns_of_is_shown(shell: Shell) -> None:
     document = GOOD.replace("good", "slow").replace("template: {", "template: {graceSeconds: 60, ")
     code, out, err = shell("apply -f -", document)
     assert (code, out) == (0, "workload.holdfast.dev/slow created\n")
-    assert err.startswith("Warning: the input, document 1 at line 1 (Workload slow): spec.template")
+    assert err.startswith(
+        "Warning: standard input, document 1 at line 1 (Workload slow): spec.template"
+    )
     assert "graceSeconds: a node that is cut off gives the work 10 s to stop, not 60" in err
 
 
@@ -192,7 +194,7 @@ def test_tokens_are_made_listed_and_taken_back(shell: Shell) -> None:
     assert shell.good("token create --any -q").startswith("join-")
     listed = shell.good("token list")
     assert secret not in listed
-    assert [it.split()[-1] for it in listed.splitlines()[1:]] == ["waits", "waits"]
+    assert [it.split()[-1] for it in listed.splitlines()[1:]] == ["unused", "unused"]
     shell.good(f"token revoke {name}")
     assert f"{name}   web-1" in shell.good("token list")
     assert "revoked" in shell.good("token list")
@@ -223,8 +225,8 @@ def test_people_are_let_in_by_token_and_out_again(
     """A file for each; what it holds is shown nowhere else."""
     run, mine = Hand(plane, capsys), tmp_path / "ann.kubeconfig"
     code, out, err = run(f"token create --user ann --tenant default --write {mine}")
-    assert (code, out) == (0, f"{mine} lets its bearer in as ann\n")
-    assert "Whoever has it is ann until 2" in err
+    assert (code, out) == (0, f"{mine} authenticates its bearer as ann\n")
+    assert "The token authenticates its bearer as ann until 2" in err
     assert stat.S_IMODE(mine.stat().st_mode) == 0o600
     text = yaml.safe_load(mine.read_text())["users"][0]["user"]["token"]
     _, name, secret = text.split(".")
@@ -243,7 +245,7 @@ def test_people_are_let_in_by_token_and_out_again(
     bare = run.good("token create --user ann --tenant default --ttl 1h -q").strip()
     mine.write_text(mine.read_text().replace(text, bare))
     run.good("get wl", mine)
-    assert run.good("user revoke ann --reason left").startswith("user ann is revoked")
+    assert run.good("user revoke ann --reason left").startswith("user ann: all certificates")
     assert run("get wl", mine)[0] == 1
     assert "left" in run.good("get revocations")
     # What is issued later counts again.
@@ -253,7 +255,7 @@ def test_people_are_let_in_by_token_and_out_again(
     code, _, err = run("user revoke admin")
     assert (code, "you are admin: this locks you out" in err) == (2, True)
     code, out, err = run("node revoke web-9")
-    assert (code, out) == (0, "node web-9 is revoked: all of its certificates until now\n")
+    assert (code, out) == (0, "node web-9: all certificates issued until now are revoked\n")
     assert err.startswith("There is no node web-9")
 
 

@@ -277,7 +277,9 @@ def test_a_deleted_node_of_up_comes_back_with_its_agents_next_start(tmp_path: Pa
     """Whoever starts it there means to have it; a life that goes on does not bring it back."""
 
     async def story(plane: PlaneProcess, folder: Path) -> None:
-        plan = LocalPlanePlan(data=folder / "up", listen="", pki=plane.data / "pki", server=(), agents=1)
+        plan = LocalPlanePlan(
+            data=folder / "up", listen="", pki=plane.data / "pki", server=(), agents=1
+        )
         local = LocalPlane(plan, print)
         local.url, (node,) = plane.url, plan.nodes
 

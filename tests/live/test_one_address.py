@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from holdfast.cli.health_report import ReportLine, judged, verdict
-from holdfast.cli.status import gathered
+from holdfast.cli.health_report import ReportLine, report_lines, verdict
+from holdfast.cli.status import gather_facts
 from holdfast.host.client import Client
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.workload import Workload
@@ -44,7 +44,7 @@ async def all_stay_ready(client: Client, seconds: float) -> None:
 
 async def told(plane: WholePlane, *urls: str) -> list[ReportLine]:
     """What `holdfast status` says whose kubeconfig has these addresses."""
-    return judged(await gathered(msgspec.structs.replace(plane.access, servers=urls)))
+    return report_lines(await gather_facts(msgspec.structs.replace(plane.access, servers=urls)))
 
 
 def wrong(lines: list[ReportLine]) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast.cli.revoke import revoked
+from holdfast.cli.revoke import revoke_identity
 from holdfast.host.client import Access, Client
 from holdfast.host.pki.bearer_tokens import create_bearer, groups_for
 from holdfast.host.pki.certificates import CertificateAuthority
@@ -170,13 +170,15 @@ async def people(plane: WholePlane, replica: Replica) -> None:
             await plane.client.delete(RoleBinding, "dan", "default")
             await dan.all_ended()
             assert await dan.code(f"{IN}/replicas") == 403
-        issued = CertificateAuthority.open(plane.folder / "pki").issue("cat", groups=("tenant:default",))
+        issued = CertificateAuthority.open(plane.folder / "pki").issue(
+            "cat", groups=("tenant:default",)
+        )
         access = msgspec.structs.replace(
             plane.access, certificate=issued.certificate, key=issued.key
         )
         async with Somebody(access) as cat:
             await listens_to_all(cat, replica)
-            await revoked(plane.client, "cat", "left")
+            await revoke_identity(plane.client, "cat", "left")
             await cat.all_ended()
             assert await cat.code(f"{IN}/workloads") == 401
         assert bob.open == ["watch", "log", "exec"]
@@ -191,7 +193,7 @@ async def nodes(plane: WholePlane) -> None:
     access = msgspec.structs.replace(plane.access, certificate=old, key=old_key)
     async with Somebody(access, server=-1) as thief:
         await thief.follow("watch", "/apis/holdfast.dev/v1/nodes", watch="true")
-        await revoked(plane.client, "system:node:n1", "its disk was stolen")
+        await revoke_identity(plane.client, "system:node:n1", "its disk was stolen")
         await thief.all_ended()
         assert await thief.code("/apis/holdfast.dev/v1/nodes") == 401
     # Neither a renewal nor the token that was used up gives the key another certificate.

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.health_report import judged
-from holdfast.cli.status import gathered
+from holdfast.cli.health_report import report_lines
+from holdfast.cli.status import gather_facts
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.lifecycle import State
@@ -72,7 +72,7 @@ def node_of(replica: Replica) -> str:
 
 async def pending(plane: WholePlane) -> str:
     """What `holdfast status` says of times that are not in force yet."""
-    lines = judged(await gathered(plane.access))
+    lines = report_lines(await gather_facts(plane.access))
     return "".join(it.more for it in lines if (it.part, it.state) == ("timing", "pending"))
 
 

@@ -129,7 +129,7 @@ def test_every_part_that_is_killed_comes_back_and_is_told_of(up: Up) -> None:
     eventually(lambda: set(up.parts()) == set(before), START_S)
     assert not set(up.parts().values()) & set(before.values())
     for name in ("server", "scheduler", "controllers", "node-1"):
-        assert re.search(rf"{name} was killed by SIGKILL after \d+ s; it starts again in", up.said)
+        assert re.search(rf"{name} was killed by SIGKILL after \d+ s; restart in", up.said)
     eventually(lambda: up.run("get", "nodes")[0] == 0, START_S)
 
 
@@ -161,7 +161,7 @@ def test_a_second_up_on_the_same_data_is_refused_and_a_stop_is_clean(up: Up) -> 
     assert f"another `holdfast up` (process {process.pid}) runs on" in said
     process.send_signal(signal.SIGINT)
     assert process.wait(STOP_S) == 0
-    assert "Work that runs goes on without us for 30 s and is gone after 42 s" in up.said
+    assert "Running work continues without the plane for 30 s and has stopped after 42 s" in up.said
     assert "Traceback" not in up.said
     assert up.parts() == {}
     code, said = up.run("get", "nodes")

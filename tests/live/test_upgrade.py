@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from holdfast import __version__
 from holdfast.cli.main import root
-from holdfast.cli.upgrade import raised
+from holdfast.cli.upgrade import raise_format
 from holdfast.host.client.transport import Transport
 from holdfast.model.errors import Conflict
 from holdfast.model.plane_format import FORMAT, RaiseRequest, is_older
@@ -116,7 +116,7 @@ async def _refused_while_older_parts_live(plane: WholePlane) -> None:
     # The server refuses it, too, whatever asks for it.
     async with Transport(plane.access) as to:
         with pytest.raises(Conflict, match="agent n1"):
-            await raised(to, RaiseRequest(FORMAT + 1, "in a hurry"))
+            await raise_format(to, RaiseRequest(FORMAT + 1, "in a hurry"))
 
 
 async def _all_new(plane: WholePlane) -> bool:

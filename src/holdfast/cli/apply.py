@@ -17,7 +17,7 @@ from holdfast.host.client import Client, paths
 from holdfast.host.client.answers import HttpAnswer
 from holdfast.host.client.paths import OPERATION_HEADER
 from holdfast.host.client.retrying import demand_good
-from holdfast.host.client.writing import new_operation, find_remembered
+from holdfast.host.client.writing import find_remembered, new_operation
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.meta import API_VERSION
 from holdfast.model.registry import Kind

@@ -1,7 +1,7 @@
-"""`holdfast audit`: whether the chain of audit records is whole, and what it says.
+"""`holdfast audit`: checks that the chain of audit records is complete, and shows the records.
 
-Both read files: those of a server on this machine, or copies of the directories of all servers. How
-far the chain must reach only the plane knows; `verify` asks it, unless it is told.
+`verify` and `show` read files: those of a server on this machine, or copies of the directories of
+all servers. Only the plane knows the last record; `verify` asks it, unless --head is given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.cli.connection import access, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, UsageError, complain, plain, run
 from holdfast.cli.plane_parts import data_option
 from holdfast.cli.tables import rows
-from holdfast.host.audit.segments import FOLDER, verify_segments, parts, records
+from holdfast.host.audit.segments import FOLDER, parts, records, verify_segments
 from holdfast.host.audit.serving import LIMIT_MAX as PAGE
 from holdfast.host.audit.serving import PATH as RECORDS_PATH
 from holdfast.host.audit.serving import RecordPage, ShownRecord
@@ -33,8 +33,8 @@ from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.time import rfc3339
 
 TIMEOUT_S = 10.0
-# A record is in the files a moment before the store knows of it, and a server that does not write
-# looks every few seconds. What is in the files for longer does not belong there.
+# A record is in the files a moment before it is in the store, and a server that does not write
+# reads the store every few seconds. A record that is only in the files for longer is forged.
 CATCH_UP_S = 12.0
 LOOK_S = 0.5
 LAST = 50
@@ -44,7 +44,7 @@ FORMS = ("table", "json")
 
 @click.group()
 def audit() -> None:
-    """Who changed what: check that nothing is missing of it, and read it."""
+    """Who changed what: check that the audit is complete, and read it."""
 
 
 directories_option = click.option(
@@ -52,16 +52,16 @@ directories_option = click.option(
     "directories",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     multiple=True,
-    help="A directory of audit files; of several servers, all of theirs. [DATA/audit]",
+    help="A directory of audit files; repeat it for each server. [DATA/audit]",
 )
 
 
 @audit.command(epilog="Example: holdfast audit verify --directory one/audit --directory two/audit")
 @data_option
 @directories_option
-@click.option("--head", default="", metavar="NUMBER:HASH", help="Where it must reach. [ask]")
+@click.option("--head", default="", metavar="NUMBER:HASH", help="The last record. [ask the plane]")
 @click.option("--after", default="", metavar="NUMBER:HASH", help="A record known to be good.")
-@click.option("--offline", is_flag=True, help="Ask nobody: a cut end is then not found.")
+@click.option("--offline", is_flag=True, help="Do not ask the plane: a cut end is not detected.")
 @kubeconfig_option
 def verify(
     data: Path,
@@ -73,8 +73,8 @@ def verify(
 ) -> int:
     """Check the chain: find every record that was removed, changed, added or moved.
 
-    Ends with 0 if it is whole, with 1 and all findings if it is not, or if it says of itself that
-    something is missing, and with 3 if the plane cannot be asked how far it must reach.
+    Exits with 0 if it is complete, with 1 and all findings if it is not or if it records a gap, and
+    with 3 if the plane cannot be asked for the last record.
     """
 
     async def command() -> int:
@@ -87,7 +87,7 @@ def verify(
         found = await asyncio.to_thread(verify_segments, folders, known, since)
         if asks is not None and found.beyond:
             found.beyond = await _beyond(asks, found.last)
-        return _told(found, known, len(parts(folders)))
+        return _report(found, known, len(parts(folders)))
 
     return run(command())
 
@@ -96,15 +96,16 @@ def _parsed(option: str, text: str) -> Head:
     found = _HEAD.fullmatch(text)
     if found is None:
         raise UsageError(
-            f"{option}: {text[:80]!r} is no record; it reads like 17:6f1e…, as `show` does"
+            f"{option}: {text[:80]!r} must be a record's NUMBER:HASH such as 17:6f1e…, as in the "
+            "output of `holdfast audit show`"
         )
     return Head(number=int(found[1]), hash=found[2])
 
 
 async def _head(to: Access) -> Head:
-    """The furthest that any server knows of. Raises what the last one said if none answers."""
+    """The highest record that any server knows. Raises the last error if none answers."""
     heads: list[Head] = []
-    error: HoldfastError = Unavailable("no server is known")
+    error: HoldfastError = Unavailable("the kubeconfig names no server")
     for server in to.servers:
         async with Transport(
             msgspec.structs.replace(to, servers=(server,)), agent="holdfast-cli"
@@ -114,17 +115,17 @@ async def _head(to: Access) -> Head:
                 if not answer.is_good:
                     raise answer.error(may_have_happened=False)
                 heads.append(msgspec.json.decode(answer.body, type=AuditStatus).head)
-            except HoldfastError as said:
-                error = said
-            except msgspec.DecodeError as said:
-                error = Unavailable(f"an answer that cannot be read: {said}")
+            except HoldfastError as failure:
+                error = failure
+            except msgspec.DecodeError as failure:
+                error = Unavailable(f"the server sent an unreadable answer: {failure}")
     if not heads:
         raise error
     return max(heads, key=lambda it: it.number)
 
 
 async def _beyond(to: Access, last: int) -> int:
-    """How many records the store knows nothing of, once it had time to."""
+    """The number of records that the store does not know, once it had time to catch up."""
     beyond = 0
     for _ in range(round(CATCH_UP_S / LOOK_S)):
         beyond = last - (await _head(to)).number
@@ -134,29 +135,29 @@ async def _beyond(to: Access, last: int) -> int:
     return beyond
 
 
-def _told(found: ChainVerification, head: Head | None, files: int) -> int:
+def _report(found: ChainVerification, head: Head | None, files: int) -> int:
     for finding in found.findings:
         print(plain(finding, keep=""))
     for gap in found.gaps:
         print(
-            f"Revisions {gap.after + 1} to {gap.upto} were never written down: the store had "
-            f"forgotten them at {rfc3339(gap.at)}."
+            f"Revisions {gap.after + 1} to {gap.upto} have no records: the store had compacted "
+            f"them at {rfc3339(gap.at)}."
         )
-    for tenant, count in sorted(_let_go(found).items()):
-        print(f"{count} records of tenant {plain(tenant)} were let go of to make room for others.")
+    for tenant, count in sorted(_dropped(found).items()):
+        print(f"{count} records of tenant {plain(tenant)} were dropped to make room for others.")
     if found.beyond and head is not None:
-        print(f"{found.beyond} records at the end are none that the store knows of.")
+        print(f"{found.beyond} records at the end are unknown to the store.")
     if not found.is_whole or found.gaps:
-        return complain("the audit is not whole")
+        return complain("the audit is incomplete")
     if head is not None and not head.number and not found.last:
-        print("The audit is whole: there is no record yet.")
+        print("The audit is complete: it has no records yet.")
         return ExitCode.DONE
-    sure = "" if head is not None else "; whether its end was cut off was not asked"
-    print(f"The audit is whole: records {found.first} to {found.last} in {files} files{sure}.")
+    sure = "" if head is not None else "; a cut end was not checked for"
+    print(f"The audit is complete: records {found.first} to {found.last} in {files} files{sure}.")
     return ExitCode.DONE
 
 
-def _let_go(found: ChainVerification) -> Counter[str]:
+def _dropped(found: ChainVerification) -> Counter[str]:
     total: Counter[str] = Counter()
     for gone in found.elided:
         total.update(gone.elided)
@@ -169,15 +170,15 @@ def _let_go(found: ChainVerification) -> Counter[str]:
 @audit.command(epilog="Example: holdfast audit show --kind secrets --who ann")
 @data_option
 @directories_option
-@click.option("--who", default="", help="Only what this one did.")
-@click.option("--verb", default="", help="Only this kind of request, such as Patch.")
-@click.option("--kind", default="", help="Only of this kind, by its plural.")
-@click.option("-n", "--namespace", default="", help="Only in this tenant.")
-@click.option("--name", default="", help="Only of this name.")
+@click.option("--who", default="", help="Only changes of this user.")
+@click.option("--verb", default="", help="Only this type of request, such as Patch.")
+@click.option("--kind", default="", help="Only this kind, by its plural.")
+@click.option("-n", "--namespace", default="", help="Only this tenant.")
+@click.option("--name", default="", help="Only objects with this name.")
 @click.option("--last", type=click.IntRange(1), default=LAST, show_default=True)
 @click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
 def show(data: Path, directories: tuple[Path, ...], last: int, output: str, **wanted: str) -> int:
-    """Show records, the oldest first."""
+    """Show records from files, the oldest first."""
 
     async def command() -> int:
         folders = directories or (data / FOLDER,)
@@ -194,16 +195,16 @@ def show(data: Path, directories: tuple[Path, ...], last: int, output: str, **wa
 
 
 @audit.command(name="list", epilog="Example: holdfast audit list -n risk --verb Exec")
-@click.option("--who", default="", help="Only what this one did.")
-@click.option("--verb", default="", help="Only this kind of request, such as Exec or Patch.")
-@click.option("--kind", default="", help="Only of this kind, by its plural.")
-@click.option("-n", "--namespace", default="", help="Only in this tenant; its auditors need it.")
-@click.option("--name", default="", help="Only of this name.")
+@click.option("--who", default="", help="Only changes of this user.")
+@click.option("--verb", default="", help="Only this type of request, such as Exec or Patch.")
+@click.option("--kind", default="", help="Only this kind, by its plural.")
+@click.option("-n", "--namespace", default="", help="Only this tenant; required for its auditors.")
+@click.option("--name", default="", help="Only objects with this name.")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only records after this number.")
 @click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
 @kubeconfig_option
 def list_(after: int, output: str, kubeconfig: Path | None, **wanted: str) -> int:
-    """List records that the servers have, the oldest first. Needs no files."""
+    """List records of the servers, the oldest first. Needs no files."""
 
     async def command() -> int:
         query = {field: value for field, value in wanted.items() if value}
@@ -240,7 +241,7 @@ async def _served(
         try:
             page = msgspec.json.decode(answer.body, type=RecordPage)
         except msgspec.DecodeError as error:
-            raise Unavailable(f"an answer that cannot be read: {error}") from None
+            raise Unavailable(f"the server sent an unreadable answer: {error}") from None
         for it in page.records:
             yield it
         if page.after <= after:
@@ -265,19 +266,19 @@ def _row(record: AuditRecord, said: Mutation | None) -> tuple[str, ...]:
     if said is None:
         gap = gap_of(record)
         missing = f"revisions {gap.after + 1} to {gap.upto}"
-        return (*begin, "", "gap", missing, "the store had forgotten them")
+        return (*begin, "", "gap", missing, "the store had compacted them")
     return _told_row(begin, said)
 
 
 def _told_row(begin: tuple[str, ...], said: Mutation | None) -> tuple[str, ...]:
     if said is None:
-        return (*begin, "", "gap", "", "the store had forgotten what was done")
+        return (*begin, "", "gap", "", "the store had compacted the changes")
     what = "/".join(part for part in (said.kind, said.namespace, said.name) if part)
     forced = "forced" if said.forced else ""
     times = f"{said.count} times" if said.count else ""
     from_ = f"from {said.source}" if said.source else ""
-    words = (
+    details = (
         *(said.change, forced, said.reason, ", ".join(said.fields)),
         *(times, from_, said.credential),
     )
-    return (*begin, said.who, said.verb, what, "; ".join(word for word in words if word))
+    return (*begin, said.who, said.verb, what, "; ".join(it for it in details if it))

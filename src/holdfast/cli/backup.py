@@ -1,4 +1,4 @@
-"""`holdfast backup`, `restore` and `verify`: a plane's data in a directory elsewhere, and back."""
+"""`holdfast backup`, `restore` and `verify`: copies of a plane's data, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.exit_codes import ExitCode, UsageError, complain, judged_as_usage, run, warn
+from holdfast.cli.exit_codes import (
+    ExitCode,
+    UsageError,
+    complain,
+    invalid_as_usage_error,
+    run,
+    warn,
+)
 from holdfast.cli.plane_parts import ETCD_ACCESS, data_option
 from holdfast.host.audit.segments import FOLDER
 from holdfast.host.server import backups
@@ -27,9 +34,9 @@ from holdfast.host.server.settings import (
 )
 from holdfast.host.server.store_opening import open_store
 
-# Tells how far something has come that takes longer than a second, on the error output.
+# Shows the progress of what takes longer than a second, on standard error.
 
-# What is over sooner needs no word; on something that is no terminal a line now and then is enough.
+# Shorter work shows nothing; where standard error is not a terminal, a line now and then is enough.
 FIRST_S = 1.0
 TERMINAL_S, LINES_S = 0.2, 5.0
 LOOK_S = 0.2
@@ -37,7 +44,7 @@ Result = TypeVar("Result")
 
 
 class ProgressDisplay:
-    """Is told what is being done, from any thread, and tells the person who waits for it."""
+    """Shows the user what is in progress. Any thread may report to it."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -46,12 +53,12 @@ class ProgressDisplay:
         self._width = 0
         self._now: tuple[str, float] = ("", 0.0)
 
-    def tell(self, what: str, share: float = 0.0) -> None:
-        """What is being done, and which share of it is done; 0 where that is not known."""
+    def report(self, what: str, share: float = 0.0) -> None:
+        """Set what is in progress, and the share that is done; 0 where that is unknown."""
         self._now = what, share
 
     async def during(self, work: Awaitable[Result]) -> Result:
-        """Wait for it, and show how far it is."""
+        """Wait for the work, and show its progress."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -83,7 +90,7 @@ class ProgressDisplay:
 
 
 MIB = 1 << 20
-# How far beyond the lost history a restored etcd begins, as `store.sqlite.backup` has it.
+# The revision bump of a restored etcd, the same as in `store.sqlite.backup`.
 BUMP = 1_000_000_000
 Command = TypeVar("Command", bound=Callable[..., Any])
 _backup_argument = click.argument(
@@ -110,24 +117,24 @@ def _store_options(command: Command) -> Command:
     "--audit-directory",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     multiple=True,
-    help="Audit files of a server, copied from all if there are several. [DATA/audit]",
+    help="Audit files of a server; repeat it for each server. [DATA/audit]",
 )
-@click.option("--plain-secrets", is_flag=True, help="Also if Secrets are not encrypted.")
+@click.option("--plain-secrets", is_flag=True, help="Allow Secrets that are not encrypted.")
 def backup(
     target: Path, data: Path, audit_directory: tuple[Path, ...], plain_secrets: bool, **given: Any
 ) -> int:
-    """Copy store and audit, as of one moment, to a new directory. Servers may go on running.
+    """Copy store and audit, as of one revision, to a new directory. Servers may keep running.
 
-    Keys are never part of it: keep DATA/pki and the encryption keys in another place.
+    A backup contains no keys: keep DATA/pki and the encryption keys in another place.
     """
 
     async def command() -> int:
-        with judged_as_usage():
+        with invalid_as_usage_error():
             settings = _settings(data, given)
         audits = audit_directory or (data / FOLDER,)
         progress = ProgressDisplay()
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        draft = Backup(target, plain=plain_secrets, tell=progress.tell)
+        draft = Backup(target, plain=plain_secrets, tell=progress.report)
         try:
             if settings.store.startswith(ETCD):
                 store: Any = await open_store(settings, lambda _: None, warn)
@@ -156,24 +163,24 @@ def _settings(data: Path, given: dict[str, Any]) -> ServerSettings:
     settings = ServerSettings(data=data, store=given["store"], etcd=access)
     settings.check()
     if settings.store.startswith(MEMORY):
-        raise UsageError("--store: a store in memory has nothing to back up")
+        raise UsageError("--store: an in-memory store cannot be backed up")
     return settings
 
 
 @click.command(epilog="Example: holdfast verify /mnt/backups/monday")
 @_backup_argument
 def verify(backup: Path) -> int:
-    """Read a backup from end to end and check it. Needs no key, and no server.
+    """Read a whole backup and check it. Needs no key and no server.
 
-    Ends with 0 if it is whole, with 1 if anything of it was altered or is missing.
+    Exits with 0 if it is complete, with 1 if any part was changed or is missing.
     """
 
     async def command() -> int:
         progress = ProgressDisplay()
-        found = await progress.in_thread(lambda: backups.check(backup, progress.tell))
+        found = await progress.in_thread(lambda: backups.check(backup, progress.report))
         print(f"{backup} is a backup of {_described(found.manifest)}, {found.bytes / MIB:.1f} MiB.")
-        print(f"To be restored it needs: {_keys(found.manifest)}")
-        return _told_of_audit(found)
+        print(f"A restore needs: {_keys(found.manifest)}")
+        return _report_audit(found)
 
     return run(command())
 
@@ -182,19 +189,20 @@ def verify(backup: Path) -> int:
 @_backup_argument
 @data_option
 def restore(backup: Path, data: Path) -> int:
-    """Make a backup the data of a server that does not run, in an empty directory.
+    """Restore a backup into an empty data directory. No server may run on it.
 
-    Put `pki` there first, or the server makes a new authority and a new key, which opens nothing.
+    Put `pki` there first. Otherwise the server creates a new certificate authority and a new key,
+    with which it cannot read the encrypted Secrets.
     """
 
     async def command() -> int:
         progress = ProgressDisplay()
-        found = await progress.in_thread(lambda: backups.restore(backup, data, progress.tell))
+        found = await progress.in_thread(lambda: backups.restore(backup, data, progress.report))
         print(f"{data} is restored from a backup of {_described(found.manifest)}.")
         print(f"A server on it needs: {_keys(found.manifest)}")
         if found.manifest.store == "etcd":
             print(_etcd_steps(backup))
-        return _told_of_audit(found)
+        return _report_audit(found)
 
     return run(command())
 
@@ -209,29 +217,29 @@ def _described(manifest: Manifest) -> str:
 
 def _keys(manifest: Manifest) -> str:
     named = ", ".join(repr(it) for it in manifest.encryption_keys)
-    needed = ["the authority (pki/ca.crt, pki/ca*.key, pki/ca.bundle)"]
+    needed = ["the certificate authority (pki/ca.crt, pki/ca*.key, pki/ca.bundle)"]
     if named:
         needed.append(f"the encryption key {named}")
     if manifest.plain:
-        needed.append(f"a safe place: {manifest.plain} Secrets in it are not encrypted")
+        needed.append(f"a protected place: {manifest.plain} Secrets in it are not encrypted")
     return "; ".join(needed) + "."
 
 
-def _told_of_audit(found: VerifiedBackup) -> int:
+def _report_audit(found: VerifiedBackup) -> int:
     for finding in found.audit:
         print(finding)
     if found.audit:
-        return complain("the audit in this backup is not whole")
+        return complain("the audit in this backup is incomplete")
     if found.audit_to:
-        print(f"The audit in it is whole: records {found.audit_from} to {found.audit_to}.")
+        print(f"Its audit is complete: records {found.audit_from} to {found.audit_to}.")
     else:
-        print("The audit in it has no record.")
+        print("Its audit has no records.")
     return ExitCode.DONE
 
 
 def _etcd_steps(backup: Path) -> str:
     return (
-        "etcd itself is restored by its own tool, on each member, while none of them runs:\n"
+        "Restore etcd itself with its own tool, on each member, while no member runs:\n"
         f"    etcdutl snapshot restore {backup / backups.SNAPSHOT} --data-dir DIRECTORY \\\n"
         "        --name NAME --initial-cluster NAME=URL,… --initial-advertise-peer-urls URL \\\n"
         f"        --bump-revision {BUMP} --mark-compacted\n"

@@ -1,4 +1,4 @@
-"""`holdfast ca`: the certificate authorities of a plane, and how one replaces another.
+"""`holdfast ca`: the certificate authorities of a plane, and their rotation.
 
 docs/security.md has the runbook.
 """
@@ -39,7 +39,7 @@ from holdfast.host.pki.trust_bundle import SHORT, RotationPhase, fetch_bundle
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import HoldfastError
 
-# A server waits for the others to follow.
+# A server waits until the others have followed.
 TIMEOUT_S = 90.0
 PARTS_MAX = 100
 
@@ -52,7 +52,7 @@ def ca() -> None:
 @ca.command(epilog="Example: holdfast ca status")
 @kubeconfig_option
 def status(kubeconfig: Path | None) -> int:
-    """Show which authorities are trusted, which of them signs, and who still needs the old one."""
+    """Show the trusted authorities, which of them signs, and which clients need the old one."""
 
     async def command() -> int:
         async with FailoverTransport(kubeconfig) as to:
@@ -73,7 +73,7 @@ def rotate() -> None:
 @rotate.command(epilog="Example: holdfast ca rotate begin")
 @kubeconfig_option
 def begin(kubeconfig: Path | None) -> int:
-    """Make a new authority that all parts trust, and that signs nothing yet."""
+    """Create a new authority that all parts trust, and that signs nothing yet."""
     return run(_step(RotationRequest(RotationStep.BEGIN), kubeconfig))
 
 
@@ -85,17 +85,17 @@ def switch(kubeconfig: Path | None) -> int:
 
 
 @rotate.command(epilog="Example: holdfast ca rotate finish")
-@click.option("--force", is_flag=True, help="Cut off those who still need the old authority.")
+@click.option("--force", is_flag=True, help="Cut off clients that still need the old authority.")
 @kubeconfig_option
 def finish(force: bool, kubeconfig: Path | None) -> int:
-    """Trust the old authority no more. Refused while a client is known to need it."""
+    """Stop trusting the old authority. Refused while a client is known to need it."""
     return run(_step(RotationRequest(RotationStep.FINISH, force), kubeconfig))
 
 
 @rotate.command(epilog="Example: holdfast ca rotate abort")
 @kubeconfig_option
 def abort(kubeconfig: Path | None) -> int:
-    """Remove the new authority again, before it signs."""
+    """Remove the new authority before it signs."""
     return run(_step(RotationRequest(RotationStep.ABORT), kubeconfig))
 
 
@@ -104,8 +104,8 @@ def abort(kubeconfig: Path | None) -> int:
 def renew_kubeconfig(kubeconfig: Path | None) -> int:
     """Write the authorities that the plane trusts now into a kubeconfig.
 
-    Run it during a rotation, for each kubeconfig that was handed out. An authority is taken only if
-    one that the file trusts already has signed it.
+    Run it during a rotation, for each kubeconfig that was given to a user. A new authority is
+    accepted only if it is signed by one that the file already trusts.
     """
 
     async def command() -> int:
@@ -120,12 +120,12 @@ def renew_kubeconfig(kubeconfig: Path | None) -> int:
     return run(command())
 
 
-async def _step(wish: RotationRequest, kubeconfig: Path | None) -> int:
+async def _step(request: RotationRequest, kubeconfig: Path | None) -> int:
     async with FailoverTransport(kubeconfig) as to:
         answer = await to.send(
             "POST",
             PATH,
-            body=msgspec.json.encode(wish),
+            body=msgspec.json.encode(request),
             headers={"Content-Type": "application/json"},
             timeout_s=TIMEOUT_S,
         )
@@ -135,11 +135,11 @@ async def _step(wish: RotationRequest, kubeconfig: Path | None) -> int:
     for sentence in found.cut_off:
         warn(f"cut off: {sentence}")
     _show(found)
-    print(_advice(found, wish.step))
+    print(_advice(request.step))
     return ExitCode.DONE
 
 
-def _advice(found: RotationStatus, step: RotationStep) -> str:
+def _advice(step: RotationStep) -> str:
     match step:
         case RotationStep.BEGIN:
             return (
@@ -149,8 +149,8 @@ def _advice(found: RotationStatus, step: RotationStep) -> str:
         case RotationStep.SWITCH:
             return (
                 "\nThe new authority signs, and the parts renew their certificates now. Renew the "
-                "kubeconfigs that were handed out (holdfast ca kubeconfig). Then: holdfast ca "
-                "rotate finish"
+                "kubeconfigs that users have (holdfast ca kubeconfig). Then: holdfast ca rotate "
+                "finish"
             )
         case RotationStep.FINISH:
             return "\nThe old authority is no longer trusted, and the servers have removed its key."
@@ -184,7 +184,7 @@ def _show(found: RotationStatus) -> None:
 
 
 def _used_for(*, signs: bool, serves: bool) -> str:
-    uses = [word for word, is_so in (("signs", signs), ("servers show it", serves)) if is_so]
+    uses = [use for use, is_so in (("signs", signs), ("servers present it", serves)) if is_so]
     return ", ".join(uses) or "trusted"
 
 
@@ -213,13 +213,13 @@ def _decoded(body: bytes) -> RotationStatus:
     try:
         return msgspec.json.decode(body, type=RotationStatus)
     except msgspec.DecodeError as error:
-        raise HoldfastError(f"an answer that cannot be read: {error}") from None
+        raise HoldfastError(f"the server sent an unreadable answer: {error}") from None
 
 
-# `holdfast component certificate`: what a scheduler, controllers or an agent show to the servers.
+# `holdfast component certificate`: the client certificates of schedulers, controllers and agents.
 #
-# It runs where the plane's authority is, usually on a server's machine. The directory that it makes
-# is taken to the machine of the component, which never has the authority's key.
+# It runs where the plane's authority is, usually on a server's machine. The operator copies the
+# directory that it creates to the component's machine, which never has the authority's key.
 
 
 @click.group()
@@ -231,7 +231,7 @@ def component() -> None:
     epilog="Example: holdfast component certificate scheduler --pki data/pki --out scheduler-pki"
 )
 @click.argument("part", type=click.Choice((SCHEDULER, CONTROLLERS, AGENT)))
-@click.option("--name", default="main", show_default=True, help="Its name, or the node's.")
+@click.option("--name", default="main", show_default=True, help="The name of instance or node.")
 @click.option(
     "--pki",
     type=click.Path(path_type=Path),
@@ -239,12 +239,12 @@ def component() -> None:
     show_default=True,
     help="The authority's directory.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Where they are put.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output directory.")
 def certificate(part: str, name: str, pki: Path, out: Path) -> int:
-    """Issue the certificates of one component into a directory of its own.
+    """Issue the certificates of one component into its own directory.
 
-    Run it again to renew them: those that are good for a while yet stay. A component that runs
-    takes new ones up by itself.
+    Run it again to renew them: those that are still valid for a while are kept. A running component
+    loads new ones by itself.
     """
 
     async def command() -> int:

@@ -1,4 +1,4 @@
-"""`holdfast capacity`: what works, what is idle, and what each idle part is idle for."""
+"""`holdfast capacity`: how much capacity is busy, how much is idle, and why it is idle."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ COLUMNS = ("total", "busy", "starting", "reserve", "closed", "fragments", "usabl
 @click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
 @kubeconfig_option
 def capacity(output: str, kubeconfig: Path | None) -> int:
-    """Show where the capacity of the nodes is, by region, zone and pool.
+    """Show how the capacity of the nodes is used, by region, zone and pool.
 
     \b
     BUSY       held by work that runs, or may still run
-    STARTING   set aside for work that is placed and not ready yet
-    RESERVE    promised: recovery, gangs, preemptions
+    STARTING   held by work that is placed and not ready yet
+    RESERVE    reserved: recovery, gangs, preemptions
     CLOSED     free on nodes that take no new work now (cordoned, drained, silent)
-    FRAGMENTS  free in pieces into which no work of this plane fits
-    USABLE     free for at least some of the work that this plane has
+    FRAGMENTS  free, but too small a piece for any work of this plane
+    USABLE     free for at least some work of this plane
     """
 
     async def command() -> int:

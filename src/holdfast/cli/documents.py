@@ -1,6 +1,6 @@
-"""Reads the documents that a person wrote: YAML and JSON, many in a file, files in a folder.
+"""Reads the documents that a user wrote: YAML and JSON, several per file, files in a folder.
 
-`applying` sends them. A document knows where it came from, so that an error can say so.
+`apply` sends them. A document knows where it came from, so that errors can name the place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Document(msgspec.Struct, frozen=True):
     """One document.
 
     file: as it was given on the command line.
-    place: which document of its file, for a sentence.
+    place: which document of its file, for messages.
     """
 
     file: str
@@ -38,7 +38,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What it is called in a sentence."""
+        """The document's name in messages."""
         metadata = self.tree.get("metadata")
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
         what = " ".join(str(it)[:63] for it in (self.tree.get("kind", ""), name) if it)
@@ -46,10 +46,10 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def documents(given: str) -> list[Document]:
-    """Every document of a file, of a folder, or of the input for `-`. Raises Invalid."""
+    """Every document of a file, of a folder, or of standard input for `-`. Raises Invalid."""
     found = [document for file in _files(given) for document in _of_file(file)]
     if not found:
-        raise Invalid(f"{_title(given)}: there is no document in it")
+        raise Invalid(f"{_title(given)}: contains no document")
     return found
 
 
@@ -58,7 +58,7 @@ def _files(given: str) -> list[str]:
         return [given]
     files = sorted(str(it) for it in Path(given).iterdir() if it.suffix in ENDINGS)
     if not files:
-        raise Invalid(f"{given}: there is no file in it that ends in {', '.join(ENDINGS)}")
+        raise Invalid(f"{given}: contains no file that ends in {', '.join(ENDINGS)}")
     return files
 
 
@@ -77,7 +77,7 @@ def _of_file(file: str) -> Iterator[Document]:
 
 
 def _trees(text: str) -> list[tuple[str, Any]]:
-    """Each document with its place. One that is empty is nothing, as between two `---`."""
+    """Each document with its place. Empty documents, as between two `---`, are skipped."""
     if text.lstrip()[:1] == "{":
         return [("document 1", wire.decode_tree(text.encode()))]
     return [
@@ -117,10 +117,10 @@ def _text(file: str) -> str:
 
 
 def _title(file: str) -> str:
-    return "the input" if file == STDIN else file
+    return "standard input" if file == STDIN else file
 
 
-# Kinds as people type them: `workloads`, `workload`, `wl`, `Workload`, or `workload/hello`.
+# Kinds as users type them: `workloads`, `workload`, `wl`, `Workload`, or `workload/hello`.
 
 _BY_NAME = {
     name: kind for kind in KINDS for name in (kind.plural, kind.singular, *kind.short_names)
@@ -128,7 +128,7 @@ _BY_NAME = {
 
 
 def kind_named(text: str) -> Kind:
-    """The kind that is meant. Raises Misused with what comes near."""
+    """The kind that the text names. Raises UsageError with the closest match."""
     wanted = text.lower().partition(".")[0]
     found = _BY_NAME.get(wanted)
     if found is not None:
@@ -139,15 +139,15 @@ def kind_named(text: str) -> Kind:
         if near
         else "it must be one of " + ", ".join(kind.plural for kind in KINDS)
     )
-    raise UsageError(f"KIND: {text[:63]!r} is no kind; {hint}")
+    raise UsageError(f"KIND: unknown kind {text[:63]!r}; {hint}")
 
 
 def kind_and_name(kind: str, name: str) -> tuple[Kind, str]:
-    """Both, also from `KIND/NAME` in one word. Raises Misused."""
+    """Kind and name, also from one argument `KIND/NAME`. Raises UsageError."""
     first, slash, second = kind.partition("/")
     if slash and name:
         raise UsageError(
-            f"NAME: {name[:63]!r} is given beside {kind[:63]!r}, which has one already"
+            f"NAME: {name[:63]!r} must not be given: {kind[:63]!r} already contains a name"
         )
     if slash and not second:
         raise UsageError(f"KIND: {kind[:63]!r} must have a name after the slash")

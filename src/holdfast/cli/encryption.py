@@ -1,7 +1,7 @@
 """`holdfast encryption`: the keys that Secrets are encrypted with, in a file.
 
-To change the key of a plane: add one, give the file to all servers, wait until they have read it,
-then use it. The servers encrypt everything with it; after that the old one may be removed.
+To change the key of a plane: add a key, copy the file to all servers, wait until they have read it,
+then use the key. The servers encrypt everything with it; after that the old one may be removed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def encryption() -> None:
 @_file_argument
 @click.option("--name", default="", help="The name of the key. [key-N]")
 def add_key(file: Path, name: str) -> int:
-    """Add a key to a file, made if need be. It only reads until `use-key` says otherwise."""
+    """Add a key to a file, created if necessary. The key only decrypts until `use-key`."""
 
     async def command() -> int:
         there = _there(file)
         made = new_key(name or f"key-{len(there) + 1}")
         if made.name in [key.name for key in there]:
-            raise UsageError(f"--name: {file} has a key {made.name!r} already")
+            raise UsageError(f"--name: {file} already has a key {made.name!r}")
         write_private(file, encoded([*there, made]))
-        print(f"{file} has the key {made.name!r} now. Give the file to all servers.")
+        print(f"{file} now has the key {made.name!r}. Copy the file to all servers.")
         return ExitCode.DONE
 
     return run(command())
@@ -48,9 +48,9 @@ def use_key(file: Path, name: str) -> int:
     """Encrypt with this key from now on. All servers must have it already."""
 
     async def command() -> int:
-        used, others = _taken_out(file, name)
+        used, others = _split(file, name)
         write_private(file, encoded([used, *others]))
-        print(f"{name!r} is the current key in {file}. Servers take it up within seconds.")
+        print(f"{name!r} is the current key in {file}. Servers load it within seconds.")
         return ExitCode.DONE
 
     return run(command())
@@ -60,14 +60,17 @@ def use_key(file: Path, name: str) -> int:
 @_file_argument
 @click.argument("name")
 def remove_key(file: Path, name: str) -> int:
-    """Remove a key. Backups that were made with it cannot be read without it any more."""
+    """Remove a key. Backups that were made with it can no longer be read without it."""
 
     async def command() -> int:
-        _, others = _taken_out(file, name)
+        _, others = _split(file, name)
         if not others or read(file)[0].name == name:
-            raise UsageError(f"{name!r} is the current key in {file}: use another one first")
+            raise UsageError(
+                f"NAME: {name!r} is the current key in {file}; make another key current first "
+                "with `holdfast encryption use-key`"
+            )
         write_private(file, encoded(others))
-        print(f"{file} does not have the key {name!r} any more.")
+        print(f"{file} no longer has the key {name!r}.")
         return ExitCode.DONE
 
     return run(command())
@@ -89,7 +92,8 @@ def _there(file: Path) -> tuple[Key, ...]:
     return read(file) if file.exists() else ()
 
 
-def _taken_out(file: Path, name: str) -> tuple[Key, list[Key]]:
+def _split(file: Path, name: str) -> tuple[Key, list[Key]]:
+    """The named key of a file, and the others. Raises Missing."""
     there = read(file)
     found = [key for key in there if key.name == name]
     if not found:

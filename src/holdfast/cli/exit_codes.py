@@ -1,7 +1,7 @@
-"""How a command ends: with a code that scripts can rely on and, if it failed, with a sentence.
+"""How a command ends: an exit code that scripts can rely on, and a message if the command failed.
 
-Every command runs inside `run`. A person never sees a traceback: what goes wrong on purpose is a
-HoldfastError with a sentence of its own, and a bug says that it is one and how to see more of it.
+Every command runs inside `run`. Users never see a traceback: an expected failure is a HoldfastError
+with its own message, and an unexpected one is reported as a bug, with a hint how to see more of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRACE_VARIABLE = "HOLDFAST_TRACEBACK"
 
 
 class ExitCode(IntEnum):
-    """What the exit codes mean. They never change."""
+    """The exit codes of all commands. Their meaning never changes."""
 
     DONE = 0
     FAILED = 1
@@ -31,12 +31,12 @@ class ExitCode(IntEnum):
 
 
 class UsageError(Invalid):
-    """The command line is wrong, whatever the plane would say."""
+    """The command line is wrong; no server was asked."""
 
 
 @contextmanager
-def judged_as_usage() -> Iterator[None]:
-    """What is Invalid in here was so on the command line."""
+def invalid_as_usage_error() -> Iterator[None]:
+    """Turn Invalid into UsageError: what is parsed in this context came from the command line."""
     try:
         yield
     except Invalid as error:
@@ -44,9 +44,8 @@ def judged_as_usage() -> Iterator[None]:
 
 
 CODES_TEXT = """\
-Exit codes: 0 it is done; 1 it was refused or has failed; 2 the command line is wrong;
-3 no server answers, nothing was done; 4 the answer was lost, it may have been done;
-130 interrupted."""
+Exit codes: 0 success; 1 refused or failed; 2 invalid command line; 3 no server answers, nothing
+was done; 4 outcome unknown, the answer was lost; 130 interrupted."""
 
 
 def code_of(error: HoldfastError) -> ExitCode:
@@ -63,42 +62,43 @@ def code_of(error: HoldfastError) -> ExitCode:
 
 
 def sentence_of(error: HoldfastError) -> str:
-    """What to tell a person about an error."""
+    """The message to show for an error."""
     if isinstance(error, OutcomeUnknown):
-        return f"{error.message}; it may have been done all the same: look before trying again"
+        return f"{error.message}; it may have succeeded: check before you try again"
     return error.message
 
 
 def warn(text: str) -> None:
-    """A sentence that is not part of the output."""
+    """Write a message to standard error; it is not part of the output."""
     sys.stderr.write(f"{plain(text)}\n")
     sys.stderr.flush()
 
 
 def complain(text: str, code: ExitCode = ExitCode.FAILED) -> ExitCode:
-    """The sentence of a failure; its exit code."""
+    """Write the message of a failure and return its exit code."""
     warn(f"holdfast: {text}")
     return code
 
 
 def complain_of_bug(bug: Exception) -> ExitCode:
-    """The sentence of a failure that nobody meant to happen; where it was only on request."""
+    """Report an unexpected failure. The traceback is shown only on request."""
     if os.environ.get(TRACE_VARIABLE):
         raise bug
     return complain(
-        f"this is a bug in Holdfast: {type(bug).__name__}: {bug} ({TRACE_VARIABLE}=1 shows where)"
+        f"this is a bug in Holdfast: {type(bug).__name__}: {bug} "
+        f"(set {TRACE_VARIABLE}=1 to see the traceback)"
     )
 
 
 def plain(text: str, keep: str = "\n\t") -> str:
-    """The text without what could command a terminal: not only its reader has written it."""
+    """The text without terminal control characters: others than its reader may have written it."""
     return "".join(
         it if it.isprintable() or it in keep else "\N{REPLACEMENT CHARACTER}" for it in text
     )
 
 
 def run(command: Coroutine[Any, Any, int]) -> int:
-    """Run a command to its end; the exit code."""
+    """Run a command to its end and return its exit code."""
     try:
         return asyncio.run(command)
     except HoldfastError as error:
@@ -106,10 +106,10 @@ def run(command: Coroutine[Any, Any, int]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has seen enough. Python would complain once more at its own end.
+        # The reader of the output has closed it. Python would report that again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except OSError as error:
         return complain(f"{error.filename or 'the system'}: {error.strerror or error}")
-    except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process
+    except Exception as bug:  # noqa: BLE001 - every failure is reported and ends the process
         return complain_of_bug(bug)

@@ -1,7 +1,7 @@
-"""`holdfast explain`: why a replica is not further, who moves next, and by when.
+"""`holdfast explain`: why a replica does not progress, who acts next, and by when.
 
-Every server that the kubeconfig names is asked, since each knows best what it heard itself; of
-their answers the one that knows most is shown.
+The command asks every server in the kubeconfig, since each server knows only the heartbeats that it
+received itself, and shows the most complete answer.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _REPLICA = kind_of_struct(Replica)
 @click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
 @kubeconfig_option
 def explain(kind: str, name: str, namespace: str, output: str, kubeconfig: Path | None) -> int:
-    """Say why a replica is not further: where it stopped, who moves next, and by when."""
+    """Explain why a replica does not progress: where it stopped, who acts next, and by when."""
 
     async def command() -> int:
         what, named = kind_and_name(kind, name)
         _demand_replica(what, named)
         to = access(kubeconfig)
-        found = await asked(to, namespace or to.namespace, named)
+        found = await explanation(to, namespace or to.namespace, named)
         if output == "json":
             print(msgspec.json.encode(found).decode())
         else:
             now_ms = wall_ms(datetime.now(UTC))
-            print("\n".join(plain(line, keep="") for line in told(found, now_ms)))
+            print("\n".join(plain(line, keep="") for line in text_lines(found, now_ms)))
         return ExitCode.DONE
 
     return run(command())
@@ -62,11 +62,11 @@ def _demand_replica(kind: Kind, name: str) -> None:
         raise UsageError("NAME: must be the name of a replica; `holdfast get replicas` shows them")
 
 
-async def asked(to: Access, namespace: str, name: str) -> Explanation:
-    """The best answer of all servers. Raises what the first one says if none has any."""
+async def explanation(to: Access, namespace: str, name: str) -> Explanation:
+    """The most complete answer of all servers. Raises the first error if none answers."""
     each = [msgspec.structs.replace(to, servers=(server,)) for server in to.servers]
     found = await asyncio.gather(
-        *(_asked(it, namespace, name) for it in each), return_exceptions=True
+        *(_read(it, namespace, name) for it in each), return_exceptions=True
     )
     answers = [it for it in found if isinstance(it, Explanation)]
     for error in found:
@@ -75,20 +75,20 @@ async def asked(to: Access, namespace: str, name: str) -> Explanation:
     return min(answers, key=lambda it: (it.finding.why is StuckReason.UNTOLD, len(it.unknown)))
 
 
-async def _asked(to: Access, namespace: str, name: str) -> Explanation:
+async def _read(to: Access, namespace: str, name: str) -> Explanation:
     async with Client(to, policy=PATIENCE, agent="holdfast-cli") as client:
         body = await client.read(one(_REPLICA, namespace, name, SUBRESOURCE))
     try:
         return msgspec.json.decode(body, type=Explanation)
     except msgspec.DecodeError as error:
-        raise HoldfastError(f"an answer that cannot be read: {error}") from None
+        raise HoldfastError(f"the server sent an unreadable answer: {error}") from None
 
 
-# Words --------------------------------------------------------------------------------------------
+# Text ---------------------------------------------------------------------------------------------
 
 
-def told(found: Explanation, now_ms: int) -> list[str]:
-    """The answer in lines for people."""
+def text_lines(found: Explanation, now_ms: int) -> list[str]:
+    """The answer as lines of text."""
     say = found.finding
     where = f"{found.namespace}/{found.name}"
     lines = [f"{where} is {found.state.value}, as of revision {found.revision}"]
@@ -105,7 +105,7 @@ def told(found: Explanation, now_ms: int) -> list[str]:
     lines += [f"  {what:<16}{text}" for what, text in rows if text]
     lines.append("evidence")
     lines += [f"  {it.what}{_as_of(it.revision, it.age_ms)}: {it.says}" for it in found.signs]
-    lines += [f"  {what}: not known, {why}" for what, why in sorted(found.unknown.items())]
+    lines += [f"  {what}: unknown, {why}" for what, why in sorted(found.unknown.items())]
     if found.timeline:
         lines.append("timeline")
     for step in found.timeline:

@@ -251,7 +251,7 @@ class _Follower:
 
     @property
     def _listed(self) -> GetOptions:
-        """The options as a list: a watch is always on a list, so a field selector names the object."""
+        """The same as a list: a watch is always on a list, so a field selector names the object."""
         fields = self._question.fields
         if self._question.name:
             named = f"metadata.name={self._question.name}"

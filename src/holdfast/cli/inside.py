@@ -1,6 +1,6 @@
-"""The commands that look into a replica's work: logs, exec.
+"""The commands that look into a running replica: logs, exec.
 
-They speak to the API as kubectl does, so that both show the same. `entering` is the terminal of
+They use the same API as kubectl, so that both show the same. `terminal_session` is the terminal of
 `exec`.
 """
 
@@ -31,13 +31,13 @@ _SINCE = re.compile(r"([0-9]{1,9})([smhd]?)", re.ASCII)
 @click.command(epilog="Example: holdfast logs hello-0-0 --follow --since 10m")
 @click.argument("replica")
 @namespace_option
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is said, until it ends.")
-@click.option("--tail", type=click.IntRange(0), help="Only so many lines at the end.")
-@click.option("--since", default="", help="Only what is not older: 30s, 10m, 2h.")
-@click.option("--since-time", default="", help="Only what was said since, as 2026-11-16T08:00:00Z.")
-@click.option("--limit-bytes", type=click.IntRange(1), help="Not more than this.")
-@click.option("--timestamps", is_flag=True, help="Show when each line was said.")
-@click.option("-p", "--previous", is_flag=True, help="Of the run before its last restart.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output as it comes, until it ends.")
+@click.option("--tail", type=click.IntRange(0), help="Only the last lines, this many.")
+@click.option("--since", default="", help="Only newer output than this: 30s, 10m, 2h.")
+@click.option("--since-time", default="", help="Only output since a time: 2026-11-16T08:00:00Z.")
+@click.option("--limit-bytes", type=click.IntRange(1), help="At most this many bytes.")
+@click.option("--timestamps", is_flag=True, help="Show the time of each line.")
+@click.option("-p", "--previous", is_flag=True, help="The run before the last restart.")
 @kubeconfig_option
 def logs(
     replica: str,
@@ -51,7 +51,7 @@ def logs(
     previous: bool,
     kubeconfig: Path | None,
 ) -> int:
-    """Show what a replica's work has said."""
+    """Show the output of a replica."""
     flags = {"follow": follow, "timestamps": timestamps, "previous": previous}
     query = {name: "true" for name, is_set in flags.items() if is_set}
     values = {"tailLines": tail, "limitBytes": limit_bytes, "sinceTime": since_time or None}
@@ -62,7 +62,7 @@ def logs(
             query["sinceSeconds"] = str(_seconds(since))
         async with client(kubeconfig) as to:
             where = paths.one(_REPLICA, namespace or to.access.namespace, replica, "log")
-            # Work may say nothing for long; a connection that broke is noticed by the system.
+            # Work may be silent for long; the operating system notices a broken connection.
             response, server = await to.transport.stream(where, query, opening_s=None)
             async with response:
                 if response.status != 200:
@@ -78,10 +78,10 @@ def logs(
 
 
 def _seconds(text: str) -> int:
-    """A duration in seconds. Raises Misused."""
+    """A duration in seconds. Raises UsageError."""
     found = _SINCE.fullmatch(text)
     if found is None or not int(found[1]):
-        raise UsageError(f"--since: {text[:40]!r} must read like 30s, 10m or 2h")
+        raise UsageError(f"--since: {text[:40]!r} must be a duration such as 30s, 10m or 2h")
     return int(found[1]) * _UNITS[found[2] or "s"]
 
 
@@ -90,7 +90,7 @@ def _seconds(text: str) -> int:
     context_settings={"ignore_unknown_options": True},
     epilog="Example: holdfast exec -it hello-0-0 -- sh",
 )
-@click.option("-i", "--stdin", "has_input", is_flag=True, help="Give it what is typed or piped.")
+@click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass standard input to it.")
 @click.option("-t", "--tty", "has_terminal", is_flag=True, help="Give it a terminal.")
 @namespace_option
 @kubeconfig_option
@@ -104,16 +104,16 @@ def exec_(
     has_terminal: bool,
     kubeconfig: Path | None,
 ) -> int:
-    """Run a command beside a replica's work. It ends with the code that the command ends with."""
+    """Run a command inside a replica. Exits with the exit code of that command."""
 
     async def enter() -> int:
         if has_terminal and not (has_input and os.isatty(0)):
-            raise UsageError("--tty: needs --stdin, and a terminal to type on")
+            raise UsageError("--tty: requires --stdin and a terminal as standard input")
         given = access(kubeconfig)
         where = paths.one(_REPLICA, namespace or given.namespace, replica, "exec")
-        wish = terminal_session.SessionOptions(
+        options = terminal_session.SessionOptions(
             where, command, has_input=has_input, has_terminal=has_terminal
         )
-        return await terminal_session.enter(given, wish)
+        return await terminal_session.enter(given, options)
 
     return run(enter())

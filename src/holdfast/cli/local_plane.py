@@ -123,7 +123,7 @@ class LocalPlane:
         return [self.server, *self.others]
 
     async def start_server(self) -> None:
-        """Start the server and wait until it is ready. Raises Unavailable with its last log line."""
+        """Start the server and wait until it is ready. Raises Unavailable with its last output."""
         server = self.server
         server.arguments = ("serve", "--listen", self.plan.listen, *self.plan.server)
         await server.start()

@@ -1,4 +1,4 @@
-"""The `holdfast` command: all its commands, and its way out."""
+"""The `holdfast` command: its subcommands, and how it exits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A first try, in two terminals:
 {CODES_TEXT}"""
 
 
-# Loaded when they are used: `get` would wait half a second for what only servers need.
+# Modules are loaded on use: otherwise `get` would spend half a second loading server code.
 COMMANDS = {
     "up": "holdfast.cli.up",
     "status": "holdfast.cli.status",
@@ -57,7 +57,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """The commands, in the order in which one meets them."""
+    """The commands, in the order in which a new user needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -66,7 +66,7 @@ class Commands(click.Group):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        # `exec` is a word of Python's own.
+        # `exec` is a builtin of Python.
         name = cmd_name if cmd_name != "exec" else "exec_"
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
@@ -83,7 +83,7 @@ def root() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line and return the exit code."""
     try:
         given = list(arguments) if arguments is not None else None
         code = root.main(args=given, prog_name="holdfast", standalone_mode=False)
@@ -92,6 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except Exception as bug:  # noqa: BLE001 - also what goes wrong while a command is loaded
+    except Exception as bug:  # noqa: BLE001 - also a failure while a command is loaded
         return complain_of_bug(bug)
     return code if isinstance(code, int) else ExitCode.DONE

@@ -1,8 +1,8 @@
 """The commands about nodes: cordon, uncordon, drain.
 
-Each sets what the operator wants on the node, and nothing else: the commit keeps new work away, and
-controller:drain does the rest. `drain` tells what that says of its progress until the node is
-empty; interrupting it changes nothing, and `uncordon` takes it back.
+Each sets fields in the node's spec, and nothing else: the commit keeps new work away, and
+controller:drain evicts. `drain` prints the controller's progress until the node is empty;
+interrupting it does not stop the drain, `uncordon` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from holdfast.cli.connection import client, kubeconfig_option
-from holdfast.cli.exit_codes import ExitCode, judged_as_usage, plain, run
+from holdfast.cli.exit_codes import ExitCode, invalid_as_usage_error, plain, run
 from holdfast.host.client import Client
 from holdfast.host.component.options import duration
 from holdfast.model.kinds.node import Node
@@ -31,7 +31,7 @@ DRAINED = "Drained"
 @click.argument("node")
 @kubeconfig_option
 def cordon(node: str, kubeconfig: Path | None) -> int:
-    """Let a node take no new work. What runs there goes on."""
+    """Keep new work away from a node. Running work continues."""
     return run(_set(kubeconfig, node, {"cordoned": True}, "cordoned"))
 
 
@@ -45,25 +45,25 @@ def uncordon(node: str, kubeconfig: Path | None) -> int:
 
 @click.command(epilog="Example: holdfast drain node-1 --deadline 10m --reason 'new disks'")
 @click.argument("node")
-@click.option("--deadline", default="", help="From when on budgets no longer hold it up: 90s, 10m.")
-@click.option("--reason", default="", help="Why, for people.")
-@click.option("--no-wait", is_flag=True, help="Only ask for it; `holdfast get nodes` shows it.")
+@click.option("--deadline", default="", help="Ignore disruption budgets after this: 90s, 10m.")
+@click.option("--reason", default="", help="The reason, recorded on the node.")
+@click.option("--no-wait", is_flag=True, help="Do not wait; `holdfast get nodes` shows progress.")
 @kubeconfig_option
 def drain(node: str, deadline: str, reason: str, no_wait: bool, kubeconfig: Path | None) -> int:
-    """Take all work off a node, inside the disruption budgets of the work, and keep it off."""
+    """Evict all work from a node, within disruption budgets, and keep new work away."""
 
     async def command() -> int:
-        # What an earlier wish said and this one does not is taken back by name.
-        wish: dict[str, Any] = {"reason": reason, "deadline": None}
+        # An explicit null removes the deadline of an earlier drain.
+        wanted: dict[str, Any] = {"reason": reason, "deadline": None}
         if deadline:
-            with judged_as_usage():
+            with invalid_as_usage_error():
                 ends = datetime.now(UTC) + duration("--deadline", deadline)
-            wish["deadline"] = rfc3339(wall_ms(ends))
-        code = await _set(kubeconfig, node, {"cordoned": True, "drain": wish}, "is being drained")
+            wanted["deadline"] = rfc3339(wall_ms(ends))
+        code = await _set(kubeconfig, node, {"cordoned": True, "drain": wanted}, "is being drained")
         if no_wait:
             return code
         async with client(kubeconfig) as to:
-            return await _followed(to, node)
+            return await _wait_drained(to, node)
 
     return run(command())
 
@@ -75,16 +75,16 @@ async def _set(kubeconfig: Path | None, node: str, spec: dict[str, Any], became:
     return ExitCode.DONE
 
 
-async def _followed(to: Client, name: str) -> int:
-    """Say what is left whenever that is different, until nothing is."""
+async def _wait_drained(to: Client, name: str) -> int:
+    """Print the remaining work whenever it changes, until none is left."""
     last = ""
     while True:
         node = await to.get(Node, name)
         if node.spec.drain is None:
-            print(f"node.holdfast.dev/{plain(name)}: the drain was taken back")
+            print(f"node.holdfast.dev/{plain(name)}: the drain was cancelled")
             return ExitCode.FAILED
         said = condition(node.status.conditions, DRAINED)
-        # What was said of an earlier drain is not about this one.
+        # The condition may be that of an earlier drain.
         is_new = said is not None and said.observed_generation >= node.metadata.generation
         if said is not None and is_new:
             if said.message != last:

@@ -10,7 +10,6 @@ import msgspec
 from holdfast import __version__
 from holdfast.cli import apply as applying
 from holdfast.cli import get as getting
-from holdfast.cli import get as watching
 from holdfast.cli.connection import client, kubeconfig_option
 from holdfast.cli.documents import documents, kind_and_name
 from holdfast.cli.exit_codes import ExitCode, UsageError, code_of, complain, run
@@ -19,7 +18,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.registry import Kind
 
 namespace_option = click.option(
-    "-n", "--namespace", default="", help="Of objects that belong to a tenant. [the kubeconfig's]"
+    "-n", "--namespace", default="", help="The tenant's namespace. [that of the kubeconfig]"
 )
 
 
@@ -33,11 +32,11 @@ namespace_option = click.option(
     "--output",
     default=getting.TABLE,
     metavar="|".join((*getting.FORMS, getting.VALUE + "FIELD")),
-    help="How to show them, such as value=status.state for one field of each.",
+    help="Output format; value=status.state prints one field of each object.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on with whatever changes, until Ctrl-C.")
-@click.option("-l", "--selector", default="", help="Only objects with such labels: k=v,k2!=v2.")
-@click.option("--field-selector", default="", help="Such as metadata.name=hello.")
+@click.option("-w", "--watch", is_flag=True, help="Print changes as they happen, until Ctrl-C.")
+@click.option("-l", "--selector", default="", help="Only objects with these labels: k=v,k2!=v2.")
+@click.option("--field-selector", default="", help="Only these objects: metadata.name=hello.")
 @kubeconfig_option
 def get(
     kind: str,
@@ -50,14 +49,14 @@ def get(
     field_selector: str,
     kubeconfig: Path | None,
 ) -> int:
-    """Show objects. KIND is one such as workloads, wl or node; several are divided by commas."""
+    """Show objects. KIND is a kind such as workloads, wl or node; separate several by commas."""
 
     async def command() -> int:
         form = getting.form_of(output)
         kinds = [kind_and_name(one, name) for one in kind.split(",")]
         async with client(kubeconfig) as to:
-            questions = [
-                _question(
+            requests = [
+                _options(
                     to,
                     *named,
                     namespace=namespace,
@@ -68,13 +67,13 @@ def get(
                 )
                 for named in kinds
             ]
-            await _show(to, questions, watch)
+            await _show(to, requests, watch)
         return ExitCode.DONE
 
     return run(command())
 
 
-def _question(
+def _options(
     to: Client,
     kind: Kind,
     name: str,
@@ -87,24 +86,24 @@ def _question(
 ) -> getting.GetOptions:
     if everywhere and (name or namespace):
         given = f"NAME: {name!r}" if name else f"--namespace: {namespace!r}"
-        raise UsageError(f"{given} must not be given together with --all-namespaces")
+        raise UsageError(f"{given} cannot be combined with --all-namespaces")
     if name and (labels or fields):
-        raise UsageError(f"NAME: {name!r} must not be given together with a selector")
+        raise UsageError(f"NAME: {name!r} cannot be combined with a selector")
     where = "" if everywhere or not kind.namespaced else namespace or to.access.namespace
     return getting.GetOptions(
         kind=kind, name=name, namespace=where, labels=labels, fields=fields, form=form
     )
 
 
-async def _show(to: Client, questions: list[getting.GetOptions], watches: bool) -> None:
+async def _show(to: Client, requests: list[getting.GetOptions], watches: bool) -> None:
     if watches:
-        if len(questions) > 1:
-            raise UsageError("KIND: must be one kind with --watch")
-        await watching.watch(to, questions[0])
-    for number, question in enumerate(questions):
-        if number and question.form in (getting.TABLE, getting.WIDE):
+        if len(requests) > 1:
+            raise UsageError("KIND: --watch takes one kind only")
+        await getting.watch(to, requests[0])
+    for number, options in enumerate(requests):
+        if number and options.form in (getting.TABLE, getting.WIDE):
             print()
-        await getting.get(to, question)
+        await getting.get(to, options)
 
 
 @click.command(epilog="Example: holdfast apply -f examples/hello.yaml")
@@ -114,12 +113,12 @@ async def _show(to: Client, questions: list[getting.GetOptions], watches: bool) 
     "files",
     multiple=True,
     required=True,
-    help="A file of YAML or JSON documents, a folder of such files, or - for the input.",
+    help="A file with YAML or JSON documents, a folder of such files, or - for standard input.",
 )
 @namespace_option
 @click.option("--force", is_flag=True, help="Take over fields that others have set.")
-@click.option("--dry-run", is_flag=True, help="Have everything decided, and change nothing.")
-@click.option("--manager", default=applying.MANAGER, help="In whose name the fields are set.")
+@click.option("--dry-run", is_flag=True, help="Let the server decide, but change nothing.")
+@click.option("--manager", default=applying.MANAGER, help="The field manager to record.")
 @kubeconfig_option
 def apply(
     files: tuple[str, ...],
@@ -129,18 +128,18 @@ def apply(
     manager: str,
     kubeconfig: Path | None,
 ) -> int:
-    """Make objects be as documents say (server-side apply). What is missing is created."""
+    """Create or change objects as the documents state (server-side apply)."""
 
     async def command() -> int:
         found = [document for file in files for document in documents(file)]
         async with client(kubeconfig) as to:
-            wish = applying.ApplyOptions(
+            options = applying.ApplyOptions(
                 namespace=namespace or to.access.namespace,
                 manager=manager,
                 force=force,
                 dry=dry_run,
             )
-            return await applying.apply_all(to, found, wish)
+            return await applying.apply_all(to, found, options)
 
     return run(command())
 
@@ -152,12 +151,12 @@ def apply(
 @namespace_option
 @kubeconfig_option
 def scale(kind: str, name: str, replicas: int, namespace: str, kubeconfig: Path | None) -> int:
-    """Set how many replicas a workload should have."""
+    """Set the number of replicas of a workload."""
 
     async def command() -> int:
         found, called = _one(kind, name)
         if not found.scale:
-            raise UsageError(f"KIND: {found.plural} cannot be scaled; workloads can")
+            raise UsageError(f"KIND: {found.plural} cannot be scaled; only workloads can")
         async with client(kubeconfig) as to:
             await to.scale(found.struct, called, namespace or to.access.namespace, replicas)
         print(f"{found.singular}.holdfast.dev/{called} scaled to {replicas}")
@@ -172,7 +171,7 @@ def scale(kind: str, name: str, replicas: int, namespace: str, kubeconfig: Path 
 @namespace_option
 @kubeconfig_option
 def delete(kind: str, name: str, namespace: str, kubeconfig: Path | None) -> int:
-    """Ask for the deletion of an object. Work that runs is stopped first."""
+    """Delete an object. Running work is stopped first."""
 
     async def command() -> int:
         found, called = _one(kind, name)
@@ -189,7 +188,7 @@ def delete(kind: str, name: str, namespace: str, kubeconfig: Path | None) -> int
 def _one(kind: str, name: str) -> tuple[Kind, str]:
     found, called = kind_and_name(kind, name)
     if not called:
-        raise UsageError(f"NAME: must be given: which of the {found.plural}?")
+        raise UsageError(f"NAME: required; `holdfast get {found.plural}` lists the names")
     return found, called
 
 
@@ -204,10 +203,10 @@ def version(kubeconfig: Path | None) -> int:
             async with client(kubeconfig) as to:
                 body = await to.read("/version")
         except HoldfastError as error:
-            return complain(f"the server's version is not known: {error.message}", code_of(error))
-        said = msgspec.json.decode(body, type=_Version).git_version
-        kubernetes, _, own = said.partition("+holdfast-")
-        print(f"server {own or 'unknown'} (speaks the dialect of Kubernetes {kubernetes})")
+            return complain(f"the server version is unknown: {error.message}", code_of(error))
+        version = msgspec.json.decode(body, type=_Version).git_version
+        kubernetes, _, own = version.partition("+holdfast-")
+        print(f"server {own or 'unknown'} (API of Kubernetes {kubernetes})")
         return ExitCode.DONE
 
     return run(command())

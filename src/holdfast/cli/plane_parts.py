@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.connection import DATA, DATA_VARIABLE
-from holdfast.cli.exit_codes import judged_as_usage, run
+from holdfast.cli.exit_codes import invalid_as_usage_error, run
 from holdfast.host import __main__ as host
 from holdfast.host.component import machine_facts, options
 from holdfast.host.runtime.cgroups.detect import PARENT as CGROUP
@@ -25,7 +25,7 @@ from holdfast.host.runtime.containers.image_stores import BYTES_MAX, MIB
 from holdfast.host.server import fence_options, patience_options, work_options
 from holdfast.host.server.settings import QUIET, REFUSALS, REFUSE, WHEN_BEHIND, EtcdAccess
 
-# What a node is that nobody has said more about.
+# The region and zone of a node for which none is given.
 REGION, ZONE = "local", "local"
 AGENTS = "agents"
 ETCD_ACCESS = ("ca-file", "cert-file", "key-file", "user", "password-file")
@@ -38,13 +38,13 @@ data_option = click.option(
     default=DATA,
     show_default=True,
     envvar=DATA_VARIABLE,
-    help=f"Where everything is kept. Also ${DATA_VARIABLE}.",
+    help=f"The data directory. Also ${DATA_VARIABLE}.",
 )
 servers_option = click.option(
     "--server",
     multiple=True,
     required=True,
-    help="https://HOST:PORT of one server, as often as there are some.",
+    help="https://HOST:PORT of a server. Repeat it for each server.",
 )
 
 
@@ -53,7 +53,7 @@ def _sentence(text: str) -> str:
 
 
 def server_options(command: Command) -> Command:
-    """What a server is started with, for `server` and `up`."""
+    """The options of a server, for `server` and `up`."""
     chosen = [
         data_option,
         click.option("--listen", default="127.0.0.1:6443", show_default=True, help="HOST:PORT"),
@@ -61,34 +61,38 @@ def server_options(command: Command) -> Command:
             "--store", default="", help="sqlite:PATH, memory:, or etcd://H:P,… [DATA/store.db]"
         ),
         click.option("--name", default="", help="The server's name among its peers."),
-        click.option("--pki", type=click.Path(path_type=Path), help="The authority. [DATA/pki]"),
-        click.option("--advertise", default="", help="https://HOST:PORT for others."),
-        click.option("--cert-name", multiple=True, help="A further name in the certificate."),
+        click.option(
+            "--pki",
+            type=click.Path(path_type=Path),
+            help="Directory of the certificate authority. [DATA/pki]",
+        ),
+        click.option("--advertise", default="", help="https://HOST:PORT that others use."),
+        click.option("--cert-name", multiple=True, help="An additional name in the certificate."),
         click.option(
             "--certificate-life",
             default=host.LIFE,
             show_default=True,
-            help="Of what it issues to nodes; its own live for 7d at most.",
+            help="Lifetime of node certificates; the server's own live for 7d at most.",
         ),
         click.option(
             "--token-life-max",
             default=host.TOKEN_LIFE,
             show_default=True,
-            help="No bearer token counts for longer.",
+            help="The longest lifetime of a bearer token.",
         ),
         click.option(
             "--audit-behind",
             type=click.Choice(WHEN_BEHIND),
             default=REFUSE,
             show_default=True,
-            help="What gives way when the audit cannot be written for long.",
+            help="What to do when the audit cannot be written for long.",
         ),
         click.option(
             "--refusals",
             type=click.Choice(REFUSALS),
             default=QUIET,
             show_default=True,
-            help="Whether changes that are refused to somebody are logged.",
+            help="Whether refused changes are logged.",
         ),
         click.option(
             "--audit-keep",
@@ -101,7 +105,7 @@ def server_options(command: Command) -> Command:
             type=int,
             default=host.AUDIT_KEEP_MIB,
             show_default=True,
-            help="How much of them is kept.",
+            help="How many MiB of audit files are kept.",
         ),
         click.option(
             "--audit-export",
@@ -163,7 +167,9 @@ def server_options(command: Command) -> Command:
         for it, (_, meaning) in (*fence_options.OPTIONS.items(), *patience_options.OPTIONS.items())
     ]
     chosen.append(
-        click.option(f"--{fence_options.DRIFT}", metavar="PPM", help="How wrong clocks may run.")
+        click.option(
+            f"--{fence_options.DRIFT}", metavar="PPM", help="The largest drift of a clock."
+        )
     )
     for option in reversed(chosen):
         command = option(command)
@@ -172,7 +178,7 @@ def server_options(command: Command) -> Command:
 
 def _origin_options(command: Command) -> Command:
     for option in (
-        click.option("--name", default="main", show_default=True, help="Its name among its kind."),
+        click.option("--name", default="main", show_default=True, help="The name of the instance."),
         click.option(
             "--pki",
             type=click.Path(path_type=Path),
@@ -197,7 +203,7 @@ def server(**given: Any) -> int:
     """Run one server."""
 
     async def command() -> int:
-        with judged_as_usage():
+        with invalid_as_usage_error():
             settings = host.settings_of(argparse.Namespace(**given))
             settings.check()
         return await host.run_server(settings)
@@ -208,10 +214,10 @@ def server(**given: Any) -> int:
 
 @click.command(epilog="Example: holdfast scheduler --server https://plane:6443 --pki certificates")
 @_origin_options
-@click.option("--shard", default="", metavar="I/N", help="Only this part of all tenants. [all]")
+@click.option("--shard", default="", metavar="I/N", help="Only this shard of the tenants. [all]")
 @click.option("--tenants", default="", metavar="A,B", help="Only these tenants. [all]")
 def scheduler(**given: Any) -> int:
-    """Run one scheduler. Of several with the same share one acts; others compete or split."""
+    """Run one scheduler. Of several with the same tenants one acts, the others stand by."""
     _log()
     return run(options.scheduler(argparse.Namespace(**given)))
 
@@ -221,7 +227,7 @@ def scheduler(**given: Any) -> int:
 )
 @_origin_options
 def controllers(**given: Any) -> int:
-    """Run all controllers. Of several such processes one acts for each controller."""
+    """Run all controllers. Of several processes, one acts for each controller."""
     _log()
     return run(options.controllers(argparse.Namespace(**given)))
 
@@ -231,27 +237,32 @@ def controllers(**given: Any) -> int:
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="A file with a join token, for the first start only; - reads it from the input.",
+    help="A file with a join token, for the first start only; - reads it from standard input.",
 )
-@click.option("--name", "node", default="", help="The node's name. [this computer's]")
+@click.option("--name", "node", default="", help="The node's name. [the host name]")
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="What this agent keeps. [data/agents/NAME]"
+    "--data", type=click.Path(path_type=Path), help="The agent's data. [data/agents/NAME]"
 )
 @click.option(
     "--pki", type=click.Path(path_type=Path), help="Its certificate, if it does not join."
 )
-@click.option("--region", default=REGION, show_default=True, help="Where it is, for ever.")
-@click.option("--zone", default=ZONE, show_default=True, help="Its failure domain, for ever.")
-@click.option("--pool", default="", help="The pool that it belongs to. [general]")
-@click.option("--address", default="", help="Where its work is reached. [127.0.0.1]")
-@click.option("--label", multiple=True, metavar="KEY=VALUE", help="May be given many times.")
-@click.option("--capacity", multiple=True, metavar="cpu=2,memory=4Gi", help="[all there is]")
+@click.option("--region", default=REGION, show_default=True, help="Its region, fixed at first.")
+@click.option("--zone", default=ZONE, show_default=True, help="Its zone, fixed at first.")
+@click.option("--pool", default="", help="The pool of the node. [general]")
+@click.option("--address", default="", help="The address of its work. [127.0.0.1]")
+@click.option("--label", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option(
+    "--capacity",
+    multiple=True,
+    metavar="cpu=2,memory=4Gi",
+    help="What the node offers. [the whole machine]",
+)
 @click.option(
     "--port-share", default="", metavar="NUMBER/COUNT", help=options.PORT_SHARE_HELP + " [all]"
 )
-@click.option("--facts", type=click.Path(path_type=Path), help="JSON with more about the machine.")
-@click.option("--isolation", default="", help="Of the work. [the strongest that can be had]")
-@click.option("--device", multiple=True, metavar=options.DEVICE_FORM, help="May be given often.")
+@click.option("--facts", type=click.Path(path_type=Path), help="JSON with further machine facts.")
+@click.option("--isolation", default="", help="Isolation of the work. [the strongest available]")
+@click.option("--device", multiple=True, metavar=options.DEVICE_FORM, help="May be repeated.")
 @click.option("--gpus", type=click.Choice(options.GPUS), default=options.GPUS[0], show_default=True)
 @click.option(
     "--images",
@@ -264,7 +275,7 @@ def controllers(**given: Any) -> int:
     default=CGROUP,
     show_default=True,
     envvar=CGROUP_VARIABLE,
-    help=f"Where limits are made. Also ${CGROUP_VARIABLE}.",
+    help=f"The parent cgroup of the work. Also ${CGROUP_VARIABLE}.",
 )
 @click.option("--pids-max", type=int, default=PIDS_MAX, show_default=True)
 @click.option(
@@ -272,20 +283,20 @@ def controllers(**given: Any) -> int:
     type=int,
     default=BYTES_MAX // MIB,
     show_default=True,
-    help="What the images that are pulled for one tenant may take.",
+    help="Disk space for the pulled images of one tenant.",
 )
 @click.option(
     "--run-as-range",
     default="",
     metavar="FIRST-LAST",
-    help="The users that tenants get, one each. [/etc/subuid, or 2000000000-2147483647]",
+    help="User ids for tenants, one each. [/etc/subuid, or 2000000000-2147483647]",
 )
-@click.option("--single-tenant", is_flag=True, help="One tenant's work, as the agent's own user.")
-@click.option("--container-egress", is_flag=True, help="Forward what containers send elsewhere.")
+@click.option("--single-tenant", is_flag=True, help="Run one tenant's work as the agent's user.")
+@click.option("--container-egress", is_flag=True, help="Forward outgoing traffic of containers.")
 @click.option(
     "--sandbox-runtime",
     type=click.Path(path_type=Path),
-    help="Runs containers that are to be sandboxed. [runsc, where it is installed]",
+    help="The runtime of sandboxed containers. [runsc, where it is installed]",
 )
 @click.option(
     "--hide", multiple=True, type=click.Path(path_type=Path), help="A directory to hide from work."
@@ -300,7 +311,7 @@ def agent(**given: Any) -> int:
 
     async def command() -> int:
         arguments = argparse.Namespace(**given)
-        with judged_as_usage():
+        with invalid_as_usage_error():
             settings = options.agent_settings(arguments)
         return await options.run_agent(settings, arguments)
 

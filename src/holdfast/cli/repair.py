@@ -1,6 +1,6 @@
 """`holdfast repair`: records in quarantine, and what an operator can do about them.
 
-Each change is shown first and done with --yes alone, on the record as it was looked at.
+Each change is shown first and made only with --yes, on the record as it was shown.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from holdfast.model.requests import RepairAction
 
 TIMEOUT_S = 60.0
 Found = TypeVar("Found")
-_yes_option = click.option("--yes", is_flag=True, help="Do it. Without this it is only shown.")
-_reason_option = click.option("--reason", default="", help="Why, for the audit.")
+_yes_option = click.option("--yes", is_flag=True, help="Make the change, not only show it.")
+_reason_option = click.option("--reason", default="", help="The reason, for the audit.")
 
 
 @click.group()
 def repair() -> None:
-    """Records that are wrong: look at them, recount or restore them, release them."""
+    """Records in quarantine: show, recount, restore or release them."""
 
 
 @repair.command(name="list", epilog="Example: holdfast repair list")
 @kubeconfig_option
 def list_(kubeconfig: Path | None) -> int:
-    """List the records in quarantine. Ends with 1 if there are any."""
+    """List the records in quarantine. Exits with 1 if there are any."""
 
     async def command() -> int:
         async with FailoverTransport(kubeconfig) as to:
@@ -58,14 +58,14 @@ def list_(kubeconfig: Path | None) -> int:
 @click.argument("record")
 @kubeconfig_option
 def show(record: str, kubeconfig: Path | None) -> int:
-    """Show why a record is in quarantine, the evidence, and what the record says."""
+    """Show why a record is in quarantine, the evidence, and the record itself."""
 
     async def command() -> int:
         async with FailoverTransport(kubeconfig) as to:
             note = _note(await _read(to), record)
-            found = await _asked(to, Repair(record, SHOW))
+            found = await _request(to, Repair(record, SHOW))
         lines = [
-            f"{note.key} is in quarantine since {note.since:%Y-%m-%dT%H:%M:%SZ}",
+            f"{note.key} has been in quarantine since {note.since:%Y-%m-%dT%H:%M:%SZ}",
             f"  reason    {note.reason}",
             f"  message   {note.message}",
             f"  found by  {note.request}",
@@ -86,7 +86,7 @@ def show(record: str, kubeconfig: Path | None) -> int:
 @_yes_option
 @kubeconfig_option
 def recount(record: str, reason: str, yes: bool, kubeconfig: Path | None) -> int:
-    """Let a ledger say what the objects add up to."""
+    """Recount a ledger from the objects."""
     return run(_repair(record, RepairAction.RECOUNT, reason, yes, kubeconfig))
 
 
@@ -96,7 +96,7 @@ def recount(record: str, reason: str, yes: bool, kubeconfig: Path | None) -> int
 @_yes_option
 @kubeconfig_option
 def restore(record: str, reason: str, yes: bool, kubeconfig: Path | None) -> int:
-    """Bring back the last form of a record that can be read. Recount its ledgers after that."""
+    """Restore the last readable version of a record. Recount its ledgers after that."""
     return run(_repair(record, RepairAction.RESTORE, reason, yes, kubeconfig))
 
 
@@ -106,7 +106,7 @@ def restore(record: str, reason: str, yes: bool, kubeconfig: Path | None) -> int
 @_yes_option
 @kubeconfig_option
 def release(record: str, reason: str, yes: bool, kubeconfig: Path | None) -> int:
-    """Take a record out of quarantine as it is."""
+    """Release a record from quarantine unchanged."""
     return run(_repair(record, RepairAction.RELEASE, reason, yes, kubeconfig))
 
 
@@ -114,23 +114,23 @@ async def _repair(
     record: str, action: RepairAction, reason: str, yes: bool, kubeconfig: Path | None
 ) -> int:
     if yes and not reason.strip():
-        raise UsageError("--reason: say why; it is written to the audit")
+        raise UsageError("--reason: required with --yes; it is written to the audit")
     async with FailoverTransport(kubeconfig) as to:
-        shown = await _asked(to, Repair(record, action.value))
-        print("\n".join(plain(line, keep="") for line in _told(shown)))
+        shown = await _request(to, Repair(record, action.value))
+        print("\n".join(plain(line, keep="") for line in _text_lines(shown)))
         if not yes:
-            print("\nNothing was changed. Add --reason and --yes to do it.")
+            print("\nNothing was changed. Add --reason and --yes to make the change.")
             return ExitCode.DONE
-        # What was shown and nothing else: if somebody wrote the record meanwhile, it is refused.
-        wish = Repair(record, action.value, reason, dry_run=False, seen=shown.seen)
-        await _asked(to, wish)
-    print(f"\n{plain(record, keep='')} is out of quarantine.")
+        # The server refuses the change if the record was written since it was shown.
+        change = Repair(record, action.value, reason, dry_run=False, seen=shown.seen)
+        await _request(to, change)
+    print(f"\n{plain(record, keep='')} is no longer in quarantine.")
     return ExitCode.DONE
 
 
-def _told(found: Repaired) -> list[str]:
+def _text_lines(found: Repaired) -> list[str]:
     if found.before == found.after:
-        lines = [f"{found.key} stays as it is: {_json(found.before)}"]
+        lines = [f"{found.key} does not change: {_json(found.before)}"]
     else:
         lines = [
             f"{found.key} is, as of revision {found.seen}",
@@ -139,7 +139,7 @@ def _told(found: Repaired) -> list[str]:
             f"  {_json(found.after)}",
         ]
     if found.disagreements:
-        lines.append("still to be repaired after that")
+        lines.append("still to repair after that")
         lines += [f"  {it}" for it in found.disagreements]
     return lines
 
@@ -162,16 +162,16 @@ async def _read(to: Transport) -> Quarantine:
     return _decoded(answer.body, Quarantine)
 
 
-async def _asked(to: Transport, wish: Repair) -> Repaired:
+async def _request(to: Transport, repair: Repair) -> Repaired:
     answer = await to.send(
         "POST",
         REPAIRS_PATH,
-        body=msgspec.json.encode(wish),
+        body=msgspec.json.encode(repair),
         headers={"Content-Type": "application/json"},
         timeout_s=TIMEOUT_S,
     )
     if not answer.is_good:
-        raise answer.error(may_have_happened=not wish.dry_run)
+        raise answer.error(may_have_happened=not repair.dry_run)
     return _decoded(answer.body, Repaired)
 
 
@@ -179,4 +179,4 @@ def _decoded(body: bytes, cls: type[Found]) -> Found:
     try:
         return msgspec.json.decode(body, type=cls)
     except msgspec.DecodeError as error:
-        raise HoldfastError(f"an answer that cannot be read: {error}") from None
+        raise HoldfastError(f"the server sent an unreadable answer: {error}") from None

@@ -1,7 +1,7 @@
-"""The commands that end what was issued to a node or to somebody: `node revoke`, `user revoke`.
+"""The commands that revoke the credentials of a node or a user: `node revoke`, `user revoke`.
 
-Each writes the Revocation of that identity. All servers refuse its certificates and tokens from
-then on and end its open streams within seconds; what is issued later counts.
+Each writes the Revocation of that identity. All servers refuse its present certificates and tokens
+from then on and end its open streams within seconds; credentials that are issued later are valid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.meta import ObjectMeta
 from holdfast.model.refusal import Reason
 
-_reason_option = click.option("--reason", default="", help="Why, for people.")
+_reason_option = click.option("--reason", default="", help="The reason, recorded on the object.")
 
 
 @click.group()
@@ -38,9 +38,9 @@ def node() -> None:
 @_reason_option
 @kubeconfig_option
 def revoke_node(name: str, reason: str, kubeconfig: Path | None) -> int:
-    """Let a node in no more: end its certificates. Its work stops and is placed elsewhere.
+    """Revoke all certificates of a node. Its work stops and is placed elsewhere.
 
-    With a new token it may join again; deleting a node ends its certificates, too.
+    With a new token the node may join again. Deleting a node revokes its certificates, too.
     """
 
     async def command() -> int:
@@ -48,12 +48,12 @@ def revoke_node(name: str, reason: str, kubeconfig: Path | None) -> int:
             try:
                 await to.get(Node, name)
             except Missing:
-                warn(f"There is no node {name}; whatever it was given is revoked all the same.")
-            await revoked(to, who.agent(name).name, reason)
-            print(f"node {plain(name)} is revoked: all of its certificates until now")
+                warn(f"There is no node {name}; its certificates are revoked nevertheless.")
+            await revoke_identity(to, who.agent(name).name, reason)
+            print(f"node {plain(name)}: all certificates issued until now are revoked")
             exposed = await exposed_secrets(to, name)
         if exposed:
-            print("Work that is bound to it was given these Secrets. Change their values:")
+            print("Work bound to the node could read these Secrets. Change their values:")
             for namespace, secret in exposed:
                 print(f"  {plain(namespace)}/{plain(secret)}")
         return ExitCode.DONE
@@ -69,20 +69,20 @@ def user() -> None:
 @user.command(name="revoke", epilog="Example: holdfast user revoke ann --reason 'left the team'")
 @click.argument("name")
 @_reason_option
-@click.option("--myself", is_flag=True, help="Mean it also if that is who you are.")
+@click.option("--myself", is_flag=True, help="Allow revoking your own credentials.")
 @kubeconfig_option
 def revoke_user(name: str, reason: str, myself: bool, kubeconfig: Path | None) -> int:
-    """End all certificates and tokens that somebody has; what is issued later counts again."""
+    """Revoke all certificates and tokens of a user. Those that are issued later are valid."""
 
     async def command() -> int:
         async with client(kubeconfig) as to:
             if not myself and await _own_name(to) == name:
                 raise UsageError(
-                    f"you are {name}: this locks you out until somebody else issues a new "
-                    "certificate or token; --myself means it"
+                    f"NAME: you are {name}: this locks you out until someone else issues you a new "
+                    "certificate or token; add --myself to do it"
                 )
-            await revoked(to, name, reason)
-        print(f"user {plain(name)} is revoked: all certificates and tokens until now")
+            await revoke_identity(to, name, reason)
+        print(f"user {plain(name)}: all certificates and tokens issued until now are revoked")
         return ExitCode.DONE
 
     return run(command())
@@ -110,7 +110,7 @@ async def _own_name(to: Client) -> str:
 async def exposed_secrets(to: Client, node: str) -> list[tuple[str, str]]:
     """Namespace and name of each Secret that a node may have read for work that is bound to it.
 
-    What was bound there before and is gone is not known any more.
+    Work that was bound there before and is gone is no longer known.
     """
     replicas = await to.list(Replica, fields=f"status.binding.node={node}")
     bound = replicas.objects
@@ -118,8 +118,8 @@ async def exposed_secrets(to: Client, node: str) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-async def revoked(to: Client, name: str, reason: str) -> None:
-    """End all that was issued to an identity until now. Now is what the authority's clock says."""
+async def revoke_identity(to: Client, name: str, reason: str) -> None:
+    """Revoke all credentials of an identity until now, by the authority's clock."""
     made = Revocation(
         ObjectMeta(name=revocation_name(name)), spec=RevocationSpec(user=name, reason=reason)
     )

@@ -1,6 +1,6 @@
-"""The commands that simulate: play a worked example or a world by its name, and repeat a run.
+"""The simulator's commands: run a worked example or a world by its name, and replay a run.
 
-They need no plane. Everything they do is `holdfast.sim`; here is only what is typed and printed.
+They need no plane. `holdfast.sim` does the work; this module only parses and prints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.cli.exit_codes import ExitCode, UsageError, judged_as_usage, run
+from holdfast.cli.exit_codes import ExitCode, UsageError, invalid_as_usage_error, run
 from holdfast.cli.tables import rows
 from holdfast.sim import __main__ as simulator
 from holdfast.sim.campaign import campaign
@@ -26,12 +26,12 @@ SEEDS_MAX = 10_000
 
 @click.group()
 def sim() -> None:
-    """Play what can go wrong, under virtual time, with the code that runs here."""
+    """Simulate faults under virtual time, with the production code."""
 
 
 @sim.command(name="list")
 def list_() -> int:
-    """Say what there is to play."""
+    """List the examples and worlds."""
 
     async def command() -> int:
         for line in rows(("NAME", "WHAT"), [(it.name, it.title) for it in NAMES]):
@@ -46,19 +46,19 @@ def list_() -> int:
     epilog="Example: holdfast sim run sc3-answer-lost --seeds 0-19",
 )
 @click.argument("name")
-@click.option("--seed", type=click.IntRange(0, SEED_MAX), help="Which run; 0 by default.")
-@click.option("--seeds", default="", help="Many runs, such as 0-19.")
-@click.option("--story", is_flag=True, help="Tell what happened, moment by moment.")
+@click.option("--seed", type=click.IntRange(0, SEED_MAX), help="The seed of the run. [0]")
+@click.option("--seeds", default="", help="A range of seeds, such as 0-19.")
+@click.option("--story", is_flag=True, help="Print what happened, step by step.")
 def run_(name: str, seed: int | None, seeds: str, story: bool) -> int:
-    """Play an example or a world; say of each promise whether it was kept.
+    """Run an example or a world; print for each promise whether it was kept.
 
-    Exits with 1 when one was broken, and then prints the command that repeats that run.
+    Exits with 1 when one was broken, and prints the command that repeats that run.
     """
 
     async def command() -> int:
         if seed is not None and seeds:
-            raise UsageError("--seed: must not be given together with --seeds")
-        with judged_as_usage():
+            raise UsageError("--seed: cannot be combined with --seeds")
+        with invalid_as_usage_error():
             found = named(name)
         chosen = _range(seeds) if seeds else range(seed or 0, (seed or 0) + 1)
         return _example(found, chosen, story) if found.is_example else _world(found, chosen, story)
@@ -69,13 +69,13 @@ def run_(name: str, seed: int | None, seeds: str, story: bool) -> int:
 @sim.command(epilog="Example: holdfast sim replay failing.json")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 def replay(file: Path) -> int:
-    """Repeat a run that was saved, and tell its story."""
+    """Repeat a saved run, and print what happened."""
 
     async def command() -> int:
         try:
             return simulator.main(["replay", "--file", str(file)])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"FILE: {file}: is no saved run: {error}") from error
+            raise UsageError(f"FILE: {file} is not a saved run: {error}") from error
 
     return run(command())
 
@@ -111,8 +111,8 @@ def _world(found: Name, seeds: Sequence[int], story: bool) -> int:
 def _range(text: str) -> range:
     first, _, last = text.partition("-")
     if not (first.isdecimal() and (last or first).isdecimal()):
-        raise UsageError(f"--seeds: {text!r}: must be a range of seeds such as 0-19")
+        raise UsageError(f"--seeds: {text!r} must be a range of seeds such as 0-19")
     begin, end = int(first), int(last or first)
     if not 0 <= end - begin < SEEDS_MAX or end > SEED_MAX:
-        raise UsageError(f"--seeds: {text!r}: must be 1 to {SEEDS_MAX} seeds, the first one first")
+        raise UsageError(f"--seeds: {text!r} must be 1 to {SEEDS_MAX} seeds, the lowest first")
     return range(begin, end + 1)

@@ -1,8 +1,8 @@
 """`holdfast status`: whether the plane works, part by part, and what is wrong if it does not.
 
-Asks every server that the kubeconfig names, for what it knows itself: nothing here needs the store,
-so that a plane without one can still be looked at. Servers that it does not name are known to the
-others by their leases, and so are components that were there. `standing` judges what is found.
+Asks every server in the kubeconfig for what it has in memory: no answer needs the store, so that
+the command also works on a plane whose store is down. Other servers, and components that ran
+before, are known by their leases. `health_report` makes the report from the answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from holdfast.cli import tables
 from holdfast.cli.connection import access, given_access, kubeconfig_option
 from holdfast.cli.exit_codes import ExitCode, complain, plain, run
-from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, judged, verdict
+from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, report_lines, verdict
 from holdfast.host.audit.standing import PATH as AUDIT_PATH
 from holdfast.host.audit.standing import AuditStatus
 from holdfast.host.client import Access
@@ -38,10 +38,10 @@ from holdfast.model.pulse import Pulses
 from holdfast.model.quarantine import Quarantine
 from holdfast.model.registry import kind_of_struct
 
-# A server that cannot reach its store takes some seconds to say so.
+# A server that cannot reach its store takes some seconds to answer.
 TIMEOUT_S = 10.0
 FORMS = ("table", "json")
-# Most replicas are in one of these states, and then there is no copy of them out of sight.
+# Most replicas are in one of these states, in which no copy of them can run unobserved.
 _WELL = (State.PENDING, State.RUNNING, State.SUCCEEDED)
 _TROUBLED = ",".join(f"status.state!={state.value}" for state in _WELL)
 Found = TypeVar("Found")
@@ -51,18 +51,18 @@ class _List(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] = []
 
 
-@click.command(epilog="Example: holdfast status || echo the plane needs somebody")
+@click.command(epilog="Example: holdfast status || echo the plane needs attention")
 @click.option("-o", "--output", type=click.Choice(FORMS), default=FORMS[0], show_default=True)
 @kubeconfig_option
 def status(output: str, kubeconfig: Path | None) -> int:
-    """Show how the plane is doing: servers, store, schedulers, controllers, nodes, queue.
+    """Show the health of the plane: servers, store, schedulers, controllers, nodes, queue.
 
-    Ends with 0 if all works, with 1 if something is wrong, and with 3 if no server answers.
+    Exits with 0 if everything works, with 1 if something is wrong, and with 3 if no server answers.
     """
 
     async def command() -> int:
         facts = await _known_facts(kubeconfig)
-        lines = judged(facts)
+        lines = report_lines(facts)
         if output == "json":
             print(msgspec.json.encode({"verdict": verdict(lines), "lines": lines}).decode())
         else:
@@ -75,13 +75,13 @@ def status(output: str, kubeconfig: Path | None) -> int:
 
 
 async def _known_facts(kubeconfig: Path | None) -> PlaneFacts:
-    """What the server says that the kubeconfig names; if it is silent, what the others say."""
-    facts = await gathered(given_access(kubeconfig))
+    """The facts from the server in the kubeconfig; if it is silent, from the remembered servers."""
+    facts = await gather_facts(given_access(kubeconfig))
     known = access(kubeconfig)
     if not all(it.error for it in facts.servers) or len(known.servers) == 1:
         return facts
-    found = await gathered(known)
-    # Of one that is only remembered and silent, its lease says more.
+    found = await gather_facts(known)
+    # For a server that is only remembered and does not answer, its lease says more.
     given, *others = found.servers
     answering = [it for it in others if not it.error]
     return msgspec.structs.replace(found, servers=(given, *answering))
@@ -101,20 +101,20 @@ def _print(lines: list[ReportLine]) -> None:
         print(plain(f"  {it.part} {it.name}: {it.wrong}", keep=""))
 
 
-async def gathered(to: Access) -> PlaneFacts:
-    """All that can be found out about the plane."""
-    asked = [msgspec.structs.replace(to, servers=(server,)) for server in to.servers]
-    found = await asyncio.gather(*(_asked(one) for one in asked))
+async def gather_facts(to: Access) -> PlaneFacts:
+    """All that the servers know about the plane."""
+    each = [msgspec.structs.replace(to, servers=(server,)) for server in to.servers]
+    found = await asyncio.gather(*(_ask_server(one) for one in each))
     servers = tuple(server for server, _ in found)
     unknown: dict[str, str] = {}
     answers = [answers for server, answers in found if not server.error]
 
     def all_of(what: str) -> tuple[Any, ...] | None:
-        """What the servers said of something, unless none of them said anything."""
-        said = [it[what] for it in answers]
-        good = tuple(it for it in said if not isinstance(it, HoldfastError))
-        if said and not good:
-            unknown[what] = said[0].message
+        """The good answers of all servers to one question; None if there is none."""
+        given = [it[what] for it in answers]
+        good = tuple(it for it in given if not isinstance(it, HoldfastError))
+        if given and not good:
+            unknown[what] = given[0].message
         return good or None
 
     pulses, heard = all_of("pulses"), all_of("heartbeats")
@@ -125,7 +125,7 @@ async def gathered(to: Access) -> PlaneFacts:
         servers,
         pulses,
         heard,
-        # They tell the same, and the first one is enough.
+        # All servers have the same objects, so the first answer is enough.
         nodes[0] if nodes is not None else None,
         workloads[0] if workloads is not None else None,
         replicas[0] if replicas is not None else None,
@@ -136,8 +136,8 @@ async def gathered(to: Access) -> PlaneFacts:
     )
 
 
-async def _asked(to: Access) -> tuple[ServerHealth, dict[str, Any]]:
-    """One server: how it is, and what it says of the plane."""
+async def _ask_server(to: Access) -> tuple[ServerHealth, dict[str, Any]]:
+    """The health of one server, and its answers about the plane."""
     async with Transport(to, agent="holdfast-cli") as transport:
         began = time.monotonic()
         try:
@@ -147,24 +147,24 @@ async def _asked(to: Access) -> tuple[ServerHealth, dict[str, Any]]:
         except HoldfastError as error:
             return ServerHealth(to.servers[0], error=error.message), {}
         took_ms = round((time.monotonic() - began) * 1_000)
-        checks = _checks(answer.body.decode(errors="replace"))
-        said = await asyncio.gather(
-            _told(transport, PULSES_PATH, Pulses),
-            _told(transport, HEARTBEATS_PATH, HeartbeatReport),
-            _listed(transport, Node),
-            _listed(transport, Workload),
-            _listed(transport, Replica, _TROUBLED),
-            _told(transport, AUDIT_PATH, AuditStatus),
-            _listed(transport, Lease),
-            _told(transport, QUARANTINE_PATH, Quarantine),
+        checks = readyz_checks(answer.body.decode(errors="replace"))
+        answers = await asyncio.gather(
+            _get(transport, PULSES_PATH, Pulses),
+            _get(transport, HEARTBEATS_PATH, HeartbeatReport),
+            _list(transport, Node),
+            _list(transport, Workload),
+            _list(transport, Replica, _TROUBLED),
+            _get(transport, AUDIT_PATH, AuditStatus),
+            _list(transport, Lease),
+            _get(transport, QUARANTINE_PATH, Quarantine),
         )
         names = ("pulses", "heartbeats", "nodes", "workloads", "replicas", "audit", "leases")
-        told = zip((*names, "quarantine"), said, strict=True)
-        return ServerHealth(to.servers[0], took_ms, checks), dict(told)
+        named = zip((*names, "quarantine"), answers, strict=True)
+        return ServerHealth(to.servers[0], took_ms, checks), dict(named)
 
 
-def _checks(text: str) -> dict[str, bool]:
-    """What /readyz says, check by check."""
+def readyz_checks(text: str) -> dict[str, bool]:
+    """The checks of /readyz by name."""
     found: dict[str, bool] = {}
     for line in text.splitlines():
         mark, name = line[:3], line[3:].partition(" ")[0]
@@ -173,17 +173,17 @@ def _checks(text: str) -> dict[str, bool]:
     return found
 
 
-async def _told(transport: Transport, path: str, cls: type[Found]) -> Found | HoldfastError:
+async def _get(transport: Transport, path: str, cls: type[Found]) -> Found | HoldfastError:
     try:
         body = await _read(transport, path, {})
         return msgspec.json.decode(body, type=cls)
     except HoldfastError as error:
         return error
     except msgspec.DecodeError as error:
-        return HoldfastError(f"an answer that cannot be read: {error}")
+        return HoldfastError(f"the server sent an unreadable answer: {error}")
 
 
-async def _listed(
+async def _list(
     transport: Transport, cls: type[AnyObject], fields: str = ""
 ) -> tuple[AnyObject, ...] | HoldfastError:
     """All objects of a kind, or those with these fields, as this server has them in memory."""
@@ -192,12 +192,12 @@ async def _listed(
         chosen = {"fieldSelector": fields} if fields else {}
         body = await _read(transport, path, {"resourceVersion": "0", **chosen})
         items = msgspec.json.decode(body, type=_List).items
-        # One that cannot be read is told by the quarantine, and hides no others.
+        # The quarantine reports an unreadable object; it must not hide the others.
         return tuple(it for item in items if (it := readable(cls, bytes(item))) is not None)
     except HoldfastError as error:
         return error
     except msgspec.DecodeError as error:
-        return HoldfastError(f"an answer that cannot be read: {error}")
+        return HoldfastError(f"the server sent an unreadable answer: {error}")
 
 
 async def _read(transport: Transport, path: str, query: dict[str, str]) -> bytes:

@@ -1,9 +1,9 @@
 """One part of a plane that `holdfast up` has started: `python -m holdfast.cli.supervised_child
 PARENT …`.
 
-It is `python -m holdfast.host …` that does not outlive its parent: when `up` is killed with no time
-to say anything, the kernel ends its parts. Nothing that was acknowledged is lost by that, and work
-runs on under its shims, which are nobody's children any more.
+It runs `python -m holdfast.host …` in a process that does not outlive its parent: when `up` is
+killed, the kernel ends its parts. No acknowledged write is lost by that, and work continues under
+its shims, which are not children of these processes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Bind this process to its parent, then be what the rest says; the exit code."""
+    """Bind this process to its parent, then run the other arguments; returns the exit code."""
     forget_inherited()
     parent, *rest = arguments
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        return complain(f"it cannot be bound to its parent: {os.strerror(ctypes.get_errno())}")
+        return complain(f"cannot bind to the parent process: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != int(parent):
-        # It was gone before the kernel was told.
-        return complain("holdfast up is gone")
+        # The parent exited before prctl took effect.
+        return complain("the parent process, holdfast up, has exited")
     return host_main(rest)
 
 

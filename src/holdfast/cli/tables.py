@@ -1,7 +1,7 @@
-"""Prints tables as the servers make them: one line for each object, columns of equal width.
+"""Prints the servers' tables: one line for each object, aligned columns.
 
-They are plain text of any width on purpose: a table that is cut or wrapped to fit a terminal hides
-what somebody looks for, and one that is piped must not depend on a terminal at all.
+The text has any width on purpose: a table that is cut or wrapped to fit a terminal hides cells, and
+piped output must not depend on a terminal at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ColumnDefinition(msgspec.Struct, frozen=True):
 
 
 class RowMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """What is needed of a row's object."""
+    """The metadata of a row's object, as far as it is printed."""
 
     name: str = ""
     namespace: str = ""
@@ -55,7 +55,7 @@ class ServerTable(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TablePrinter:
-    """Turns tables into lines. It remembers widths, so that a watch goes on in the same columns."""
+    """Turns tables into lines. It remembers widths, so that a watch keeps its columns."""
 
     def __init__(self, *, wide: bool, namespaces: bool) -> None:
         self._wide, self._namespaces = wide, namespaces
@@ -64,7 +64,7 @@ class TablePrinter:
         self._is_headed = False
 
     def lines(self, table: ServerTable) -> list[str]:
-        """The lines of a table; of the first one that has any with a heading."""
+        """The lines of a table; the first table that has rows also gets a heading."""
         self._columns = self._columns or table.column_definitions or []
         if not table.rows:
             return []
@@ -86,14 +86,14 @@ class TablePrinter:
 
 
 def rows(heading: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table of our own."""
+    """The lines of a table that the command makes itself."""
     cells = [list(heading), *([_text(cell) for cell in row] for row in body)]
     found = widths(cells, [])
     return [aligned(it, found) for it in cells]
 
 
 def widths(cells: Sequence[Sequence[str]], least: Sequence[int]) -> list[int]:
-    """How wide each column must be."""
+    """The width of each column."""
     count = max((len(row) for row in cells), default=0)
     known = [*least, *([0] * (count - len(least)))]
     return [
@@ -108,5 +108,5 @@ def aligned(row: Sequence[str], found: Sequence[int]) -> str:
 def _text(cell: Any) -> str:
     if cell is None:
         return "<none>"
-    # One object is one line, whatever is in it.
+    # One object is one line, whatever its cells contain.
     return plain(str(cell), keep="")

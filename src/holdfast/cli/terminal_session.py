@@ -1,7 +1,7 @@
-"""The near end of `holdfast exec`: what is typed goes to the command, what it says comes here.
+"""The client side of `holdfast exec`: sends input to the command, and prints its output.
 
-`inside` calls it. The server speaks the channels of Kubernetes (`host.api.plane.commands`), over a
-WebSocket. A terminal is raw while the command has it: every key, Ctrl-C too, is the command's.
+`inside` calls it. The server uses the channels of Kubernetes (`host.api.plane.commands`) over a
+WebSocket. A terminal is raw during the session: every key, also Ctrl-C, goes to the command.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FRAME_BYTES_MAX = 1 << 20
 
 
 class SessionOptions(msgspec.Struct, frozen=True):
-    """What to run where."""
+    """Which command to run, where, and with which streams."""
 
     path: str
     command: tuple[str, ...]
@@ -44,7 +44,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
         flags = {"stdin": self.has_input, "stdout": True, "stderr": not self.has_terminal}
         flags["tty"] = self.has_terminal
         named = [(name, "true") for name, is_set in flags.items() if is_set]
-        return [*named, *(("command", word) for word in self.command)]
+        return [*named, *(("command", argument) for argument in self.command)]
 
 
 class _Cause(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class _Details(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """How it ended, as the server says it."""
+    """How the command ended, as the server reports it."""
 
     status: str = ""
     message: str = ""
@@ -65,7 +65,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 async def enter(access: Access, wish: SessionOptions) -> int:
-    """Run it to its end; its exit code. Raises what was refused."""
+    """Run the command to its end and return its exit code. Raises the server's refusal."""
     connector = aiohttp.TCPConnector(ssl=access.context())
     headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
     async with (
@@ -79,7 +79,7 @@ async def enter(access: Access, wish: SessionOptions) -> int:
 async def _connected(
     session: aiohttp.ClientSession, servers: tuple[str, ...], wish: SessionOptions
 ) -> aiohttp.ClientWebSocketResponse:
-    failure: HoldfastError = Unavailable("no server is named")
+    failure: HoldfastError = Unavailable("the kubeconfig names no server")
     for server in servers:
         url = server.rstrip("/") + wish.path
         try:
@@ -95,7 +95,7 @@ async def _connected(
 
 
 async def _refusal(session: aiohttp.ClientSession, url: str, wish: SessionOptions) -> HoldfastError:
-    """Why it was refused: the WebSocket client does not keep the sentence, so it is asked again."""
+    """Why it was refused: the WebSocket client drops the message, so the request is repeated."""
     headers = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
@@ -113,7 +113,7 @@ async def _speak(socket: aiohttp.ClientWebSocketResponse, wish: SessionOptions) 
         loop.add_signal_handler(signal.SIGWINCH, lambda: loop.create_task(_resize(socket)))
         await _resize(socket)
     if wish.has_input:
-        # A thread, for standard input may be a file, which no event loop waits for.
+        # A thread, since standard input may be a file, which no event loop waits for.
         loop = asyncio.get_running_loop()
         threading.Thread(target=_type, args=(loop, socket), daemon=True).start()
     async for message in socket:
@@ -125,11 +125,11 @@ async def _speak(socket: aiohttp.ClientWebSocketResponse, wish: SessionOptions) 
         out = sys.stdout if channel == STDOUT else sys.stderr
         out.buffer.write(data)
         out.buffer.flush()
-    raise Unavailable("the connection ended before the command did: how it ended is not known")
+    raise Unavailable("the connection ended before the command did: its exit code is unknown")
 
 
 def _type(loop: asyncio.AbstractEventLoop, socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Send what is typed, piece by piece, each when the one before is on its way."""
+    """Send standard input piece by piece, each after the one before was sent."""
     with suppress(ConnectionError, OSError, RuntimeError, asyncio.CancelledError):
         while piece := os.read(0, PIECE_BYTES):
             frame = bytes((STDIN,)) + piece
@@ -146,7 +146,7 @@ async def _resize(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 
 def _ending(data: bytes) -> int:
-    """The exit code. What the server says of a command that was never run is an error."""
+    """The exit code. For a command that was never run, the server's message is printed."""
     status = msgspec.json.decode(data, type=_Status)
     if status.status == "Success":
         return ExitCode.DONE
@@ -159,13 +159,13 @@ def _ending(data: bytes) -> int:
 
 @contextmanager
 def _raw(has_terminal: bool) -> Iterator[None]:
-    """Keys go to the command as they are pressed, and the terminal is as before afterwards."""
+    """Put the terminal into raw mode for the session, and restore it afterwards."""
     if not has_terminal:
         yield
         return
     before = termios.tcgetattr(0)
     try:
-        # What was typed ahead is not thrown away.
+        # TCSANOW keeps what was typed ahead.
         tty.setraw(0, termios.TCSANOW)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The commands about tokens, with which nodes join and people and services show who they are."""
+"""The commands about tokens, with which nodes join and users and services authenticate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMESPACE = ("-n", "--namespace")
 
 @click.group()
 def token() -> None:
-    """Tokens with which new nodes join, and with which people and services show who they are."""
+    """Tokens with which new nodes join, and with which users and services authenticate."""
 
 
 @token.command(
@@ -38,19 +38,19 @@ def token() -> None:
 )
 @click.option("--node", default="", help="The only node that may join with it.")
 @click.option("--any", "anyone", is_flag=True, help="For any node that is new to the plane.")
-@click.option("--user", default="", help="Who its bearer is: a person or a service.")
-@click.option("--group", multiple=True, help="With --user: a group that the bearer is in.")
-@click.option("--tenant", multiple=True, help="With --user: a tenant that the bearer works in.")
+@click.option("--user", default="", help="The user or service that the token authenticates.")
+@click.option("--group", multiple=True, help="With --user: a group of the user.")
+@click.option("--tenant", multiple=True, help="With --user: a tenant that the user works in.")
 @click.option(
     *NAMESPACE,
     default=SYSTEM_NAMESPACE,
-    help="With --user: the tenant whose own user it is, in full tenant:TENANT:NAME.",
+    help="With --user: the tenant that owns the user, in full tenant:TENANT:NAME.",
 )
-@click.option("--ttl", default="", help=f"How long it is good: 90s, 2d. [{JOIN_TTL}; {BEARER_TTL}]")
+@click.option("--ttl", default="", help=f"Its lifetime: 90s, 2d. [{JOIN_TTL}; {BEARER_TTL}]")
 @click.option(
     "--write",
     type=click.Path(path_type=Path),
-    help="With --user: write a kubeconfig with the token, instead of showing it.",
+    help="With --user: write a kubeconfig with the token instead of printing it.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print the token alone.")
 @kubeconfig_option
@@ -66,14 +66,14 @@ def create(
     quiet: bool,
     kubeconfig: Path | None,
 ) -> int:
-    """Make a token and show it once. Only a hash of it is kept."""
+    """Create a token and print it once. The plane stores only a hash of it."""
 
     async def command() -> int:
         if [bool(node), anyone, bool(user)].count(True) != 1:
-            raise UsageError("--node: must be given, or --any, or --user, and only one of them")
+            raise UsageError("--node, --any, --user: exactly one of them is required")
         is_own = namespace != SYSTEM_NAMESPACE
         if not user and (group or tenant or is_own or write is not None):
-            raise UsageError("--group, --tenant, --namespace and --write: are for --user")
+            raise UsageError("--group, --tenant, --namespace, --write: require --user")
         if tenant and is_own:
             raise UsageError(
                 "--tenant: a tenant's own users get their rights from its role bindings"
@@ -92,46 +92,49 @@ def create(
 
 
 async def _join(to: Client, node: str, lasts: timedelta, given: str, quiet: bool) -> int:
-    """Show the command with which the node joins."""
+    """Print the command with which the node joins."""
     text = await create_token(to, node, lasts)
     server = to.access.servers[0]
     if quiet:
         print(text)
         return ExitCode.DONE
     named = ["--name", node] if node else []
-    # Not among the arguments, which all users of that machine can read: `printf` is no process of
-    # its own. In one line, so that further options can be written behind it.
+    # The token is not an argument, which all users of that machine can read: `printf` is a shell
+    # builtin, not a process. In one line, so that further options can be appended.
     line = shlex.join(["holdfast", "agent", "--server", server, *named, "--token-file", "-"])
     print(f"printf '%s\\n' {shlex.quote(text)} | {line}")
-    warn(f"Run this within {given} on the machine that joins. The token is good for one node.")
+    warn(f"Run this within {given} on the machine that joins. The token is valid for one node.")
     if server.startswith(LOOPBACK):
-        warn(f"{server} is reached from this machine only; see `holdfast up --listen`.")
+        warn(f"Only this machine can reach {server}; see `holdfast up --listen`.")
     return ExitCode.DONE
 
 
 async def _bearer(to: Client, text: str, made: Token, write: Path | None, quiet: bool) -> int:
-    """Show the token, or write the file with which its bearer reaches the plane."""
+    """Print the token, or write a kubeconfig with it."""
     user = made.spec.user
     if write is None:
         print(text)
     else:
         access = to.access
-        # Not what this client trusts: its kubeconfig may be older than a rotation.
+        # Not the authorities of this client: its kubeconfig may be older than a rotation.
         authorities, _ = await current_authorities(to.transport, access.ca)
         content = kubeconfig_of(access.servers[0], authorities, text, user=user)
         write_private(write, content)
-        print(f"{write} lets its bearer in as {user}")
+        print(f"{write} authenticates its bearer as {user}")
     if not quiet:
-        # The plane may have shortened its life.
-        warn(f"Whoever has it is {user} until {_ends(made)}; it is shown this once, and not kept.")
+        # The plane may have shortened its lifetime.
+        warn(
+            f"The token authenticates its bearer as {user} until {_ends(made)}. It is not stored "
+            "and cannot be shown again."
+        )
     return ExitCode.DONE
 
 
 @token.command(name="list")
-@click.option(*NAMESPACE, default="", help="Those of one tenant.")
+@click.option(*NAMESPACE, default="", help="Only tokens of this tenant.")
 @kubeconfig_option
 def list_tokens(namespace: str, kubeconfig: Path | None) -> int:
-    """Show all tokens and what became of them. Their secrets are not kept anywhere."""
+    """Show all tokens and their state. Their secrets are not stored anywhere."""
 
     async def command() -> int:
         async with client(kubeconfig) as to:
@@ -141,7 +144,14 @@ def list_tokens(namespace: str, kubeconfig: Path | None) -> int:
             warn("There are no tokens.")
             return ExitCode.DONE
         body = [
-            (_name(it), _for(it), it.spec.purpose.value, _groups(it), _ends(it), fate(it, now))
+            (
+                _name(it),
+                _for(it),
+                it.spec.purpose.value,
+                _groups(it),
+                _ends(it),
+                token_state(it, now),
+            )
             for it in found
         ]
         print("\n".join(rows(("NAME", "FOR", "PURPOSE", "GROUPS", "EXPIRES", "STATE"), body)))
@@ -154,10 +164,10 @@ def list_tokens(namespace: str, kubeconfig: Path | None) -> int:
 @click.argument("name")
 @kubeconfig_option
 def revoke(name: str, kubeconfig: Path | None) -> int:
-    """Take a token back: its bearer is nobody from now on, also where he is connected.
+    """Revoke a token. Open connections of its bearer end, too.
 
-    A node that has joined with one stays what it is; see `holdfast node revoke`. A tenant's own
-    token is named TENANT/NAME.
+    A node that has joined with the token is not affected; see `holdfast node revoke`. A tenant's
+    own token is named TENANT/NAME.
     """
 
     async def command() -> int:
@@ -175,19 +185,19 @@ async def _revoke(to: Client, name: str) -> None:
         await to.patch(Token, own, namespace or SYSTEM_NAMESPACE, {"spec": {"revoked": True}})
     except Missing as error:
         raise Missing(
-            f"there is no token {name[:127]!r}; `holdfast token list` shows all"
+            f"there is no token {name[:127]!r}; `holdfast token list` lists the tokens"
         ) from error
 
 
-def fate(of: Token, now: datetime) -> str:
-    """What became of a token, in a word or two."""
+def token_state(of: Token, now: datetime) -> str:
+    """The state of a token, in a word or two."""
     if of.status.used_by:
         return f"used by {of.status.used_by}"
     if of.spec.revoked:
         return "revoked"
     if of.spec.expires is not None and of.spec.expires <= now:
         return "expired"
-    return "waits" if of.spec.purpose is TokenPurpose.JOIN else "good"
+    return "unused" if of.spec.purpose is TokenPurpose.JOIN else "valid"
 
 
 def _name(of: Token) -> str:

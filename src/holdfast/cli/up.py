@@ -1,7 +1,8 @@
 """`holdfast up`: a whole plane on this machine, in the foreground, until Ctrl-C.
 
-Its parts are processes of their own (`household`, `ward`); this one only starts them, starts them
-again, and says what is going on. Killing it ends them; the next `up` goes on where it was.
+Its parts are separate processes (`local_plane`, `supervised_process`); this process only starts and
+restarts them and reports what happens. Killing it ends them; the next `up` continues on the same
+data.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from holdfast.cli.exit_codes import ExitCode, complain, judged_as_usage, plain, run
-from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, alone
+from holdfast.cli.exit_codes import ExitCode, complain, invalid_as_usage_error, plain, run
+from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock
 from holdfast.cli.plane_parts import ETCD_ACCESS, server_options
 from holdfast.host.__main__ import settings_of
 from holdfast.host.process.foreground import forget_inherited, is_ignored
@@ -42,7 +43,7 @@ _PASSED = (
     fence_options.DRIFT,
     *patience_options.OPTIONS,
 )
-# Of these an empty text is a word of its own: no rule.
+# For these an empty value has a meaning of its own: no rule.
 _EMPTY = ("default-resources", "minimum-resources")
 
 
@@ -56,33 +57,33 @@ _EMPTY = ("default-resources", "minimum-resources")
     type=click.IntRange(0, AGENTS_MAX),
     default=AGENTS,
     show_default=True,
-    help="How many nodes this machine is divided into, each with an equal share.",
+    help="The number of nodes on this machine, each with an equal share of it.",
 )
 def up(agents: int, **given: Any) -> int:
     """Run a whole plane on this machine: server, scheduler, controllers and some nodes.
 
-    A second `up` on the same data goes on where the first one stopped.
+    A second `up` on the same data continues where the first one stopped.
     """
 
     async def command() -> int:
-        with judged_as_usage():
+        with invalid_as_usage_error():
             settings = settings_of(argparse.Namespace(**given))
             settings.check()
         plan = LocalPlanePlan(
             data=settings.data,
             listen=given["listen"],
             pki=settings.pki_directory,
-            server=passed_on(given),
+            server=server_arguments(given),
             agents=agents,
         )
-        with alone(plan.data):
+        with data_directory_lock(plan.data):
             return await _Up(plan, settings).run()
 
     return run(command())
 
 
-def passed_on(given: dict[str, Any]) -> tuple[str, ...]:
-    """The arguments for the server's own command line."""
+def server_arguments(given: dict[str, Any]) -> tuple[str, ...]:
+    """The arguments of the server's command line."""
     made = ["--data", str(given["data"])]
     for option in _PASSED:
         value = given[option.replace("-", "_")]
@@ -94,7 +95,7 @@ def passed_on(given: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _named(agents: int) -> str:
-    """All parts but the server, for a sentence."""
+    """All parts except the server, for messages."""
     if not agents:
         return "the scheduler and the controllers"
     return f"the scheduler, the controllers and {agents} node{'s' if agents > 1 else ''}"
@@ -106,15 +107,15 @@ class _Up:
     def __init__(self, plan: LocalPlanePlan, settings: ServerSettings) -> None:
         self._plan, self._settings = plan, settings
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
-        self._household = LocalPlane(plan, self._tell)
+        self._plane = LocalPlane(plan, self._report)
         self._signalled = asyncio.Event()
 
     async def run(self) -> int:
         self._listen_to_signals()
-        household = self._household
+        plane = self._plane
         upkeep = [
-            asyncio.create_task(household.bound_logs()),
-            asyncio.create_task(household.keep_certificates()),
+            asyncio.create_task(plane.bound_logs()),
+            asyncio.create_task(plane.keep_certificates()),
         ]
         try:
             if not await self._until_signal(self._start()):
@@ -126,15 +127,15 @@ class _Up:
             for task in upkeep:
                 task.cancel()
             with self._doing("Stopping"):
-                await household.stop()
+                await plane.stop()
         if code is ExitCode.DONE:
-            self._farewell()
+            self._say_stopped()
         return code
 
     def _listen_to_signals(self) -> None:
         def on_signal() -> None:
             if self._signalled.is_set():
-                # A second one ends everything at once, which loses nothing that was acknowledged.
+                # A second signal ends everything at once. No acknowledged write is lost by that.
                 self._console.show_cursor()
                 os._exit(ExitCode.INTERRUPTED)
             self._signalled.set()
@@ -142,13 +143,13 @@ class _Up:
         forget_inherited(keep=(signal.SIGHUP,))
         ends = [signal.SIGINT, signal.SIGTERM]
         if not is_ignored(signal.SIGHUP):
-            # Under `nohup` the end of a terminal is not the end of the plane.
+            # Under `nohup` the plane continues when its terminal closes.
             ends.append(signal.SIGHUP)
         for number in ends:
             asyncio.get_running_loop().add_signal_handler(number, on_signal)
 
     async def _until_signal(self, start: Any) -> bool:
-        """Let it start unless a signal comes first; whether one did."""
+        """Run the start unless a signal comes first. Returns whether one did."""
         starting = asyncio.create_task(start)
         signalled = asyncio.create_task(self._signalled.wait())
         await asyncio.wait([starting, signalled], return_when=asyncio.FIRST_COMPLETED)
@@ -161,23 +162,23 @@ class _Up:
         return False
 
     async def _start(self) -> None:
-        household, began = self._household, time.monotonic()
+        plane, began = self._plane, time.monotonic()
         with self._doing("Starting the server"):
-            await household.start_server()
-        self._say(f"The server is ready at {household.url}")
+            await plane.start_server()
+        self._say(f"The server is ready at {plane.url}")
         others = _named(self._plan.agents)
         with self._doing(f"Starting {others}"):
-            await household.start_others()
+            await plane.start_others()
         with self._doing("Waiting for nodes to be ready"):
-            count = await household.nodes_ready()
+            count = await plane.nodes_ready()
         if count < self._plan.agents:
-            # They may yet become so: one that was fenced comes back in a life of its own.
-            self._tell(
-                f"only {count} of {self._plan.agents} nodes are ready so far; see `holdfast get "
-                f"nodes` and their logs in {self._plan.logs}"
+            # They may still become ready: a fenced node comes back in a new incarnation.
+            self._report(
+                f"only {count} of {self._plan.agents} nodes are ready so far; check `holdfast get "
+                f"nodes` and the logs in {self._plan.logs}"
             )
         took_s = time.monotonic() - began
-        self._say(f"{others[0].upper()}{others[1:]} work; it took {took_s:.1f} s")
+        self._say(f"{others[0].upper()}{others[1:]} are running; start took {took_s:.1f} s")
         self._invite()
 
     def _invite(self) -> None:
@@ -185,29 +186,29 @@ class _Up:
         self._say(
             f"\nIn another terminal:\n"
             f"    export KUBECONFIG={kubeconfig}\n"
-            f"    holdfast status                          all parts, and a verdict\n"
+            f"    holdfast status                          health of all parts\n"
             f"    holdfast apply -f examples/hello.yaml    (or: kubectl apply -f …)\n"
             f"    holdfast apply -f examples/first-job.yaml\n"
             f"    holdfast get workloads,replicas,endpoints,nodes    (or: kubectl get …)\n\n"
-            f"Logs are in {self._plan.logs}. Ctrl-C stops everything; the data stays."
+            f"Logs are in {self._plan.logs}. Ctrl-C stops everything; the data is kept."
         )
 
-    def _farewell(self) -> None:
+    def _say_stopped(self) -> None:
         if self._settings.store.startswith(MEMORY):
-            self._say("Stopped. Nothing was kept: the store was in memory.")
+            self._say("Stopped. No data was kept: the store was in memory.")
             return
         fence = self._settings.fence
         alone_s = fence.self_stop_after_ms / 1_000
         last_s = alone_s + (fence.grace_ms + fence.kill_bound_ms) / 1_000
         self._say(
-            f"Stopped. Work that runs goes on without us for {alone_s:g} s and is gone after "
-            f"{last_s:g} s, unless `holdfast up` returns in time. Work with `onDisconnect: keep` "
-            "goes on."
+            f"Stopped. Running work continues without the plane for {alone_s:g} s and has stopped "
+            f"after {last_s:g} s, unless `holdfast up` is started again before. Work with "
+            "`onDisconnect: keep` continues."
         )
 
     @contextmanager
     def _doing(self, what: str) -> Iterator[None]:
-        """Say what is going on while it takes its time."""
+        """Show what is in progress while it takes its time."""
         if self._console.is_terminal:
             with self._console.status(f"{what} …"):
                 yield
@@ -218,7 +219,7 @@ class _Up:
     def _say(self, text: str) -> None:
         self._console.print(text)
 
-    def _tell(self, text: str) -> None:
-        # Its reader may have gone; whoever tells something must go on all the same.
+    def _report(self, text: str) -> None:
+        # The reader of the output may have gone; the caller must continue nevertheless.
         with suppress(OSError):
             self._console.print(f"{time.strftime('%H:%M:%S')} {plain(text)}")

@@ -1,4 +1,4 @@
-"""`holdfast upgrade`: which part of the plane has which version, and the end of an upgrade."""
+"""`holdfast upgrade`: the versions of the plane's parts, and the last step of an upgrade."""
 
 from __future__ import annotations
 
@@ -30,50 +30,50 @@ def upgrade() -> None:
 def status(kubeconfig: Path | None) -> int:
     """Show the version of each part, and the format of the plane.
 
-    Ends with 1 while parts of an older version are there.
+    Exits with 1 while a part has an older version.
     """
 
     async def command() -> int:
         async with FailoverTransport(kubeconfig) as to:
             found = await _read(to)
-        _tell(found)
+        _print(found)
         return ExitCode.FAILED if found.older() else ExitCode.DONE
 
     return run(command())
 
 
 @upgrade.command(epilog="Example: holdfast upgrade finish --reason 'all nodes run 0.2.0' --yes")
-@click.option("--reason", default="", help="Why, for the audit.")
-@click.option("--yes", is_flag=True, help="Do it. Without this it is only shown.")
+@click.option("--reason", default="", help="The reason, for the audit.")
+@click.option("--yes", is_flag=True, help="Make the change, not only show it.")
 @kubeconfig_option
 def finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
-    """Raise the format of the plane to the newest one that its version knows.
+    """Raise the format of the plane to the newest that its version supports.
 
-    From then on older versions cannot write to this plane: there is no way back but a backup.
+    From then on older versions cannot write to this plane. Only a backup leads back.
     """
     return run(_finish(reason, yes, kubeconfig))
 
 
 async def _finish(reason: str, yes: bool, kubeconfig: Path | None) -> int:
     if yes and not reason.strip():
-        raise UsageError("--reason: say why; it is written to the audit")
+        raise UsageError("--reason: required with --yes; it is written to the audit")
     async with FailoverTransport(kubeconfig) as to:
         found = await _read(to)
-        _tell(found)
+        _print(found)
         refusal = found.refusal()
         if refusal:
             print(plain(f"\nNothing was changed: {refusal}.", keep=""))
             return ExitCode.FAILED
         if not yes:
-            print("\nNothing was changed. Take a backup, then add --reason and --yes to do it.")
+            print("\nNothing was changed. Make a backup, then add --reason and --yes.")
             return ExitCode.DONE
         while found.format < found.newest:
-            found = await raised(to, RaiseRequest(found.format + 1, reason))
-    print(f"\nThe plane has format {found.format}; older versions cannot write to it any more.")
+            found = await raise_format(to, RaiseRequest(found.format + 1, reason))
+    print(f"\nThe plane has format {found.format}; older versions can no longer write to it.")
     return ExitCode.DONE
 
 
-def _tell(found: Upgrade) -> None:
+def _print(found: Upgrade) -> None:
     rows = []
     for it in found.parts:
         age = "older" if is_older(it.version, found.version) else "-"
@@ -81,8 +81,8 @@ def _tell(found: Upgrade) -> None:
     for line in tables.rows(("PART", "NAME", "VERSION", "STATE"), rows):
         print(plain(line, keep=""))
     print(
-        f"\nThe plane has format {found.format}; version {found.version} of the server that was "
-        f"asked knows formats up to {found.newest}."
+        f"\nThe plane has format {found.format}; the server's version {found.version} supports "
+        f"formats up to {found.newest}."
     )
 
 
@@ -91,8 +91,8 @@ async def _read(to: Transport) -> Upgrade:
     return _decoded(answer, is_write=False)
 
 
-async def raised(to: Transport, wanted: RaiseRequest) -> Upgrade:
-    """What the plane is after its format was raised. Raises what the server says against it."""
+async def raise_format(to: Transport, wanted: RaiseRequest) -> Upgrade:
+    """Raise the format of the plane. Raises the server's refusal."""
     body = msgspec.json.encode(wanted)
     answer = await to.send("POST", FORMAT_PATH, body=body, headers=_JSON, timeout_s=TIMEOUT_S)
     return _decoded(answer, is_write=True)
@@ -104,4 +104,4 @@ def _decoded(answer: HttpAnswer, *, is_write: bool) -> Upgrade:
     try:
         return msgspec.json.decode(answer.body, type=Upgrade)
     except msgspec.DecodeError as error:
-        raise HoldfastError(f"an answer that cannot be read: {error}") from None
+        raise HoldfastError(f"the server sent an unreadable answer: {error}") from None

@@ -41,12 +41,12 @@ def test_a_name_cannot_lead_to_another_path() -> None:
     [
         ({"apiVersion": "v1"}, "apiVersion: 'v1' must be holdfast.dev/v1"),
         ({"apiVersion": None}, "apiVersion: nothing must be holdfast.dev/v1"),
-        ({"kind": ""}, "kind: '' must be given, such as Workload"),
-        ({"kind": 7}, "kind: 7 must be given, such as Workload"),
-        ({"kind": "Workloa"}, "kind: 'Workloa' is no kind; did you mean workloads?"),
-        ({"metadata": []}, "metadata.name: nothing must be given: an apply needs a name"),
-        ({"metadata": {"name": 3}}, "metadata.name: 3 must be given: an apply needs a name"),
-        ({"metadata": {"name": "a", "namespace": 5}}, "metadata.namespace: 5 must be a text"),
+        ({"kind": ""}, "kind: '' must be the name of a kind, such as Workload"),
+        ({"kind": 7}, "kind: 7 must be the name of a kind, such as Workload"),
+        ({"kind": "Workloa"}, "kind: unknown kind 'Workloa'; did you mean workloads?"),
+        ({"metadata": []}, "metadata.name: nothing must be a name: apply requires one"),
+        ({"metadata": {"name": 3}}, "metadata.name: 3 must be a name: apply requires one"),
+        ({"metadata": {"name": "a", "namespace": 5}}, "metadata.namespace: 5 must be a string"),
     ],
 )
 def test_what_is_wrong_is_told_with_field_value_and_rule(

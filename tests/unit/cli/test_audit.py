@@ -31,10 +31,10 @@ def folder_of(tmp_path: Path, said: list[bytes]) -> str:
 @pytest.mark.parametrize(
     "options, code, words",
     [
-        (("--offline",), 0, "records 1 to 6 in 1 files; whether its end was cut off was not asked"),
-        (("--head", f"6:{LAST.hash}"), 0, "The audit is whole: records 1 to 6 in 1 files."),
+        (("--offline",), 0, "records 1 to 6 in 1 files; a cut end was not checked for"),
+        (("--head", f"6:{LAST.hash}"), 0, "The audit is complete: records 1 to 6 in 1 files."),
         (("--head", f"7:{LAST.hash}"), 1, "records 7 to 7 are missing at the end"),
-        (("--head", f"5:{CHAIN[4].hash}"), 1, "1 records at the end are none that the store"),
+        (("--head", f"5:{CHAIN[4].hash}"), 1, "1 records at the end are unknown to the store"),
         (("--offline", "--after", f"3:{CHAIN[2].hash}"), 0, "records 4 to 6"),
         (("--offline", "--after", f"3:{LAST.hash}"), 1, "does not follow the one before it"),
         (("--offline", "--after", "3"), 2, ""),
@@ -52,7 +52,7 @@ def test_a_gap_is_not_whole(tmp_path: Path) -> None:
     data = folder_of(tmp_path, lines([*CHAIN, gap]))
     found = ran("verify", "--data", data, "--offline")
     assert found.return_value == 1
-    assert "Revisions 4 to 9 were never written down" in found.output
+    assert "Revisions 4 to 9 have no records" in found.output
     shown = ran("show", "--data", data)
     assert "revisions 4 to 9" in shown.output.splitlines()[-1]
 

@@ -47,7 +47,7 @@ def test_the_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     given = io.TextIOWrapper(io.BytesIO(b"kind: Workload"))
     monkeypatch.setattr(sys, "stdin", given)
     (found,) = documents("-")
-    assert found.title == "the input, document 1 at line 1 (Workload)"
+    assert found.title == "standard input, document 1 at line 1 (Workload)"
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a: &x 1\nb: *x", "must not have anchors or aliases"),
         ("a: !!python/object:os.system {}", "must not have tags"),
         ("a: 1\na: 2", "duplicate field"),
-        ("", "there is no document in it"),
-        ("---\n---\n", "there is no document in it"),
+        ("", "contains no document"),
+        ("---\n---\n", "contains no document"),
         ("kind: XList\nitems: [1]", "item 1: must be an object"),
     ],
 )

@@ -48,8 +48,7 @@ def test_a_lost_answer_is_never_told_as_a_failure(capsys: pytest.CaptureFixture[
     """[E5, N1.1]"""
     assert failing(OutcomeUnknown("no answer in time"))() == ExitCode.UNKNOWN
     assert capsys.readouterr().err == (
-        "holdfast: no answer in time; it may have been done all the same: look before trying "
-        "again\n"
+        "holdfast: no answer in time; it may have succeeded: check before you try again\n"
     )
 
 

@@ -39,7 +39,7 @@ FOUND = Explanation(
             State.UNKNOWN, "system:controller:nodes", AT, revision=390, reason="NodeUnknown"
         ),
     ),
-    unknown={"decisions": "this server keeps none"},
+    unknown={"decisions": "this server keeps no decisions"},
 )
 
 
@@ -55,7 +55,7 @@ def test_the_answer_says_where_why_who_and_by_when() -> None:
         "evidence",
         "  replica fraud-batch-2-0 (revision 398, 5 s ago): Unknown, Ready",
         "  agent of node n7 (1 min ago): its last renewal",
-        "  decisions: unknown, this server keeps none",
+        "  decisions: unknown, this server keeps no decisions",
         "timeline",
         "  2026-01-01T12:00:00Z Unknown by system:controller:nodes at revision 390: NodeUnknown",
     ]

@@ -7,8 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.cli.health_report import PlaneFacts, ReportLine, ServerHealth, judged, span, verdict
-from holdfast.cli.status import _checks
+from holdfast.cli.health_report import (
+    PlaneFacts,
+    ReportLine,
+    ServerHealth,
+    report_lines,
+    span,
+    verdict,
+)
+from holdfast.cli.status import readyz_checks
 from holdfast.host.audit.standing import AuditStatus
 from holdfast.model.audit.records import Head
 from holdfast.model.fence import FenceTiming, greatest_timing, timing_record
@@ -42,19 +49,19 @@ def plane(*pulses: ReceivedPulse, listening_ms: int = 60_000, **more: Any) -> Pl
 
 
 def wrong(facts: PlaneFacts) -> list[tuple[str, str]]:
-    lines = judged(facts)
+    lines = report_lines(facts)
     assert bool(verdict(lines)) is not any(it.wrong for it in lines)
     return [(it.part, it.name) for it in lines if it.wrong]
 
 
 def of(facts: PlaneFacts, part: str) -> list[ReportLine]:
-    return [it for it in judged(facts) if it.part == part]
+    return [it for it in report_lines(facts) if it.part == part]
 
 
 def test_a_plane_of_which_all_works_is_called_so() -> None:
     """[H3]"""
     assert wrong(plane()) == []
-    assert verdict(judged(plane())) == "Everything works."
+    assert verdict(report_lines(plane())) == "Everything works."
     assert [it.name for it in of(plane(), "controller")] == ["nodes", "workload"]
     assert "epoch 4" in of(plane(), "controller")[1].more
 
@@ -90,7 +97,7 @@ def stuck(overdue_ms: int) -> ReceivedPulse:
     ids=["busy", "stuck", "blind", "nobody-leads", "silent"],
 )
 def test_a_controller_that_does_not_get_on_is_wrong(team: ReceivedPulse, names: list[str]) -> None:
-    """[H3, I1]"""
+    """[H3]"""
     assert [name for part, name in wrong(plane(team, PLACING)) if part == "controller"] == names
 
 
@@ -109,7 +116,7 @@ def test_a_server_that_has_just_begun_to_listen_misses_nobody() -> None:
     """And says that it cannot know yet, not that all is well. [H4]"""
     early = plane(felt("x"), listening_ms=3_000)
     assert wrong(early) == []
-    assert verdict(judged(early)).startswith("It is too early to say")
+    assert verdict(report_lines(early)).startswith("Too early to say")
     missed = wrong(plane(felt("x"), listening_ms=30_000))
     assert missed == [("scheduler", "-"), ("controller", "-")]
 
@@ -130,13 +137,13 @@ def lease_of(server: str, life: str = "a", address: str = "") -> ServerLease:
 def test_a_server_that_is_gone_is_named_though_the_kubeconfig_does_not_name_it() -> None:
     """Two of three are gone for good: one that answers does not make a plane. [H3]"""
     all_three = [lease_of(name) for name in ("one", "two", "three")]
-    gone = plane(heard=(heard_by("one", *all_three, one=0, two=15_000, three=3_600_000),))
+    gone = plane(heartbeats=(heard_by("one", *all_three, one=0, two=15_000, three=3_600_000),))
     assert wrong(gone) == [("server", "two"), ("server", "three")]
-    two = next(it for it in judged(gone) if it.name == "two")
+    two = next(it for it in report_lines(gone) if it.name == "two")
     assert "15 s" in two.wrong
     assert "start it again" in two.wrong
-    assert verdict(judged(gone)) == ""
-    alive = plane(heard=(heard_by("one", *all_three, one=0, two=14_999, three=1),))
+    assert verdict(report_lines(gone)) == ""
+    alive = plane(heartbeats=(heard_by("one", *all_three, one=0, two=14_999, three=1),))
     assert wrong(alive) == []
     assert [it.state for it in of(alive, "server")] == ["ready", "alive", "alive"]
 
@@ -145,7 +152,7 @@ def test_a_server_that_stopped_in_order_is_shown_and_one_that_was_asked_is_shown
     """[H3]"""
     left = (lease_of("one"), lease_of("two", life=""), lease_of("three", address=f"{URL}9/"))
     silent = (ServerHealth(URL, 3, GOOD), ServerHealth(f"{URL}9", error="no answer"))
-    facts = plane(heard=(heard_by("one", *left, two=60_000, three=60_000),), servers=silent)
+    facts = plane(heartbeats=(heard_by("one", *left, two=60_000, three=60_000),), servers=silent)
     assert wrong(facts) == [("server", f"{URL}9")]
     assert [it.state for it in of(facts, "server")] == ["ready", "silent", "stopped"]
 
@@ -166,15 +173,15 @@ def test_a_component_that_held_a_lease_and_is_not_heard_is_named() -> None:
     )
     facts = plane(leases=held)
     assert wrong(facts) == [("controller", "drain"), ("scheduler", "gpu")]
-    drain = next(it for it in judged(facts) if it.name == "drain")
-    assert drain.wrong == "no process acts for it; main did last: start it again"
+    drain = next(it for it in report_lines(facts) if it.name == "drain")
+    assert drain.wrong == "no process acts for it; the last one was main: start it again"
     assert wrong(plane(leases=held, listening_ms=3_000)) == []
 
 
 def test_every_node_that_is_not_there_is_named() -> None:
     """However many a zone has. [H3]"""
     dark = tuple(node(f"n{number}", NodePhase.SUSPECT) for number in range(20))
-    (line,) = [it for it in judged(plane(nodes=(node("well"), *dark))) if it.wrong]
+    (line,) = [it for it in report_lines(plane(nodes=(node("well"), *dark))) if it.wrong]
     assert all(it.name in line.wrong for it in dark)
 
 
@@ -186,7 +193,7 @@ def test_nodes_are_counted_by_phase_with_the_most_silent() -> None:
         HeartbeatReport("b", 9, {"n1": 3_000}, timing),
     )
     nodes: tuple[Node, ...] = (node("n1"), node("n2"), node("n3", NodePhase.UNKNOWN))
-    facts = plane(nodes=nodes, heard=heard)
+    facts = plane(nodes=nodes, heartbeats=heard)
     ready, lost = of(facts, "nodes")
     assert (ready.name, ready.state, ready.wrong) == ("2 nodes", "Ready", "")
     assert "3 s ago" in ready.more
@@ -205,33 +212,33 @@ def test_a_ready_node_that_missed_a_renewal_is_named_before_it_is_suspected(fact
             HeartbeatReport(f"s{number}", 10 * late_ms, {"n1": age_ms, "n2": 1}, timing, **more)
             for number, age_ms in enumerate(ages)
         )
-        return plane(nodes=(node("n1"), node("n2")), heard=heard)
+        return plane(nodes=(node("n1"), node("n2")), heartbeats=heard)
 
     assert wrong(facts(late_ms)) == []
     assert wrong(facts(late_ms + 1, 5)) == []
-    (line,) = [it for it in judged(facts(late_ms + 1_000, late_ms + 5_000)) if it.wrong]
-    assert (line.part, line.name, line.state) == ("nodes", "1 node", "not heard")
-    assert f"has heard n1 for {span(late_ms + 1_000)};" in line.wrong
+    (line,) = [it for it in report_lines(facts(late_ms + 1_000, late_ms + 5_000)) if it.wrong]
+    assert (line.part, line.name, line.state) == ("nodes", "1 node", "silent")
+    assert f"heartbeat received from n1 for {span(late_ms + 1_000)};" in line.wrong
     assert "n2" not in line.wrong
     # Another server began to listen a moment ago, and it may be the one that heard it before.
     young = ServerReport("s9", "b", 100, late_ms, timing)
     early = facts(late_ms + 1, words=(young,))
     assert wrong(early) == []
-    assert verdict(judged(early)).startswith("It is too early to say")
+    assert verdict(report_lines(early)).startswith("Too early to say")
 
 
 def test_a_ready_node_that_was_never_heard_is_named_once_servers_listened_for_long_enough() -> None:
     """[H3]"""
     late_ms = TIMING.renew_every_ms * 3 // 2
     early, late = (
-        plane(heard=(HeartbeatReport("one", listening_ms, {}, TIMING),))
+        plane(heartbeats=(HeartbeatReport("one", listening_ms, {}, TIMING),))
         for listening_ms in (late_ms, late_ms + 1_000)
     )
     assert wrong(early) == []
-    assert verdict(judged(early)).startswith("It is too early to say")
-    (line,) = [it for it in judged(late) if it.wrong]
-    assert "has heard node-a for 16 s or more;" in line.wrong
-    dark = plane(nodes=(node("n1", NodePhase.SUSPECT),), heard=late.heard)
+    assert verdict(report_lines(early)).startswith("Too early to say")
+    (line,) = [it for it in report_lines(late) if it.wrong]
+    assert "heartbeat received from node-a for 16 s or more;" in line.wrong
+    dark = plane(nodes=(node("n1", NodePhase.SUSPECT),), heartbeats=late.heartbeats)
     assert [it.state for it in of(dark, "nodes")] == ["Suspect"]
 
 
@@ -255,20 +262,20 @@ def test_the_machines_on_which_copies_may_still_run_are_named_with_the_replicas(
 
 
 def test_a_lowered_timing_is_pending_on_nodes_whose_work_holds_more() -> None:
-    """Also on one that is cut off and says nothing; it is no fault. [H5]"""
+    """Also on one that is cut off and says nothing; it is no fault."""
     short = FenceTiming(grace_ms=1_000)
     held = timing_record(greatest_timing(FenceTiming(grace_ms=20_000)), 1)
     nodes = (node("a"), replaced(node("b"), status=replaced(node("b").status, timing=held)))
     heard = (HeartbeatReport("one", 60_000, {}, short),)
-    (line,) = of(plane(nodes=nodes, heard=heard), "timing")
+    (line,) = of(plane(nodes=nodes, heartbeats=heard), "timing")
     assert (line.name, line.state, line.wrong) == ("1 node", "pending", "")
     assert line.more.startswith("b: ")
     long = (HeartbeatReport("one", 60_000, {}, FenceTiming(grace_ms=20_000)),)
-    assert of(plane(nodes=nodes, heard=long), "timing") == []
+    assert of(plane(nodes=nodes, heartbeats=long), "timing") == []
 
 
 def test_work_that_waits_is_shown_and_is_no_fault_of_the_plane() -> None:
-    """[A11, M3]"""
+    """[A11]"""
     progress = Progress(desired=3, ready=1, queued=2, pending_reasons={"NodeFull": 2})
     short: Workload = replaced(
         workload(3), status=msgspec.structs.replace(workload().status, progress=progress)
@@ -289,19 +296,19 @@ def _counting(progress: Progress) -> WorkloadStatus:
 
 def test_what_may_not_be_asked_is_said_and_is_not_wrong() -> None:
     facts = PlaneFacts((ServerHealth(URL, 3, GOOD),), unknown={"pulses": "not for you"})
-    lines = judged(facts)
+    lines = report_lines(facts)
     assert ("unknown", "pulses") in [(it.part, it.name) for it in lines]
-    assert "may not be asked" in verdict(lines)
+    assert "may not read" in verdict(lines)
 
 
 def test_the_checks_of_a_server_are_read_one_by_one() -> None:
     """[H3]"""
     text = "[+]ping ok\n[-]store failed\nreadyz check failed\n"
-    assert _checks(text) == {"ping": True, "store": False}
+    assert readyz_checks(text) == {"ping": True, "store": False}
 
 
 def test_an_audit_that_stands_still_is_wrong_and_one_that_is_written_is_shown() -> None:
-    """Of several servers the one that knows most is believed. [H3]"""
+    """Of several servers the one that knows most is believed."""
     head = Head(number=7, revision=70, by="one")
     fine = plane(audit=(AuditStatus("one", head, writing=True), AuditStatus("two", Head(number=3))))
     (line,) = of(fine, "audit")
@@ -312,5 +319,5 @@ def test_an_audit_that_stands_still_is_wrong_and_one_that_is_written_is_shown() 
     assert wrong(fine) == []
     still = AuditStatus("one", head, lag=12, standstill_ms=61_000, error="No space left on device")
     (line,) = of(plane(audit=(still,)), "audit")
-    assert line.wrong == "1 min without a record, 12 revisions wait"
+    assert line.wrong == "no record for 1 min, 12 revisions wait"
     assert line.more == "one: No space left on device"

@@ -22,7 +22,7 @@ def test_every_kind_has_all_its_names() -> None:
     [("worklaod", "did you mean workloads?"), ("x", "it must be one of workloads, replicas")],
 )
 def test_a_kind_that_is_none_is_told_with_what_comes_near(text: str, hint: str) -> None:
-    with pytest.raises(UsageError, match=f"KIND: '{text}' is no kind; ") as caught:
+    with pytest.raises(UsageError, match=f"KIND: unknown kind '{text}'; ") as caught:
         kind_named(text)
     assert hint in caught.value.message
 
@@ -30,7 +30,7 @@ def test_a_kind_that_is_none_is_told_with_what_comes_near(text: str, hint: str) 
 def test_a_name_may_stand_behind_a_slash_and_then_nowhere_else() -> None:
     assert kind_and_name("wl/hello", "")[1] == "hello"
     assert kind_and_name("wl", "hello")[1] == "hello"
-    with pytest.raises(UsageError, match="which has one already"):
+    with pytest.raises(UsageError, match="already contains a name"):
         kind_and_name("wl/hello", "other")
     with pytest.raises(UsageError, match="after the slash"):
         kind_and_name("wl/", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, alone, share
+from holdfast.cli.local_plane import LocalPlane, LocalPlanePlan, data_directory_lock, share
 from holdfast.host.__main__ import parser
 from holdfast.host.component.options import agent_settings
 from holdfast.model import quantity
@@ -37,9 +37,9 @@ def test_shares_of_the_machine_never_add_up_to_more_than_it_has(tmp_path: Path) 
 
 
 def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
-    household = LocalPlane(plan(tmp_path), lambda text: None)
-    household.url = "https://127.0.0.1:6443"
-    assert [it.name for it in household.all] == [
+    plane = LocalPlane(plan(tmp_path), lambda text: None)
+    plane.url = "https://127.0.0.1:6443"
+    assert [it.name for it in plane.all] == [
         "server",
         "scheduler",
         "controllers",
@@ -47,8 +47,8 @@ def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
         "node-2",
     ]
     agents = []
-    for ward in household.others:
-        arguments = parser().parse_args(household.arguments_of(ward.name))
+    for part in plane.others:
+        arguments = parser().parse_args(plane.arguments_of(part.name))
         assert arguments.server == ["https://127.0.0.1:6443"]
         if arguments.command == "agent":
             agents.append(agent_settings(arguments))
@@ -66,7 +66,11 @@ def test_every_part_understands_what_it_is_started_with(tmp_path: Path) -> None:
 def test_a_directory_that_is_held_is_refused_with_whom_to_look_for(tmp_path: Path) -> None:
     data = tmp_path / "data"
     holder = rf"another `holdfast up` \(process {os.getpid()}\)"
-    with alone(data), pytest.raises(Conflict, match=holder), alone(data):
+    with (
+        data_directory_lock(data),
+        pytest.raises(Conflict, match=holder),
+        data_directory_lock(data),
+    ):
         pytest.fail("two hold it")
-    with alone(data):
+    with data_directory_lock(data):
         assert data.stat().st_mode & 0o077 == 0

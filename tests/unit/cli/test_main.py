@@ -10,8 +10,8 @@ import pytest
 from holdfast import __version__
 from holdfast.cli.exit_codes import ExitCode
 from holdfast.cli.main import COMMANDS, main
-from holdfast.cli.tokens import fate
-from holdfast.cli.up import passed_on, up
+from holdfast.cli.tokens import token_state
+from holdfast.cli.up import server_arguments, up
 from holdfast.host.__main__ import parser, settings_of
 from holdfast.model.kinds.access import Token, TokenPurpose, TokenSpec, TokenStatus
 from holdfast.model.meta import ObjectMeta
@@ -54,23 +54,23 @@ def test_the_help_lists_all_commands_and_exit_codes(capsys: pytest.CaptureFixtur
         ("get wl --nix", "No such option"),
         ("get worklods", "did you mean workloads?"),
         ("get wl -o xml", "--output: 'xml' must be one of"),
-        ("get wl/a b", "which has one already"),
+        ("get wl/a b", "already contains a name"),
         ("scale wl a --replicas -1", "-1 is not in the range"),
         ("scale node a --replicas 1", "nodes cannot be scaled"),
-        ("delete wl", "NAME: must be given"),
+        ("delete wl", "NAME: required"),
         ("drain", "Missing argument 'NODE'"),
         ("drain n --deadline soon", "--deadline: soon: must be a time"),
-        ("token create", "--node: must be given, or --any"),
-        ("token create --user a --any", "--node: must be given, or --any"),
-        ("token create --any --group g", "--group, --tenant, --namespace and --write: are for"),
+        ("token create", "--node, --any, --user: exactly one of them is required"),
+        ("token create --user a --any", "--node, --any, --user: exactly one of them is required"),
+        ("token create --any --group g", "--group, --tenant, --namespace, --write: require"),
         ("token create --user a --ttl soon", "--ttl: soon: must be a time"),
         ("token create --user a --tenant b -n c", "--tenant: a tenant's own users get their"),
         ("user revoke", "Missing argument 'NAME'"),
         ("up --agents 65", "65 is not in the range"),
-        ("up --listen 7", "'7' is no address"),
+        ("up --listen 7", "'7' is not an address"),
         ("up --fence-after 1", "--fence-after: 1: must be at least"),
-        ("up --store nix", "is none of sqlite:PATH"),
-        ("server --name UPPER", "is no name for a server"),
+        ("up --store nix", "must be sqlite:PATH"),
+        ("server --name UPPER", "is not a name for a server"),
         ("scheduler", "Missing option '--server'"),
         ("agent --server http://x", "--server: http://x: must begin with https://"),
         ("agent --server https://x --capacity cpu", "--capacity: cpu: must read KEY=VALUE"),
@@ -90,10 +90,10 @@ def test_a_plane_that_nobody_named_is_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["get", "nodes"]) == ExitCode.FAILED
-    assert "which plane? There is no data/kubeconfig here" in capsys.readouterr().err
+    assert "no kubeconfig: data/kubeconfig does not exist" in capsys.readouterr().err
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
     assert main(["get", "nodes"]) == ExitCode.FAILED
-    assert "KUBECONFIG: /nowhere/config is not there" in capsys.readouterr().err
+    assert "KUBECONFIG: /nowhere/config does not exist" in capsys.readouterr().err
     assert main(["get", "nodes", "--kubeconfig", "mine"]) == ExitCode.FAILED
     assert "the kubeconfig mine cannot be read" in capsys.readouterr().err
 
@@ -108,7 +108,7 @@ def test_a_missing_file_is_told_before_anybody_is_asked(capsys: pytest.CaptureFi
 def test_the_server_of_up_is_started_with_what_up_was_given() -> None:
     line = "--data d --cert-name a --cert-name b --self-stop-after 7 --etcd-user u --name s1"
     given = up.make_context("up", line.split()).params
-    settings = settings_of(parser().parse_args(["serve", *passed_on(given)]))
+    settings = settings_of(parser().parse_args(["serve", *server_arguments(given)]))
     assert settings.names == ("a", "b")
     assert settings.fence.self_stop_after_ms == 7_000
     assert (settings.name, settings.etcd.user, settings.data) == ("s1", "u", Path("d"))
@@ -120,10 +120,10 @@ def test_a_token_tells_what_became_of_it() -> None:
 
     def of(spec: TokenSpec, used_by: str = "") -> str:
         status = TokenStatus(used_by=used_by)
-        return fate(Token(ObjectMeta(name="t"), spec=spec, status=status), now)
+        return token_state(Token(ObjectMeta(name="t"), spec=spec, status=status), now)
 
-    assert of(TokenSpec(expires=later)) == "good"
-    assert of(TokenSpec(purpose=TokenPurpose.JOIN, expires=later)) == "waits"
+    assert of(TokenSpec(expires=later)) == "valid"
+    assert of(TokenSpec(purpose=TokenPurpose.JOIN, expires=later)) == "unused"
     assert of(TokenSpec(expires=earlier)) == "expired"
     assert of(TokenSpec(expires=later, revoked=True)) == "revoked"
     assert of(TokenSpec(expires=earlier), "n1") == "used by n1"

@@ -19,7 +19,7 @@ def test_only_the_present_life_is_quoted(tmp_path: Path) -> None:
     log = ChildLog(tmp_path / "a.log")
     os.close(write(log, "old words\n"))
     os.close(write(log, "one\n\ntwo\n"))
-    assert log.said() == "one\n\ntwo\n"
+    assert log.output() == "one\n\ntwo\n"
     assert log.last_lines(5) == ["one", "two"]
     assert "old words" in log.path.read_text()
 
@@ -41,8 +41,8 @@ def test_a_long_log_is_cut_while_its_part_goes_on_writing(tmp_path: Path) -> Non
 def test_a_quote_is_short_and_cannot_command_the_terminal(tmp_path: Path) -> None:
     log = ChildLog(tmp_path / "a.log")
     os.close(write(log, "a" * 10 * TAIL_BYTES + "\x1b[2J\n"))
-    assert len(log.said()) == TAIL_BYTES
-    assert "\x1b" not in log.said()
+    assert len(log.output()) == TAIL_BYTES
+    assert "\x1b" not in log.output()
 
 
 def test_a_log_is_for_its_owner_alone_and_may_be_removed(tmp_path: Path) -> None:
@@ -51,4 +51,4 @@ def test_a_log_is_for_its_owner_alone_and_may_be_removed(tmp_path: Path) -> None
     assert log.path.stat().st_mode & 0o077 == 0
     log.path.unlink()
     log.bound()
-    assert "cannot be read" in log.said()
+    assert "cannot read" in log.output()

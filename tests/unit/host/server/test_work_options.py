@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.up import passed_on, up
+from holdfast.cli.up import server_arguments, up
 from holdfast.host.__main__ import parser, settings_of
 from holdfast.host.server.settings import ServerSettings
 from holdfast.host.server.work_options import WorkRules, work_rules
@@ -15,7 +15,7 @@ from holdfast.model.kinds.template import Resources
 def passed(*line: str) -> ServerSettings:
     """What the server of `holdfast up` is started with."""
     given = up.make_context("up", list(line)).params
-    return settings_of(parser().parse_args(["serve", *passed_on(given)]))
+    return settings_of(parser().parse_args(["serve", *server_arguments(given)]))
 
 
 def test_a_server_has_rules_unless_it_is_told_otherwise() -> None:
