@@ -1,11 +1,11 @@
-"""What the other servers heard, as far as they told this one: digests of their hearing.
+"""Heartbeat digests: which nodes the other servers heard, as far as this server knows.
 
-`renewals` has one beside what it heard itself. Every few seconds it reads from the store which
-servers there are, and asks each that lives whom it heard. An answer holds what that server was told
-by others, too, so that two that cannot reach each other hear of each other over a third.
+`heartbeats.py` has one beside its own record. Every few seconds it reads from the store which
+servers exist, and asks each live one which nodes it heard. An answer also contains what that server
+learned from others, so that two servers that cannot reach each other exchange digests over a third.
 
-Digests only avoid false marks. Each says as of when it is, counted from when it was asked for, so
-that one that was long on its way claims less.
+Digests only avoid false marks. Each states its age, counted from when it was requested, so that a
+delayed one claims less.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PREFIX = keys.object_key(_LEASES, "", lease_name(server_scope("")))
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The word of another server, on our own clock."""
+    """A digest of another server, on our own clock."""
 
     life: str
     known_ms: int
@@ -51,7 +51,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class _Lease(msgspec.Struct, frozen=True):
-    """A server's lease, and since when it did not move."""
+    """A server's lease, and since when it has not been renewed."""
 
     lease: ServerLease
     since_ms: int
@@ -63,7 +63,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class Digests:
-    """See the module's docstring. Its owner gives it the numbers of its calls."""
+    """See the module's docstring. Its owner assigns the numbers of its calls."""
 
     def __init__(self, name: str, timing: FenceTiming, forget_after_ms: int) -> None:
         self._name, self._timing = name, timing
@@ -73,14 +73,14 @@ class Digests:
         self._reading: tuple[int, int] | None = None
         self._asked: dict[int, _Asked] = {}
         self._words: dict[str, _Known] = {}
-        # When each node was last heard elsewhere, and what it said then.
+        # When each node was last heard elsewhere, and what it reported then.
         self._heard_ms: dict[str, int] = {}
         self._said: dict[str, ProgressNotes] = {}
 
     # Asking --------------------------------------------------------------------------------------
 
     def tick(self, number: Callable[[], int], now: Instant) -> list[Any]:
-        """Read who is there; those that live are asked when that is known."""
+        """Read which servers exist; the live ones are asked when that is known."""
         now_ms = now.monotonic_ms
         effects: list[Any] = [Wake(WAKE, now_ms + exchange_every_ms(self._timing))]
         if self._reading is None:
@@ -90,16 +90,16 @@ class Digests:
         return effects
 
     def answered(self, call: int, body: Any, number: Callable[[], int], now: Instant) -> list[Any]:
-        """Take in an answer to what was asked here; what to ask next."""
+        """Take in an answer to one of our calls. Returns the next calls."""
         now_ms = now.monotonic_ms
         if self._reading is not None and call == self._reading[0]:
             sent_ms, self._reading = self._reading[1], None
-            # More leases than servers can be: one that lives may be among the rest, so that nothing
-            # is known then. Those of servers that are gone are cleared away.
+            # More leases than there can be servers: a live one may be among the rest, so nothing is
+            # known. Leases of servers that are gone are cleared away.
             records = getattr(body, "records", None)
             if records is not None and body.more_from is None:
                 self._read(records, sent_ms, now_ms)
-            # A store that does not answer hides nobody: those that were there are asked still.
+            # A store that does not answer hides no server: the known ones are still asked.
             return self._ask(number, now_ms)
         asked = self._asked.pop(call, None)
         if asked is not None and isinstance(body, HeartbeatReport):
@@ -127,7 +127,8 @@ class Digests:
         for record in records:
             found = decode_or_none(record)
             if found is None:
-                # Whatever it says now, who was known by it counts until that time is over.
+                # Whatever it contains now, a server that was known by it counts until that time is
+                # over.
                 self._keep(record.key, before)
                 continue
             spec = found.spec
@@ -148,7 +149,7 @@ class Digests:
             is_same = known is not None and _moves(known.lease) == _moves(lease)
             since_ms = known.since_ms if known is not None and is_same else now_ms
             self._roster[server] = _Lease(lease, since_ms)
-        # Of a server that is not known by a lease any more nobody waits for a word.
+        # A server without a lease is no longer waited for.
         self._words = {it: word for it, word in self._words.items() if it in self._roster}
 
     def _take(self, heard: HeartbeatReport, sent_ms: int, now_ms: int) -> None:
@@ -172,7 +173,7 @@ class Digests:
     # Telling -------------------------------------------------------------------------------------
 
     def words(self, now: Instant) -> tuple[ServerReport, ...]:
-        """The words of the others whose hearing is known here."""
+        """The digests of the other servers that are known here."""
         now_ms = now.monotonic_ms
         return tuple(
             ServerReport(server, it.life, now_ms - it.known_ms, now_ms - it.since_ms, it.timing)
@@ -191,7 +192,7 @@ class Digests:
         )
 
     def heard(self, now: Instant) -> Iterator[tuple[str, int, ProgressNotes | None]]:
-        """Each node that was heard elsewhere not too long ago: when, and what it said."""
+        """Each node that was heard elsewhere recently: when, and what it reported."""
         oldest_ms = now.monotonic_ms - self._forget_after_ms
         old = [node for node, at_ms in self._heard_ms.items() if at_ms <= oldest_ms]
         for node in old:

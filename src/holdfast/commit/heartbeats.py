@@ -1,15 +1,16 @@
-"""A server's ear: takes in the renewals of agents, and says whom it heard.
+"""Heartbeats: a server takes in the renewals of agents, and reports which nodes it heard.
 
 Each server runs one beside its authority. A renewal writes nothing. It is answered from a
 linearizable read of the node, and only while that read is young: sent within the ack window before
-the answer, by this server's own clock. So whoever is told that no mark was there has sent its
-renewal at most an ack window after any mark that the read missed, and that is what the fencing
-inequality (`model.fence`) counts on. It does not matter which came first, the renewal or the read;
+the answer, by this server's own clock. So an agent whose answer shows no mark has sent its renewal
+at most an ack window after any mark that the read missed, and the fencing inequality
+(`model.fence`) relies on that. It does not matter which came first, the renewal or the read;
 renewals of one node therefore share reads.
 
-controller:nodes asks servers whom they heard, and they tell each other (`digests`), so that each
-answers for all. What is remembered here avoids false marks and proves nothing; it is lost with the
-process, which is why `HeartbeatReport` says for how long it listens.
+controller:nodes asks servers which nodes they heard, and servers exchange digests
+(`heartbeat_digests.py`), so that each answers for all. What is remembered here avoids false marks
+and proves nothing; it is lost with the process, which is why `Heard` says for how long the server
+has been listening.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of_struct
 from holdfast.model.time import Instant
 
-# An agent renews every few seconds and waits for one answer; more at once is a fault, or malice.
+# An agent renews every few seconds and waits for one answer; more at once is a fault or an attack.
 WAITING_PER_NODE_MAX = 8
 WAITING_MAX = 10_000
 # A store that is too slow three times in a row is too slow; the agent may ask another server.
 READS_MAX = 3
-# Long after any fence has passed, nobody asks any more when a node was last heard.
+# Long after any fence has passed, no caller asks when a node was last heard.
 FORGET_AFTER_MS = 3_600_000
 
 
-# Who may ask whom this server heard: people by their roles, and the other servers.
+# Who may ask which nodes this server heard: people by their roles, and the other servers.
 _ASKERS = (Actor.NODES, Actor.OPERATOR, Actor.AUTHORITY)
 
 
@@ -68,7 +69,8 @@ class _Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Standing(msgspec.Struct, frozen=True, gc=False):
-    """What a renewal asks of a stored node, which is read in a fraction of the time of the whole.
+    """The fields of a stored node that a renewal needs, decoded in a fraction of the time of the
+    whole.
 
     Absent fields are at their defaults, as in the node itself.
     """
@@ -83,7 +85,7 @@ _STANDING = msgspec.json.Decoder(_Standing)
 class _Waiting(msgspec.Struct, frozen=True):
     """A renewal that waits for a read.
 
-    `is_late` says that the read was on its way when the renewal came; `reads` counts those before.
+    `is_late` says that the read was in flight when the renewal came; `reads` counts those before.
     """
 
     call: int
@@ -94,7 +96,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class _Read(msgspec.Struct):
-    """One read of a node on its way, and who waits for it."""
+    """One read of a node in flight, and the renewals that wait for it."""
 
     node: str
     sent_ms: int
@@ -104,9 +106,9 @@ class _Read(msgspec.Struct):
 class Renewals:
     """See the module's docstring. It owns the numbers of its own calls, and a wake-up.
 
-    `life` tells this process from all others that ever had its name. `unready` says why no agent
-    may be heard here yet, if the shell knows of a reason: as long as the others do not know of this
-    server, they would take those for silent whom only this one hears.
+    `life` tells this process from all others that ever had its name. `unready` says why this server
+    may not take renewals yet, if the shell knows of a reason: as long as the other servers do not
+    know of this one, they would consider nodes silent that only this one hears.
     """
 
     def __init__(self, name: str, timing: FenceTiming, *, life: str = "") -> None:
@@ -118,9 +120,9 @@ class Renewals:
         self._reads: dict[int, _Read] = {}
         self._by_node: dict[str, _Read] = {}
         self._waiting = 0
-        # When each node was last heard; whoever was heard longest ago comes first.
+        # When each node was last heard, the oldest first.
         self._heard_ms: dict[str, int] = {}
-        # What those said then who had something to say.
+        # What nodes reported with their last renewal, if anything.
         self._said: dict[str, ProgressNotes] = {}
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
@@ -191,7 +193,7 @@ class Renewals:
         return Range(call, key, key + "\0", 1, timeout_ms=timeout_ms)
 
     def _read(self, read: _Read, body: Any, now: Instant) -> list[Any]:
-        """A read came back: answer whom it serves, and read again for the others."""
+        """Take in a read: answer the renewals that it serves, and read again for the others."""
         del self._by_node[read.node]
         if isinstance(body, HoldfastError):
             lost = Unavailable(f"node {read.node!r} could not be read: {body}")
@@ -209,9 +211,9 @@ class Renewals:
         left: list[_Waiting] = []
         for waiting in read.waiting:
             answer = self._verdict(node, waiting.renew)
-            # A read that was on its way when the question came may be older than what the agent
-            # rests on, such as its own registration. It may let work run on, but whoever would be
-            # told no is told so by a younger one.
+            # A read that was in flight when the renewal came may be older than what the agent
+            # relies on, such as its own registration. It may let work run on, but a refusal needs a
+            # younger read.
             is_no = isinstance(answer, Refusal) or not answer.acknowledges(waiting.renew)
             if is_no and waiting.is_late:
                 left.append(waiting)
@@ -221,7 +223,7 @@ class Renewals:
         return effects + self._again(read.node, left, now)
 
     def _again(self, node: str, waiting: list[_Waiting], now: Instant) -> list[Any]:
-        """Read once more for those that were not served, as often as that is allowed."""
+        """Read once more for the renewals that were not served, as often as that is allowed."""
         effects: list[Any] = []
         left: list[_Waiting] = []
         for it in waiting:
@@ -234,7 +236,7 @@ class Renewals:
         return [*effects, self._send(node, left, now)] if left else effects
 
     def _verdict(self, node: _Standing | None, renew: Renew) -> Renewed | Refusal:
-        """Where the node stands, whichever life of it asks."""
+        """The answer for the node's state, whichever incarnation of it asks."""
         name = renew.node
         if node is None:
             return Refusal(Reason.NODE_MISSING, f"there is no node {name!r}", {"node": name})
@@ -249,7 +251,7 @@ class Renewals:
         return Renewed(name, uid, status.incarnation, status.phase, mark, given, wanted)
 
     def _given(self, node: _Standing) -> FenceTiming:
-        """What may be given to the agent of this node."""
+        """The timing that the agent of this node may have."""
         return limit_timing(self._timing, timing_of(node.status.timing))
 
     def _answer(self, waiting: _Waiting, body: Any) -> Answer:
@@ -259,9 +261,9 @@ class Renewals:
     # Whom we heard -------------------------------------------------------------------------------
 
     def _hear(self, waiting: _Waiting, answer: Renewed | Refusal, now: Instant) -> None:
-        """Remember a renewal of the life that is on record.
+        """Remember a renewal of the recorded incarnation.
 
-        An earlier life, or another machine of that name, is no sign that this one is well.
+        An earlier incarnation, or another machine of that name, is no sign that this one is well.
         """
         node = waiting.renew.node
         if isinstance(answer, Refusal):
@@ -282,7 +284,7 @@ class Renewals:
 
     def _heard_of(self, asked: Asked, now: Instant) -> HeartbeatReport | Refusal:
         identity = _identity(asked)
-        # Of people those are let through to here who may ask by their roles.
+        # People reach this point only if their roles allow the question.
         if not any(actor in _ASKERS for actor in acts_as(identity)):
             return Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not ask who was heard")
         self._forget(now)

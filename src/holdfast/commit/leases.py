@@ -1,12 +1,12 @@
-"""Leases and epochs: who may act for a scope, and how an old holder is kept out.
+"""Leases and epochs: who may act for a scope, and how a former holder is fenced off.
 
-A lease never proves that nobody else acts; it only says who should. What keeps a stale holder out
-is the epoch: it lives in a key of its own that changes at a takeover only, every privileged
-request names the epoch it acts under, and the transaction compares that key. A holder that slept
-through a takeover therefore loses at the commit, however sure of itself it is.
+A lease never proves that no other process acts; it only says which one should. The epoch fences off
+a stale holder: it has a key of its own that changes only at a takeover, every privileged request
+names the epoch that it acts under, and the transaction compares that key. A holder that slept
+through a takeover therefore fails at the commit.
 
-Whether a holder is gone is judged by each candidate on its own monotonic clock: it takes over only
-after it has seen the same epoch and the same count of renewals for the whole duration.
+Each candidate judges on its own monotonic clock whether a holder is gone: it takes over only after
+it has seen the same epoch and the same renewal count for the whole duration.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from holdfast.model.validation import validate
 
 # Longer than any holder is away and means to come back, so that people can still see who it was.
 LEASE_KEPT = timedelta(hours=24)
-# Where there are too many leases of servers, those that are gone for so long go first.
+# If there are too many leases of servers, those that have been gone for this long are deleted
+# first.
 SERVER_LEASE_KEPT_MIN = timedelta(minutes=10)
 
 
 def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal | None:
-    """Whether the caller still acts under the current epoch of its scope."""
+    """Refuse a caller that does not act under the current epoch of its scope."""
     if term is None:
         return Refusal(
             Reason.EPOCH_REQUIRED,
@@ -60,7 +61,7 @@ def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal |
 
 
 def is_current(draft: Draft, term: Term) -> bool:
-    """Whether this is the epoch of its scope; the decision rests on it from now on."""
+    """Whether this is the current epoch of its scope; the decision depends on it from now on."""
     current: Epoch | None = draft.read(keys.epoch(term.scope))
     return current is not None and current.epoch == term.epoch
 
@@ -68,17 +69,17 @@ def is_current(draft: Draft, term: Term) -> bool:
 def former_holder_refusal(
     draft: Draft, context: Context, term: Term | None, refusal: Refusal
 ) -> Refusal:
-    """Why a write on a replica that has moved on is refused: first of all for a lost lease.
+    """The refusal for a write on a replica that has changed: a lost lease takes precedence.
 
-    Whoever took over has usually moved the replica as well. That it moved is no lesson to its
-    former holder; that it leads no more is.
+    The new holder has usually moved the replica as well. The former holder needs to know that it no
+    longer leads, not that the replica moved.
     """
     return term_refusal(draft, context, term) or refusal
 
 
 def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Refusal:
-    """Take a lease that is just as the candidate last saw it: at once when it is free,
-    otherwise when it has not moved for its duration.
+    """Take a lease that is unchanged since the candidate last saw it: at once when it is free,
+    otherwise when it has not been renewed for its duration.
     """
     if not _may_hold(context, request.scope):
         return Refusal(
@@ -94,8 +95,8 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
     seen = (request.seen_epoch, request.seen_renewals)
     now = (lease.spec.epoch, lease.spec.renewals) if lease is not None else (0, 0)
     if now != seen:
-        # Also where it is free: a request that comes late must not take it for a holder that has
-        # given it back since then.
+        # Even if it is free: a delayed request must not acquire it for a holder that has released
+        # it since.
         holder = lease.spec.holder if lease is not None else ""
         holds = f"{holder} holds it" if holder else "it is free" if lease else "it is forgotten"
         return Refusal(
@@ -123,10 +124,10 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
 
 
 def _last_epoch(draft: Draft, scope: str) -> int:
-    """The last epoch that anybody may ever have acted under for a scope.
+    """The last epoch that any holder may have used for a scope.
 
-    The epoch's own key has the last word: it only grows, whatever became of the lease. Of a scope
-    that was forgotten nobody knows more than that it was not above the floor.
+    The epoch's own key is decisive: it only grows, whatever became of the lease. Of a forgotten
+    scope only this much is known: its epoch was not above the floor.
     """
     before: Epoch | None = draft.read(keys.epoch(scope))
     if before is not None:
@@ -137,7 +138,7 @@ def _last_epoch(draft: Draft, scope: str) -> int:
 
 
 def _may_hold(context: Context, scope: str) -> bool:
-    """Whether a scope is of the caller's own sort: server, scheduler, or that very controller."""
+    """Whether the caller may hold this scope: a server, a scheduler, or exactly that controller."""
     sort, _, name = scope.partition(":")
     if sort == "scheduler":
         return bool(name) and context.is_actor(Actor.SCHEDULER)
@@ -149,7 +150,7 @@ def _may_hold(context: Context, scope: str) -> bool:
 
 
 def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusal:
-    """Stay the holder. This does not touch the epoch, so it gets in the way of no transaction."""
+    """Renew a lease. This does not touch the epoch, so it conflicts with no transaction."""
     held = _held(draft, context, request.term)
     if isinstance(held, Refusal):
         return held
@@ -173,10 +174,10 @@ def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusa
 
 
 def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Refusal:
-    """Give it back.
+    """Release a lease.
 
-    The epoch stays, so that what is still on its way under it is accepted or not by
-    its own compares until somebody takes over.
+    The epoch stays: requests still in flight under it are accepted or refused by their own compares
+    until another holder takes over.
     """
     held = _held(draft, context, request.term)
     if isinstance(held, Refusal):
@@ -188,10 +189,10 @@ def release(draft: Draft, context: Context, request: ReleaseLease) -> Lease | Re
 
 
 def retire(draft: Draft, context: Context, request: RetireLease) -> Refusal | None:
-    """Forget a lease and its epoch that nobody has had a use for in a long time.
+    """Delete a lease and its epoch that have not been used for a long time.
 
-    A mistake costs its holder one takeover of its own: what it asks under the old epoch is refused,
-    and the next one is above the floor, which rises with every epoch that is forgotten.
+    A mistake costs its holder one takeover: what it asks under the old epoch is refused, and the
+    next epoch is above the floor, which rises with every deleted epoch.
     """
     if not context.is_actor(Actor.AUTHORITY):
         return Refusal(Reason.NOT_OWNER, "only servers retire leases")

@@ -1,10 +1,10 @@
-"""Remembering what was accepted, so that asking again is not doing again.
+"""Operations: remembering what was accepted, so that a retry is not done twice.
 
-An operation id is the caller's own: identity, uid, transition number and intent, the same for
-every try. It is kept on the object it changed. Deletes and generated names, which leave no
-object to keep it on, get a record of their own, and changes that state no version, which would be
-made to the next object of that name as well. A refusal is never remembered: it is decided anew,
-since the world may have changed.
+The caller chooses an operation id: identity, uid, transition number and intent, the same for every
+try. It is kept on the object that it changed. Some operations get a record of their own: deletes
+and generated names, which leave no object to keep it on, and changes that state no version, which
+would also apply to the next object of that name. A refusal is never remembered: it is decided
+again, because the state may have changed.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import ForgetOperations
 from holdfast.model.transaction import ABSENT
 
-# The result of an apply that made its object, by which its repetition is answered in the same way.
+# The result of an apply that created its object, so that a retry gets the same answer.
 CREATED = "created"
-# How digests begin that were made in this way. Others are not compared.
+# The prefix of digests of this scheme. Others are not compared.
 _SCHEME = "2:"
 _OBJECT_FIELDS = ("object", "node")
 _encode = msgspec.json.Encoder().encode
 
 
 def operation_id(identity: str, uid: str, number: int, intent: str) -> str:
-    """The id that a component gives its operation; equal for every try of the same intention."""
+    """The id that a component gives its operation; equal for every try of the same intent."""
     return f"{identity}/{uid}/{number}/{intent}"
 
 
 def digest(request: msgspec.Struct) -> str:
-    """What the request asks for, in short, whatever the term that it is asked under.
+    """A digest of what the request asks for, whatever term it is made under.
 
-    The same id for something else is a mistake of the caller. The next holder of a lease that asks
-    for the same is none. Nothing that is at its default goes into it: a version that has one more
-    field finds the same for the same request, wherever it is tried again.
+    The same id for a different request is an error of the caller; the same request by the next
+    holder of a lease is not. Defaults do not enter it: a version with one more field computes the
+    same digest for the same request, wherever it is retried.
     """
     body = request
     if getattr(body, "term", None) is not None:
@@ -63,8 +63,8 @@ def digest(request: msgspec.Struct) -> str:
 def _stated(obj: Object) -> Iterator[bytes]:
     """The sections of an object that are not at their defaults, each with its name.
 
-    An object always shows all of them, so they are looked at one by one. What the server keeps in
-    the metadata is none of the caller's wishes.
+    An object always shows all of them, so they are compared one by one. The server's own metadata
+    is no part of what the caller asks for.
     """
     for name, shown, default in _sections(type(obj)):
         value = getattr(obj, name)
@@ -85,21 +85,21 @@ def _sections(cls: type[Object]) -> tuple[tuple[str, bytes, bytes], ...]:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> bytes:
-    """What a section is when nothing is said of it; nothing at all where it has to be said."""
+    """The encoded default of a section; empty for a required one."""
     if field.default_factory is not msgspec.NODEFAULT:
         return _encode(field.default_factory())
     return _encode(field.default) if field.default is not msgspec.NODEFAULT else b""
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """This very operation was accepted before."""
+    """This operation was accepted before."""
 
     operation: Operation
 
 
 def recall(metadata: ObjectMeta, operation: str, mark: str) -> Replayed | Refusal | None:
-    """Whether the object remembers this operation: as done, as something else under its id,
-    or not at all.
+    """What the object remembers of this operation: done, its id used for another request, or
+    nothing.
     """
     if not operation:
         return None
@@ -110,7 +110,7 @@ def recall(metadata: ObjectMeta, operation: str, mark: str) -> Replayed | Refusa
 
 
 def _judge(past: Operation, mark: str) -> Replayed | Refusal:
-    # A version that made digests in another way remembers the id, which is the caller's own.
+    # A version with another digest scheme remembers the id, which is the caller's own.
     if past.digest == mark or not past.digest.startswith(_SCHEME):
         return Replayed(past)
     return Refusal(
@@ -123,9 +123,7 @@ def _judge(past: Operation, mark: str) -> Replayed | Refusal:
 def add_operation(
     draft: Draft, context: Context, obj: SomeObject, operation: str, mark: str, result: str = ""
 ) -> SomeObject:
-    """The object with this operation kept,
-    and the old ones let go that need not be kept any more.
-    """
+    """The object with this operation added, and without old ones that need not be kept any more."""
     if not operation:
         return obj
     made = Operation(id=operation, digest=mark, at=context.at, result=result)
@@ -137,10 +135,10 @@ def add_operation(
 
 
 def _dated(kept: tuple[Operation, ...], revision: int) -> tuple[Operation, ...]:
-    """Those that an object remembers, each with a revision by which it had been accepted.
+    """The remembered operations, each with a revision by which it had been accepted.
 
-    It is not known while an operation is written, so the next write of the object adds it. The
-    object as it is now has all of them; a number beyond its revision is of another store.
+    The revision is not known while an operation is written, so the next write of the object adds
+    it. The current object contains all of them; a number beyond its revision is of another store.
     """
     if revision <= ABSENT:
         return kept
@@ -153,7 +151,7 @@ def _dated(kept: tuple[Operation, ...], revision: int) -> tuple[Operation, ...]:
 
 
 def _young(kept: tuple[Operation, ...], context: Context) -> tuple[Operation, ...]:
-    """Those that have to be kept beside a new one."""
+    """The operations that must be kept beside a new one."""
     settings = context.settings
     while len(kept) >= settings.operations_kept and (
         context.is_surely_older(kept[0].revision, settings.operations_kept_ms + 1)
@@ -164,7 +162,7 @@ def _young(kept: tuple[Operation, ...], context: Context) -> tuple[Operation, ..
 
 
 def past_key(context: Context, operation: str) -> str:
-    """Where an operation apart from its object is kept: among those of its own caller.
+    """The key of an operation that is kept in a record of its own: below its own caller.
 
     Otherwise one tenant could use up the ids that another is about to use.
     """
@@ -184,7 +182,7 @@ def recall_past(
 def remember_past(
     draft: Draft, context: Context, obj: Object, operation: str, mark: str, result: str = ""
 ) -> None:
-    """Keep an operation apart from its object; the servers forget it after its time."""
+    """Keep an operation in a record of its own; the servers delete it after its time."""
     if not operation:
         return
     kept_for = timedelta(milliseconds=context.settings.operations_kept_ms)
@@ -200,9 +198,9 @@ def remember_past(
 
 
 def _unversioned(operation: str, key: str) -> str:
-    """The id under which a change that states no version is kept apart from its object.
+    """The id of the separate record for a change that states no version.
 
-    With the object's key, since a caller may use one id for changes of several objects.
+    It contains the object's key, because a caller may use one id for changes of several objects.
     """
     return f"{operation}/{key}" if operation else ""
 
@@ -210,7 +208,7 @@ def _unversioned(operation: str, key: str) -> str:
 def recall_unversioned(
     draft: Draft, context: Context, key: str, operation: str, mark: str
 ) -> Replayed | Refusal | None:
-    """Whether this change of whatever has this key was accepted before."""
+    """Whether this change to the object at this key was accepted before."""
     if not operation:
         return None
     draft.suppose_absent(past_key(context, _unversioned(operation, key)))
@@ -222,9 +220,9 @@ def remember_unversioned(
 ) -> None:
     """Keep the operation of a change that states no version or uid of its object.
 
-    Nothing else keeps a copy of it from changing the object again: after more operations than the
-    object remembers, after it changed nothing the first time, or after the object was deleted and
-    another one made under its name.
+    Nothing else prevents a copy of it from changing the object again: after more operations than
+    the object remembers, after it changed nothing the first time, or after the object was deleted
+    and another one created under its name.
     """
     name = _unversioned(operation, keys.key_of(obj))
     remember_past(draft, context, obj, name, mark)
@@ -234,8 +232,8 @@ def forget(draft: Draft, context: Context, request: ForgetOperations) -> Refusal
     """Forget operations whose time has passed. Those that must still be remembered stay."""
     if not context.is_actor(Actor.GARBAGE, Actor.AUTHORITY):
         return Refusal(Reason.NOT_OWNER, "only servers and controller:garbage forget operations")
-    # A server needs no lease for it: whichever of them does it, and however often, each record says
-    # for itself that its time is over.
+    # A server needs no lease for it: whichever server does it, and however often, each record
+    # proves that its own time is over.
     if not context.is_actor(Actor.AUTHORITY):
         refusal = term_refusal(draft, context, request.term)
         if refusal is not None:
@@ -243,7 +241,7 @@ def forget(draft: Draft, context: Context, request: ForgetOperations) -> Refusal
     kept_ms = context.settings.operations_kept_ms + context.settings.skew_ms
     wanted = [keys.operation(name) for name in request.operations]
     for key, past in zip(wanted, for_each(wanted, draft.read), strict=True):
-        # Its calendar may have been anything, so what counts is when the store has had it.
+        # Its wall clock may have been wrong, so the age of its revision in the store counts.
         if past is not None and context.is_surely_older(draft.revision(key), kept_ms):
             draft.delete(key)
     return None

@@ -1,12 +1,12 @@
-"""Records that are wrong: what becomes of the decision that met one, and how one is repaired.
+"""Quarantine and repair of wrong records, and the decisions that meet one.
 
-A decision is a function of its request and of the records that it reads. What breaks inside it
-therefore breaks that one request and nothing else: `authority` has the store confirm what was read,
-refuses the request, decides the others of its group, and asks here to put the record into
-quarantine. What breaks outside of a decision is the server's own state, and stops it.
+A decision is a function of its request and of the records that it reads. So a failure inside it
+fails that one request and nothing else: `authority` has the store confirm what was read, refuses
+the request, decides the others of its group, and asks here to put the record into quarantine. A
+failure outside of a decision is the server's own state, and stops it.
 
-A ledger in quarantine gives nothing out any more, since nobody knows what is left of it; what was
-taken is still given back where that can be done.
+A ledger in quarantine gives nothing out, because what is left of it is unknown; refunds are still
+accepted where that is possible.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from holdfast.model.requests import QuarantineRecord, RepairAction, RepairRecord
 from holdfast.model.time import Instant, timestamp
 from holdfast.model.transaction import ABSENT
 
-# What Python raises when a record is not what the code takes for granted, and what we raise. Of one
-# that is nested too deeply, decoding says that it cannot be read; nothing after that goes deeper
-# than its type.
+# The exceptions that Python raises when a record is not what the code assumes, and our own. A
+# record that is nested too deeply fails to decode; nothing after that goes deeper than its type.
 BROKEN = (InvariantBroken, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-# A scheduler looks at another node, or waits for the tenant, whatever is wrong with the ledger.
+# The scheduler tries another node, or waits for the tenant, whatever is wrong with the ledger.
 _OF_LEDGERS = (
     (f"{keys.LEDGERS}node/", Reason.NODE_QUARANTINED),
     (f"{keys.LEDGERS}quota/", Reason.QUOTA_QUARANTINED),
@@ -45,7 +44,7 @@ _RATIONED = (NodeLedger, QuotaLedger)
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """No ruling: what the decision read is wrong, if the store confirms it."""
+    """No ruling: a record that the decision read is wrong, if the store confirms it."""
 
     key: str
     reason: Reason
@@ -63,7 +62,7 @@ class Doubt(msgspec.Struct, frozen=True):
         )
 
     def request(self, identity: Identity, request: Any, now: Instant) -> QuarantineRecord | None:
-        """What the server asks of itself once it is confirmed."""
+        """The server's own request once it is confirmed."""
         if not self.key:
             return None
         found = list(self.reads.items())[:EVIDENCE_MAX]
@@ -81,7 +80,7 @@ class Doubt(msgspec.Struct, frozen=True):
 
 
 def doubt_of(error: Exception, draft: Draft) -> Doubt:
-    """What a decision could not cope with, and which record is to blame as far as is known."""
+    """The doubt for an exception in a decision, with the record at fault as far as it is known."""
     key = error.key if isinstance(error, RecordsDisagree) else ""
     reads = dict(draft.reads)
     if not key:
@@ -103,7 +102,7 @@ def quarantine_record(draft: Draft, context: Context, request: QuarantineRecord)
     where = keys.quarantine(found.key)
     draft.load(found.key, where)
     if draft.read(where) is not None or draft.rest_on(found.key) != found.revision:
-        # It is there already, or somebody has written the record since.
+        # It is in quarantine already, or the record was written since.
         return None
     draft.write(where, found)
     if found.reason == Reason.RECORDS_DISAGREE.value:
@@ -112,7 +111,7 @@ def quarantine_record(draft: Draft, context: Context, request: QuarantineRecord)
 
 
 def repair(draft: Draft, context: Context, request: RepairRecord) -> Refusal | None:
-    """Take a record out of quarantine, and write what it should be."""
+    """Take a record out of quarantine, and write its correct value."""
     where = keys.quarantine(request.key)
     draft.load(request.key, where)
     is_quarantined = draft.read(where) is not None
@@ -122,8 +121,8 @@ def repair(draft: Draft, context: Context, request: RepairRecord) -> Refusal | N
     if request.action is RepairAction.RECOUNT and not request.key.startswith(counted):
         wrong = f"key: {request.key} is no ledger, and no epoch in quarantine: recount only those"
         return Refusal(Reason.INVALID, clip(wrong), {"field": "key"})
-    # A sum that is wrong without being impossible is met by no decision. It can be put right all
-    # the same: what it should be follows from the objects.
+    # No decision detects a sum that is wrong without being impossible. It can be corrected all the
+    # same: its value follows from the objects.
     if not is_quarantined and request.action is not RepairAction.RECOUNT:
         return Refusal(
             Reason.MISSING, f"{request.key} is not in quarantine", {"record": request.key}
@@ -150,7 +149,7 @@ def repair(draft: Draft, context: Context, request: RepairRecord) -> Refusal | N
 
 
 def _mend_format(draft: Draft, request: RepairRecord) -> Refusal | None:
-    """Write the format of the plane, if it cannot be read. It is never in quarantine: without it
+    """Write the format of the plane, if it is unreadable. It is never in quarantine: without it
     nothing is written, not even a note.
     """
     try:
@@ -173,7 +172,7 @@ def _mend_format(draft: Draft, request: RepairRecord) -> Refusal | None:
 
 
 def _unseen_refusal(draft: Draft, request: RepairRecord) -> Refusal | None:
-    """Whether a repair lacks its reason, or rests on another form of the record."""
+    """Refuse a repair without a reason, or based on another revision of the record."""
     if not request.word.strip():
         return Refusal(Reason.INVALID, "word: say why, for the audit", {"field": "word"})
     now = draft.rest_on(request.key)
@@ -187,7 +186,7 @@ def _unseen_refusal(draft: Draft, request: RepairRecord) -> Refusal | None:
 
 
 def _close(draft: Draft, key: str) -> None:
-    """Close a ledger that gives something out. One that cannot be read is closed anyway."""
+    """Close a ledger that gives out capacity. An unreadable one is closed anyway."""
     try:
         ledger = draft.read(key)
     except RecordUnreadable:
@@ -197,10 +196,10 @@ def _close(draft: Draft, key: str) -> None:
 
 
 def _release(draft: Draft, key: str) -> Refusal | None:
-    """Write a record as it is, open if it was closed.
+    """Write a record unchanged, reopened if it was closed.
 
-    Its new revision refuses a copy of the request that put it into quarantine, however late that
-    comes. What cannot be read is not right as it is, and could not be written as it is.
+    Its new revision refuses a late copy of the request that put it into quarantine. An unreadable
+    record is not correct as it is, and could not be written unchanged.
     """
     try:
         value = draft.read(key)
@@ -219,7 +218,7 @@ def _release(draft: Draft, key: str) -> Refusal | None:
 
 
 def _value(request: RepairRecord) -> Any:
-    """What is to be written, as the type that belongs there."""
+    """The value to write, as the type that belongs there."""
     struct = struct_at(request.key)
     if struct is None:
         return Refusal(Reason.INVALID, clip(f"key: this version stores nothing at {request.key}"))

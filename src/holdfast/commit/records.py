@@ -1,8 +1,8 @@
-"""Between a key's bytes in the store and the struct that decisions work on.
+"""Encoding of records: between a key's bytes in the store and the struct that decisions use.
 
-What is stored under a key follows from the key alone, so that a record never has to say what it
-is. An object is stored without its resourceVersion, which follows from the record's own revision
-and is known only once it is committed.
+The key alone determines what is stored under it, so a record need not state its type. An object is
+stored without its resourceVersion, which follows from the record's own revision and is known only
+once it is committed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.model.transaction import ABSENT, Record
 class Epoch(Part, frozen=True):
     """The epoch of one lease's scope.
 
-    It changes at a takeover only, so that transactions can compare it.
+    It changes only at a takeover, so that transactions can compare it.
     """
 
     epoch: int
@@ -44,7 +44,7 @@ class Epoch(Part, frozen=True):
 
 
 class EpochFloor(Part, frozen=True):
-    """The highest epoch of all scopes whose own was forgotten: a new scope begins above it."""
+    """The highest epoch of all forgotten scopes: a new scope begins above it."""
 
     epoch: int
 
@@ -98,7 +98,7 @@ def decode(key: str, value: bytes) -> Any:
 def decode_or_none(record: Record) -> Any:
     """The struct of a record, or None for one that this version cannot read.
 
-    For those who look through many records: one that cannot be read must not hide the others.
+    For scans of many records: an unreadable one must not hide the others.
     """
     if _decoder(record.key) is None:
         return None
@@ -109,22 +109,22 @@ def decode_or_none(record: Record) -> Any:
 
 
 def struct_at(key: str) -> type[Any] | None:
-    """The type of what is stored under this key; None where this version stores nothing."""
+    """The type of what is stored under this key; None if this version stores nothing there."""
     decoder = _decoder(key)
     return decoder.type if decoder is not None else None
 
 
 def _decoder(key: str) -> msgspec.json.Decoder[Any] | None:
     sort, _, rest = key.partition("/")
-    # Objects and ledgers are told apart by two segments, everything else by one.
+    # Two key segments distinguish objects and ledgers, one segment everything else.
     prefix = f"{sort}/{rest.partition('/')[0]}/"
     return DECODERS.get(prefix) or DECODERS.get(f"{sort}/")
 
 
 def encode(value: Any) -> bytes:
     """The bytes to store."""
-    # The encoder leaves room at the end of its bytes, a quarter of them. These are kept for as long
-    # as the object lives, so they are copied to what they need.
+    # The encoder leaves room at the end of its bytes, a quarter of them. These are kept as long as
+    # the object exists, so they are copied to their exact size.
     return bytes(memoryview(_ENCODER.encode(value)))
 
 

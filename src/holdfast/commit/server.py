@@ -1,11 +1,10 @@
 """A server's decisions: its authority, and the lease that makes one server the usual one.
 
 Compares make any number of servers safe; the lease `authority` makes them fast. Its holder decides
-on a view that is nearly always current, the others forward to it. When the holder cannot be
-reached a server decides by itself, which costs conflicts, never correctness.
+on a view that is nearly always current; the others forward to it. When the holder is unreachable a
+server decides by itself, which costs conflicts, never correctness.
 
-Besides that each server holds a lease of its own, by which all others know that it is there
-(`presence`).
+Each server also holds a lease of its own, by which all others know that it is alive (`Presence`).
 """
 
 from __future__ import annotations
@@ -65,14 +64,15 @@ from holdfast.model.transaction import Record
 
 # The lease by which a server is known to all others: scope `server:NAME`, renewed in the store.
 #
-# `server` sends what `due` returns and gives back the answers. Whether a server is gone is judged
-# by each observer on its own clock, from the count of renewals (`correct/nodes/silence.py`).
-# Nothing is decided under this lease, so nobody takes it over: only a process of the same name
-# does, at once when it starts, for an earlier life of it needs it no more. One that loses it after
-# it held it has a twin that was given its name by mistake; it waits until that one does not move
-# any more, or the two would take it from each other for ever.
+# `AuthorityServer` sends what `due` returns and passes the answers back. Each observer judges on
+# its own clock, from the renewal count, whether a server is gone (`correct/nodes/silence.py`).
+# Nothing is decided under this lease, so no other server takes it over: only a process of the same
+# name does, at once when it starts, because its earlier process no longer needs it. A server that
+# loses it after holding it has a twin that was given its name by mistake; it waits until the twin
+# stops renewing, or the two would take it from each other for ever.
 
-# A server renews three times in the life of its lease, so that one lost renewal costs nothing.
+# A server renews three times within the duration of its lease, so that one lost renewal costs
+# nothing.
 RENEWALS_PER_LEASE = 3
 
 
@@ -83,7 +83,7 @@ class _ServerSighting(msgspec.Struct, frozen=True, gc=False):
 
 
 class Presence:
-    """See the module's docstring. `life` is another one in every process."""
+    """See the comment above. `life` is different in every process."""
 
     def __init__(self, name: str, life: str, lease_ms: int) -> None:
         self.scope = server_scope(name)
@@ -96,11 +96,11 @@ class Presence:
 
     @property
     def pause_ms(self) -> int:
-        """How soon to ask again."""
+        """The time until the next renewal."""
         return max(1, self._lease_ms // RENEWALS_PER_LEASE)
 
     def due(self, address: str) -> RenewLease | None:
-        """What keeps the lease, if it is held; otherwise it has to be read first."""
+        """The renewal if the lease is held; otherwise None, and it has to be read first."""
         if self.term is None:
             return None
         self._renewals += 1
@@ -110,15 +110,15 @@ class Presence:
 
     @property
     def is_over(self) -> bool:
-        """Whether the server stops, and gives its lease back."""
+        """Whether the server stops, and releases its lease."""
         return self._has_left
 
     def leave(self) -> None:
-        """The server stops: the lease is given back, and not taken again."""
+        """Stop: the lease is released, and not taken again."""
         self._has_left, self.term = True, None
 
     def sighted(self, spec: LeaseSpec | None, address: str, now: Instant) -> AcquireLease | None:
-        """The lease as it was read: what to ask for, if it may be taken."""
+        """Take in the lease as read. Returns the acquisition if it may be taken."""
         if spec is None or not spec.holder:
             return self._acquire(spec, address)
         if not self._held_once or spec.instance == self._life:
@@ -131,7 +131,7 @@ class Presence:
         return self._acquire(spec, address) if is_still else None
 
     def answered(self, answer: Any) -> None:
-        """What became of the acquisition or the renewal."""
+        """Take in the answer to the acquisition or the renewal."""
         match answer:
             case Accepted(objects=(Lease() as lease,)) if not self._has_left:
                 self.term, self._held_once = Term(self.scope, lease.spec.epoch), True
@@ -154,23 +154,24 @@ class Presence:
 
 SCOPE = "authority"
 LEASE_MS = 6_000
-# A holder renews three times in the life of a lease, so that one lost renewal costs nothing.
+# A holder renews three times within the duration of a lease, so that one lost renewal costs
+# nothing.
 TICKS_PER_LEASE = 3
 FORWARD_TIMEOUT_MS = 2_000
 _TICK = "lease"
 # The wake-up of the server's own lease. A shell posts it when the address has become known.
 PRESENCE = "presence"
-# So long at most agents wait until others know of a server that has just started. A store that
-# takes no writes keeps it unknown, but then nobody can mark a node either, and work must run on.
+# The longest time that agents wait until others know of a newly started server. A store that takes
+# no writes keeps it unknown, but then no node can be marked either, and work must run on.
 UNKNOWN_MAX_MS = 10_000
 
 
-# Who leads is a matter of leases also while nothing else is changed.
+# Leases decide who leads, even while nothing else may be changed.
 _ALWAYS = (AcquireLease, RenewLease, ReleaseLease)
 
 
 class _Sighting(msgspec.Struct, frozen=True, gc=False):
-    """The lease as it was last seen to move, by this server's own clock."""
+    """The lease as it was last seen to change, by this server's own clock."""
 
     epoch: int
     renewals: int
@@ -197,7 +198,7 @@ class AuthorityServer:
         """`life` tells this process from all others that ever had its name."""
         self._identity = who.server(name)
         self._presence = Presence(name, life, server_lease_ms(settings.fence))
-        # Which call about our own lease is on its way: the read of it, or the request.
+        # The call about our own lease that is in flight: the read of it, or the request.
         self._looking: int | None = None
         self._keeping: int | None = None
         self._started_ms: int | None = None
@@ -210,27 +211,27 @@ class AuthorityServer:
         self._seeking: int | None = None
         self._reading: int | None = None
         self._forwarded: dict[int, Asked] = {}
-        # The holder's lease as it was seen when that one did not answer.
+        # The holder's lease as seen when the holder did not answer.
         self._silent: _Sighting | None = None
         self.address = ""
         # Why nothing may be changed at the moment, if the shell knows of a reason.
         self.closed: Callable[[], str] = str
-        # Why people may add nothing, if so: they may still delete, and components go on.
+        # Why people may add nothing, if so: they may still delete, and components continue.
         self.full: Callable[[], str] = str
 
     @property
     def exhausted(self) -> ExhaustedBudgets:
-        """Whom this server refused for want of a budget."""
+        """The refusals of this server for exhausted budgets."""
         return self._authority.exhausted
 
     @property
     def doubts(self) -> int:
-        """How many decisions of this server met a record that is wrong."""
+        """How many decisions of this server met a wrong record."""
         return self._authority.doubts
 
     @property
     def term(self) -> Term | None:
-        """Under which epoch this server is the usual one, as far as it knows."""
+        """The term under which this server is the usual one, as far as it knows."""
         return self._term
 
     @property
@@ -239,7 +240,9 @@ class AuthorityServer:
         return self._presence.term
 
     def unready(self, now: Instant) -> str:
-        """Why no agent should be heard here yet, if so: others would take it for silent."""
+        """Why this server should not take renewals yet, if so: others would consider its nodes
+        silent.
+        """
         since_ms = self._started_ms if self._started_ms is not None else now.monotonic_ms
         if self._presence.term is not None or now.monotonic_ms - since_ms >= UNKNOWN_MAX_MS:
             return ""
@@ -303,8 +306,8 @@ class AuthorityServer:
     def _take_in_forward(self, call: int, forward: Forward, now: Instant) -> list[Any]:
         """Decide for another server, only under the lease for which it asked this one.
 
-        The transaction compares the epoch. A server that was paused, and holds a request that was
-        long given up, has lost its lease to another since; then nothing is decided.
+        The transaction compares the epoch. A paused server that holds an abandoned request has lost
+        its lease to another since; then nothing is decided.
         """
         term = Term(SCOPE, forward.epoch)
         if self._term != term:
@@ -317,7 +320,7 @@ class AuthorityServer:
             return None
         if self._seen == self._silent:
             return None
-        # Our own name is that of an earlier life of ours, which decides nothing any more.
+        # Our own name belongs to an earlier process of ours, which no longer decides anything.
         if self._seen.holder in ("", self._identity.name):
             return None
         return Identity(name=self._seen.holder).server
@@ -325,17 +328,17 @@ class AuthorityServer:
     def _returned(self, answered: Answered, now: Instant) -> list[Any]:
         asked = self._forwarded.pop(answered.call)
         if isinstance(answered.body, Unavailable):
-            # It surely did not happen there, so it may happen here.
+            # It certainly did not happen there, so it may happen here.
             return self._through(asked, now)
         if isinstance(answered.body, OutcomeUnknown):
-            # This one may happen there yet. The next ones do not wait for a holder that is silent
-            # before its lease has been seen to move again.
+            # This one may still happen there. The next ones do not wait for a silent holder before
+            # its lease has been seen to change again.
             self._silent = self._seen
         return [Answer(asked.call, answered.body)]
 
     def _through(self, stimulus: Any, now: Instant) -> list[Any]:
-        """Hand a stimulus to the authority,
-        and keep the answers to our own requests from the shell.
+        """Pass a stimulus to the authority, and keep the answers to our own requests from the
+        shell.
         """
         effects: list[Any] = []
         self._ages.observe(now)
@@ -365,7 +368,9 @@ class AuthorityServer:
         return self._through(Asked(self._seeking, self._identity, request), now)
 
     def _sighted(self, body: Any, now: Instant) -> list[Any]:
-        """Judge by our own clock whether the holder still moves, and take over when it does not."""
+        """Judge by our own clock whether the holder still renews, and take over when it does
+        not.
+        """
         self._reading = None
         records = getattr(body, "records", None)
         if records is None:
@@ -374,7 +379,7 @@ class AuthorityServer:
         if spec is None:
             return self._acquire(now)
         if spec.holder in ("", self._identity.name):
-            # It is free, or an earlier life of ours holds it; nobody has to wait for that one.
+            # It is free, or an earlier process of ours holds it, which needs no waiting period.
             return self._acquire(now, spec.epoch, spec.renewals)
         seen = self._seen
         if seen is None or (seen.epoch, seen.renewals) != (spec.epoch, spec.renewals):
@@ -391,7 +396,7 @@ class AuthorityServer:
     # Our own lease -------------------------------------------------------------------------------
 
     def _keep_presence(self, now: Instant) -> list[Any]:
-        """Renew the lease by which we are known, or see whether it can be had."""
+        """Renew the lease by which we are known, or check whether it can be acquired."""
         presence = self._presence
         if presence.is_over:
             return []
@@ -415,7 +420,7 @@ class AuthorityServer:
         return self._ask_for_presence(request, now) if request is not None else []
 
     def _ask_for_presence(self, request: Any, now: Instant) -> list[Any]:
-        # Decided here and never forwarded: whether we are there must not hang on another server.
+        # Decided here and never forwarded: our presence must not depend on another server.
         self._keeping = self._authority.next_call()
         return self._through(Asked(self._keeping, self._identity, request), now)
 
@@ -436,20 +441,22 @@ class AuthorityServer:
                 self._renewals = max(self._renewals, lease.spec.renewals)
                 self._seen = None
             case Refusal(reason=reason) if reason is not Reason.CONTENTION:
-                # Somebody else is the usual one by now, or was faster; look again at the next tick.
+                # Another server is the usual one now, or was faster; look again at the next tick.
                 self._term, self._renewals = None, 0
                 self._ages.end()
         return []
 
 
 def _spec(records: Sequence[Record]) -> LeaseSpec | None:
-    """What a lease says. Of one that cannot be read the commit says so to who wants it."""
+    """The spec of a lease; None for an unreadable one, which the commit reports to a candidate."""
     lease = decode_or_none(records[0]) if records else None
     return lease.spec if isinstance(lease, Lease) else None
 
 
 def _adds(identity: Identity, body: Any) -> bool:
-    """Whether somebody who may wait would add to the store. Operators mend what is wrong."""
+    """Whether the request adds to the store and may wait. Operators' requests may not: they
+    repair.
+    """
     is_person = Actor.USER in acts_as(identity) and not identity.is_admin
     return is_person and isinstance(body, Create | Update | Patch)
 
@@ -459,6 +466,6 @@ def _request_in(body: Any) -> Any:
 
 
 def _is_release_of(scope: str, identity: Identity, own: Identity, body: Any) -> bool:
-    """Whether this server itself gives a lease of this scope back."""
+    """Whether this server itself releases a lease of this scope."""
     is_ours = isinstance(body, ReleaseLease) and identity.name == own.name
     return is_ours and body.term.scope == scope

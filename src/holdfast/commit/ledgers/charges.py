@@ -1,7 +1,7 @@
-"""Taking and giving back: the one place that moves node, device, quota and grant ledgers.
+"""Charges and refunds: the one place that changes node, device, quota and grant ledgers.
 
-Bind, reserve, preempt, release and repair all go through here, so that what is taken is written in
-every ledger by the same transaction, and what is given back is exactly what was taken.
+Bind, reserve, preempt, release and repair all go through here, so that one transaction writes a
+charge to every ledger, and a refund is exactly what was charged.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from holdfast.model.placement.fit import (
 )
 from holdfast.model.refusal import Reason, Refusal
 
-# The quota of a tenant that counts is the object of this name.
+# The name of the Quota object that limits a tenant.
 QUOTA_NAME = "default"
-# The class that is used where a workload names none.
+# The class of a workload that names none.
 PRIORITY_NAME = "default"
 # The budget of a grant that ordinary work draws on.
 GUARANTEED = "guaranteed"
 
 
 def cohort_of(draft: Draft, tenant: str) -> str:
-    """The cohort whose ledger a tenant is charged in. A tenant without one stands alone."""
+    """The cohort whose ledger a tenant is charged in. A tenant without one has a cohort of its
+    own.
+    """
     quota = draft.object(Quota, tenant, QUOTA_NAME)
     return (
         single_tenant_cohort(tenant)
@@ -47,9 +49,9 @@ def cohort_of(draft: Draft, tenant: str) -> str:
 
 
 def single_tenant_cohort(tenant: str) -> str:
-    """The cohort of a tenant that stands alone.
+    """The cohort of a tenant that belongs to none.
 
-    No cohort can be given this name, it has a colon.
+    No real cohort can have this name, because it contains a colon.
     """
     return f"tenant:{tenant}"
 
@@ -61,12 +63,12 @@ def capacity_class(draft: Draft, priority_class: str) -> CapacityClass:
 
 
 def budget_of(priority_class: str) -> str:
-    """The priority class whose budget such work is charged to: the default where it names none."""
+    """The priority class whose budget is charged: the default if the work names none."""
     return priority_class or PRIORITY_NAME
 
 
 def quarantine_refusal(ledger: QuotaLedger, tenant: str, cohort: str) -> Refusal | None:
-    """Whether nobody knows what the tenants of a cohort have taken."""
+    """Refuse a charge to a cohort whose ledger is in quarantine: its use is unknown."""
     if not ledger.quarantined:
         return None
     return Refusal(
@@ -79,8 +81,8 @@ def quarantine_refusal(ledger: QuotaLedger, tenant: str, cohort: str) -> Refusal
 def charge_tenant(
     draft: Draft, context: Context, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
 ) -> str | Refusal:
-    """Charge the tenant's quota with its budget for the priority class,
-    and its grant where the plane has one. Returns the cohort.
+    """Charge the tenant's quota and its budget for the priority class, and its grant if the
+    plane has one. Returns the cohort.
     """
     cohort = cohort_of(draft, tenant)
     key = keys.quota_ledger(cohort)
@@ -109,7 +111,7 @@ def allowance_refusal(
     budget: str,
     leavers: Iterable[Replica],
 ) -> Refusal | None:
-    """Whether a charge would be accepted once these replicas have given back what they hold."""
+    """Whether a charge would be refused once these replicas have released what they hold."""
     leavers = tuple(leavers)
     cohort = cohort_of(draft, tenant)
     key = keys.quota_ledger(cohort)
@@ -140,7 +142,7 @@ def allowance_refusal(
 def refund_tenant(
     draft: Draft, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
 ) -> None:
-    """Give back what was charged, to the budget that was charged.
+    """Refund a charge to the budget that was charged.
 
     The tenant may have changed its cohort; its sums moved with it.
     """
@@ -156,9 +158,9 @@ def refund_tenant(
 
 
 def _less(used: Amounts, amounts: Amounts) -> Amounts:
-    """What is left of a grant's use.
+    """The remaining use of a grant.
 
-    Work from before the grant gives back what it never drew; that must not make the grant larger.
+    Work from before the grant refunds what it never drew; that must not make the grant larger.
     """
     return {resource: units for resource, units in subtract(used, amounts).items() if units > 0}
 
@@ -171,7 +173,7 @@ def _spend(draft: Draft, tenant: str, grant: GrantLedger, used: Amounts) -> None
 def take_node(
     draft: Draft, node: str, ledger: NodeLedger, held: Allocation, owner: Replica | Reservation
 ) -> None:
-    """Write down what `owner` takes of a node, and whose that is."""
+    """Record in the node's ledger what `owner` takes."""
     key = keys.node_ledger(node)
     with suspect(key):
         tenants = add(ledger.tenants, {owner.namespace: 1})
@@ -180,14 +182,14 @@ def take_node(
 
 
 def return_node(draft: Draft, node: str, held: Allocation, owner: Replica | Reservation) -> None:
-    """Write down what `owner` gives back to a node. A removed node has no ledger left to mend."""
+    """Record what `owner` returns to a node. A removed node has no ledger to correct."""
     key = keys.node_ledger(node)
     ledger = draft.ledger(NodeLedger, key)
     if ledger is None:
         return
     with suspect(key):
         after = return_allocation(ledger, held, owner.metadata.uid)
-        # A ledger of an older version knows of none.
+        # A ledger of an older version has none.
         if owner.namespace in ledger.tenants:
             tenants = subtract(ledger.tenants, {owner.namespace: 1})
             after = msgspec.structs.replace(after, tenants=tenants)
@@ -195,12 +197,12 @@ def return_node(draft: Draft, node: str, held: Allocation, owner: Replica | Rese
 
 
 def held_by_binding(binding: Binding) -> Allocation:
-    """What a binding holds."""
+    """The allocation of a binding."""
     return Allocation(charge=binding.charge, devices=binding.devices, ports=binding.ports)
 
 
 def release_binding(draft: Draft, replica: Replica, binding: Binding) -> None:
-    """Give back all that a bound replica held, to its node and its tenant."""
+    """Release everything that a bound replica held, to its node and its tenant."""
     held = held_by_binding(binding)
     return_node(draft, binding.node, held, replica)
     key = keys.node_ledger(binding.node)

@@ -1,9 +1,9 @@
-"""What a write of one object changes elsewhere in the same transaction.
+"""Derived records: what a write of one object changes elsewhere in the same transaction.
 
-A node's ledger mirrors the node, a cohort's ledger the quotas of its tenants, the pools ledger the
+A node's ledger follows the node, a cohort's ledger the quotas of its tenants, the pools ledger the
 regions, a namespace's access ledger its roles and bindings, and a tenant's objects ledger counts
-its objects. A node that goes takes its certificates along, and a lease its epoch. All of it happens
-here, for create, update and delete alike.
+its objects. The deletion of a node revokes its certificates, and that of a lease deletes its epoch.
+All of it happens here, for create, update and delete alike.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.registry import kind_of
 from holdfast.model.weights import replicas_wanted, weighs_the_same, weight
 
-# Objects that tell what happened have their own retention and do not count towards a tenant's caps.
+# Objects that record history have their own retention and do not count towards a tenant's caps.
 UNCOUNTED = ("events", "decisions")
-# What all roles and bindings of a namespace may take together: they are one record, and a store
-# takes a megabyte and a half at once.
+# The size limit for all roles and bindings of a namespace: they are one record, and a store takes
+# one and a half megabytes at once.
 ACCESS_BYTES_MAX = 256 * 1024
 
 
 def update_derived_records(
     draft: Draft, context: Context, old: Object | None, new: Object | None
 ) -> Refusal | None:
-    """Write all that depends on this object, after the object changed from `old` to `new`."""
+    """Write all records that depend on this object, after it changed from `old` to `new`."""
     some = new if new is not None else old
     match some:
         case Node():
@@ -89,8 +89,9 @@ def update_derived_records(
 
 
 def forget_epoch(draft: Draft, scope: str) -> None:
-    """Forget the epoch of a scope whose lease goes. The floor rises with every epoch that is
-    forgotten, so that none ever comes again."""
+    """Delete the epoch of a scope whose lease is deleted. The floor rises with every deleted
+    epoch, so that none is ever used again.
+    """
     current: Epoch | None = draft.read(keys.epoch(scope))
     if current is None:
         return
@@ -130,10 +131,10 @@ def _cohort(quota: Object | None, tenant: str) -> str:
 
 
 def _quota(draft: Draft, tenant: str, old: Object | None, new: Object | None) -> Refusal | None:
-    """Mirror the limits, and take the tenant's sums along when it changes its cohort.
+    """Copy the limits, and move the tenant's sums when it changes its cohort.
 
-    Sums that are in doubt stay where they are: a recount of the ledger that is in quarantine would
-    not find them any more, and the other one would trust them.
+    Sums in doubt stay where they are: a recount of the ledger in quarantine would not find them any
+    more, and the other ledger would trust them.
     """
     before, after = _cohort(old, tenant), _cohort(new, tenant)
     limits = limits_of(new) if isinstance(new, Quota) else TenantLimits()
@@ -173,7 +174,7 @@ def _region(draft: Draft, name: str, new: Object | None) -> None:
 
 
 def _tenant_gone(draft: Draft, tenant: str) -> None:
-    """Leave no empty ledgers behind. One that still has sums in it would be evidence of a leak."""
+    """Delete empty ledgers. One with sums left in it would be evidence of a leak."""
     counted, charged = keys.objects_ledger(tenant), keys.quota_ledger(single_tenant_cohort(tenant))
     objects = draft.ledger(ObjectsLedger, counted)
     if objects is not None and not objects.counts:
@@ -184,7 +185,7 @@ def _tenant_gone(draft: Draft, tenant: str) -> None:
 
 
 def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:
-    """The budget follows the spec; what is counted does not depend on it."""
+    """Update the budget from the spec; the counts do not depend on it."""
     key = keys.disruption_ledger(workload.namespace, workload.name)
     ledger = draft.ledger(DisruptionLedger, key)
     if gone:
@@ -205,18 +206,18 @@ def _workload(draft: Draft, workload: Workload, *, gone: bool) -> None:
 
 
 def write_replica(draft: Draft, replica: Replica) -> None:
-    """Write a replica that is there already, and let the ledger of its workload count what it is
-    now: whoever writes one past this function breaks the sum.
+    """Write an existing replica, and update the counts of its workload's ledger. A write that
+    bypasses this function breaks the sum.
     """
     _replica(draft, replica, gone=False)
     draft.write(keys.key_of(replica), replica)
 
 
 def _replica(draft: Draft, replica: Replica, *, gone: bool) -> None:
-    """Count a workload's replicas, and those of them that are healthy.
+    """Count a workload's replicas, and the healthy ones among them.
 
-    What the ledger has counted so far is what this draft has of the replica. One that goes leaves
-    behind which incarnation it was.
+    The ledger has counted the replica as this draft last read it. A deleted replica leaves its
+    incarnation behind.
     """
     before: Replica | None = draft.read(keys.key_of(replica))
     after = None if gone else replica
@@ -231,7 +232,7 @@ def _replica(draft: Draft, replica: Replica, *, gone: bool) -> None:
 
 
 def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | None:
-    """What roles and bindings come to, for whoever decides what somebody may do."""
+    """Update the access ledger, from which authorization reads roles and bindings."""
     key = keys.access_ledger(some.namespace)
     before = draft.ledger(AccessLedger, key) or AccessLedger()
     counts = not gone and is_custom(some)
@@ -257,7 +258,7 @@ def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | 
 
 
 def erase(draft: Draft, context: Context, obj: Object) -> Refusal | None:
-    """Delete an object and all that mirrors it."""
+    """Delete an object and its derived records."""
     refusal = update_derived_records(draft, context, obj, None)
     if refusal is None:
         draft.delete(keys.key_of(obj))
@@ -278,7 +279,7 @@ def _count(
     more, wanted = _growth(old, new, weight), _growth(old, new, replicas_wanted)
     after = ObjectsLedger(
         counts={p: n for p, n in {**ledger.counts, kind.plural: count}.items() if n > 0},
-        # A ledger that an older version kept does not know what it does not count.
+        # A ledger of an older version lacks what that version did not count.
         bytes=max(0, ledger.bytes + more),
         wanted=max(0, ledger.wanted + wanted),
     )
@@ -298,7 +299,7 @@ def _cap_refusal(
     before: ObjectsLedger,
     after: ObjectsLedger,
 ) -> Refusal | None:
-    """Whether something grows beyond a cap. What does not grow may be beyond it already."""
+    """Refuse growth beyond a cap. An object that does not grow may already be beyond it."""
     quota = draft.object(Quota, tenant, QUOTA_NAME)
     stated = quota.spec.objects if quota is not None else ObjectCaps()
     settings = context.settings
@@ -314,7 +315,8 @@ def _cap_refusal(
             _first(stated.objects, most),
         ),
         ("bytes", before.bytes, after.bytes, _first(stated.bytes, settings.bytes_per_tenant_max)),
-        # Before any of them is born: births that a cap will refuse would delay everybody else's.
+        # Checked before any replica is created: creations that a cap will refuse would delay all
+        # others.
         ("replicas", before.wanted, after.wanted, _first(stated.replicas, most)),
     ):
         if had < have > cap:

@@ -1,17 +1,17 @@
-"""What a collector must prove: that what it takes away is a leak, or over.
+"""Proofs for garbage collection: that an object is a leak, or that its time is over.
 
-controller:garbage owns none of what it removes. `removal.py` asks here before it lets it remove
-anything, and every proof is read, and so compared, in the transaction of the removal:
+controller:garbage owns none of what it removes. `objects/deletion.py` asks here before it lets it
+remove anything, and every proof is read, and so compared, in the transaction of the removal:
 
     an object with owners       all of them are gone, or one waits for its dependents to go first
-    an object of a tenant       its tenant is on its way out
+    an object of a tenant       its tenant is being deleted
     an event, a decision        none: their retention is by age
     a reservation that ended    its deadline has passed as well
     a token                     it has expired, or was used up a while ago
-    a revocation                all that it ended has ended by itself; by servers, which no
-                                controller has to look after
+    a revocation                every credential that it ended has expired; servers remove it, so
+                                that no controller is needed
 
-So a collector with an old picture costs one refusal, and never something useful.
+So a collector with a stale view costs one refusal, and never a useful object.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ from holdfast.model.registry import kind_named
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
 
-# These tell what happened; their retention is by age, so garbage needs no other proof.
+# These record history; their retention is by age, so garbage collection needs no other proof.
 _AGING = (Event, Decision)
-# A node whose answer was lost asks again with the token it has used; so long it is answered.
+# A node whose answer was lost retries with the token that it has used; it is answered for this
+# long.
 USED_TOKEN_KEPT = timedelta(hours=1)
 
 
 def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
-    """Whether a collector that does not own the object may not remove it."""
+    """Refuse the removal of an object by a collector that has no proof of a leak."""
     collectors = (Actor.GARBAGE, Actor.AUTHORITY)
     if context.is_actor(*WRITERS[type(obj)].spec) or not context.is_actor(*collectors):
         return None
@@ -71,10 +72,10 @@ def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
 
 
 def early_deletion_refusal(context: Context, obj: Object) -> Refusal | None:
-    """Whether a deletion would give back what was taken, to whoever has it by now.
+    """Refuse a deletion that would restore revoked credentials.
 
-    This holds for administrators as well, and for collectors: the owners that a revocation may name
-    do not decide how long it is needed. Who was revoked by mistake gets a new credential.
+    This holds for administrators and collectors as well: the owners that a revocation may name do
+    not decide how long it is needed. A user that was revoked by mistake gets a new credential.
     """
     if isinstance(obj, Lease):
         return _lease_refusal(context, obj)
@@ -93,8 +94,9 @@ def early_deletion_refusal(context: Context, obj: Object) -> Refusal | None:
 
 
 def _lease_refusal(context: Context, lease: Lease) -> Refusal | None:
-    """Whether a lease is not that of a server which is gone. Nothing is decided under such a lease:
-    a mistake costs a server one acquisition."""
+    """Refuse the deletion of a lease other than that of a server that is gone. Nothing is
+    decided under such a lease: a mistake costs a server one acquisition.
+    """
     spec = lease.spec
     server = server_of_scope(spec.scope)
     if not server:
@@ -135,7 +137,7 @@ def _is_over(context: Context, obj: Object) -> bool:
 
 
 def _owner(draft: Draft, namespace: str, owner: OwnerReference) -> Object | None:
-    """The very owner, if it is there."""
+    """The owner with exactly this uid, if it exists."""
     kind = kind_named(owner.kind)
     where = namespace if kind.namespaced else ""
     found: Object | None = draft.read(keys.object_key(kind, where, owner.name))
@@ -143,12 +145,12 @@ def _owner(draft: Draft, namespace: str, owner: OwnerReference) -> Object | None
 
 
 def is_owner_gone(draft: Draft, namespace: str, owner: OwnerReference) -> bool:
-    """Whether an owner is gone, or another object has its name by now."""
+    """Whether an owner is gone, or another object has its name now."""
     return _owner(draft, namespace, owner) is None
 
 
 def _waits(draft: Draft, namespace: str, owner: OwnerReference, finalizer: str) -> bool:
-    """Whether the owner is going and waits for its dependents: to go first, or to be let be."""
+    """Whether the owner is being deleted and waits for its dependents to be deleted or orphaned."""
     found = _owner(draft, namespace, owner)
     if found is None or found.metadata.deletion_timestamp is None:
         return False
@@ -156,9 +158,9 @@ def _waits(draft: Draft, namespace: str, owner: OwnerReference, finalizer: str) 
 
 
 def only_disowns(draft: Draft, context: Context, old: Object, new: Object) -> bool:
-    """Whether all that a change does is to cut a dependent loose from owners that want it so.
+    """Whether a change does nothing but detach a dependent from owners whose deletion asks for it.
 
-    Then the collector needs no right to the object: whoever deleted the owner had the say.
+    Then the collector needs no permission on the object: the deletion of the owner implied it.
     """
     if not context.is_actor(Actor.GARBAGE):
         return False

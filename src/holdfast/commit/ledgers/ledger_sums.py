@@ -1,7 +1,7 @@
-"""What the objects of a plane add up to, counted from the objects alone.
+"""Ledger sums, computed from the objects alone.
 
-`recount.py` holds the ledgers against this. It shares no arithmetic with the rules that move the
-ledgers: a mistake in those must not repeat itself here.
+`recount.py` compares the ledgers with these. They share no arithmetic with the rules that change
+the ledgers: an error in those must not repeat itself here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SomeObject = TypeVar("SomeObject", bound=Object)
 
 
 class StoreContents:
-    """Everything that a store holds, decoded, except what cannot be read."""
+    """Everything that a store holds, decoded, except unreadable records."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.values: dict[str, Any] = {}
@@ -34,7 +34,7 @@ class StoreContents:
         self._objects: dict[type[Object], list[Any]] = {}
         for record in records:
             if record.key.startswith((keys.ENCRYPTION, keys.TRUST)):
-                # What servers say there of their keys is no record of the commit.
+                # Servers announce their keys and trust there; these are no records of the commit.
                 continue
             value = decode_or_none(record)
             if value is None:
@@ -52,7 +52,7 @@ class StoreContents:
         return iter(self._objects.items())
 
     def under(self, prefix: str) -> dict[str, Any]:
-        """The ledgers of one sort, by what follows their prefix."""
+        """The ledgers of one type, by what follows their prefix."""
         return {
             key.removeprefix(prefix): value
             for key, value in self.values.items()
@@ -69,20 +69,22 @@ class CapacityHolding(msgspec.Struct, frozen=True):
     charge: Amounts
     devices: tuple[DeviceShare, ...] = ()
     ports: tuple[str, ...] = ()
-    # The class of quota that is charged; empty where none is.
+    # The charged class of quota; empty if none is charged.
     capacity_class: str = ""
-    # The priority class whose budget is charged; empty where none is.
+    # The priority class whose budget is charged; empty if none is.
     priority_class: str = ""
 
     @property
     def sums(self) -> Amounts:
-        """What counts as sums on the node: all but the devices, which are owned one by one."""
+        """The amounts that are sums on the node: all except devices, which have individual
+        owners.
+        """
         owned = {share.device_class for share in self.devices}
         return {what: units for what, units in self.charge.items() if what not in owned}
 
 
 def binding_of(replica: Replica) -> Binding | None:
-    """The binding that still holds something. A released replica keeps its own as history."""
+    """The binding that still holds something. A released replica keeps its binding as history."""
     return None if replica.status.state is State.RELEASED else replica.status.binding
 
 
@@ -114,14 +116,14 @@ def _of_claim(reservation: Reservation, claim: Claim) -> CapacityHolding:
 
 
 def open_claims(reservation: Reservation) -> tuple[Claim, ...]:
-    """The claims of an active reservation that no binding has taken the place of."""
+    """The claims of an active reservation that no binding has replaced."""
     if reservation.status.phase not in _ACTIVE:
         return ()
     return tuple(claim for claim in reservation.status.claims if not claim.consumed)
 
 
 def holdings(contents: StoreContents) -> list[CapacityHolding]:
-    """What is charged to nodes and tenants."""
+    """Everything that is charged to nodes and tenants."""
     found = []
     for replica in contents.of(Replica):
         binding = binding_of(replica)
@@ -134,7 +136,7 @@ def holdings(contents: StoreContents) -> list[CapacityHolding]:
 
 
 def promised_holdings(contents: StoreContents) -> list[CapacityHolding]:
-    """What is promised to preemptions, while their victims still hold it."""
+    """Everything that is promised to preemptions while their victims still hold it."""
     return [
         _of_claim(reservation, claim)
         for reservation in contents.of(Reservation)
@@ -144,7 +146,7 @@ def promised_holdings(contents: StoreContents) -> list[CapacityHolding]:
 
 
 def victim_holdings(contents: StoreContents) -> list[CapacityHolding]:
-    """What the victims of preemptions still hold."""
+    """Everything that the victims of preemptions still hold."""
     found = []
     for replica in contents.of(Replica):
         binding = binding_of(replica)
@@ -154,10 +156,10 @@ def victim_holdings(contents: StoreContents) -> list[CapacityHolding]:
 
 
 def places_pages(contents: StoreContents) -> dict[str, tuple[int, ...]]:
-    """Which pages of its places ledger each workload has, by namespace/name."""
+    """The pages of each workload's places ledger, by namespace/name."""
     found: dict[str, list[int]] = {}
     prefix = f"{keys.LEDGERS}places/"
-    # One that cannot be read is there as well, and has to go with its workload.
+    # An unreadable one exists as well, and has to be deleted with its workload.
     for key in (*contents.values, *contents.unreadable):
         if key.startswith(prefix):
             workload, _, page = key.removeprefix(prefix).rpartition("/")
@@ -166,7 +168,7 @@ def places_pages(contents: StoreContents) -> dict[str, tuple[int, ...]]:
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
-    """The sum of all. Nothing of a resource is no entry."""
+    """The sum of all amounts, without zero entries."""
     sums: Amounts = {}
     for each in amounts:
         for what, units in each.items():

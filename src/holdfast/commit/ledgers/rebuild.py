@@ -1,8 +1,8 @@
-"""What a ledger should be: its value as the objects of one revision add up to it.
+"""Rebuilding a ledger: its value as the sum of the objects of one revision.
 
-`holdfast repair recount` writes it in the place of a ledger in quarantine. Each transaction that
-changes what counts in a ledger writes the ledger, too; so if the ledger was not written since, what
-was counted is still so.
+`holdfast repair recount` writes it in place of a ledger in quarantine. Each transaction that
+changes what a ledger counts also writes the ledger. So if the ledger was not written since, the
+count is still right.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ from holdfast.model.weights import replicas_wanted, weight
 
 
 def rebuild_ledger(contents: StoreContents, key: str) -> Any:
-    """The ledger of this key. Raises Invalid for what is none, or is no sum of objects, or where an
-    object cannot be read that may count: without it, what it holds would be given out again.
+    """The ledger of this key. Raises Invalid if the key is no ledger or no sum of objects, or if
+    an unreadable object may count in it: without that object, what it holds would be given out
+    again.
     """
     is_epoch = key.startswith(keys.EPOCHS)
     sort, _, name = (key if is_epoch else key.removeprefix(keys.LEDGERS)).partition("/")
@@ -72,7 +73,7 @@ def rebuild_ledger(contents: StoreContents, key: str) -> Any:
 
 
 def _may_count(unreadable: str, sort: str, name: str) -> bool:
-    """Whether an object of which only the key is known may be one that is counted."""
+    """Whether an object of which only the key is known may be counted."""
     if not unreadable.startswith(keys.OBJECTS):
         return False
     plural, _, rest = unreadable.removeprefix(keys.OBJECTS).partition("/")
@@ -110,7 +111,7 @@ def _node(contents: StoreContents, name: str) -> NodeLedger:
 def _devices(
     slots: dict[str, DeviceSlot], mine: list[CapacityHolding], owed: list[CapacityHolding]
 ) -> dict[str, DeviceSlot]:
-    """The node's devices with their owners. One that is gone stays while somebody owns it."""
+    """The node's devices with their owners. A removed device stays while it has an owner."""
     found = dict(slots)
     for it in mine:
         for share in it.devices:
@@ -195,10 +196,10 @@ def _disruption(contents: StoreContents, name: str) -> DisruptionLedger:
 
 
 def _grant(contents: StoreContents, tenant: str) -> GrantLedger:
-    """What the tenant holds, under the terms that the ledger states: no object says these.
+    """What the tenant holds, under the terms that the ledger states: no object has them.
 
-    Work from before the grant is counted as well, of which nothing tells: so the grant is never
-    spent beyond what it gives, and is whole again when that work has ended.
+    Work from before the grant is counted as well, because nothing distinguishes it. So the grant is
+    never exceeded, and is whole again when that work has ended.
     """
     key = keys.grant_ledger(tenant)
     ledger: GrantLedger | None = contents.values.get(key)
@@ -209,8 +210,8 @@ def _grant(contents: StoreContents, tenant: str) -> GrantLedger:
 
 
 def _epoch(contents: StoreContents, scope: str) -> Epoch:
-    """The epoch of the lease: both are written by each takeover. Under one without a holder nobody
-    acts until the next takeover.
+    """The epoch of the lease: each takeover writes both. Under an epoch without a holder no
+    process acts until the next takeover.
     """
     lease = next((it.spec for it in contents.of(Lease) if it.spec.scope == scope), None)
     if lease is None:

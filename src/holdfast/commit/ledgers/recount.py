@@ -1,8 +1,8 @@
-"""The independent recount: whether every ledger says what the objects add up to.
+"""The independent recount: whether every ledger equals the sum of its objects.
 
-Operators, live tests and the simulator's checkers run this over all records of one revision. It
-reads nothing else and changes nothing; each discrepancy is a sentence, and there must be none at
-any revision, since the same transaction writes an object and every ledger that it counts in.
+Operators, live tests and the simulator's checkers run it over all records of one revision. It reads
+nothing else and changes nothing. Each discrepancy is a sentence. There must be none at any
+revision, because the same transaction writes an object and every ledger that counts it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from holdfast.model.registry import kind_of_struct
 from holdfast.model.transaction import Record
 from holdfast.model.weights import replicas_wanted, weight
 
-# The part of the recount that is about nodes: sums, devices, ports and promises.
+# The recount of nodes: sums, devices, ports and promises.
 
 
 def _by_node(found: list[CapacityHolding]) -> dict[str, list[CapacityHolding]]:
@@ -70,7 +70,7 @@ def _by_node(found: list[CapacityHolding]) -> dict[str, list[CapacityHolding]]:
 
 
 def node_discrepancies(contents: StoreContents) -> Iterator[str]:
-    """Where a node's ledger differs from the node, its replicas and its reservations."""
+    """The differences between a node's ledger and the node, its replicas and its reservations."""
     registered = {node.name: node for node in contents.of(Node)}
     ledgers: dict[str, NodeLedger] = contents.under(f"{keys.LEDGERS}node/")
     held, promised, leaving = map(
@@ -140,7 +140,7 @@ def _promised(name: str, ledger: NodeLedger, found: list[CapacityHolding]) -> It
     devices = {share.device: h.owner for h in found for share in h.devices}
     slots: dict[str, DeviceSlot] = ledger.devices
     listed = {device: slot.promised for device, slot in slots.items() if slot.promised}
-    # A device that the node lists no longer keeps no promise.
+    # A device that the node no longer lists keeps no promise.
     kept = {device: owner for device, owner in devices.items() if device in slots}
     yield from discrepancies(whose, "promised devices", listed, kept)
 
@@ -167,7 +167,9 @@ def recount(records: Iterable[Record]) -> list[str]:
 
 
 def excesses(records: Iterable[Record]) -> list[str]:
-    """Where more is charged than there is. Wrong only where nothing was lowered afterwards."""
+    """Everything that is charged beyond its limit. Wrong only if no limit was lowered
+    afterwards.
+    """
     contents = StoreContents(records)
     found = []
     for name, ledger in contents.under(f"{keys.LEDGERS}node/").items():
@@ -206,7 +208,7 @@ def _use(use: TenantUse, of: CapacityClass) -> dict[str, int]:
 
 
 def _charges(found: list[CapacityHolding], field: str) -> dict[str, dict[str, Amounts]]:
-    """What each tenant has charged, by one of the two sorts of class."""
+    """The charges of each tenant, by one of the two kinds of class."""
     split: dict[str, dict[str, list[Amounts]]] = {}
     for holding in found:
         name = getattr(holding, field)
@@ -317,7 +319,7 @@ def _access(contents: StoreContents) -> Iterator[str]:
 
 
 def _leases(contents: StoreContents) -> Iterator[str]:
-    """An epoch is that of its lease. A lease that was given back keeps its last holder's epoch."""
+    """Compare epochs with their leases. A released lease keeps its last holder's epoch."""
     epochs: dict[str, Epoch] = contents.under(keys.EPOCHS)
     leases = {lease.spec.scope: lease.spec for lease in contents.of(Lease)}
     for scope in dict.fromkeys((*epochs, *leases)):
@@ -332,7 +334,7 @@ def _leases(contents: StoreContents) -> Iterator[str]:
 
 
 def _reserved(contents: StoreContents) -> Iterator[str]:
-    """A replica is Reserved exactly while a reservation holds an open claim in its name."""
+    """Check that a replica is Reserved exactly while a reservation holds an open claim for it."""
     claims = {
         (reservation.namespace, reservation.name, claim.replica)
         for reservation in contents.of(Reservation)

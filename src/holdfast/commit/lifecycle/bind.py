@@ -1,9 +1,9 @@
-"""The bind: one transaction that makes a place true.
+"""The bind: one transaction that commits a placement.
 
 It reads, and therefore compares, the replica, the node's ledger with its gate, the tenant, its
-quota and cohort ledger, the region's law, the priority class, the policy revision and the
-proposer's epoch. It writes the replica, the node's ledger and the quota ledger together. Nothing
-is checked first and written later.
+quota and cohort ledger, the region's rules, the priority class, the policy revision and the
+proposer's epoch. It writes the replica, the node's ledger and the quota ledger together. Nothing is
+checked first and written later.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from holdfast.model.requests import Bind, BindTogether, Target
 
 
 def load_for_place(draft: Draft, target: Target, node: str, scope: str) -> None:
-    """Ask for all records of a placement at once,
-    as far as they are known before the first is read.
+    """Load all records of a placement at once, as far as their keys are known before the first
+    is read.
     """
     tenant = target.namespace
     draft.load(
@@ -75,7 +75,7 @@ def load_for_place(draft: Draft, target: Target, node: str, scope: str) -> None:
 
 
 def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
-    """The ledger of the very node that was proposed."""
+    """The ledger of exactly the node that was proposed."""
     ledger = draft.ledger(NodeLedger, keys.node_ledger(node))
     if ledger is None:
         return Refusal(Reason.NODE_MISSING, f"node {node} is not registered", {"node": node})
@@ -93,7 +93,9 @@ def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
 def place_refusal(
     draft: Draft, work: Replica | Workload, node: str, ledger: NodeLedger
 ) -> Refusal | None:
-    """Whether a rule of place forbids it. The same rules as the proposal's filters."""
+    """Refuse a placement that a placement rule forbids, by the same rules as the proposal's
+    filters.
+    """
     gate = ledger.gate
     tenant = draft.object(Tenant, "", work.namespace)
     region = draft.object(Region, "", gate.region) if gate.region else None
@@ -126,7 +128,7 @@ def fit_on(
 
 
 def policy_refusal(draft: Draft, policy: str) -> Refusal | None:
-    """Whether the policy revision that the proposal followed is still in force."""
+    """Refuse a proposal whose policy revision is no longer in force."""
     if not policy:
         return None
     found = draft.object(SchedulerPolicy, "", policy)
@@ -141,8 +143,8 @@ def policy_refusal(draft: Draft, policy: str) -> Refusal | None:
 
 
 def _with_seen(draft: Draft, request: Bind, refusal: Refusal) -> Refusal:
-    """Say on which revision the proposal rested and which is current,
-    so that the proposer learns.
+    """Add the revision that the proposal rested on and the current one, so that the proposer
+    learns.
     """
     now = draft.revision(keys.node_ledger(request.node))
     return msgspec.structs.replace(
@@ -160,7 +162,8 @@ def bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed | 
     try:
         return _bind(draft, context, request)
     except NotLoaded:
-        # Rare, so only now is it worth naming all that a bind reads. Nothing was written yet.
+        # Rare, so only now is it worth listing everything that a bind reads. Nothing was written
+        # yet.
         load_for_place(draft, request.target, request.node, request.term.scope)
         raise
 
@@ -211,7 +214,7 @@ def _bind(draft: Draft, context: Context, request: Bind) -> Replica | Replayed |
 
 
 def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """Whether a place is still wanted for this replica at all."""
+    """Refuse a placement that this replica no longer needs."""
     if replica.metadata.deletion_timestamp is not None:
         return Refusal(Reason.TERMINATING, f"replica {replica.name} is being deleted")
     found: Replica | None = draft.found(keys.key_of(replica))
@@ -221,7 +224,7 @@ def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 
 
 class _Taken(msgspec.Struct, frozen=True, gc=False):
-    """What a bind takes, and of whose quota."""
+    """What a bind takes, and from which cohort."""
 
     held: Allocation
     cohort: str
@@ -232,8 +235,8 @@ class _Taken(msgspec.Struct, frozen=True, gc=False):
 def _take(
     draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger
 ) -> _Taken | Refusal:
-    """Charge node and tenant,
-    out of a reservation where the replica has one or the request names one.
+    """Charge node and tenant, or use a reservation if the replica has one or the request names
+    one.
     """
     name = request.reservation or replica.status.reservation
     if name:
@@ -253,9 +256,7 @@ def _take(
 def _take_reserved(
     draft: Draft, context: Context, request: Bind, replica: Replica, ledger: NodeLedger, name: str
 ) -> _Taken | Refusal:
-    """Turn a claim into a binding: give the claim back and take the same,
-    within this transaction.
-    """
+    """Turn a claim into a binding: release the claim and take the same, within this transaction."""
     reservation = draft.object(Reservation, replica.namespace, name)
     if reservation is None or reservation.status.phase not in ACTIVE:
         return Refusal(
@@ -275,13 +276,13 @@ def _take_reserved(
     uid = reservation.metadata.uid
     other = replica.status.reservation
     if other and other != name:
-        # It needs only one place, so the one that was reserved before is free again.
+        # The replica needs only one place, so the place that was reserved before is free again.
         drop_claims(draft, context, replica.namespace, other, replica, f"bound by {name}")
         ledger = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
     give_back(draft, reservation, mine)
     free = draft.ledger(NodeLedger, keys.node_ledger(request.node)) or ledger
     if is_promise(reservation):
-        # The promise is kept only when the victims' share is really free by now.
+        # The promise is kept only if the victims have really released their share.
         held = fit_on(request.node, ledger, replica, mine.devices, uid)
         free = withdraw_promise(ledger, uid)
     else:
@@ -299,8 +300,8 @@ def _take_reserved(
 
 
 def _owner_refusal(reservation: Reservation, replica: Replica) -> Refusal | None:
-    """Only its owner consumes a reservation: the replica itself,
-    or a replica of the owning workload.
+    """Refuse a replica that does not own the reservation: the owner is the replica itself, or
+    its workload.
     """
     owner = reservation.spec.owner
     if not held_for(reservation, replica):
@@ -347,8 +348,8 @@ def _binding(
         capacity_class=taken.of.value,
         priority_class=taken.budget,
         reservation=request.reservation or replica.status.reservation,
-        # Whoever replaces this replica is created after this bind, so that its token is larger. The
-        # revision of the creation would not do: a name that is deleted and given again within one
+        # A replacement of this replica is created after this bind, so its token is larger. The
+        # revision of the creation would not do: a name that is deleted and created again within one
         # transaction keeps it.
         token=draft.base(keys.key_of(replica)),
         deadline=request.deadline,
@@ -362,7 +363,7 @@ def _binding(
 def bind_together(
     draft: Draft, context: Context, request: BindTogether
 ) -> tuple[Replica, ...] | Refusal:
-    """All or none. A member that was bound before by this very operation counts as bound."""
+    """Bind all or none. A member that this operation bound before counts as bound."""
     bound: list[Replica] = []
     outcomes = for_each(request.binds, lambda part: bind(draft, context, part))
     for part, outcome in zip(request.binds, outcomes, strict=True):

@@ -1,8 +1,8 @@
-"""Stopping running work on purpose, through one door, and the first half of a preemption.
+"""Eviction: the one way to stop running work on purpose, and the first half of a preemption.
 
-Whoever stops work names the cause, and each cause belongs to one identity. The workload's
-disruption ledger is read and written by the same transaction, so a drain, a rollout and a
-preemption at the same moment cannot together take more than the budget allows.
+The caller names the cause, and each cause belongs to one identity. The same transaction reads and
+writes the workload's disruption ledger, so a drain, a rollout and a preemption at the same moment
+cannot together exceed the budget.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed 
     if not isinstance(replica, Replica):
         return replica
     if request.cause is Cause.PREEMPTION:
-        # Without the one it makes way for, nobody could say that it is important enough.
+        # Without the replica that it makes way for, its priority could not be checked.
         return Refusal(Reason.NOT_ALLOWED, "a preemption has a request of its own: StopAndReserve")
     owner = CAUSE_OWNER[request.cause]
     refusal = term_refusal(draft, context, request.term) if owner is not Actor.USER else None
@@ -87,8 +87,8 @@ def stop(
     operation: str = "",
     mark: str = "",
 ) -> Replica | Refusal:
-    """Stop one replica for a cause: the identity must own the cause,
-    and the budget must allow it.
+    """Stop one replica for a cause: the identity must own the cause, and the budget must allow
+    it.
     """
     owner = CAUSE_OWNER[cause]
     if not context.is_actor(owner):
@@ -128,8 +128,8 @@ def stop(
 
 
 def _undrained_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """Whether its node is not to be emptied, or not any more: that ends with the operator's word,
-    whatever the drain still believes.
+    """Refuse a drain eviction when the node is not being drained, or no longer: the operator's
+    request ends the drain, whatever the drain controller still believes.
     """
     binding = replica.status.binding
     ledger = (
@@ -143,7 +143,9 @@ def _undrained_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 
 
 def _rolled_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """Whether it is what its place takes: a rollout that is behind stops nothing of that."""
+    """Refuse a rollout eviction of the revision that the ordinal takes: a stale rollout stops
+    none of it.
+    """
     workload = draft.object(Workload, replica.namespace, replica.spec.workload)
     revision = replica.spec.revision
     if workload is None or not revision or target_of(workload, replica.spec.ordinal) != revision:
@@ -155,7 +157,7 @@ def _rolled_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     )
 
 
-# Causes that have to be so at this very moment, whatever their owner has seen.
+# Causes that must hold at this moment, whatever their owner has seen.
 _REASONED = {Cause.DRAIN: _undrained_refusal, Cause.ROLLOUT: _rolled_refusal}
 
 
@@ -172,10 +174,10 @@ def _drain_overdue(draft: Draft, context: Context, replica: Replica) -> bool:
 
 
 def _note_leaving(draft: Draft, replica: Replica, cause: Cause) -> None:
-    """Let the node's ledger say what victims of preemption still hold: those of this very cause.
+    """Record in the node's ledger what victims of this preemption still hold.
 
-    A release takes the note back by the same cause, so one that comes back from Unknown and is
-    stopped for another cause must leave it here.
+    A release removes the note by the same cause. So a victim that comes back from Unknown and is
+    stopped for another cause must leave the note here.
     """
     binding = replica.status.binding
     noted, leaves = replica.status.cause is Cause.PREEMPTION, cause is Cause.PREEMPTION
@@ -190,8 +192,8 @@ def _note_leaving(draft: Draft, replica: Replica, cause: Cause) -> None:
 def stop_and_reserve(
     draft: Draft, context: Context, request: StopAndReserve
 ) -> Reservation | Replayed | Refusal:
-    """Stop the victims and promise their place to a pending replica;
-    the bind follows their release.
+    """Stop the victims and promise their place to a pending replica; the bind follows their
+    release.
     """
     load_for_place(draft, request.target, request.node, request.term.scope)
     mark = digest(request)
@@ -224,7 +226,7 @@ def stop_and_reserve(
 
 
 def _preempts_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """Whether work of this class may push out other work at all."""
+    """Refuse a preemption for work whose class may not preempt."""
     name = replica.spec.template.priority_class or PRIORITY_NAME
     found = draft.object(PriorityClass, "", name)
     if found is not None and found.spec.preempts:
@@ -283,7 +285,7 @@ def _stop_victims(
 
 
 def _way_for(victim: Replica, replica: Replica) -> str:
-    """Who a victim makes way for. Of another tenant's work it learns the priority and no name."""
+    """What a victim makes way for. Of another tenant's work it learns the priority and no name."""
     if victim.namespace == replica.namespace:
         return f"makes way for {replica.name}"
     return f"makes way for another tenant's work of priority {replica.spec.priority}"
@@ -306,7 +308,7 @@ def _promise(
     leavers = [
         v for v in (find_replica(draft, t) for t in request.victims) if isinstance(v, Replica)
     ]
-    # Nobody is stopped for work that its own quota would keep out afterwards.
+    # No victim is stopped for work that its own quota would refuse afterwards.
     budget = budget_of(replica.spec.template.priority_class)
     refusal = allowance_refusal(draft, context, replica.namespace, of, held.charge, budget, leavers)
     if refusal is not None:
@@ -336,8 +338,8 @@ def _promise(
     made = msgspec.structs.replace(made, status=status)
     made = add_operation(draft, context, made, request.operation, mark)
     save(draft, made)
-    # The replica stays Pending, but it is not the one that the scheduler saw: a second try must
-    # not preempt again.
+    # The replica stays Pending, but its transition number changes: a second try must not preempt
+    # again.
     noted = add_operation(draft, context, replica, request.operation, mark)
     draft.write(keys.key_of(replica), noted)
     return made

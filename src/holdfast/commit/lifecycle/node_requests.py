@@ -1,8 +1,8 @@
-"""Nodes: registration by their agents, and the words that controller:nodes says of them.
+"""Node requests: registration by agents, and the verdicts of controller:nodes.
 
-Whatever changes a node's gate (phase, mark, incarnation, cordon, taints, capacity) writes the
-node's ledger in the same transaction. So a bind that compares the ledger can never slip in between
-a cordon and its effect.
+Every change of a node's gate (phase, mark, incarnation, cordon, taints, capacity) writes the node's
+ledger in the same transaction. So a bind that compares the ledger can never slip in between a
+cordon and its effect.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from holdfast.model.validation import validate
 
 # The record of the greatest timing that work on a node may hold, as registrations change it.
 #
-# Called by `nodes.register`. The record only grows, but for two cases: a new life, which begins
-# when nothing of the old one runs, and an agent that says on the record which it knows that its
-# work holds less. Not under a mark, whose countdown began when more was held. The window of answers
-# falls with a new life only.
+# `register` calls it. The record only grows, with two exceptions: a new incarnation, which starts
+# when nothing of the old one runs, and an agent that states, on the current record, that its work
+# holds less. Not under a mark, whose countdown began when more was held. The answer window shrinks
+# only with a new incarnation.
 
 
 def with_fence_timing(
     context: Context, request: RegisterNode, before: NodeStatus | None, after: NodeStatus
 ) -> NodeStatus:
-    """The status with its record; `before` is None at the first registration."""
+    """The status with its timing record; `before` is None at the first registration."""
     plane, holds = context.settings.fence, request.holds
     record = before.timing if before is not None else None
     held = timing_of(record)
@@ -68,18 +68,18 @@ def with_fence_timing(
     most = greatest_timing(plane) if held is None else greatest_timing(held, plane)
     timing = greatest_timing(plane) if may_fall else most
     if not is_new_life:
-        # A server may still answer from a read that it sent under the longer window, also after
-        # the record has fallen: within one life the fence goes on waiting for that.
+        # A server may still answer from a read that it sent under the longer window, even after the
+        # record has shrunk: within one incarnation the fence keeps waiting for that.
         timing = greatest_timing(msgspec.structs.replace(timing, ack_window_ms=most.ack_window_ms))
     if holds is not None:
         given = msgspec.structs.replace(
             plane, self_stop_after_ms=holds.self_stop_after_ms, grace_ms=holds.grace_ms
         )
-        # Nothing was ever given beyond the record. An agent that claims more would put off the
-        # fence of its node for as long as it likes, and with it every replacement.
+        # No timing beyond the record was ever given out. An agent that claims more would delay the
+        # fence of its node, and with it every replacement, for as long as it likes.
         timing = greatest_timing(timing, limit_timing(given, most))
     number = record.number if record is not None else 0
-    # A process that has just started ends the claims of those before it, which may still arrive.
+    # A newly started process ends the claims of earlier ones, which may still arrive.
     is_news = timing != held or (holds is not None and not holds.number)
     made = timing_record(timing, number + is_news)
     is_pending = exceeds(timing, greatest_timing(plane))
@@ -93,7 +93,7 @@ def with_fence_timing(
 def _conditions(
     context: Context, status: NodeStatus, is_pending: bool, wait_ms: int
 ) -> tuple[Condition, ...]:
-    """Say that a lowered setting waits for work that holds more, or that it does not any more."""
+    """The condition that a lowered setting waits for work that holds more, or no longer waits."""
     if not is_pending and condition(status.conditions, TIMING_PENDING) is None:
         return status.conditions
     news = Condition(
@@ -110,19 +110,19 @@ def _conditions(
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 
-# What an agent says of its own machine; everything else in the spec belongs to the operator.
+# The fields that an agent reports of its machine; the rest of the spec belongs to the operator.
 AGENT_SPEC = ("capacity", "reserved", "devices", "port_share")
 AGENT_STATUS = (
     *("agent_version", "address", "boot_id", "installation", "images"),
     *("isolation", "isolation_notes"),
 )
-# Only set at the first registration: a machine does not move, and its operator may re-label it
+# Set only at the first registration: a machine does not move, and its operator may relabel it
 # later.
 FIRST_SPEC = ("region", "zone", "pool", "cost_per_hour")
 
 
 def write_node(draft: Draft, node: Node) -> None:
-    """Write a node and the ledger that mirrors it."""
+    """Write a node and its ledger."""
     key = keys.node_ledger(node.name)
     before = draft.ledger(NodeLedger, key)
     after = mirror_node(node, before)
@@ -132,10 +132,10 @@ def write_node(draft: Draft, node: Node) -> None:
 
 
 def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Replayed | Refusal:
-    """An agent presents itself. After a fence it begins a new life, with the mark cleared.
+    """Register an agent's node. After a fence it begins a new incarnation, with the mark cleared.
 
-    Its inventory is what makes that safe: the work of the old life has stopped, and `keep` work
-    that still runs is charged until its own proof of stop, because its replica is not released
+    Its inventory makes that safe: the work of the old incarnation has stopped, and `keep` work that
+    still runs stays charged until its own proof of stop, because its replica is not released
     before.
     """
     name = request.node.name
@@ -162,7 +162,7 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
             "have the name once that one is gone and its node fenced",
         )
     if old.status.phase in _GONE and request.holds is not None and request.holds.number:
-        # It speaks for a life that is over, and has not stopped what it ran.
+        # The agent speaks for a past incarnation, and has not stopped what it ran.
         return Refusal(Reason.STALE_INCARNATION, f"node {name} was fenced meanwhile: look at it")
     spec = msgspec.structs.replace(
         old.spec, **{field: getattr(request.node.spec, field) for field in AGENT_SPEC}
@@ -178,10 +178,10 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
 
 
 def _unseen_refusal(draft: Draft, old: Node, given: ObjectMeta) -> Refusal | None:
-    """Whether the agent has not seen the node as it is.
+    """Refuse an agent that has not seen the current node.
 
-    A registration that comes late would take newer facts back; and one that was sent before a fence
-    would begin a new life while work of the old one may still run.
+    A delayed registration would revert newer facts; one that was sent before a fence would begin a
+    new incarnation while work of the old one may still run.
     """
     if given.uid and states_a_version(given):
         return version_refusal(draft, old, given)
@@ -193,9 +193,9 @@ def _unseen_refusal(draft: Draft, old: Node, given: ObjectMeta) -> Refusal | Non
 
 
 def _is_anothers(now: NodeStatus, given: NodeStatus) -> bool:
-    """Whether this life belongs to another agent under the same name.
+    """Whether this incarnation belongs to another agent under the same name.
 
-    One that does not know what the other has started would start it once more.
+    An agent that does not know what the other has started would start it again.
     """
     is_other = bool(now.installation) and now.installation != given.installation
     return is_other and now.phase not in _GONE
@@ -219,13 +219,14 @@ def _first(draft: Draft, context: Context, request: RegisterNode, mark: str) -> 
     )
     node = Node(metadata, spec=spec, status=with_fence_timing(context, request, None, status))
     node = add_operation(draft, context, node, request.operation, mark)
-    # Also apart from it: if it is deleted soon, a copy of this request must not bring it back.
+    # Also kept in a record of its own: if the node is deleted soon, a copy of this request must not
+    # bring it back.
     remember_past(draft, context, node, request.operation, mark)
     return _mirrored(draft, node)
 
 
 def _mirrored(draft: Draft, node: Node) -> Node | Refusal:
-    """Write the node, if it is one that admission would let in as well."""
+    """Write the node, if admission would accept it too."""
     errors = validate(node)
     if errors:
         return invalid(node, errors)
@@ -234,8 +235,8 @@ def _mirrored(draft: Draft, node: Node) -> Node | Refusal:
 
 
 def _returned(old: Node, given: NodeStatus) -> NodeStatus:
-    """The status after a registration: a fenced node starts a new life,
-    any other keeps the one it has.
+    """The status after a registration: a fenced node begins a new incarnation, any other keeps
+    its own.
     """
     status = msgspec.structs.replace(
         old.status, **{field: getattr(given, field) for field in AGENT_STATUS}
@@ -248,7 +249,7 @@ def _returned(old: Node, given: NodeStatus) -> NodeStatus:
 
 
 def judge(draft: Draft, context: Context, request: JudgeNode) -> Node | Replayed | Refusal:
-    """Move a node's phase, by controller:nodes alone and under its epoch."""
+    """Change a node's phase: only controller:nodes, and under its epoch."""
     mark = digest(request)
     if not context.is_actor(Actor.NODES):
         return Refusal(Reason.NOT_OWNER, "only controller:nodes judges nodes")
@@ -276,7 +277,7 @@ def judge(draft: Draft, context: Context, request: JudgeNode) -> Node | Replayed
 
 
 def _outdated_refusal(draft: Draft, node: Node, request: JudgeNode) -> Refusal | None:
-    """Whether something was said of the node since it was judged."""
+    """Refuse a verdict on an outdated version of the node."""
     now = visible_version(draft, keys.key_of(node))
     if request.version == now:
         return None
@@ -288,7 +289,7 @@ def _outdated_refusal(draft: Draft, node: Node, request: JudgeNode) -> Refusal |
     )
 
 
-# From which phases each word may be said.
+# The phases from which each action is allowed.
 _FROM = {
     NodeAction.SUSPECT: (NodePhase.READY, NodePhase.SUSPECT),
     NodeAction.TRUST: (NodePhase.SUSPECT, NodePhase.READY),
@@ -343,8 +344,9 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
 
 
 def _wait_refusal(context: Context, node: Node, request: JudgeNode) -> Refusal | None:
-    """A fence waits for the greatest timing that work on the node may hold, whatever the settings
-    of the servers are by now."""
+    """Refuse a fence before the greatest timing that work on the node may hold has passed,
+    whatever the servers' current settings are.
+    """
     plane = context.settings.fence
     waited_ms = plane.fence_after_ms if request.waited_ms is None else request.waited_ms
     wait_ms = fence_wait_ms(node.status.timing, plane)

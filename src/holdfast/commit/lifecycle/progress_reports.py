@@ -17,29 +17,28 @@ from holdfast.model.lifecycle import STAGES, Actor, Stage, State
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import ReportPending, ReportStage
 
-# Who reports which progress. The commit itself sets Scheduled with a reservation and Bound with a
-# binding; a transition to Running sets Starting.
+# Who reports which stage. The commit itself sets Bound, a transition to Running sets Starting.
 STAGE_OWNER = {
     Stage.QUEUED: Actor.SCHEDULER,
     Stage.STARTING: Actor.AGENT,
     Stage.READY: Actor.AGENT,
     Stage.SERVING: Actor.ENDPOINTS,
 }
-# In which states a stage can be reported at all.
+# The states in which each stage can be reported.
 _STAGE_STATES = {
     Actor.SCHEDULER: (State.PENDING, State.RESERVED),
     Actor.AGENT: (State.RUNNING,),
     Actor.ENDPOINTS: (State.RUNNING,),
 }
-# An agent that cannot start work yet, for want of a Secret, says so before anything runs.
+# An agent that cannot start work yet, for lack of a Secret, reports so before anything runs.
 _STARTING_STATES = (State.BOUND, State.RUNNING)
 
 
 def report_stage(
     draft: Draft, context: Context, request: ReportStage
 ) -> Replica | Replayed | Refusal:
-    """Progress without a change of ownership;
-    also how an agent publishes addresses and probe results.
+    """Report progress without a change of ownership; agents also publish addresses and probe
+    results this way.
     """
     mark = digest(request)
     replica = current_replica(draft, request.target, request.operation, mark)
@@ -74,18 +73,18 @@ def report_stage(
         return Refusal(Reason.WRONG_STATE, f"replica {replica.name} is not ready")
     stage = request.stage
     if stage is Stage.READY and replica.status.stage is Stage.SERVING:
-        # Its agent does not know who publishes it. What serves is ready, and goes on serving; that
-        # its address is another one now is news of its process alone.
+        # Its agent does not know what publishes it. A replica that serves is ready, and keeps
+        # serving; its changed address concerns its process alone.
         stage = Stage.SERVING
     process = replica.status.process
     if request.process is not None:
-        # Restarts are counted by the moves that are restarts, and by nobody's word.
+        # Only restart transitions count restarts; no report can.
         process = msgspec.structs.replace(request.process, restarts=process.restarts)
     is_news = stage is Stage.READY and replica.status.stage is not Stage.READY
     status = msgspec.structs.replace(
         replica.status,
         stage=stage,
-        # By this clock and not the agent's: rollouts compare it with other moments of the plane.
+        # By this clock and not the agent's: rollouts compare it with other times of the plane.
         ready_since=context.at if is_news else replica.status.ready_since,
         process=process,
     )
@@ -95,7 +94,7 @@ def report_stage(
 def report_pending(
     draft: Draft, context: Context, request: ReportPending
 ) -> Replica | Replayed | Refusal:
-    """Why a replica waits."""
+    """Record why a replica waits."""
     mark = digest(request)
     replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
@@ -118,9 +117,9 @@ def report_pending(
 def _unseen_refusal(
     draft: Draft, replica: Replica, request: ReportStage | ReportPending
 ) -> Refusal | None:
-    """Whether the replica is not at the very version that the report rests on.
+    """Refuse a report that rests on another version of the replica.
 
-    Its transition number does not move with its progress, which goes back and forth.
+    Its transition number does not change with its progress, which goes back and forth.
     """
     now = visible_version(draft, keys.key_of(replica))
     if request.version == now:
@@ -136,9 +135,7 @@ def _unseen_refusal(
 def _updated(
     draft: Draft, context: Context, replica: Replica, status: object, operation: str, mark: str
 ) -> Replica:
-    """Write a status that differs; an unchanged one is not written,
-    so the version does not move.
-    """
+    """Write a changed status. An unchanged one is not written, so the version stays."""
     if status == replica.status:
         return replica
     after = msgspec.structs.replace(replica, status=status)

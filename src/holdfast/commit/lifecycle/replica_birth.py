@@ -1,9 +1,10 @@
-"""The birth of a replica: what it takes to become Pending.
+"""Replica creation: what a replica needs to become Pending.
 
-Its workload is read, and so compared: a replica can never be born for a workload that is gone or
-going. Its name follows from workload, place and incarnation, and each incarnation follows the one
-before it: that one is there and has left the place, or it is the last that the places ledger knows
-to be gone. So one place has one replica, and none is born twice, however late a request comes.
+Its workload is read, and so compared: a replica is never created for a workload that is deleted or
+being deleted. Its name follows from workload, ordinal and incarnation, and each incarnation follows
+the one before it: that one exists and has vacated the ordinal, or it is the last one that the
+places ledger records as gone. So one ordinal has one replica, and none is created twice, however
+late a request arrives.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ from holdfast.model.registry import kind_of
 from holdfast.model.rollouts import is_misplaced, target_of
 from holdfast.model.validation.replica import replica_name
 
-# So many places in a row are looked at for one node; more than a few that collide are never met.
+# The number of consecutive ordinals that are tried for one node; more than a few collisions never
+# happen.
 HOMES_MAX = 64
 
 
 def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """Whether this replica may come into being."""
+    """Refuse a replica that may not be created."""
     spec = replica.spec
     workload = draft.object(Workload, replica.namespace, spec.workload)
     if workload is None or workload.metadata.uid != spec.workload_uid:
@@ -61,7 +63,7 @@ def birth_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 
 
 def places_key(replica: Replica) -> str:
-    """The page of its workload's places ledger that its place is on."""
+    """The page of its workload's places ledger that holds its ordinal."""
     return _page_key(replica, replica.spec.ordinal)
 
 
@@ -75,9 +77,10 @@ def predecessor(spec: ReplicaSpec) -> str:
 
 
 def _place_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """Whether this is not the incarnation that comes next at its place, or comes too early.
+    """Refuse an incarnation that is not the next one at its ordinal, or comes too early.
 
-    `reached` in the details is the last incarnation that is gone, for whoever does not know it.
+    `reached` in the details is the last incarnation that is gone, for a caller that does not know
+    it.
     """
     spec = replica.spec
     page = draft.ledger(PlacesLedger, places_key(replica)) or PlacesLedger()
@@ -100,7 +103,9 @@ def _place_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 
 
 def _home_refusal(draft: Draft, workload: Workload, replica: Replica) -> Refusal | None:
-    """Whether the node that this is for has a replica at another of its places, or this is none."""
+    """Refuse a replica whose node has one at another ordinal, or for whose node this ordinal is
+    wrong.
+    """
     spec, home = replica.spec, home_of(replica)
     if workload.spec.type is not WorkloadType.PER_NODE or not home:
         return None
@@ -131,7 +136,7 @@ def _home_refusal(draft: Draft, workload: Workload, replica: Replica) -> Refusal
 
 
 def _last_at(draft: Draft, replica: Replica, place: int) -> Replica | None:
-    """The latest replica at another place of the same workload, if any is there."""
+    """The latest replica at another ordinal of the same workload, if there is one."""
     spec, key = replica.spec, _page_key(replica, place)
     draft.suppose_absent(key)
     incarnation = (draft.ledger(PlacesLedger, key) or PlacesLedger()).at(place)
@@ -147,7 +152,7 @@ def _last_at(draft: Draft, replica: Replica, place: int) -> Replica | None:
 
 
 def leave_place(draft: Draft, replica: Replica, ledger: DisruptionLedger) -> DisruptionLedger:
-    """Note the incarnation of a replica whose object goes, unless no birth could follow it."""
+    """Record the incarnation of a replica that is deleted, unless no replica could follow it."""
     spec = replica.spec
     workload = draft.object(Workload, replica.namespace, spec.workload)
     if workload is None or workload.metadata.uid != spec.workload_uid:
@@ -171,9 +176,10 @@ def leave_place(draft: Draft, replica: Replica, ledger: DisruptionLedger) -> Dis
 
 
 def _revision_refusal(workload: Workload, replica: Replica) -> Refusal | None:
-    """Whether its place takes another revision, or none while a rollout holds births back.
+    """Refuse a revision that its ordinal does not take, or any while a rollout holds creations
+    back.
 
-    The targets are on the workload, which this birth compares: a controller that is behind puts
+    The targets are on the workload, which this creation compares: a stale controller creates
     nothing where a canary has not come yet, nor where a rollout has turned back.
     """
     what = ""
@@ -188,10 +194,10 @@ def _revision_refusal(workload: Workload, replica: Replica) -> Refusal | None:
 
 
 def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:
-    """Whether there is nothing left to do at this place.
+    """Refuse a replica at an ordinal where nothing is left to do.
 
-    What is complete never runs again, whoever still believes that it has to: the account is on the
-    workload, which this birth compares.
+    A completed index never runs again, whatever a controller still believes: the account is on the
+    workload, which this creation compares.
     """
     if workload.spec.type is WorkloadType.CRON:
         return Refusal(
@@ -211,9 +217,9 @@ def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:
 
 
 def is_success_uncounted(draft: Draft, replica: Replica) -> bool:
-    """Whether a replica's success is known by the replica alone, so that it must not go yet.
+    """Whether only the replica itself records its success, so that it must not be deleted yet.
 
-    Without it, and before the account of its job says so, its index would be run again.
+    Without it, and before its job's account contains the success, its index would run again.
     """
     steps, spec = replica.status.transitions, replica.spec
     if not any(step.to is State.SUCCEEDED for step in steps):
@@ -227,10 +233,10 @@ def is_success_uncounted(draft: Draft, replica: Replica) -> bool:
 
 
 def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
-    """The cap on waiting replicas of a tenant; the rest of them waits in the workloads themselves.
+    """Apply the cap on waiting replicas of a tenant; the rest waits in the workloads themselves.
 
-    Who has a place is charged one replica, so those that wait are the others. One that is released
-    counts as waiting until its object is gone, which is soon.
+    A placed replica is charged, so the uncharged ones are waiting. A released one counts as waiting
+    until its object is deleted, which is soon.
     """
     tenant = replica.namespace
     quota = draft.object(Quota, tenant, QUOTA_NAME)
@@ -258,9 +264,7 @@ def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
 
 
 def new_replica(draft: Draft, context: Context, replica: Replica) -> Replica:
-    """The replica as it comes into being: Pending, owned by its workload,
-    with its priority resolved.
-    """
+    """The new replica: Pending, owned by its workload, with its priority resolved."""
     spec = _prioritised(draft, replica.spec)
     owner = OwnerReference(
         api_version=API_VERSION,

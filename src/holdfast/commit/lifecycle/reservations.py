@@ -1,9 +1,9 @@
-"""Reservations as records: making one, taking a claim out of it, and letting it go.
+"""Reservations as records: creating one, consuming a claim, and releasing it.
 
-A reservation's claims are charged to node and tenant the moment it is made, owned by the
-reservation's uid. A bind turns a claim into a binding; whatever is left when it ends is given back
-here. A claim of a preemption is different: its place is only promised, since its victims still
-hold it, and charges nothing until it is bound.
+A reservation's claims are charged to node and tenant when it is created, owned by the reservation's
+uid. A bind turns a claim into a binding; the rest is released here when the reservation ends. A
+preemption's claim is different: its place is only promised, because its victims still hold it, and
+it charges nothing until it is bound.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
 def reservation_name(owner: str, intent: Intent) -> str:
-    """One name per owner and intent,
-    so that a second reservation for the same is the same object.
+    """One name per owner and intent, so that a second reservation for the same is the same
+    object.
     """
     return f"{owner}-{intent.value}"
 
@@ -54,18 +54,18 @@ def replica_owner(replica: Replica) -> ReservationOwner:
 
 
 def held_by_claim(claim: Claim) -> Allocation:
-    """What a claim holds."""
+    """The allocation of a claim."""
     return Allocation(charge=claim.charge, devices=claim.devices, ports=claim.ports)
 
 
 def is_promise(reservation: Reservation) -> bool:
-    """Whether its place is still held by others and only promised."""
+    """Whether its place is only promised and still held by others."""
     return reservation.spec.intent is Intent.PREEMPTION
 
 
 def overdue_refusal(context: Context, reservation: Reservation) -> Refusal | None:
-    """A holder stops a skew before the deadline,
-    since the reclaimer's clock may be that much ahead.
+    """Refuse use after the deadline. A holder stops one skew early, because the reclaimer's
+    clock may be that much ahead.
     """
     deadline = reservation.spec.deadline
     left_ms = (deadline - context.at).total_seconds() * 1000
@@ -79,15 +79,15 @@ def overdue_refusal(context: Context, reservation: Reservation) -> Refusal | Non
 
 
 def is_past_deadline(context: Context, deadline: datetime) -> bool:
-    """Whether a reclaimer may act: a skew after the deadline,
-    since the holder's clock may be behind.
+    """Whether a reclaimer may act: one skew after the deadline, because the holder's clock may
+    be behind.
     """
     return (context.at - deadline).total_seconds() * 1000 >= context.settings.skew_ms
 
 
 def is_over(context: Context, reservation: Reservation) -> bool:
-    """Whether its deadline has passed, or the time that it was made for, wherever the calendar that
-    the deadline was set by stood.
+    """Whether its deadline has passed, or its intended duration, whatever wall clock set the
+    deadline.
     """
     deadline, made = reservation.spec.deadline, reservation.metadata.creation_timestamp
     if made is None or is_past_deadline(context, deadline):
@@ -97,8 +97,8 @@ def is_over(context: Context, reservation: Reservation) -> bool:
 
 
 def distant_refusal(context: Context, deadline: datetime) -> Refusal | None:
-    """Whether a deadline lies further ahead than anything is ever held for: whoever set it has
-    another calendar, and what is held would be held until that day.
+    """Refuse a deadline further ahead than any reservation may last: the caller's clock is
+    wrong, and the capacity would be held until that day.
     """
     left_ms = (deadline - context.at).total_seconds() * 1000
     if left_ms <= context.settings.reservation_max_ms:
@@ -117,7 +117,7 @@ def open_reservation(
 ) -> Reservation | Refusal:
     """A new, empty reservation.
 
-    One that is still active under this name is refused, not doubled.
+    An active one under this name is a refusal, not a second reservation.
     """
     old = draft.object(Reservation, namespace, name)
     if old is not None and old.status.phase in ACTIVE:
@@ -148,13 +148,13 @@ def open_reservation(
         status=ReservationStatus(by=context.identity.name, epoch=epoch),
     )
     if old is not None:
-        # Its successor remembers what the one that has ended remembered, or a late repetition of
-        # that would be taken for a new wish.
+        # Its successor keeps the remembered operations, or a late copy of one would count as a new
+        # request.
         metadata = msgspec.structs.replace(made.metadata, operations=old.metadata.operations)
         made = msgspec.structs.replace(made, metadata=metadata)
     refusal = overdue_refusal(context, made) or distant_refusal(context, spec.deadline)
     if refusal is None and old is None:
-        # One that has ended is replaced; any other is a new object of its tenant.
+        # An ended one is replaced; any other is a new object of its tenant.
         refusal = update_derived_records(draft, context, None, made)
     return refusal if refusal is not None else made
 
@@ -166,7 +166,7 @@ def add_claim(
     claim: Claim,
     ledger: NodeLedger | None,
 ) -> Reservation | Refusal:
-    """Charge a claim and add it. `ledger` is the node's, already judged; None for quota alone."""
+    """Charge a claim and add it. `ledger` is the node's, already checked; None for quota alone."""
     cohort = reservation.status.cohort
     if reservation.spec.quota:
         spec = reservation.spec
@@ -190,7 +190,7 @@ def add_claim(
 
 
 def held_for(reservation: Reservation, replica: Replica) -> bool:
-    """Whether it is held for this very replica or its workload, and not for one of that name."""
+    """Whether it is held for exactly this replica or its workload, by uid and not only by name."""
     return reservation.spec.owner.uid in (replica.metadata.uid, replica.spec.workload_uid)
 
 
@@ -199,8 +199,8 @@ def save(draft: Draft, reservation: Reservation) -> None:
 
 
 def claim_for(reservation: Reservation, replica: Replica, node: str) -> int | None:
-    """Which open claim this replica may consume on this node: its own,
-    or one for any of the owner's.
+    """The open claim that this replica may consume on this node: its own, or one for any replica
+    of the owner.
     """
     for index, claim in enumerate(reservation.status.claims):
         if claim.node == node and not claim.consumed and claim.replica in ("", replica.name):
@@ -226,9 +226,7 @@ def give_back(draft: Draft, reservation: Reservation, claim: Claim) -> None:
 
 
 def consume_claim(reservation: Reservation, index: int) -> Reservation:
-    """The reservation after one claim became a binding;
-    with the last one it has served its purpose.
-    """
+    """The reservation after one claim became a binding; with the last one it is consumed."""
     claims = list(reservation.status.claims)
     claims[index] = msgspec.structs.replace(claims[index], consumed=True)
     done = all(claim.consumed for claim in claims)
@@ -248,10 +246,9 @@ def drop_claims(
     replica: Replica | None,
     reason: str,
 ) -> Reservation | None:
-    """Give back what a reservation still holds, all of it or only what it holds for one replica.
+    """Release what a reservation still holds, all of it or only the share of one replica.
 
-    A reservation that is gone or has ended holds nothing, so there is nothing to do and nothing to
-    refuse.
+    A deleted or ended reservation holds nothing, so there is nothing to do and nothing to refuse.
     """
     reservation = draft.object(Reservation, namespace, name)
     if reservation is None or reservation.status.phase not in ACTIVE:

@@ -1,6 +1,6 @@
-"""Holding capacity ahead of a bind: for one replica, for a gang, for recovery.
+"""Reserving capacity ahead of a bind: for one replica, for a gang, for recovery.
 
-There is at most one active reservation per owner and intent; a scheduler that crashed after
+There is at most one active reservation per owner and intent. A scheduler that crashed after
 reserving finds its own again by that name and never makes a second one.
 """
 
@@ -67,7 +67,7 @@ from holdfast.model.validation import validate
 
 
 def reserve(draft: Draft, context: Context, request: Reserve) -> Replica | Replayed | Refusal:
-    """Pending to Reserved: the place is charged at once and given back at the deadline."""
+    """Pending to Reserved: the place is charged at once and released at the deadline."""
     load_for_place(draft, request.target, request.node, request.term.scope)
     mark = digest(request)
     replica = current_replica(draft, request.target, request.operation, mark)
@@ -147,7 +147,7 @@ def _reservation_for(
 
 
 def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | Replayed | Refusal:
-    """Reserved to Pending: after a conflict by the scheduler, past the deadline by repair."""
+    """Reserved to Pending: by the scheduler after a conflict, by repair past the deadline."""
     mark = digest(request)
     replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
@@ -182,7 +182,7 @@ def unreserve(draft: Draft, context: Context, request: Unreserve) -> Replica | R
 def hold_capacity(
     draft: Draft, context: Context, request: HoldCapacity
 ) -> Reservation | Replayed | Refusal:
-    """Capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
+    """Hold capacity for an owner and an intent. A gang may start empty and grow by `reserve`."""
     if not context.is_actor(Actor.SCHEDULER, Actor.REPAIR, Actor.WORKLOAD, Actor.RESERVES):
         return Refusal(Reason.NOT_OWNER, f"{context.identity.name} may not hold capacity")
     refusal = (
@@ -232,14 +232,14 @@ def hold_capacity(
     if errors:
         return invalid(made, errors)
     made = add_operation(draft, context, made, request.operation, mark)
-    # Also apart from it: what was dropped since then must not be held once more.
+    # Also kept in a record of its own: what was released since must not be held again.
     remember_past(draft, context, made, request.operation, mark)
     save(draft, made)
     return made
 
 
 def _is_own_recovery(context: Context, old: Reservation, spec: ReservationSpec) -> bool:
-    """Whether this is a recovery lane that the caller holds for the same owner already."""
+    """Whether the caller already holds this recovery lane for the same owner."""
     return (
         context.is_actor(Actor.RESERVES)
         and spec.intent is Intent.RECOVERY
@@ -252,13 +252,13 @@ def _is_own_recovery(context: Context, old: Reservation, spec: ReservationSpec) 
 def _kept(
     draft: Draft, old: Reservation, spec: ReservationSpec, claims: tuple[Claim, ...]
 ) -> tuple[Reservation, tuple[Claim, ...]]:
-    """What stays of a recovery lane, and what has yet to be held. The rest is given back.
+    """What stays of a recovery lane, and what has yet to be held. The rest is released.
 
-    All in one transaction: a place that is moved is never without a lane in between, and a deadline
+    All in one transaction: a lane that moves is never without a place in between, and a deadline
     that passed meanwhile has not been acted on.
     """
     wanted, kept = list(claims), []
-    # What counts elsewhere from now on is charged anew.
+    # Claims that are charged elsewhere from now on are charged again.
     paid, pays = ((it.capacity_class, it.priority_class) for it in (old.spec, spec))
     same = paid == pays
     draft.load(*(keys.node_ledger(it.node) for it in old.status.claims if it.node))
@@ -280,7 +280,9 @@ def _kept(
 
 
 def _owner(draft: Draft, namespace: str, owner: ReservationOwner) -> Workload | Replica | Refusal:
-    """The very owner, which is read and so compared: nothing is held for one that is gone."""
+    """The owner with exactly this uid. It is read and so compared: nothing is held for a deleted
+    owner.
+    """
     found: Workload | Replica | None
     if owner.kind == "Workload":
         found = draft.object(Workload, namespace, owner.name)
@@ -302,9 +304,7 @@ def _held_on(
     claim: Claim,
     owner: Workload | Replica,
 ) -> Reservation | Refusal:
-    """Add one claim that names its charge and devices itself,
-    judged by the same rules as a bind.
-    """
+    """Add one claim that states its charge and devices, checked by the same rules as a bind."""
     refusal = _stated_refusal(claim)
     if refusal is not None:
         return refusal
@@ -321,7 +321,7 @@ def _held_on(
 
 
 def _stated_refusal(claim: Claim) -> Refusal | None:
-    """Whether a claim can be given back as it is stated: otherwise it would leak, or mint."""
+    """Refuse a claim that could not be released as stated: it would leak or create capacity."""
     if claim.consumed or any(units < 0 for units in claim.charge.values()):
         why = "a claim states what it takes: nothing negative, and nothing consumed"
         return Refusal(Reason.INVALID, why)
@@ -331,7 +331,9 @@ def _stated_refusal(claim: Claim) -> Refusal | None:
 
 
 def _intent_refusal(intent: Intent) -> Refusal | None:
-    """A preemption only promises a place that others hold; what is charged here is held."""
+    """Refuse a preemption: it only promises a place that others hold, while claims made here are
+    charged.
+    """
     if intent is not Intent.PREEMPTION:
         return None
     return Refusal(Reason.INVALID, "a preemption stops its victims, by a request of its own")
@@ -340,7 +342,7 @@ def _intent_refusal(intent: Intent) -> Refusal | None:
 def commit_gang(
     draft: Draft, context: Context, request: CommitGang
 ) -> Reservation | Replayed | Refusal:
-    """One write lets all members be bound. Before it none of them can be."""
+    """Commit a gang: one write allows all its members to be bound. Before it none can be."""
     mark = digest(request)
     gang = _named(draft, request.namespace, request.reservation, request.uid)
     if isinstance(gang, Refusal):
@@ -370,8 +372,8 @@ def commit_gang(
 def drop(
     draft: Draft, context: Context, request: DropReservation
 ) -> Reservation | Replayed | Refusal:
-    """Release a reservation: by whoever made it,
-    or by repair past its deadline or without its owner.
+    """Release a reservation: by its creator, or by repair after its deadline or without its
+    owner.
     """
     mark = digest(request)
     found = _named(draft, request.namespace, request.reservation, request.uid)
@@ -396,10 +398,10 @@ def drop(
 def release_reservation(
     draft: Draft, context: Context, found: Reservation, reason: str
 ) -> Reservation | Refusal | None:
-    """Give back all that a reservation still holds.
+    """Release everything that a reservation still holds.
 
-    Whoever is Reserved by it is Pending again, by the same transaction: otherwise it would wait
-    for a place that nobody holds for it.
+    The same transaction makes its Reserved replicas Pending again: otherwise they would wait for a
+    place that is not held for them.
     """
     if found.status.phase not in ACTIVE:
         return None
@@ -427,7 +429,7 @@ def release_reservation(
 
 
 def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal | None:
-    """Whether what a reservation holds may be taken from it now, by this caller."""
+    """Refuse a release that this caller may not make now."""
     if context.identity.name == found.status.by:
         return None
     if not context.is_actor(Actor.REPAIR, Actor.GARBAGE):
@@ -440,9 +442,7 @@ def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal 
 
 
 def _ownerless(draft: Draft, found: Reservation) -> bool:
-    """Whether the owner is gone, which is read here and so compared: a leak is proven,
-    not guessed.
-    """
+    """Whether the owner is gone. It is read here and so compared: a leak is proven, not guessed."""
     owner = found.spec.owner
     key = keys.object_key(kind_named(owner.kind), found.namespace, owner.name)
     obj = draft.read(key)

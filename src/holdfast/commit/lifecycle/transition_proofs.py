@@ -1,6 +1,4 @@
-"""What a move has to prove besides who makes it: marks, fences, a node's return,
-an operator's word.
-"""
+"""Proofs of transitions: marks, fences, a node's return, an operator's statement."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _GONE = (NodePhase.FENCED, NodePhase.LOST)
 def proof_refusal(
     draft: Draft, context: Context, replica: Replica, request: Move, actor: Actor
 ) -> Refusal | None:
-    """What a move has to prove besides who makes it."""
+    """Refuse a transition without the proof that it needs besides its actor."""
     source, to = replica.status.state, request.to
     if actor in (Actor.NODES, Actor.REPAIR, Actor.WORKLOAD):
         refusal = term_refusal(draft, context, request.term)
@@ -49,7 +47,7 @@ def _gate(draft: Draft, replica: Replica) -> NodeLedger | None:
 
 
 def _mark_refusal(draft: Draft, replica: Replica, mark: int) -> Refusal | None:
-    """A replica becomes Unknown only under the mark that its node really has."""
+    """Refuse Unknown under any mark other than the node's current one."""
     ledger = _gate(draft, replica)
     have = ledger.gate.mark if ledger is not None else 0
     if not mark or have != mark:
@@ -62,10 +60,10 @@ def _mark_refusal(draft: Draft, replica: Replica, mark: int) -> Refusal | None:
 
 
 def _return_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | None:
-    """An agent that is back speaks for its Unknown work only on a node without mark or fence.
+    """An agent that is back may report its Unknown work only on a node without mark or fence.
 
-    Work that was being stopped goes on stopping: somebody may have been promised its place. An
-    installation that has lost its node's name to another one can only say that its work has ended.
+    Work that was being stopped keeps stopping: its place may be promised. An installation that has
+    lost its node's name to another one can only report that its work has ended.
     """
     cause, to = replica.status.cause, request.to
     if (to is State.RUNNING and cause is not None) or (to is State.STOPPING and cause is None):
@@ -107,8 +105,8 @@ def _word_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | No
 
 
 def is_out_of_reach(draft: Draft, replica: Replica) -> bool:
-    """Whether the life of the node that it was bound in is over, so that nobody there speaks for
-    it: then a person may who has seen the machine, or what is left of it.
+    """Whether the node's incarnation that it was bound in is over, so that no agent reports on
+    it. Then a person may, who has seen the machine or what is left of it.
     """
     binding, ledger = replica.status.binding, _gate(draft, replica)
     if binding is None or ledger is None:
@@ -118,18 +116,18 @@ def is_out_of_reach(draft: Draft, replica: Replica) -> bool:
 
 
 def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) -> Refusal | None:
-    """Repair acts only on what is surely gone: fenced `stop` work, or what was never bound.
+    """Repair acts only on what is certainly gone: fenced `stop` work, or work that was never bound.
 
-    `keep` work goes on when its node is cut off, so no fence proves its end. Repair may declare it
-    failed after replaceAfter, which its owner chose; its share comes back only by proof of stop. An
-    installation that is back in a later life says itself how it fared.
+    `keep` work continues when its node is cut off, so no fence proves its end. Repair may declare
+    it failed after replaceAfter, which its owner chose; its share is released only by proof of
+    stop. An installation that returns in a later incarnation reports on its work itself.
     """
     binding, ledger = replica.status.binding, _gate(draft, replica)
     if binding is None or ledger is None:
         return None
     later = ledger.gate.incarnation > binding.node_incarnation
     if keeps(replica):
-        # An installation that has a name speaks for its work itself when it is back.
+        # A named installation reports on its work itself when it is back.
         is_back = later and not binding.installation and not ledger.gate.installation
         away = (ledger.gate.mark or later) and _replaceable(context, replica)
         if to is State.FAILED and (is_back or away):
@@ -149,7 +147,7 @@ def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) 
 
 
 def _replaceable(context: Context, replica: Replica) -> bool:
-    """Whether `keep` work has been out of contact for as long as its owner wants to wait."""
+    """Whether `keep` work has been unreachable for as long as its owner wants to wait."""
     wait_s = replica.spec.template.replace_after_seconds
     if wait_s is None or not replica.status.transitions:
         return False

@@ -27,13 +27,13 @@ from holdfast.model.lifecycle import Actor, Stage, State, owners, transition
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Move, Target
 
-# Released with its deletion asked for, the object itself goes too; this finalizer holds it until
-# then.
+# Once it is Released with its deletion requested, the object is deleted too; until then this
+# finalizer holds it.
 RELEASE_FINALIZER = "holdfast.dev/release"
 
 
 def find_replica(draft: Draft, target: Target) -> Replica | Refusal:
-    """The very replica that is meant, whatever its state is now."""
+    """The replica with exactly this uid, whatever its state is now."""
     replica = draft.object(Replica, target.namespace, target.name)
     if replica is None:
         return missing_replica(target)
@@ -47,7 +47,7 @@ def find_replica(draft: Draft, target: Target) -> Replica | Refusal:
 
 
 def stale_target_refusal(target: Target, replica: Replica) -> Refusal | None:
-    """Whether the replica still stands where the caller saw it."""
+    """Refuse a target that is not at the transition that the caller saw."""
     if replica.status.transition_number == target.number:
         return None
     return Refusal(
@@ -65,7 +65,7 @@ def stale_target_refusal(target: Target, replica: Replica) -> Refusal | None:
 def current_replica(
     draft: Draft, target: Target, operation: str, mark: str
 ) -> Replica | Replayed | Refusal:
-    """The replica as the caller saw it, or the word that this was done before, or a refusal."""
+    """The replica as the caller saw it, or the replay of an earlier operation, or a refusal."""
     replica = find_replica(draft, target)
     if isinstance(replica, Refusal):
         return replica
@@ -83,7 +83,7 @@ def actor_for(
     incarnation: int | None = None,
     installation: str = "",
 ) -> Actor | Refusal:
-    """As whom the caller may make this move, or the refusal that names who may."""
+    """The actor as which the caller may make this transition, or the refusal that names who may."""
     source = replica.status.state
     for actor in context.actors():
         if transition(source, to, actor) is None:
@@ -115,7 +115,7 @@ def agent_refusal(
     incarnation: int | None,
     installation: str = "",
 ) -> Refusal | None:
-    """An agent speaks for replicas bound to its own node, in the life they were bound in.
+    """Refuse an agent that reports on replicas of another node, or of another incarnation.
 
     Afterwards it may still prove that such work has stopped, as far as it can know that.
     """
@@ -142,7 +142,7 @@ def agent_refusal(
 
 
 def _stop_refusal(replica: Replica, incarnation: int | None, installation: str) -> Refusal | None:
-    """Whether this agent can know that nothing of the replica runs any more."""
+    """Refuse a proof of stop from an agent that cannot know it."""
     binding = replica.status.binding
     if binding is None or proves_stop(replica, incarnation, installation):
         return None
@@ -174,7 +174,7 @@ def record_transition(
     mark: str = "",
     **changes: object,
 ) -> Replica:
-    """Write the replica in its new state, with the record of this step.
+    """Write the replica in its new state, with the record of this transition.
 
     `changes` are other status fields.
     """
@@ -204,7 +204,7 @@ def record_transition(
     metadata = after.metadata
     is_dying = metadata.deletion_timestamp is not None
     if to is State.RELEASED and is_dying and not is_success_uncounted(draft, replica):
-        # Its deletion was asked for and nothing holds it any more.
+        # Its deletion was requested and nothing holds it any more.
         rest = tuple(f for f in metadata.finalizers if f != RELEASE_FINALIZER)
         if not rest:
             erase(draft, context, after)
@@ -217,7 +217,7 @@ def record_transition(
 
 
 def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | Refusal:
-    """Any transition that has no request of its own."""
+    """Make any transition that has no request of its own."""
     mark = digest(request)
     replica = current_replica(draft, request.target, request.operation, mark)
     if not isinstance(replica, Replica):
@@ -233,7 +233,7 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
     changes = _changes(replica, request)
     binding = replica.status.binding
     if binding is not None and adopts(replica, request.incarnation, request.installation):
-        # From here on it belongs to the life that found it.
+        # From here on it belongs to the incarnation that found it.
         later = msgspec.structs.replace(binding, node_incarnation=request.incarnation)
         changes["binding"] = later
     if request.to is State.RELEASED:
@@ -256,10 +256,10 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
 def give_up(
     draft: Draft, context: Context, replica: Replica, operation: str, mark: str
 ) -> Replica | None:
-    """The replica after an operator's word that it is gone, if that word counts in its state.
+    """The replica after an operator declared it gone, if that counts in its state.
 
-    Work that ends when it is cut off is released by the fence; only of work that runs on nobody
-    else can ever say that it has stopped when its machine is destroyed.
+    The fence releases work that ends when it is cut off. Of work that runs on, no component can
+    ever prove the stop once its machine is destroyed; only an operator can state it.
     """
     word = {"reason": "OperatorsWord", "evidence": f"forced by {context.identity.name}"}
     is_final = keeps(replica) and is_out_of_reach(draft, replica)
@@ -278,9 +278,7 @@ def give_up(
 
 
 def _give_back(draft: Draft, context: Context, replica: Replica, reason: str) -> None:
-    """A released replica holds nothing any more:
-    neither its binding's share nor a reserved place.
-    """
+    """Release everything that a released replica held: its binding's share or a reserved place."""
     binding = replica.status.binding
     if binding is not None:
         release_binding(draft, replica, binding)
@@ -291,14 +289,14 @@ def _give_back(draft: Draft, context: Context, replica: Replica, reason: str) ->
             drop_claims(draft, context, replica.namespace, name, replica, reason)
 
 
-# These take or give back more than the replica itself, so they have requests of their own.
+# These take or release more than the replica itself, so they have requests of their own.
 _OWN_REQUEST = (State.RESERVED, State.BOUND, State.PENDING)
 
 
 def _changes(replica: Replica, request: Move) -> dict[str, object]:
     changes: dict[str, object] = {}
     process, before = request.process, replica.status.process
-    # The count is the commit's, so that no agent can lose or forge one.
+    # The commit counts restarts, so that no agent can lose or forge one.
     if request.to is State.RUNNING and replica.status.state is State.RUNNING:
         # A restart in place.
         restarts = min(before.restarts + 1, COUNT_MAX)

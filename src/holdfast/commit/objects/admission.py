@@ -1,9 +1,9 @@
-"""Admission: what every object passes before it is written, always in the same order.
+"""Admission: the checks that every object passes before it is written, always in the same order.
 
-authenticate, authorise, decode, default, validate, what is set aside, policy, quota, persist. The
-shell decodes (and refuses what is malformed) between authorise and default; here the order is
-data, and nothing is written before the last step. What admission changed, and under which rules,
-is recorded on the object.
+authenticate, authorise, decode, default, validate, set aside, policy, quota, persist. The shell
+decodes (and refuses what is malformed) between authorise and default; here the order is data, and
+nothing is written before the last step. What admission changed, and under which rules, is recorded
+on the object.
 
 Security, ownership, quota and protected capacity fail closed: what cannot be checked is refused.
 Hints fail open with a warning that is recorded too.
@@ -41,19 +41,19 @@ from holdfast.model.registry import SYSTEM_NAMESPACE, Kind, kind_named, kind_of,
 from holdfast.model.transaction import ABSENT
 from holdfast.model.validation import validate, validate_update
 
-# Which owners an object may name as ones whose deletion waits for it.
+# Which owners an object may name with `blockOwnerDeletion`.
 #
-# Admission asks here. As in Kubernetes, a person who lets the owner's deletion wait for an object
-# (`blockOwnerDeletion`) must be allowed to change that owner: otherwise a tenant that may write a
-# Secret could keep an operator from deleting a node. A reference without it holds up nothing.
+# As in Kubernetes, a person who makes an owner's deletion wait for an object must be allowed to
+# update that owner: otherwise a tenant that may write a Secret could keep an operator from deleting
+# a node. A reference without it blocks nothing.
 
 
 def blocking_owners_refusal(
     draft: Draft, context: Context, old: Object | None, new: Object
 ) -> Refusal | None:
-    """Whether a person would block the deletion of something that they may not change.
+    """Refuse a person who would block the deletion of an object that they may not update.
 
-    What the object named before stays, whatever its writer may do by now.
+    References that the object already had stay, whatever its writer may do now.
     """
     named = new.metadata.owner_references
     if not named or Actor.USER not in context.actors():
@@ -74,7 +74,7 @@ def blocking_owners_refusal(
 
 
 def _kind_of(owner: OwnerReference) -> Kind | None:
-    """The owner's kind; what is none is refused by validation."""
+    """The owner's kind; validation refuses an unknown one."""
     try:
         return kind_named(owner.kind)
     except Missing:
@@ -97,24 +97,24 @@ def _refusal(
 # What admission changed, one sentence a line, so that a user can see why the object differs from
 # the file.
 CHANGES_ANNOTATION = "holdfast.dev/admission"
-# What was doubtful and let in all the same, one sentence a line.
+# What was doubtful and accepted all the same, one sentence a line.
 HINTS_ANNOTATION = "holdfast.dev/admission-hints"
-# Under which version of the policies work was admitted, and on which records as of which revision.
+# The version of the policies that work was admitted under, and the records with their revisions.
 BASIS_ANNOTATION = "holdfast.dev/admission-basis"
 _RECORDED = (CHANGES_ANNOTATION, HINTS_ANNOTATION, BASIS_ANNOTATION)
-# One object may name many regions that are not there.
+# One object may name many regions that do not exist.
 HINTS_RECORDED_MAX = 16
 _TENANT, _PRIORITY, _QUOTA = (kind_of_struct(it) for it in (Tenant, PriorityClass, Quota))
 
 
 class Admission(msgspec.Struct):
-    """One object on its way in. `object` is what it has become so far."""
+    """One object in admission. `object` is its form so far."""
 
     object: Object
     old: Object | None = None
     changes: list[str] = []
     warnings: list[str] = []
-    # What is written down on the object and told to nobody.
+    # Sentences that are recorded on the object and not returned as warnings.
     notes: list[str] = []
 
 
@@ -122,7 +122,7 @@ Step = Callable[[Draft, Context, Admission], Refusal | None]
 
 
 def invalid(obj: Object, errors: tuple[FieldError, ...]) -> Refusal:
-    """All that is wrong with an object, in one refusal."""
+    """All errors of an object, in one refusal."""
     listed = "; ".join(str(error) for error in errors)
     return Refusal(
         Reason.INVALID,
@@ -139,8 +139,8 @@ def _authenticate(draft: Draft, context: Context, admission: Admission) -> Refus
 def _authorise(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
     obj, old = admission.object, admission.old
     if old is None:
-        # A change has passed the door of its own verb. An apply that makes its object has passed
-        # another one than a create.
+        # A change was authorized for its own verb. An apply that creates its object was authorized
+        # for another verb than a create.
         refusal = verb_refusal(draft, context, "create", kind_of(obj), obj.namespace)
         if refusal is not None or is_maker(context, obj):
             return refusal
@@ -167,7 +167,7 @@ def _validate(draft: Draft, context: Context, admission: Admission) -> Refusal |
 
 
 def _tenant(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    """A namespaced object needs its tenant; only the system's own namespace is always there."""
+    """Refuse a namespaced object without its tenant; only the system namespace always exists."""
     obj = admission.object
     if not kind_of(obj).namespaced or obj.namespace == SYSTEM_NAMESPACE:
         return None
@@ -190,10 +190,10 @@ def _tenant_refusal(reason: Reason, obj: Object, text: str) -> Refusal:
 
 
 def _set_aside(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    """Fill in what work does not state that it needs.
+    """Fill in the resources that work does not state.
 
-    A template that does not change stays as it was admitted: whoever scales older work, by hand or
-    by an autoscaler, has not asked for a rollout.
+    A template that does not change stays as it was admitted: scaling older work, by hand or by an
+    autoscaler, must not cause a rollout.
     """
     obj, old = admission.object, admission.old
     if not isinstance(obj, Workload):
@@ -208,8 +208,8 @@ def _set_aside(draft: Draft, context: Context, admission: Admission) -> Refusal 
 def _asks_for_no_more(admission: Admission) -> bool:
     """Whether a change asks for nothing that was not admitted before.
 
-    Rules and quotas may have become stricter since. Whoever then scales down, pauses or labels
-    what is there must not be kept from it.
+    Rules and quotas may have become stricter since. They must not prevent scaling down, pausing or
+    labelling existing work.
     """
     old, new = admission.old, admission.object
     if not isinstance(old, Workload) or not isinstance(new, Workload):
@@ -228,7 +228,7 @@ def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | N
         admission.object = outcome.object
         admission.changes.extend(outcome.changes)
         admission.warnings.extend(outcome.warnings)
-    # What an operator's rules name, labels for instance, may change without asking for more.
+    # What an operator's rules check, labels for instance, may change without asking for more.
     judged = evaluate_policies(draft, context, admission.object, admission.old, is_new=is_new)
     if isinstance(judged, Refusal):
         return judged
@@ -238,8 +238,8 @@ def _policy(draft: Draft, context: Context, admission: Admission) -> Refusal | N
 
 
 def _quota(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    """Could one replica ever fit? Nothing is charged here:
-    a charge without a place would be a leak.
+    """Refuse work of which not even one replica fits the quota. Nothing is charged here: a
+    charge without a place would be a leak.
     """
     obj = admission.object
     if not isinstance(obj, Workload | Replica) or _asks_for_no_more(admission):
@@ -266,9 +266,9 @@ def _quota(draft: Draft, context: Context, admission: Admission) -> Refusal | No
 
 
 def _record(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    """Write down on the object what admission changed, doubted and rested on, in its own words.
+    """Record on the object what admission changed, doubted and relied on.
 
-    What asks for nothing new keeps the record of when it did.
+    A change that asks for nothing new keeps the earlier record.
     """
     metadata, old = admission.object.metadata, admission.old
     said = {k: v for k, v in metadata.annotations.items() if k not in _RECORDED}
@@ -297,7 +297,7 @@ def _recorded(draft: Draft, admission: Admission) -> dict[str, str]:
 
 
 def _hints(before: str, admission: Admission) -> str:
-    """What is doubtful now, and then what was recorded before."""
+    """The current hints, and then those recorded before."""
     hints = [*dict.fromkeys([*admission.warnings, *admission.notes, *before.splitlines()])]
     more = len(hints) - HINTS_RECORDED_MAX
     rest = [f"and {more} more"] if more > 0 else []
@@ -305,7 +305,7 @@ def _hints(before: str, admission: Admission) -> str:
 
 
 def _basis(draft: Draft, obj: Workload) -> str:
-    """The version of the policies, and the revision of each record that they were asked of."""
+    """The version of the policies, and the revision of each record that they read."""
     priority = obj.spec.template.priority_class or PRIORITY_NAME
     records = (
         ("tenant", keys.object_key(_TENANT, "", obj.namespace)),
@@ -322,8 +322,8 @@ def _as_of(revision: int) -> str:
     return {ABSENT: "none", UNCOMMITTED: "made together with it"}.get(revision, f"@{revision}")
 
 
-# The order is part of the promise: an unknown caller learns nothing about the schema, and an
-# invalid object nothing about other tenants' quota.
+# The order is part of the contract: an unknown caller learns nothing about the schema, and the
+# author of an invalid object nothing about other tenants' quota.
 STEPS: tuple[tuple[str, Step], ...] = (
     ("authenticate", _authenticate),
     ("authorise", _authorise),

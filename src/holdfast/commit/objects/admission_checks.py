@@ -1,9 +1,9 @@
-"""Admission policy: what a well-formed object still may not ask for.
+"""Built-in admission policies: what a well-formed object still may not ask for.
 
-Each policy is a row of POLICIES. Those that fail closed refuse whatever they cannot find to be
-allowed; those that fail open are hints: the object is let in, and what was doubtful is told to its
-writer and kept on the object. `admission` runs them and records what they did; what an object is
-given unasked is in `shaping`.
+Each policy is a row of POLICIES. Policies that fail closed refuse what they cannot find to be
+allowed; those that fail open are hints: the object is accepted, and the doubt is returned to its
+writer and kept on the object. `admission` runs them and records what they did; `object_defaults`
+sets the fields that an object leaves out.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import SelectorOperator
 
 GPU = "gpu"
-# Grows whenever a policy changes what it lets in: an object says under which it was admitted.
+# Incremented whenever a policy changes what it accepts: an object records the version that it was
+# admitted under.
 POLICY_VERSION = 2
 
 
 class Fails(StrEnum):
-    """What becomes of an object of which a policy cannot find that it is allowed."""
+    """What happens to an object that a policy cannot find to be allowed."""
 
     CLOSED = "closed"
     OPEN = "open"
 
 
 class BuiltInPolicy(msgspec.Struct, frozen=True):
-    """One policy for workloads. `judge` returns a refusal, or what is worth knowing."""
+    """One policy for workloads. `judge` returns a refusal, or hints."""
 
     name: str
     fails: Fails
@@ -60,7 +61,7 @@ def _no(field: str, value: str, rule: str, scope: str, reason: Reason) -> Refusa
 
 
 def with_policy_name(name: str, refusal: Refusal) -> Refusal:
-    """The refusal with the name of the policy that it is of."""
+    """The refusal with the name of its policy."""
     scope = refusal.details.get("scope", "cluster")
     return msgspec.structs.replace(
         refusal,
@@ -70,7 +71,7 @@ def with_policy_name(name: str, refusal: Refusal) -> Refusal:
 
 
 def apply_policies(draft: Draft, context: Context, obj: Object) -> Shaped | Refusal:
-    """Judge one object. Kinds without a policy pass."""
+    """Apply the policies to one object. Kinds without a policy pass."""
     if isinstance(obj, Revocation):
         return future_refusal(context, obj) or Shaped(obj)
     if isinstance(obj, Quota):
@@ -89,7 +90,9 @@ def _workload(draft: Draft, context: Context, obj: Workload) -> Shaped | Refusal
 
 
 def _class_hints(draft: Draft, obj: Quota) -> tuple[str, ...]:
-    """A budget for a class that is not there holds nobody back: perhaps the name is mistyped."""
+    """Hints for budgets of unknown classes: such a budget limits nothing, and the name may be
+    mistyped.
+    """
     named = tuple(obj.spec.priority_classes)
     found = for_each(named, lambda name: draft.object(PriorityClass, "", name))
     return tuple(
@@ -115,7 +118,7 @@ def _priority_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal 
 
 
 def _pool_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
-    """A protected pool cannot be selected by anybody it is not for, in any region it exists in."""
+    """Refuse work that selects a protected pool it is not for, in any region that has the pool."""
     template = obj.spec.template
     if not template.placement.pool:
         return None
@@ -138,7 +141,7 @@ def _pool_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | No
 
 
 def _node_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
-    """Nor can a protected node, by its name. One that is not there yet is judged by the bind."""
+    """Refuse work that names a protected node. The bind judges a node that does not exist yet."""
     template = obj.spec.template
     field, named = _named_nodes(template.placement)
     if not named:
@@ -169,7 +172,7 @@ def _named_nodes(placement: Placement) -> tuple[str, tuple[str, ...]]:
 
 
 def _gpu_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
-    """GPUs are not alike: work must say which it can use, or it will land where it cannot run."""
+    """Refuse GPU work without memory or models: it could be placed on a GPU that it cannot use."""
     for index, request in enumerate(obj.spec.template.devices):
         memory = demand(Resource.MEMORY, request.memory)
         if request.device_class == GPU and not request.models and not memory:
@@ -184,7 +187,7 @@ def _gpu_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | Non
 
 
 def _minimum_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
-    """Work that sets aside next to nothing would be placed in any number on any node."""
+    """Refuse work below the minimum resources: any number of it would fit on any node."""
     tenant = draft.object(Tenant, "", obj.namespace)
     if tenant is None:
         return None
@@ -198,7 +201,7 @@ def _minimum_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal |
 
 
 def _region_refusal(draft: Draft, context: Context, obj: Workload) -> Refusal | None:
-    """Work that names only regions its tenant may not use can never run."""
+    """Refuse work that names only regions that its tenant may not use: it could never run."""
     tenant = draft.object(Tenant, "", obj.namespace)
     allowed = tenant.spec.regions if tenant is not None else ()
     wanted = obj.spec.template.placement.regions
@@ -224,8 +227,8 @@ def _region_hints(draft: Draft, context: Context, obj: Workload) -> tuple[str, .
 
 
 def _grace_hint(draft: Draft, context: Context, obj: Workload) -> tuple[str, ...]:
-    """A node that is cut off stops its work within the plane's own grace,
-    or fencing would be unsafe.
+    """A hint if the work asks for more grace than a cut-off node gives: fencing depends on the
+    plane's own grace.
     """
     template, most = obj.spec.template, context.settings.fence.grace_ms // 1000
     if template.on_disconnect is OnDisconnect.KEEP or template.grace_seconds <= most:
@@ -237,7 +240,7 @@ def _grace_hint(draft: Draft, context: Context, obj: Workload) -> tuple[str, ...
     return (sentence,)
 
 
-# In this order; the first refusal is the one that is heard.
+# In this order; the first refusal is returned.
 POLICIES: tuple[BuiltInPolicy, ...] = (
     BuiltInPolicy(
         "priority-class",

@@ -1,8 +1,9 @@
-"""Asks operators' own policies of what people write in a tenant, inside the transaction.
+"""Operators' admission policies: evaluated on what people write in a tenant, inside the
+transaction.
 
-`admission` asks after the policies that are built in. Both policies, that of the tenant and that of
-all tenants, are records that the transaction compares: whoever changes one at the same moment makes
-the write be judged again. The same for all servers, and no service has to be reached for it.
+`admission` calls this after the built-in policies. The tenant's policy and that of all tenants are
+records that the transaction compares: a concurrent change of one makes the write be judged again.
+All servers evaluate them alike, and no external service is needed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FINDINGS_MAX = 64
 
 
 def policy_keys(obj: Object) -> tuple[str, ...]:
-    """The records that a write of this object asks, so that they are loaded with all others."""
+    """The records that a write of this object reads, so that they are loaded with all others."""
     if kind_of(obj).plural not in RESOURCES or obj.namespace in ("", SYSTEM_NAMESPACE):
         return ()
     kind = kind_of_struct(AdmissionPolicy)
@@ -38,7 +39,7 @@ def policy_keys(obj: Object) -> tuple[str, ...]:
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True):
-    """What is worth knowing of an object that is let in: for its writer, and for the record."""
+    """The warnings of an accepted object: for its writer, and for the record."""
 
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -47,10 +48,10 @@ class PolicyVerdict(msgspec.Struct, frozen=True):
 def evaluate_policies(
     draft: Draft, context: Context, obj: Object, old: Object | None, *, is_new: bool = True
 ) -> PolicyVerdict | Refusal:
-    """The first rule that denies it, or what the others say.
+    """The refusal of the first rule that denies the object, or the warnings of the others.
 
-    A change that asks for nothing new may leave as they are the fields of a rule that the object
-    breaks already; it may break no other rule.
+    A change that asks for nothing new may keep the fields of a rule that the object already breaks;
+    it may break no other rule.
     """
     resource = kind_of(obj).plural
     is_theirs = obj.namespace not in ("", SYSTEM_NAMESPACE) and resource in RESOURCES

@@ -1,12 +1,12 @@
-"""What an accepted request did, for the audit: who, what, which fields, why.
+"""Audit entries: who made an accepted request, what it changed, which fields, and why.
 
-`authority.py` asks for it when a draft is accepted and writes the answers of a whole group under
-one key, in the group's own transaction (`model/audit/records.py`). So nothing is ever accepted
-without being written down, and nothing is written down that was not accepted. The key is
-overwritten by the next group: the store's history holds each, until the scribe has read it.
+`authority.py` calls this when a draft is accepted and writes the entries of a whole group under one
+key, in the group's own transaction (`model/audit/records.py`). So no request is accepted without an
+entry, and no entry exists for a request that was not accepted. The next group overwrites the key:
+the store's history holds each entry until the audit writer has read it.
 
-No value of an object gets into it, so no secret can: only names of fields, and what the request
-says of its own reasons.
+An entry contains no value of an object, so it can contain no secret: only names of fields, and the
+reasons that the request states.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from holdfast.model.kinds.replica import Replica, ReplicaStatus
 from holdfast.model.meta import Object
 from holdfast.model.requests import Bind, ForgetOperations, RenewLease
 
-# Of one object so many changed fields are named, and so many others that were changed with it.
+# The number of changed fields that are named, and of other objects that were changed with it.
 FIELDS_MAX = 24
 OTHERS_RECORDED_MAX = 32
-# Of the groups of the author, those of the system stand first: they give the widest rights, and
-# no list of other groups pushes them out of the record.
+# Groups of the system come first in the author's groups: they grant the widest rights, and no list
+# of other groups pushes them out of the entry.
 GROUPS_RECORDED_MAX = 32
-# So many characters of names are in one list of a record.
+# The characters of names in one list of an entry.
 LIST_CHARS_MAX = 4_000
 FIELD_DEPTH_MAX = 3
 # A reason is for people to read. It is longer on the object itself, where there is one.
 REASON_MAX = 256
-# What the commit counts and remembers by itself with every change says nothing about the change.
+# Fields that the commit updates with every change say nothing about the change.
 _BOOKKEEPING = frozenset(
     {
         "metadata.operations",
@@ -51,12 +51,12 @@ _BOOKKEEPING = frozenset(
 # A bind writes the replica, and the ledgers of its node and its tenant.
 _BIND_WRITES = 3
 _BIND_FIELDS = ("status.state", "status.stage", "status.binding")
-# Where requests say why.
+# The request fields that state a reason.
 _REASONS = ("cause", "word", "reason", "evidence")
 
 
 class _Form(msgspec.Struct, frozen=True):
-    """What requests of one type have to say of themselves, found out once for each type."""
+    """The audit-relevant fields of one request type, computed once for each type."""
 
     verb: str
     reasons: tuple[str, ...]
@@ -80,10 +80,10 @@ def _form(request: type[msgspec.Struct]) -> _Form:
 
 
 def mutation(draft: Draft, identity: Identity, request: Any, decided: Approval) -> Mutation | None:
-    """What to write down of an accepted request; nothing if it changed nothing.
+    """The audit entry of an accepted request; None if it changed nothing.
 
-    A renewal is not written down: it says that a holder is still there, many times a minute and
-    for each controller. The record of the takeover says how many there were.
+    A renewal has no entry: it says that a holder is still alive, many times a minute and for each
+    controller. The entry of the takeover says how many there were.
     """
     writes = draft.writes
     if not writes or type(request) is RenewLease or _only_remembers(request, writes):
@@ -95,7 +95,7 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Approval) 
     main, others = _told_apart(writes, decided)
     old, new = draft.before(main), writes[main]
     if form.is_about_replica and type(new) is Replica:
-        # Most requests are of this sort, and change the status alone.
+        # Most requests are of this type, and change the status alone.
         fields = _changed_status(old, new)
     else:
         fields = changed_fields(old, new)
@@ -121,14 +121,14 @@ def mutation(draft: Draft, identity: Identity, request: Any, decided: Approval) 
 
 
 def _only_remembers(request: Any, writes: dict[str, Any]) -> bool:
-    """Whether all that was written is that this operation was accepted."""
+    """Whether the only write is the remembered operation."""
     if len(writes) > 1 or type(request) is ForgetOperations:
         return False
     return next(iter(writes)).startswith(keys.OPERATIONS)
 
 
 def _bound(identity: Identity, request: Bind) -> Mutation:
-    """What every bind without a reservation does; thousands of them come in a second."""
+    """The entry of a bind without a reservation; there are thousands of them a second."""
     target = request.target
     return Mutation(
         who=identity.name,
@@ -144,7 +144,7 @@ def _bound(identity: Identity, request: Bind) -> Mutation:
 
 
 def recorded_groups(identity: Identity) -> tuple[str, ...]:
-    """The groups that the record names."""
+    """The groups that the entry names."""
     groups = identity.groups
     if len(groups) > GROUPS_RECORDED_MAX or sum(map(len, groups)) > LIST_CHARS_MAX:
         groups = tuple(sorted(groups, key=lambda it: not it.startswith(SYSTEM_PREFIX)))
@@ -174,8 +174,8 @@ def _told_apart(writes: dict[str, Any], decided: Approval) -> tuple[str, tuple[s
 
 
 def _bounded(names: Sequence[str], most: int) -> tuple[str, ...]:
-    """The first names, few enough and short enough together: a record must not grow with what its
-    author makes up.
+    """The first names, within bounds on number and length: an entry must not grow with names
+    that its author makes up.
     """
     kept, chars = 0, 0
     for name in names[:most]:
@@ -207,7 +207,7 @@ def _reason(request: Any, fields: tuple[str, ...]) -> str:
 
 
 def changed_fields(old: Any, new: Any) -> tuple[str, ...]:
-    """The paths of the fields that differ. Of what is new or gone it goes without saying."""
+    """The paths of the fields that differ. Empty for a created or deleted object."""
     if type(old) is not type(new) or not isinstance(new, msgspec.Struct):
         return ()
     found: list[str] = []
@@ -220,7 +220,7 @@ def changed_fields(old: Any, new: Any) -> tuple[str, ...]:
 def _differ(
     old: msgspec.Struct, new: msgspec.Struct, path: str, depth: int, found: list[str]
 ) -> None:
-    # Most fields are the very same objects before and after, which is quickly seen.
+    # Most fields are the same objects before and after; this check is fast.
     pairs = zip(msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True)
     for name, (before, after) in zip(_names(type(new)), pairs, strict=True):
         if before is after or before == after:
@@ -234,7 +234,7 @@ def _differ(
 
 
 def _changed_status(old: Any, new: Replica) -> tuple[str, ...]:
-    """The same for what changes nothing but the status of a replica."""
+    """The same for a change of a replica's status alone."""
     if type(old) is not Replica:
         return ()
     before, after = msgspec.structs.astuple(old.status), msgspec.structs.astuple(new.status)

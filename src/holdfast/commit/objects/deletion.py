@@ -1,10 +1,9 @@
-"""Deleting: asked for at once, done when nobody holds the object any more.
+"""Deletion: requested at once, done when no finalizer is left.
 
 Nothing outlives its owner. A workload is held by its replicas, a replica by whatever it still has
-on a node, a tenant by its objects; each of these finalizers can be taken away only by its owner
-and only when the ledger, read in the same transaction, proves that nothing is left. What an
-owner's death leaves behind is collected by controller:garbage; what it has to show for that is in
-`leaks.py`.
+on a node, a tenant by its objects. Each of these finalizers can be removed only by its owner, and
+only when the ledger, read in the same transaction, proves that nothing is left. controller:garbage
+collects the dependents of a deleted owner; `ledgers/leaks.py` has the proofs that it needs.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ FINALIZERS: dict[type[Object], tuple[str, ...]] = {
     Replica: (RELEASE_FINALIZER,),
     Tenant: (CONTENTS_FINALIZER,),
 }
-# Who may take them away; what it has to prove is below.
+# Who may remove them; the proofs are below.
 _REMOVERS: dict[str, tuple[Actor, ...]] = {
     REPLICAS_FINALIZER: (Actor.WORKLOAD, Actor.GARBAGE),
     CONTENTS_FINALIZER: (Actor.GARBAGE,),
@@ -80,7 +79,7 @@ _BY_PROPAGATION = {
 def finalizer_removal_refusal(
     draft: Draft, context: Context, old: Object, new: Object
 ) -> Refusal | None:
-    """Whether the finalizers that this change takes away may go."""
+    """Refuse the removal of finalizers that may not go yet."""
     for name in old.metadata.finalizers:
         if name in new.metadata.finalizers or name not in _REMOVERS:
             continue
@@ -90,7 +89,7 @@ def finalizer_removal_refusal(
                 f"metadata.finalizers: {name}: {context.identity.name} may not take it away",
                 {"finalizer": name},
             )
-        # Without it, a later deletion would not wait for what comes into being until then.
+        # Without it, a later deletion would not wait for objects that are created until then.
         if old.metadata.deletion_timestamp is None:
             return Refusal(
                 Reason.WRONG_STATE,
@@ -104,9 +103,9 @@ def finalizer_removal_refusal(
 
 
 def finalizers_refusal(old: Object | None, new: Object) -> Refusal | None:
-    """Whether an object has no finalizers of the system but its own.
+    """Refuse an object with system finalizers that are not its own.
 
-    Nobody would ever take the others away, or the wrong one would.
+    They would never be removed, or by the wrong component.
     """
     known = old.metadata.finalizers if old is not None else FINALIZERS.get(type(new), ())
     for name in new.metadata.finalizers:
@@ -120,10 +119,10 @@ def finalizers_refusal(old: Object | None, new: Object) -> Refusal | None:
 
 
 def restore_finalizers(context: Context, old: Object, new: Object) -> Object:
-    """The object with the system's own finalizers that a person left out and may not take away.
+    """The object with the system finalizers that a person left out and may not remove.
 
-    Who writes a whole object from a file does not know of them, and means nothing by it. A
-    component knows what it does.
+    A person who writes a whole object from a file does not know of them, and does not mean to
+    remove them. A component does.
     """
     if not context.is_actor(Actor.USER):
         return new
@@ -132,7 +131,7 @@ def restore_finalizers(context: Context, old: Object, new: Object) -> Object:
     left = [n for n in old.metadata.finalizers if n in _REMOVERS and n not in (*named, *mine)]
     if not left:
         return new
-    # In the old order, so that nothing changes where nothing was meant to change.
+    # In the old order, so that nothing changes where no change was meant.
     kept = [n for n in old.metadata.finalizers if n in left or n in named]
     kept += [n for n in named if n not in kept]
     metadata = msgspec.structs.replace(new.metadata, finalizers=tuple(kept))
@@ -140,9 +139,9 @@ def restore_finalizers(context: Context, old: Object, new: Object) -> Object:
 
 
 def only_removes_finalizers(context: Context, old: Object, new: Object) -> bool:
-    """Whether all that this change does is to take away finalizers that are the caller's to take.
+    """Whether the change only removes finalizers that the caller may remove.
 
-    Then it needs no right to the spec: the controller that empties a workload does not own it.
+    Then it needs no permission on the spec: the controller that empties a workload does not own it.
     """
     gone = [name for name in old.metadata.finalizers if name not in new.metadata.finalizers]
     metadata = msgspec.structs.replace(new.metadata, finalizers=old.metadata.finalizers)
@@ -181,7 +180,7 @@ def finish(draft: Draft, context: Context, old: Object, after: Object) -> Refusa
 
 
 def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed | Refusal:
-    """Ask for an object's deletion. Returns it as it was, or as it waits for its finalizers."""
+    """Request an object's deletion. Returns it as it was, or as it waits for its finalizers."""
     kind, mark = kind_of_plural(request.plural), digest(request)
     refusal = (
         identity_refusal(context)
@@ -219,18 +218,20 @@ def remove(draft: Draft, context: Context, request: Remove) -> Object | Replayed
 
 
 def _door(draft: Draft, context: Context, request: Remove, kind: Kind) -> Refusal | None:
-    """One of many that are deleted together needs the right to delete many, as in Kubernetes."""
+    """Authorize a deletion. One of many that are deleted together needs the permission
+    `deletecollection`, as in Kubernetes.
+    """
     if request.collection:
         return verb_refusal(draft, context, "deletecollection", kind, request.namespace)
     return verb_refusal(draft, context, "delete", kind, request.namespace, name=request.name)
 
 
 def _reservation_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
-    """What a reservation holds is taken from it by the rules of a release, also by a deletion."""
+    """Apply the rules of a release to the deletion of a reservation."""
     if not isinstance(obj, Reservation) or obj.status.phase not in ACTIVE:
         return None
     if context.is_actor(Actor.GARBAGE):
-        # It has proven the leak already.
+        # It has already proven the leak.
         return None
     return drop_refusal(draft, context, obj)
 
@@ -251,16 +252,18 @@ def _removed(
     if isinstance(obj, Replica):
         moved_on = _stopped(draft, context, request, obj, asked)
         if isinstance(moved_on, Object) and not request.uid:
-            # The object goes with the proof that it stopped, and what it remembers goes with it.
+            # The object is deleted with the proof that it stopped, and its remembered operations
+            # with it.
             remember_unversioned(draft, context, obj, request.operation, mark)
         if moved_on is not None:
             return moved_on
     if isinstance(obj, Reservation):
-        # What it still holds goes back in this very transaction, or nobody could give it back.
+        # What it still holds is released in this transaction; afterwards no component could release
+        # it.
         left = release_reservation(draft, context, obj, "its deletion was asked for")
         if isinstance(left, Refusal):
             return left
-        # It may have to wait for a finalizer, but it must never again say that it holds something.
+        # It may have to wait for a finalizer, but it must never again claim to hold something.
         obj = left or obj
     if asked == obj.metadata and asked.finalizers:
         if not request.uid:
@@ -269,13 +272,13 @@ def _removed(
     after = msgspec.structs.replace(obj, metadata=asked)
     after = add_operation(draft, context, after, request.operation, mark)
     if not asked.finalizers or not request.uid:
-        # Whoever names no uid means the object that is there now, and no later one of its name.
+        # A request without uid means the object that exists now, and no later one of its name.
         remember_past(draft, context, obj, request.operation, mark)
     return finish(draft, context, obj, after) or after
 
 
 def _asked(draft: Draft, context: Context, request: Remove, obj: Object) -> ObjectMeta:
-    """The metadata of an object whose deletion is asked for, for the first time or again."""
+    """The metadata of an object whose deletion is requested, for the first time or again."""
     metadata = obj.metadata
     finalizers = metadata.finalizers
     if isinstance(obj, Replica) and _may_go(draft, obj):
@@ -290,7 +293,7 @@ def _asked(draft: Draft, context: Context, request: Remove, obj: Object) -> Obje
             deletion_grace_period_seconds=grace,
             finalizers=(*finalizers, *more),
         )
-    # Asking again may hurry it, never put it off.
+    # A second request may shorten the grace, never extend it.
     before = metadata.deletion_grace_period_seconds
     if grace is not None and before is not None:
         grace = min(grace, before)
@@ -309,12 +312,12 @@ def _may_go(draft: Draft, replica: Replica) -> bool:
 def _stopped(
     draft: Draft, context: Context, request: Remove, replica: Replica, asked: ObjectMeta
 ) -> Object | Refusal | None:
-    """The replica after what its deletion sets in motion, if that is anything.
+    """The replica after the transition that its deletion starts, if any.
 
-    A replica goes once it is Released. Until then its deletion says what is wanted; a person's
-    word also stops what runs. `force` is an operator's word that work out of contact is gone; it
-    is recorded as such, and is outside what the fence guarantees. Of work that runs on when it is
-    cut off, it also gives back what it holds, once the node is fenced.
+    A replica is deleted once it is Released. Until then its deletion states what is wanted; a
+    person's deletion also stops what runs. With `force` an operator declares unreachable work gone;
+    it is recorded as such, and is outside what the fence guarantees. For work that runs on when it
+    is cut off it also releases what the work holds, once the node is fenced.
     """
     dying = msgspec.structs.replace(replica, metadata=asked)
     operation, mark = request.operation, digest(request)

@@ -1,9 +1,9 @@
 """One writer per field: who may change what through the ordinary create, update, patch and delete.
 
-Replica, Reservation, Lease and the judged parts of a Node do not appear here as writable at all:
-they move by requests of their own, each with its proof. The table is data, so that the
-authorisation matrix, the documentation and the checkers read the same rows. It is about identity,
-and server-side apply's `force` changes nothing about it.
+Replica, Reservation, Lease and the judged parts of a Node are not writable here at all: they change
+by requests of their own, each with its proof. The table is data, so that the authorization matrix,
+the documentation and the checkers read the same rows. It is about identity, and the `force` of
+server-side apply does not affect it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _OPERATORS = (Actor.OPERATOR,)
 
 
 class Writers(msgspec.Struct, frozen=True):
-    """Who writes an object of a kind.
+    """The writers of a kind.
 
-    `spec` may create it and change all but its status; `makers` may only create it, and only as a
-    law of its own says; `status` maps each part of the status to its one writer, and `conditions`
-    each type of condition. `removers` may delete it besides the writers of its spec.
+    `spec` may create it and change all but its status. `makers` may only create it, under rules of
+    their own. `status` maps each part of the status to its one writer, and `conditions` each type
+    of condition. `removers` may delete it besides the writers of its spec.
     """
 
     spec: tuple[Actor, ...]
@@ -77,7 +77,7 @@ WRITERS: dict[type[Object], Writers] = {
             "SchedulerOverrideObserved": Actor.SCHEDULER,
         },
         removers=(Actor.WORKLOAD, Actor.GARBAGE),
-        # `runs.py`: a run of a cron job.
+        # `job_times.py`: a run of a cron job.
         makers=(Actor.WORKLOAD,),
     ),
     Replica: Writers(
@@ -125,7 +125,7 @@ WRITERS: dict[type[Object], Writers] = {
         },
         conditions={"Active": Actor.POLICY, "PostconditionsMet": Actor.POLICY},
     ),
-    # An operator removes a server that is gone: `leaks.py`.
+    # An operator removes a server that is gone: `ledgers/leaks.py`.
     Lease: Writers(spec=(), removers=(Actor.GARBAGE, Actor.OPERATOR)),
     Commitment: Writers(
         spec=_PEOPLE,
@@ -140,7 +140,7 @@ WRITERS: dict[type[Object], Writers] = {
     ),
     Event: Writers(spec=(*_SYSTEM, Actor.OPERATOR)),
     Decision: Writers(spec=(Actor.SCHEDULER,)),
-    # Servers write those that show what is built in.
+    # Servers write the objects that show what is built in.
     Role: Writers(spec=(*_OPERATORS, Actor.AUTHORITY)),
     RoleBinding: Writers(spec=(*_OPERATORS, Actor.AUTHORITY)),
     Token: Writers(
@@ -151,7 +151,7 @@ WRITERS: dict[type[Object], Writers] = {
             "key": Actor.AUTHORITY,
         },
     ),
-    # Servers take it away once all that it ended has ended by itself: `leaks.py`.
+    # Servers remove it once every credential that it ended has expired: `ledgers/leaks.py`.
     Revocation: Writers(spec=_OPERATORS, removers=(Actor.AUTHORITY,)),
     Secret: Writers(spec=_PEOPLE),
     WorkloadRevision: Writers(spec=(Actor.ROLLOUT,)),
@@ -175,22 +175,22 @@ def shared_with_people(struct: type[Object]) -> bool:
 
 
 def spec_refusal(context: Context, obj: Object) -> Refusal | None:
-    """Whether the caller may write the object's desired side at all."""
+    """Refuse a caller that may not write the object's spec."""
     owners = WRITERS[type(obj)].spec
     return None if context.is_actor(*owners) else _not_owner(context, obj, "spec", owners)
 
 
 def is_maker(context: Context, obj: Object) -> bool:
-    """Whether the caller may make such an object without being a writer of its spec."""
+    """Whether the caller may create such an object without being a writer of its spec."""
     writers = WRITERS[type(obj)]
     return context.is_actor(*writers.makers) and not context.is_actor(*writers.spec)
 
 
 def claim_refusal(context: Context, obj: Object, *, status: bool) -> Refusal | None:
-    """Whether the caller may be recorded as a manager of fields that it leaves as they are.
+    """Refuse a caller that may not own fields that it leaves unchanged.
 
-    An apply that states what is there already changes nothing but who owns it, and whoever owns a
-    field is in the way of its writers.
+    An apply that states what already holds changes only the ownership, and every owner of a field
+    can conflict with its writers.
     """
     writers = WRITERS[type(obj)]
     if not status:
@@ -200,13 +200,13 @@ def claim_refusal(context: Context, obj: Object, *, status: bool) -> Refusal | N
 
 
 def removal_refusal(context: Context, obj: Object) -> Refusal | None:
-    """Whether the caller may ask for the object's deletion."""
+    """Refuse a caller that may not delete the object."""
     owners = (*WRITERS[type(obj)].spec, *WRITERS[type(obj)].removers)
     return None if context.is_actor(*owners) else _not_owner(context, obj, "the life", owners)
 
 
 def status_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
-    """Whether each part of the status that differs belongs to the caller."""
+    """Refuse a change of a status part that does not belong to the caller."""
     before, after = getattr(old, "status", None), getattr(new, "status", None)
     if before == after or before is None or after is None:
         return None
@@ -242,7 +242,7 @@ def _conditions_refusal(
 
 
 def _of_own_node(context: Context, owner: Actor, obj: Object) -> bool:
-    """An agent speaks of its own node and of what is bound to it, never of another's."""
+    """Whether an agent reports on its own node or on what is bound to it."""
     if owner is not Actor.AGENT:
         return True
     if isinstance(obj, Replica):

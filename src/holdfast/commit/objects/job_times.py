@@ -1,10 +1,10 @@
-"""The birth of a run of a cron job, the one workload that a controller makes.
+"""Creating a run of a cron job, the one workload that a controller creates.
 
-The cron job is read, and so compared, and the moment that the run is for is written to its status
-by the same transaction. So there is one run for each moment at most: however many controllers
-believe that it is theirs to start, whatever became of the first run since, and wherever clocks
-have been set meanwhile, as far back as moments are remembered. A run for a moment that is still to
-come was started by a calendar that was ahead; it keeps no other run from being started.
+The cron job is read, and so compared, and the same transaction records the scheduled time of the
+run in its status. So there is at most one run for each scheduled time: however many controllers try
+to start it, whatever became of the first run, and however clocks have been set meanwhile, as far
+back as times are remembered. A run for a future time was started by a clock that was ahead; it
+prevents no other run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.model.refusal import Reason, Refusal
 
 
 def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:
-    """Whether this run may be born. If so, its cron job says from now on that it was."""
+    """Refuse a run that may not be created. Otherwise record it in its cron job."""
     if not isinstance(run, Workload):
         return _no(run, Reason.NOT_OWNER, "only runs of cron jobs are made so")
     owner = cron_of(run)
@@ -65,7 +65,7 @@ def _time_refusal(
     context: Context, cron: Workload, run: Workload, scheduled: datetime
 ) -> Refusal | None:
     now = context.at + timedelta(milliseconds=context.settings.skew_ms)
-    # A controller whose clock is ahead would start runs before their time.
+    # A controller whose clock is ahead would start runs early.
     if scheduled > now:
         return _no(run, Reason.WRONG_STATE, f"it is not {scheduled.isoformat()} yet")
     last = last_run(cron.status.cron, now)
@@ -85,13 +85,13 @@ def _no(run: Object, reason: Reason, why: str) -> Refusal:
 
 # The times of a job: its deadline and its time to live, by the authority's clock.
 #
-# controller:workload says when a job has ended, and removes one that is over for long enough. Its
-# calendar is its own and may be wrong; what rests on time is therefore judged again here, and the
-# end of a job carries the authority's stamp.
+# controller:workload reports when a job has ended, and removes one that has been over for long
+# enough. Its clock may be wrong. So the authority judges again what depends on time, and the end of
+# a job carries the authority's timestamp.
 
 
 def end_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
-    """Whether a job is said to have missed a deadline that has not come yet."""
+    """Refuse a report that a job missed a deadline that has not come yet."""
     if not isinstance(old, Workload) or not isinstance(new, Workload):
         return None
     ends = finished_condition(new) if finished_condition(old) is None else None
@@ -109,7 +109,7 @@ def end_refusal(context: Context, old: Object, new: Object) -> Refusal | None:
 
 
 def stamp_job_end(context: Context, old: Object, new: Object) -> Object:
-    """The job with the authority's stamp on its end, if it ends with this change."""
+    """The job with the authority's timestamp on its end, if it ends with this change."""
     if not isinstance(old, Workload) or not isinstance(new, Workload):
         return new
     ends = finished_condition(new) if finished_condition(old) is None else None
@@ -125,9 +125,9 @@ def stamp_job_end(context: Context, old: Object, new: Object) -> Object:
 
 
 def life_refusal(context: Context, obj: Object) -> Refusal | None:
-    """Whether controller:workload would remove a job that people may still want to look at.
+    """Refuse the removal of a job by controller:workload before its time to live.
 
-    Runs of a cron job are its own; of all others only the time to live ends one.
+    Runs belong to their cron job; of all other jobs only the time to live ends one.
     """
     if not isinstance(obj, Workload) or not context.is_actor(Actor.WORKLOAD):
         return None

@@ -1,8 +1,8 @@
-"""What admission gives an object unasked: who asked for it and when, when it ends, what is set
-aside for work that does not state it, and how urgent recovery is.
+"""Object defaults: requester and time, expiry, resources that work does not state, and the priority
+of recovery.
 
-`admission` asks for the first two before it validates and for the third afterwards, `policy` for
-the last before it judges; each change is recorded on the object.
+`admission` sets the first two before it validates and the resources afterwards; `admission_checks`
+sets the priority before it judges. Each change is recorded on the object.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.meta import Object, Quantity
 from holdfast.model.quantity import Resource, demand
 
-# Work that must come back when a region is lost is of this class unless it names another.
+# Work that must recover when a region is lost has this class unless it names another.
 CRITICAL = "critical"
 
 
 class Shaped(msgspec.Struct, frozen=True):
-    """The object after policy, with what was changed and what is worth knowing."""
+    """The object after the policies, with the changes and the hints."""
 
     object: Object
     changes: tuple[str, ...] = ()
@@ -36,10 +36,10 @@ class Shaped(msgspec.Struct, frozen=True):
 
 
 def set_server_fields(context: Context, obj: Object, old: Object | None) -> Shaped:
-    """The object with who asked for it and when, where that is part of it.
+    """The object with its requester and time, where the kind has them.
 
-    Who asked for an override is who was authenticated then, whatever the file says or leaves out.
-    This comes before validation, which lets nobody change that name.
+    The requester of an override is the authenticated caller at that time, whatever the file states.
+    This comes before validation, which refuses any change of that name.
     """
     if isinstance(obj, Revocation):
         return Shaped(*complete_revocation(context, obj))
@@ -55,11 +55,11 @@ def set_server_fields(context: Context, obj: Object, old: Object | None) -> Shap
 
 
 def _ending(context: Context, obj: Token, old: Object | None) -> Shaped:
-    """The token with an end that the plane allows.
+    """The token with an expiry that the plane allows.
 
-    A token that has an end keeps it, also when it is written again from a file that names none;
-    validation lets nobody put it off. A join token without one is refused there: whoever makes it
-    must say for how long it is needed.
+    A token with an expiry keeps it, even when it is written again from a file without one;
+    validation refuses to extend it. Validation refuses a join token without one: its creator must
+    say for how long it is needed.
     """
     expires = obj.spec.expires
     if isinstance(old, Token) and old.spec.expires is not None:
@@ -79,7 +79,7 @@ def _with_end(obj: Token, expires: datetime) -> Token:
 
 
 def minimum_resource(context: Context, tenant: Tenant, resource: Resource) -> tuple[Quantity, str]:
-    """What must be set aside for each replica at least, and who says so."""
+    """The minimum of a resource for each replica, and whose rule it is."""
     own, plane = tenant.spec.minimum, context.settings.minimum_resources
     return _ruled(own, plane, tenant, resource)
 
@@ -94,7 +94,7 @@ def _ruled(
 
 
 def set_aside(draft: Draft, context: Context, obj: Workload) -> tuple[Workload, tuple[str, ...]]:
-    """Work that does not state what it needs gets its tenant's defaults, or else the plane's.
+    """Give work that does not state its resources its tenant's defaults, or else the plane's.
 
     Without them it would be charged nothing, so that any number of replicas fits on any node.
     """
@@ -124,7 +124,7 @@ def set_aside(draft: Draft, context: Context, obj: Workload) -> tuple[Workload, 
 
 
 def _default_of(context: Context, tenant: Tenant, resource: Resource) -> tuple[Quantity, str]:
-    """What work gets that states nothing: never less than it would have to state."""
+    """The default of a resource: never less than the minimum."""
     plane = context.settings.default_resources
     default = _ruled(tenant.spec.defaults, plane, tenant, resource)
     minimum = minimum_resource(context, tenant, resource)
@@ -134,7 +134,9 @@ def _default_of(context: Context, tenant: Tenant, resource: Resource) -> tuple[Q
 def set_critical_priority(
     draft: Draft, obj: Workload
 ) -> tuple[Workload, tuple[str, ...], tuple[str, ...]]:
-    """Recovery work is critical. Returns it with what was changed, or why nothing was."""
+    """Give recovery work the critical class. Returns it with the changes, or why there were
+    none.
+    """
     template = obj.spec.template
     if obj.spec.recovery is None or not obj.spec.recovery.eligible or template.priority_class:
         return obj, (), ()

@@ -1,6 +1,6 @@
-"""What a caller states about the object that it means: its uid, and the version that it saw.
+"""Preconditions: the uid and version of the object that the caller means.
 
-Update, patch and delete ask here before they change anything. Lists and bookmarks have versions
+Update, patch and delete check them before they change anything. Lists and bookmarks have versions
 that no object has, so none of those is ever taken for an object's.
 """
 
@@ -21,16 +21,16 @@ _SHOWN_MAX = 40
 
 
 def visible_version(draft: Draft, key: str) -> str | None:
-    """The version under which clients may have seen an object that exists.
+    """The version under which clients may have seen an existing object.
 
-    None when nobody can have: another request of this very group has written it.
+    None if no client can have seen it: another request of this group has written it.
     """
     revision = draft.revision(key)
     return object_version(revision) if revision != UNCOMMITTED else None
 
 
 def version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | None:
-    """Whether the caller saw what is current. Nothing stated, or "0", means: whatever it is."""
+    """Refuse a caller that did not see the current version. No version, or "0", means any."""
     now = visible_version(draft, keys.key_of(old))
     stale = states_a_version(given) and given.resource_version != now
     other = given.uid and given.uid != old.metadata.uid
@@ -45,7 +45,7 @@ def version_refusal(draft: Draft, old: Object, given: ObjectMeta) -> Refusal | N
 
 
 def absence_refusal(kind: Kind, name: str, given: ObjectMeta) -> Refusal | None:
-    """Whether the caller means an object that it saw, where there is none any more."""
+    """Refuse a caller that means an object that no longer exists."""
     if not given.uid and not states_a_version(given):
         return None
     return Refusal(
@@ -55,9 +55,9 @@ def absence_refusal(kind: Kind, name: str, given: ObjectMeta) -> Refusal | None:
 
 
 def versioned_refusal(obj: Object) -> Refusal | None:
-    """Whether an object that is to be made claims to have been seen already, as Kubernetes asks.
+    """Refuse a resourceVersion on an object to be created, as Kubernetes does.
 
-    Whoever sends one that it read means to change that one, and not to make another.
+    A client that sends an object that it read means to change that one, and not to create another.
     """
     if not states_a_version(obj.metadata):
         return None
@@ -70,7 +70,9 @@ def versioned_refusal(obj: Object) -> Refusal | None:
 
 
 def stated_metadata(body: Any) -> ObjectMeta:
-    """What an applied configuration states. Raises Invalid for what is no text."""
+    """The preconditions that an applied configuration states. Raises Invalid for values other
+    than text.
+    """
     metadata = body.get("metadata") if isinstance(body, dict) else None
     found = metadata if isinstance(metadata, dict) else {}
     texts = {"uid": found.get("uid"), "resourceVersion": found.get("resourceVersion")}
@@ -82,13 +84,15 @@ def stated_metadata(body: Any) -> ObjectMeta:
 
 
 def states_a_version(given: ObjectMeta) -> bool:
-    """Whether a version is stated at all. Raises Invalid for what could never be one."""
+    """Whether a version is stated at all. Raises Invalid for a malformed one."""
     version = given.resource_version
     return bool(version) and not parse_version(version, "metadata.resourceVersion").is_any
 
 
 def removal_precondition_refusal(draft: Draft, request: Remove, obj: Object) -> Refusal | None:
-    """Whether this is the object that is to be deleted. As in Kubernetes, texts are compared."""
+    """Refuse to delete an object that does not match the preconditions. As in Kubernetes, texts
+    are compared.
+    """
     if request.uid and request.uid != obj.metadata.uid:
         return Refusal(
             Reason.STALE_OBJECT,

@@ -1,9 +1,9 @@
-"""The form of a request: whether its parts can become keys and records at all.
+"""The form of a request: whether its fields can become keys and records at all.
 
-`decide` asks this before anything is read. Objects are validated later, by admission; here it is
-about what a request itself carries: names that become keys, numbers and moments that are written
-down. A name with a slash would be the key of another object, and a number out of range would be a
-record that nobody can read again.
+`decide` checks this before anything is read. Admission validates objects later; this is about the
+fields of the request itself: names that become keys, numbers and times that are stored. A name with
+a slash would be the key of another object, and a number out of range would make an unreadable
+record.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from holdfast.model.meta import INT_MAX, Object
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Bind, Target, Term
 
-# The longest name there is, that of a node or an event.
+# The longest name, that of a node or an event.
 NAME_MAX = 253
 OPERATION_ID_MAX = 253
 COUNT_MAX = 1_000_000
 # More field managers than an object can ever have.
 MANAGERS_MAX = 128
 SECONDS_MAX = 315_360_000
-# What is written down as reason or evidence is for people; the last transitions stay on an object
-# for good, so none of them may be a novel.
+# Reasons and evidence are for people; an object keeps its last transitions for good, so none of
+# them may be long.
 SENTENCE_MAX = 1_024
 
 Rule = Callable[[Any], str]
 
 
 def clip(text: str) -> str:
-    """A sentence as it is written down: what is too long ends in dots."""
+    """A sentence as it is stored: one that is too long ends in dots."""
     return text if len(text) <= SENTENCE_MAX else f"{text[: SENTENCE_MAX - 3]}..."
 
 
@@ -53,7 +53,7 @@ def _operation(text: str) -> str:
 
 
 def _operations(names: tuple[str, ...]) -> str:
-    """Each with its caller in front of it."""
+    """Each has its caller as a prefix."""
     return "" if all(name.isprintable() for name in names) else "must be printable"
 
 
@@ -83,7 +83,7 @@ def _term(term: Term | None) -> str:
 
 
 def _object(obj: Object) -> str:
-    # The server keeps these itself; what a client sends of them is looked at and mostly dropped.
+    # The server keeps these itself; what a client sends is checked and mostly dropped.
     if len(obj.metadata.managed_fields) > MANAGERS_MAX:
         return f"metadata.managedFields must have at most {MANAGERS_MAX} entries"
     return _name(obj.namespace) or _name(obj.name)
@@ -105,7 +105,7 @@ def _node(node: str | Object) -> str:
     return _object(node) if isinstance(node, Object) else _name(node)
 
 
-# By the name of the field, which has the same meaning in every request.
+# By field name, which has the same meaning in every request.
 RULES: dict[str, Rule] = {
     "target": _target,
     "victims": _targets,
@@ -135,12 +135,12 @@ RULES: dict[str, Rule] = {
 
 @cache
 def _rules_of(struct: type[msgspec.Struct]) -> tuple[tuple[str, Rule], ...]:
-    """The rules that concern requests of this type, in the order of its fields."""
+    """The rules for requests of this type, in the order of its fields."""
     return tuple((field, RULES[field]) for field in struct.__struct_fields__ if field in RULES)
 
 
 def broken_rule(request: msgspec.Struct) -> str:
-    """The first rule of form that the request breaks, with its field, or nothing."""
+    """The first rule of form that the request breaks, with its field, or an empty string."""
     for field, rule in _rules_of(type(request)):
         broken = rule(getattr(request, field))
         if broken:
@@ -149,7 +149,7 @@ def broken_rule(request: msgspec.Struct) -> str:
 
 
 def form_refusal(identity: Identity, request: Any) -> Refusal | None:
-    """Whether the request can be looked at at all."""
+    """Refuse a malformed request."""
     if _operation(identity.name):
         return Refusal(Reason.UNAUTHENTICATED, "nobody has such a name")
     broken = broken_rule(request)

@@ -1,8 +1,8 @@
-"""Objects through the ordinary verbs: create, update, patch.
+"""Writes through the ordinary verbs: create, update, patch.
 
-These run admission, keep what belongs to the server in the metadata, count generations, remember
-operations and write what mirrors the object. A write that changes nothing is not written, so its
-version does not move. Deleting is in `removal.py`.
+These run admission, keep the server's own metadata, count generations, remember operations and
+write the derived records. A write that changes nothing is not stored, so its version stays.
+`deletion.py` deletes.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ from holdfast.model.validation import validate_status, validate_update
 
 STATUS = "status"
 SCALE = "scale"
-# A generated name gets so many random characters, as in Kubernetes.
+# The number of random characters in a generated name, as in Kubernetes.
 SUFFIX_LENGTH = 5
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Written(msgspec.Struct, frozen=True):
-    """An object as it will be, with what is worth knowing about it."""
+    """The object to be written, with its warnings."""
 
     object: Object
     warnings: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ Outcome = Written | Replayed | Refusal
 
 
 def create(draft: Draft, context: Context, request: Create) -> Outcome:
-    """A new object."""
+    """Create an object."""
     kind = kind_of(request.object)
     refusal = authorize(draft, context, "create", kind, request.object.namespace)
     refusal = (
@@ -103,7 +103,8 @@ def create(draft: Draft, context: Context, request: Create) -> Outcome:
     try:
         return _create(draft, context, named, request, mark)
     except NotLoaded:
-        # Rare, so only now is it worth naming all that a birth reads. This draft is dropped.
+        # Rare, so only now is it worth listing everything that a creation reads. This draft is
+        # dropped.
         _load_for_birth(draft, named)
         raise
 
@@ -120,7 +121,7 @@ def _create(draft: Draft, context: Context, named: Object, request: Create, mark
 
 
 def _suppose_absent(draft: Draft, context: Context, obj: Object, operation: str) -> None:
-    """Of what a new object brings into being nothing is there yet; that need not be read."""
+    """Assume that the records of a new object do not exist yet; that need not be read."""
     draft.suppose_absent(keys.key_of(obj))
     if operation and not isinstance(obj, Replica):
         draft.suppose_absent(past_key(context, operation))
@@ -131,7 +132,7 @@ def _suppose_absent(draft: Draft, context: Context, obj: Object, operation: str)
 
 
 def _load_for_birth(draft: Draft, obj: Object) -> None:
-    """Ask at once for what admission and the ledgers will read.
+    """Load at once what admission and the ledgers will read.
 
     A decision that is interrupted for each record in turn is made, and validated, once for each.
     """
@@ -166,7 +167,9 @@ def authorize(
     subresource: str = "",
     name: str = "",
 ) -> Refusal | None:
-    """Who may not even ask learns nothing: not that an object exists, nor what is in it."""
+    """Authorize a verb on a resource. A caller without permission learns nothing: not that an
+    object exists, nor its contents.
+    """
     refusal = identity_refusal(context) or verb_refusal(
         draft, context, verb, kind, namespace, subresource, name
     )
@@ -189,7 +192,7 @@ def _exists(there: Object) -> Refusal:
 
 
 def _named(context: Context, obj: Object) -> Object:
-    """The object with its final name, in the namespace or without, as its kind has it."""
+    """The object with its final name, with or without namespace, as its kind requires."""
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:
         return obj
@@ -204,7 +207,9 @@ def _named(context: Context, obj: Object) -> Object:
 def create_named(
     draft: Draft, context: Context, obj: Object, request: Create, mark: str, result: str = ""
 ) -> Outcome:
-    """A new object whose name is known to be free. `result` is remembered with the operation."""
+    """Create an object whose name is known to be free. `result` is remembered with the
+    operation.
+    """
     admission = Admission(object=_bare(obj))
     refusal = admit(draft, context, admission) or finalizers_refusal(None, admission.object)
     if refusal is not None:
@@ -222,8 +227,9 @@ def create_named(
     # After the managers of fields: what the server says of a field is nobody's claim to it.
     fresh = with_no_effect(_managed(context, None, fresh, request.manager, ""), context.at)
     if not isinstance(fresh, Replica):
-        # The object remembers it as well, but not for longer than it lives: one that is deleted
-        # must not come back by a copy of the request that made it. Of replicas the places say it.
+        # The object remembers it as well, but only while it exists: a copy of the request that
+        # created it must not bring a deleted object back. For replicas the places ledger ensures
+        # that.
         remember_past(draft, context, fresh, request.operation, mark, result)
     fresh = add_operation(draft, context, fresh, request.operation, mark, result)
     refusal = update_derived_records(draft, context, None, fresh)
@@ -234,7 +240,7 @@ def create_named(
 
 
 def _bare(obj: Object) -> Object:
-    """The object without what only the server sets; a client's word on these is ignored."""
+    """The object without the fields that only the server sets; a client's values are ignored."""
     metadata = obj.metadata
     kept = ObjectMeta(
         name=metadata.name,
@@ -291,7 +297,7 @@ def update(draft: Draft, context: Context, request: Update) -> Outcome:
 def recall_change(
     draft: Draft, context: Context, old: Object, operation: str, mark: str, *, is_versioned: bool
 ) -> Replayed | Refusal | None:
-    """Whether this change was accepted before: of this object, or of one that had its name."""
+    """Whether this change was accepted before, on this object or on an earlier one of its name."""
     past = recall(old.metadata, operation, mark)
     if past is not None or is_versioned:
         return past
@@ -304,7 +310,7 @@ def not_found_refusal(kind: Kind, namespace: str, name: str) -> Refusal:
 
 
 def merge_change(old: Object, given: Object, subresource: str) -> Object:
-    """What the caller may mean to change: the status or the number alone, or all but the status."""
+    """The object with the caller's change: the status or scale alone, or all but the status."""
     if subresource == STATUS:
         return msgspec.structs.replace(old, status=given.status)  # type: ignore[attr-defined]
     if subresource == SCALE and isinstance(old, Workload) and isinstance(given, Workload):
@@ -378,7 +384,7 @@ def _status_invalid(old: Object, new: Object) -> Refusal | None:
 
 
 def _admit_change(draft: Draft, context: Context, admission: Admission) -> Refusal | None:
-    """A change runs admission. One that changes nothing, or only lets go, has nothing to admit."""
+    """Run admission on a change, unless it changes nothing or only removes finalizers."""
     old, new = admission.old, admission.object
     if old is None or new == old or only_removes_finalizers(context, old, new):
         return None
@@ -388,7 +394,7 @@ def _admit_change(draft: Draft, context: Context, admission: Admission) -> Refus
 
 
 def _counted(old: Object, new: Object) -> Object:
-    """The generation counts changes of what is wanted, not of metadata or status."""
+    """Count a change of the spec in the generation; changes of metadata or status do not count."""
     fields = [f for f in type(new).__struct_fields__ if f not in ("metadata", STATUS)]
     if all(getattr(old, field) == getattr(new, field) for field in fields):
         return new
@@ -399,10 +405,10 @@ def _counted(old: Object, new: Object) -> Object:
 def _managed(
     context: Context, old: Object | None, new: Object, manager: str, subresource: str
 ) -> Object:
-    """The object with its record of who set which fields brought up to date.
+    """The object with its managed fields brought up to date.
 
-    What only components write is not shared between managers: `writers.py` says who owns each of
-    its fields, so a record on each of thousands of replicas would say nothing.
+    Objects that only components write are not shared between managers: `field_writers.py` says who
+    owns each of their fields, so entries on each of thousands of replicas would say nothing.
     """
     if not shared_with_people(type(new)):
         return new
