@@ -1,1 +1,1 @@
-"""Proposal, pure: the scheduling queue, filters and scorers. A wrong one costs one refusal."""
+"""Scheduling, pure: the queue, filters, scorers and binds. A wrong proposal costs one refusal."""

@@ -1,11 +1,11 @@
-"""A run: many replicas that are alike, placed in turn without asking everything each time.
+"""Places many replicas of one equivalence class in turn, without evaluating every node each time.
 
-One placement changes the sums of one node only, and the counts of its places. So the best rows are
-put into heaps, one for each group of rows that the rules about company treat alike; each placement
-takes the best that is allowed and puts its row back with the score that it has by then. The result
-is the same as deciding one by one, which a property test holds it to.
+One placement changes the sums of one node only, and the counts of its topology domains. So the best
+rows are put into heaps, one for each group of rows that the topology rules treat alike. Each
+placement takes the best allowed row and puts it back with its new score. The result is the same as
+deciding one by one; a property test checks that.
 
-Of K placements only the K best rows of each group can be chosen: after k of them at least one of
+For K placements only the K best rows of each group can be chosen: after k of them at least one of
 those is untouched, and no worse than any row that was left out.
 """
 
@@ -23,19 +23,19 @@ from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.node_choice import ranks
 from holdfast.propose.topology.batch_counts import BatchCounts, Effect
 
-# Scores are computed ahead for so many placements on one row, and then for so many more.
+# For how many placements on one row scores are computed in advance, and then for how many more.
 LEVELS_FIRST = 2
 LEVELS_MORE = 32
 
 _Rows = npt.NDArray[np.intp]
 # Higher sums first, then lower ranks.
 _Head = tuple[float, int, int]
-# A row, its sum at that moment, and what each scorer said.
+# A row, its sum at that moment, and the score of each scorer.
 Choice = tuple[int, float, dict[str, float]]
 
 
 class _Steps:
-    """What a row's sum and scores become with each placement there."""
+    """The sum and scores of a row after each further placement there."""
 
     __slots__ = ("level", "parts", "room", "sums")
 
@@ -57,7 +57,7 @@ class _Group:
         self.front: _Head | None = None
 
     def look(self, batch_counts: BatchCounts | None) -> None:
-        """Find the front anew."""
+        """Find the front again."""
         heap = self.heap
         self.front = None
         if batch_counts is None:
@@ -82,7 +82,7 @@ class _Group:
 
 
 class BatchPlacement:
-    """See the module's docstring. `choices` may end early: then there is no more place."""
+    """See the module's docstring. `choices` may end early: then no node has room left."""
 
     def __init__(self, view: View, equivalence: EquivalenceClass, count: int, salt: int) -> None:
         self._view, self._alike, self._salt = view, equivalence, salt
@@ -96,7 +96,7 @@ class BatchPlacement:
             group.look(self._batch_counts)
 
     def choices(self, count: int) -> Iterator[Choice]:
-        """Where to put so many, in turn."""
+        """The rows for `count` placements, in turn."""
         groups = self._groups
         for _ in range(count):
             best: _Group | None = None
@@ -126,7 +126,7 @@ class BatchPlacement:
         return row, -negative, scores
 
     def _settle(self, group: _Group, row: int) -> None:
-        """Find out what may be taken next, after one more is there."""
+        """Find out what may be taken next, after one more placement."""
         if self._batch_counts is None:
             group.front = group.heap[0] if group.heap else None
             return
@@ -140,7 +140,7 @@ class BatchPlacement:
             each.look(self._batch_counts)
 
     def _more(self, row: int, steps: _Steps) -> None:
-        """Look further ahead on one row."""
+        """Compute scores for more placements on one row."""
         begin = len(steps.sums)
         counts = np.arange(begin, min(steps.room, begin + LEVELS_MORE))
         rows = np.array([row], np.intp)
@@ -166,7 +166,7 @@ class BatchPlacement:
             yield self._group(rows, kept, count)
             return
         places = np.unique(by[rows]).tolist()
-        # Each gets its share and some more of them; where that is not enough it is done then.
+        # Each group gets twice its share in advance; scores of other rows are computed when needed.
         share = 2 * count // max(1, len(places)) + 1
         for number in places:
             yield self._group(rows[by[rows] == number], kept, share)
@@ -177,20 +177,20 @@ class BatchPlacement:
             return _Group([], -1, -1)
         sums = verdicts.sums[rows]
         if len(rows) > kept:
-            # All that are as good as the last that is kept: the lot decides among them below.
+            # All rows as good as the last one kept: the rank decides among them below.
             least = np.partition(sums, len(sums) - kept)[len(sums) - kept]
             rows, sums = rows[sums >= least], sums[sums >= least]
         lots = ranks(columns.lot[rows], self._salt)
         order = np.lexsort((lots, -sums))[:kept]
         rows, sums, lots = rows[order], sums[order], lots[order]
-        # Most placements go to rows that are among the best now; for others it is done then.
+        # Most placements go to rows that are among the best now; others are computed when needed.
         self._look_ahead(rows[:ahead])
-        # What is sorted is a heap.
+        # A sorted list is a heap.
         heap = list(zip((-sums).tolist(), lots.tolist(), rows.tolist(), strict=True))
         return _Group(heap, int(columns.zone[rows[0]]), int(columns.region[rows[0]]))
 
     def _look_ahead(self, rows: _Rows) -> _Steps:
-        """What the next placements on these rows would be worth; that of the last of them."""
+        """Compute the scores of the next placements on these rows. Returns the last row's."""
         columns, verdicts = self._view.columns, self._alike.verdicts
         room = np.full(len(rows), np.iinfo(np.int64).max)
         for resource, units in self._alike.work.units:

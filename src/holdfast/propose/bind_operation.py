@@ -1,8 +1,8 @@
-"""The course of one bind, from the first sending until it is known what became of it.
+"""The course of one bind, from the first request until its outcome is known.
 
-A lost answer settles nothing. The replica is read, and its remembered operations say whether the
-bind happened; if it has not, the very same request is sent again under the very same id, so that
-however many copies arrive, one takes effect. No other node is tried before that.
+A lost answer settles nothing. The replica is read, and its recorded operations say whether the bind
+happened. If not, the same request is sent again under the same id, so that however many copies
+arrive, one takes effect. No other node is tried before that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from holdfast.observe.cache import Key
 from holdfast.observe.watch_events import GetResult
 from holdfast.propose.feasibility.outcome import Proposal
 
-# Each lost answer is followed by a read. After the third copy that is not there either, the way to
-# the servers is the problem: a pause and a fresh candidate do better than a fourth.
+# Each lost answer is followed by a read. If the third copy is not there either, the path to the
+# servers is the problem: a pause and a fresh candidate do better than a fourth copy.
 SENDS_MAX = 3
 PAUSE_MIN_MS = 500
 PAUSE_MAX_MS = 30_000
@@ -28,7 +28,7 @@ _DOUBLINGS_MAX = 6
 
 
 class BindPhase(Enum):
-    """Who moves next: the servers, or this scheduler when the pause is over."""
+    """Who acts next: the servers, or this scheduler when the pause is over."""
 
     SENT = auto()
     LOOKING = auto()
@@ -37,7 +37,7 @@ class BindPhase(Enum):
 
 
 class Course(msgspec.Struct):
-    """One bind on its way. `sends` counts its copies, `looks` the reads in a row that failed."""
+    """One bind in flight. `sends` counts its copies, `looks` the reads in a row that failed."""
 
     key: Key
     bind: Bind
@@ -51,7 +51,7 @@ class Course(msgspec.Struct):
         return self.bind.target.uid
 
     def pause(self, phase: BindPhase, tries: int, now_ms: int, jitter: float) -> int:
-        """Go on with this phase after a pause that grows. Returns until when."""
+        """Continue with this phase after a growing pause. Returns until when it pauses."""
         pause_ms = min(PAUSE_MAX_MS, PAUSE_MIN_MS << min(tries, _DOUBLINGS_MAX))
         self.phase = phase
         self.due_ms = now_ms + int(pause_ms * (0.5 + jitter / 2))
@@ -63,40 +63,40 @@ class BindOutcome(Enum):
 
     COMMITTED = auto()
     REFUSED = auto()
-    # This copy did not happen, and none before it was sent.
+    # This copy did not happen, and it was the only one.
     UNDONE = auto()
-    # It may have happened: look.
+    # It may have happened: read the replica.
     UNKNOWN = auto()
-    # It is not there, and the replica stands where it stood.
+    # It did not happen, and the replica is unchanged.
     ABSENT = auto()
-    # The replica went another way, or is gone.
+    # The replica took another transition, or is gone.
     OVERTAKEN = auto()
-    # Looking failed.
+    # The read failed.
     UNREAD = auto()
 
 
 def outcome_of_bind(course: Course, answer: object) -> BindOutcome:
-    """What the answer to a bind says."""
+    """The outcome that the answer to a bind shows."""
     match answer:
         case Accepted():
             return BindOutcome.COMMITTED
         case Refusal():
             return BindOutcome.REFUSED
         case Unavailable() | Rejected():
-            # Of several copies, this answer is about one only.
+            # With several copies, this answer is about one of them only.
             return BindOutcome.UNDONE if course.sends == 1 else BindOutcome.UNKNOWN
     return BindOutcome.UNKNOWN
 
 
 def outcome_of_look(course: Course, answer: object) -> BindOutcome:
-    """What the replica, read after the answer was lost, says about the bind."""
+    """The outcome that the replica shows, read after the answer was lost."""
     if not isinstance(answer, GetResult):
         return BindOutcome.UNREAD
     return outcome_in(course, answer.object)
 
 
 def outcome_in(course: Course, found: object) -> BindOutcome:
-    """What a replica says about the bind, wherever it was seen."""
+    """The outcome that a replica shows, from whatever source."""
     target = course.bind.target
     if not isinstance(found, Replica) or found.metadata.uid != target.uid:
         return BindOutcome.OVERTAKEN
@@ -107,16 +107,16 @@ def outcome_in(course: Course, found: object) -> BindOutcome:
 
 
 def operation_of(identity: str, uid: str, number: int, node: str) -> str:
-    """The id of a bind, which joins it to the store's history and to the agent."""
+    """The id of a bind, which links it to the store's history and to the agent."""
     return f"{identity}/{uid}/{number}/bind-{node}"
 
 
 def bind_of(identity: str, replica: Replica, proposal: Proposal, term: Term) -> Bind:
-    """The request that a proposal amounts to.
+    """The bind request for a proposal.
 
-    Its id follows from who means to do what with which replica at which point of its life, so that
-    a later life of this scheduler means the same by it. Should that one choose other devices, the
-    commit says that the id was used, and reading tells what came of it.
+    Its id is derived from the scheduler, the replica, its transition number and the node, so that
+    this scheduler uses the same id after a restart. If it then chooses other devices, the commit
+    refuses the id as used, and reading the replica shows the outcome.
     """
     uid, number = replica.metadata.uid, replica.status.transition_number
     return Bind(

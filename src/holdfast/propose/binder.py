@@ -1,10 +1,10 @@
-"""Binds on their way: what each answer means for the fleet, the queue and what people read.
+"""Binds in flight: what each answer means for the fleet, the queue and the published reasons.
 
-The scheduler starts a course for each proposal, sends what this asks for and hands back the
-answers. As long as a course is not settled its place stays assumed, its replica is not proposed
-anywhere else, and it takes one of the slots for concurrent binds. How many there are follows the
-servers: more while they answer soon, fewer when they are late, since what waits there for longer
-than a question may take would have to be asked about again.
+The scheduler starts a course for each proposal, sends the requests that the binder returns and
+passes back the answers. As long as a course is not settled its place stays assumed, its replica is
+not proposed anywhere else, and it takes one of the slots for concurrent binds. The number of slots
+follows the servers: more while they answer quickly, fewer when they are late, since a request that
+waits there longer than its timeout would have to be looked up again.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ from holdfast.propose.queue.quota_usage import QuotaUsage
 from holdfast.propose.queue.scheduling_queue import QueueEntry, SchedulingQueue, Sort
 from holdfast.propose.topology.topology_counts import traits_of
 
-# What a refused bind teaches. Each reason leads to exactly one way on.
+# How to continue after a refused bind. Each reason leads to exactly one reaction.
 #
-# The scheduler looks here after each refusal; a test walks all reasons, so that a new one cannot be
-# forgotten.
+# The scheduler looks here after each refusal; a test covers all reasons, so that a new one cannot
+# be forgotten.
 
 
 class Lesson(Enum):
-    """What to do after a refusal."""
+    """How to continue after a refusal."""
 
-    # The picture of that node is wrong: leave it alone for a moment and try the next at once.
+    # Our state of that node is wrong: avoid it for a moment and try the next node at once.
     ANOTHER_NODE = auto()
-    # The picture of the replica is wrong, or it needs no place: wait for news of it.
+    # Our state of the replica is wrong, or it needs no place: wait for its next change.
     AWAIT_NEWS = auto()
-    # Somebody has to allow it first.
+    # A person has to allow it first.
     AWAIT_ALLOWANCE = auto()
-    # We are not the holder of our scope any more.
+    # We no longer hold the lease of our scope.
     LEASE_LOST = auto()
-    # An earlier life of this scheduler did it already: look.
+    # An earlier run of this scheduler already did it: read the replica.
     LOOK = auto()
-    # Nothing to learn but that now is a bad moment.
+    # Nothing is known except that it failed now: pause.
     PAUSE = auto()
 
 
@@ -133,21 +133,21 @@ _LESSONS: dict[Reason, Lesson] = {
 
 
 def lesson_of(reason: Reason) -> Lesson:
-    """What to do after this refusal."""
+    """How to continue after this refusal."""
     return _LESSONS.get(reason, Lesson.PAUSE)
 
 
-# Binds of one scheduler that are on their way at once, when the servers answer soon and at least.
+# The concurrent binds of one scheduler: at most when the servers answer quickly, and at least.
 COURSES_MAX = 4_096
 COURSES_MIN = 256
 # An answer that took longer than this is late.
 LATE_MS = 1_000
-# Each refusal brings a fresher picture, so a fourth conflict means contention: pause instead.
+# Each refusal brings a fresher snapshot, so a fourth conflict means contention: pause instead.
 CONFLICTS_MAX = 3
 
 
 class Binder:
-    """See the module's docstring. `freed` collects nodes that have more to give than before."""
+    """See the module's docstring. `freed` collects nodes that may have more room than before."""
 
     def __init__(
         self,
@@ -163,15 +163,15 @@ class Binder:
         self._election, self._objects = election, objects
         self._quota_usage, self._recorder = quota_usage, recorder
         self._courses: dict[str, Course] = {}
-        # The courses that pause, by when that is over; one that was settled since is void.
+        # The paused courses, by the end of the pause; entries of settled courses are void.
         self._pauses: list[tuple[int, str]] = []
         self._slots = COURSES_MIN
         self.freed: dict[str, None] = {}
         # Tenants whose quota has more room.
         self._refunded: dict[str, None] = {}
-        # Sorts that the commit refused although the quota has room as far as is seen here.
+        # Groups that the commit refused although the quota has room as far as is known here.
         self.doubted: dict[Sort, None] = {}
-        # When everybody is looked at again, for people to read.
+        # When all entries are tried again; published with the reasons.
         self.resync_at_ms = 0
 
     @property
@@ -181,7 +181,7 @@ class Binder:
 
     @property
     def next_ms(self) -> int | None:
-        """When a pause of a course is over."""
+        """When the next pause of a course ends."""
         while self._pauses and not self._is_pausing(*self._pauses[0]):
             heapq.heappop(self._pauses)
         return self._pauses[0][0] if self._pauses else None
@@ -192,7 +192,7 @@ class Binder:
         return course is not None and course.due_ms == due_ms and course.phase in pausing
 
     def took(self, took_ms: int, *, failed: bool = False) -> None:
-        """An answer to a bind took so long, or never came."""
+        """Record how long the answer to a bind took, or that it failed."""
         if failed or took_ms > LATE_MS:
             self._slots = max(COURSES_MIN, self._slots - 4)
         else:
@@ -201,7 +201,7 @@ class Binder:
     def start(
         self, entry: QueueEntry, replica: Replica, proposal: Proposal, term: Term, now: Instant
     ) -> tuple[Course, Bind]:
-        """Assume the place; what to send."""
+        """Assume the placement. Returns the course and the request to send."""
         bind = bind_of(self._election.identity, replica, proposal, term)
         course = self._courses[entry.uid] = Course(entry.key, bind)
         traits = traits_of(replica)
@@ -216,14 +216,14 @@ class Binder:
             self._quota_usage.assume(uid, replica.namespace, of, charge, budget_of(replica))
 
     def charge_assumed(self) -> None:
-        """Count all that is assumed against quotas: the counting of them has just begun."""
+        """Charge all that is assumed to quotas, once quotas are counted."""
         for uid, assumed in self._fleet.all_assumed():
             replica: Replica | None = self._objects.get("replicas", *assumed.key)
             if replica is not None and replica.metadata.uid == uid:
                 self._charge(uid, replica, assumed.held.charge)
 
     def due(self, now: Instant) -> list[tuple[Course, Bind | Get]]:
-        """What to send now that pauses are over: the same bind again, or another look."""
+        """The requests to send now that pauses are over: the same bind again, or another read."""
         found: list[tuple[Course, Bind | Get]] = []
         while (due_ms := self.next_ms) is not None and due_ms <= now.monotonic_ms:
             course = self._courses[heapq.heappop(self._pauses)[1]]
@@ -236,7 +236,7 @@ class Binder:
         return found
 
     def _rest(self, course: Course, phase: BindPhase, tries: int, now: Instant, rng: Rng) -> int:
-        """Let a course pause. Returns until when."""
+        """Pause a course. Returns until when."""
         until_ms = course.pause(phase, tries, now.monotonic_ms, rng.random())
         heapq.heappush(self._pauses, (until_ms, course.uid))
         return until_ms
@@ -244,9 +244,9 @@ class Binder:
     def answered(
         self, course: Course, request: Bind | Get, answer: Any, now: Instant, rng: Rng
     ) -> Get | None:
-        """Take in an answer; what to ask right after it, if anything."""
+        """Process an answer. Returns the request to send right after it, if any."""
         if self._courses.get(course.uid) is not course:
-            # News of the replica were faster than the answer.
+            # The change of the replica arrived before the answer.
             return None
         judge = outcome_of_bind if isinstance(request, Bind) else outcome_of_look
         match judge(course, answer):
@@ -270,13 +270,13 @@ class Binder:
         return None
 
     def seen(self, uid: str, replica: Replica | None) -> None:
-        """The cache tells of a replica: perhaps what an answer would have told."""
+        """Process a change of a replica: it may show what an answer would have shown."""
         course = self._courses.get(uid)
         if course is None:
             if replica is None:
                 self._give_up(uid)
             return
-        # That it stands where it stood says nothing: the cache may be behind.
+        # That the replica is unchanged says nothing: the cache may be behind.
         outcome = outcome_in(course, replica)
         if outcome is not BindOutcome.ABSENT:
             del self._courses[uid]
@@ -288,7 +288,7 @@ class Binder:
             self._give_up(uid)
 
     def overdue(self, now: Instant) -> None:
-        """Give up assumptions that nobody confirmed; those of courses are kept."""
+        """Give up assumptions that were never confirmed; those of courses are kept."""
         for uid in self._fleet.overdue(now.monotonic_ms):
             if uid in self._courses:
                 self._fleet.renew(uid, now.monotonic_ms)
@@ -299,7 +299,7 @@ class Binder:
             if entry is not None and entry.uid == uid:
                 self._queue.wake(entry)
 
-    # What became of a bind -----------------------------------------------------------------------
+    # Outcomes of a bind --------------------------------------------------------------------------
 
     def _look(self, course: Course) -> Get:
         course.phase = BindPhase.LOOKING
@@ -307,7 +307,7 @@ class Binder:
         return Get("replicas", name, namespace)
 
     def _committed(self, course: Course, now: Instant) -> None:
-        """It is so. The place stays assumed until the cache shows it."""
+        """The bind is committed. The placement stays assumed until the cache shows it."""
         entry = self._end(course, ACCEPTED)
         self._fleet.renew(course.uid, now.monotonic_ms)
         self._notices.forget(course.key)
@@ -316,14 +316,14 @@ class Binder:
             self._trust(entry)
 
     def _overtaken(self, course: Course) -> None:
-        """The replica went another way. News of it will say which."""
+        """The replica took another transition. Its next change will show which."""
         entry = self._end(course, OVERTAKEN)
         self._give_up(course.uid)
         if entry is not None:
             self._queue.park(entry, ())
 
     def _undone(self, course: Course, error: HoldfastError, now: Instant) -> None:
-        """It did not happen, for no reason of ours."""
+        """The bind did not happen, through no fault of ours."""
         entry = self._end(course, error.code, error.message)
         self._give_up(course.uid)
         if entry is None:
@@ -331,27 +331,27 @@ class Binder:
         if isinstance(error, Rejected):
             self._pause(entry, error.code, error.message, now)
         elif entry.failures:
-            message = "the servers could not be reached to bind it"
+            message = "the servers could not be reached to bind the replica; it is tried again"
             self._pause(entry, SERVERS_UNAVAILABLE, message, now)
         else:
-            # Servers that come back have better things to do than to write down that they were
-            # away for a moment.
+            # Servers that come back should not have to write down first that they were away for a
+            # moment.
             self._queue.failed(entry, now.monotonic_ms)
 
     def _absent(self, course: Course, now: Instant, rng: Rng) -> None:
-        """It has not happened. The same is sent again, or after enough of that, something else."""
+        """The bind did not happen. Send it again, or after several copies, give it up."""
         course.looks = 0
         if course.sends < SENDS_MAX:
             until_ms = self._rest(course, BindPhase.TO_SEND, course.sends, now, rng)
-            message = f"the answer to the bind to {course.bind.node} was lost; it is sent again"
+            message = f"the answer to the bind to {course.bind.node} was lost; the bind is retried"
             self._say(course.key, SCHEDULING_RETRYING, message, course.sends, until_ms, now)
             return
         entry = self._end(course, NOT_BOUND)
         self._give_up(course.uid)
         if entry is not None:
             message = (
-                f"{course.sends} answers to the bind to {course.bind.node} were lost and it is not "
-                "bound; a place is looked for anew"
+                f"{course.sends} answers to the bind to {course.bind.node} were lost and the "
+                "replica is not bound; a node is chosen again"
             )
             self._pause(entry, SCHEDULING_RETRYING, message, now)
 
@@ -359,13 +359,13 @@ class Binder:
         entry = self._end(course, refusal.reason.value, refusal.message)
         lesson = lesson_of(refusal.reason)
         if lesson is Lesson.AWAIT_ALLOWANCE:
-            # Nothing was given back, so that nobody is to be woken by it.
+            # Nothing was released, so nothing must be woken by it.
             self._quota_usage.unassume(course.uid)
         self._give_up(course.uid)
         if lesson is Lesson.ANOTHER_NODE:
             self._fleet.shun(course.bind.node, refusal, now.monotonic_ms)
         elif lesson is Lesson.LEASE_LOST and course.bind.term == self._election.term:
-            # A refusal of an earlier term of ours says nothing about the present one.
+            # A refusal of an earlier term of ours says nothing about the current one.
             self._election.lost()
         if entry is None:
             return
@@ -379,7 +379,7 @@ class Binder:
             self._pause(entry, refusal.reason.value, refusal.message, now)
 
     def _end(self, course: Course, result: str, message: str = "") -> QueueEntry | None:
-        """The course is settled. Its replica's entry, if it is still that replica's."""
+        """Settle the course. Returns its replica's queue entry, if it is still that replica's."""
         del self._courses[course.uid]
         self._recorder.settled(course.uid, result, message)
         entry = self._queue.get(course.key)
@@ -394,22 +394,22 @@ class Binder:
             self.refunded(tenant)
 
     def refunded(self, tenant: str) -> None:
-        """A tenant is charged less than before."""
+        """Record that a tenant is charged less than before."""
         self._refunded[tenant] = None
 
     def _trust(self, entry: QueueEntry) -> None:
-        """The servers accepted one of a sort: what let it in may let in those that are alike."""
+        """Trust a group again: the servers accepted one of it, so they may accept the others."""
         sort = entry.tenant, entry.sort
         if sort in self.doubted:
             del self.doubted[sort]
             self.refunded(entry.tenant)
 
     def take_refunded(self) -> list[str]:
-        """The tenants whose quota has more room than before, since the last time."""
+        """The tenants whose quota has more room since the last call."""
         refunded, self._refunded = list(self._refunded), {}
         return refunded
 
-    # What people read ----------------------------------------------------------------------------
+    # Published reasons ---------------------------------------------------------------------------
 
     def _pause(self, entry: QueueEntry, reason: str, message: str, now: Instant) -> None:
         until_ms = self._queue.failed(entry, now.monotonic_ms)

@@ -1,9 +1,9 @@
-"""Keeping evidence: each round is written down when it is decided, and handed over when it is over.
+"""Records decisions: each round is recorded when it is decided, and archived when it is complete.
 
-The scheduler opens a round before its first decision and closes it after the last; the binder says
-what became of each bind. A round that waits for answers for longer than `OPEN_MS` is handed over as
-it is, and once more when they are all there, under the same name. A scheduler that dies loses the
-rounds that were open; what they bound says so itself.
+The scheduler opens a round before its first decision and closes it after the last; the binder
+reports the outcome of each bind. A round that waits for answers longer than `OPEN_MS` is archived
+as it is, and once more when they are all there, under the same name. A scheduler that crashes loses
+the rounds that were open; the replicas that they bound still record the binds.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from holdfast.propose.queue.scheduling_queue import QueueEntry
 
 # Answers come within a second, or their senders are in trouble.
 OPEN_MS = 10_000
-# Rounds that are named as having placements that are only assumed. A scheduler that sends so many
-# small rounds before the first is answered has other worries; the rest is counted.
+# The rounds that may be listed as having assumed placements. More than this many small rounds
+# without an answer means deeper trouble; the rest is only counted.
 LEFT_MAX = 512
-# A refusal is a sentence; the commit's own bound is smaller.
+# A refusal is one sentence; the commit's own bound is smaller.
 MESSAGE_MAX = 400
 
 
 class _Open:
-    """A round of which answers are awaited."""
+    """A round that waits for answers."""
 
     __slots__ = ("awaited", "due_ms", "round", "size")
 
@@ -50,17 +50,17 @@ class _Open:
 
 
 class DecisionRecorder:
-    """See the module's docstring. Nothing here is asked by a decision."""
+    """See the module's docstring. No decision depends on it."""
 
     def __init__(self, identity: str, fleet: Fleet) -> None:
         self._identity, self._fleet = identity, fleet
         self._sequence = 0
         self._now: _Open | None = None
-        # Where the awaited ones are written: their round, case, and number in the case.
+        # Where the outcomes belong that are awaited: round, case, and index in the case.
         self._awaited: dict[str, tuple[_Open, Case, int]] = {}
-        # In the order of time; those that are over by now are left out when they are met.
+        # In the order of time. Rounds that are complete by now are skipped when they are reached.
         self._waiting: deque[_Open] = deque()
-        # Which placement of which round each assumption is, and those bits of each round.
+        # The round and index of each assumed placement, and the bits of each round.
         self._made: dict[str, tuple[int, int]] = {}
         self._bits: dict[int, int] = {}
         self._epoch = 0
@@ -68,9 +68,9 @@ class DecisionRecorder:
         fleet.unassumed = []
 
     def open(self, view: View, term: Term, salt: int, seen: dict[str, int], now: Instant) -> None:
-        """The decisions from here on are one round."""
+        """Start a round for the decisions that follow."""
         if term.epoch != self._epoch:
-            # What was assumed under another epoch has names that this one cannot give.
+            # Assumptions of another epoch belong to rounds that this epoch cannot name.
             self._epoch = term.epoch
             self._made.clear()
             self._bits.clear()
@@ -98,7 +98,7 @@ class DecisionRecorder:
         self._now = _Open(decided, now.monotonic_ms + OPEN_MS)
 
     def _settle_assumptions(self) -> None:
-        """Forget the bits of placements that are not assumed any more."""
+        """Clear the bits of placements that are no longer assumed."""
         ended, self._fleet.unassumed = self._fleet.unassumed, []
         for uid in ended or ():
             where = self._made.pop(uid, None)
@@ -117,7 +117,7 @@ class DecisionRecorder:
         found: Sequence[Proposal | PlacementReport],
         quota: str,
     ) -> None:
-        """One question of the round was answered, for as many as there are answers."""
+        """Record the answers to one question of the round, for as many as there are answers."""
         opened = self._now
         if opened is None:
             return
@@ -157,7 +157,7 @@ class DecisionRecorder:
         self._bits[sequence] = bits
 
     def close(self) -> None:
-        """The round is decided; what is awaited comes later."""
+        """End the round; awaited outcomes come later."""
         opened, self._now = self._now, None
         if opened is None or not opened.round.cases:
             return
@@ -167,7 +167,7 @@ class DecisionRecorder:
             self._due.append(ArchiveRecord(opened.round))
 
     def settled(self, uid: str, result: str, message: str = "") -> None:
-        """It is known what became of a bind."""
+        """Record the outcome of a bind."""
         found = self._awaited.pop(uid, None)
         if found is None:
             return
@@ -181,13 +181,13 @@ class DecisionRecorder:
 
     @property
     def next_ms(self) -> int | None:
-        """When a round that waits for answers is handed over without them."""
+        """When a round that waits for answers is archived without them."""
         while self._waiting and not self._waiting[0].awaited:
             self._waiting.popleft()
         return self._waiting[0].due_ms if self._waiting else None
 
     def due(self, now_ms: int) -> list[ArchiveRecord]:
-        """What is to be handed over now."""
+        """The records to archive now."""
         while (next_ms := self.next_ms) is not None and next_ms <= now_ms:
             self._due.append(ArchiveRecord(_as_it_is(self._waiting.popleft().round)))
         if not self._due:
@@ -211,7 +211,7 @@ def _say_why(case: Case, report: PlacementReport) -> None:
 
 
 def _as_it_is(decided: DecisionRound) -> DecisionRound:
-    """A round that goes on to change, as it is now: what was handed over must not change."""
+    """A copy of a round that will still change: an archived record must not change."""
     cases = [
         msgspec.structs.replace(it, results=list(it.results), messages=dict(it.messages))
         for it in decided.cases

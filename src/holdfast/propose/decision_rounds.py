@@ -1,10 +1,10 @@
-"""Evidence of decisions: what one round of a scheduler rested on, decided, and what came of it.
+"""The archived record of decisions: what one round of a scheduler was based on, and its outcomes.
 
-A round is all that is decided in one step: on one picture, with one lot. `recorder.py` makes one of
-each and hands it to the shell with `Record`; the servers keep it outside the authority's store and
-show each decision in it as a Decision; `explain/replay.py` decides it once more. What is common to
-many is said once, and members of a case are columns, since a case may be a thousand replicas of one
-workload.
+A round is all that is decided in one step: on one snapshot, with one salt. `decision_records.py`
+makes the rounds and passes them to the shell with `ArchiveRecord`; the servers keep them outside
+the authority's store and show each decision in them as a Decision; `explain/replay.py` decides them
+again. What is common to many is stored once, and members of a case are columns, since a case may be
+a thousand replicas of one workload.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from holdfast.model.kinds.replica import DeviceShare
 from holdfast.propose.feasibility.outcome import Ranked
 
 ACCEPTED = "Accepted"
-# The replica waits; why is said once for all members of its case.
+# The replica waits; the reason is stored once for all members of its case.
 WAITS = "Pending"
 # The scheduler ended, or gave up, before it knew.
 UNKNOWN = ""
-# News showed that the replica went another way.
+# A change showed that the replica took another transition.
 OVERTAKEN = "Overtaken"
-# Answers were lost, and reading showed that it has not happened.
+# Answers were lost, and reading showed that the bind did not happen.
 NOT_BOUND = "NotBound"
 
 
 class WaitReason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why there is no place, as `report.Report` has it."""
+    """Why no node is feasible, from `outcome.PlacementReport`."""
 
     message: str
     verdict: str
@@ -41,10 +41,10 @@ class WaitReason(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Case(msgspec.Struct, omit_defaults=True):
-    """One question of a round: where should these go, which are alike and were asked for at once.
+    """One question of a round: where these replicas of one equivalence class should go.
 
-    Entry i of each list is about member i. `nodes` and `devices` are empty where there is no
-    place, `generations` in rounds of earlier versions. `results` and `messages` are filled in as
+    Item i of each list is about member i. `nodes` and `devices` are empty where no node is
+    feasible, `generations` in rounds of earlier versions. `results` and `messages` are filled in as
     answers come.
     """
 
@@ -75,7 +75,7 @@ class AssumedMembers(msgspec.Struct, frozen=True, array_like=True, gc=False):
     members: str
 
     def indexes(self) -> Iterator[int]:
-        """Which members, counted over all cases of that round."""
+        """The indexes of the members, counted over all cases of that round."""
         bits = int(self.members, 16)
         while bits:
             low = bits & -bits
@@ -86,11 +86,11 @@ class AssumedMembers(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class DecisionRound(msgspec.Struct, omit_defaults=True):
     """See the module's docstring.
 
-    `scope`, `epoch` and `sequence` name it: an epoch is held by one life of one scheduler only.
-    `seen` is the revision that each kind was shown of. `assumed` are placements of earlier rounds
-    of the same epoch; `left_out` says how many more there were than are written down. `shunned` are
-    the nodes that were left alone, with the reason and the words of their last refusal. `mixes` is
-    what was learnt of each class of devices: which work asks for them typically.
+    `scope`, `epoch` and `sequence` name it: an epoch is held by one run of one scheduler only.
+    `seen` is the revision at which each kind was shown. `assumed` are placements of earlier rounds
+    of the same epoch; `left_out` says how many more there were. `shunned` are the nodes that were
+    avoided, with the reason and the message of their last refusal. `mixes` is the learned demand
+    mix of each device class.
     """
 
     scheduler: str
@@ -106,23 +106,23 @@ class DecisionRound(msgspec.Struct, omit_defaults=True):
     assumed: tuple[AssumedMembers, ...] = ()
     left_out: int = 0
     shunned: dict[str, tuple[str, str]] = {}
-    # Each a `propose.gpu.Mix`, not named here: servers keep rounds and load no numbers.
+    # Each is a `propose.gpu.Mix`, not named here: servers keep rounds and do not load numpy.
     mixes: dict[str, Any] = {}
     cases: list[Case] = []
 
     @property
     def name(self) -> str:
-        """What its decisions are called, before the number of the member."""
+        """The name of its decisions, before the number of the member."""
         return f"d-{zlib.crc32(self.scope.encode()):08x}-{self.epoch}-{self.sequence}"
 
     @property
     def size(self) -> int:
-        """How many decisions it is."""
+        """The number of decisions in it."""
         return sum(len(case.replicas) for case in self.cases)
 
 
 def round_of_name(name: str) -> tuple[str, int] | None:
-    """The round and the member that a decision's name means; None if it is no such name."""
+    """The round and the member that a decision's name refers to; None for any other name."""
     of, _, member = name.rpartition("-")
     if not of.startswith("d-") or not (member.isascii() and member.isdigit() and len(member) <= 9):
         return None

@@ -1,4 +1,4 @@
-"""What one decision looks at: the fleet, the objects that rules need, and how old all that is.
+"""What one decision looks at: the fleet, the objects that rules need, and their age.
 
 The scheduler makes one per round; tests and what-if make their own. Nothing in it changes during a
 decision.
@@ -23,13 +23,13 @@ from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.queue.quota_usage import QuotaUsage
 
-# The objects of these names count where none is named: a tenant's quota, the class of work.
+# The default names: of a tenant's quota, and of the priority class.
 QUOTA_NAME = "default"
 PRIORITY_NAME = "default"
 
 
 class Objects(Protocol):
-    """Where to look objects up. A `Cache` is one."""
+    """Where to look up objects. A `Cache` is one."""
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
         """One object, or None."""
@@ -37,10 +37,10 @@ class Objects(Protocol):
 
 
 class PendingWork(msgspec.Struct, frozen=True):
-    """A replica that needs a place, with what the rules about nodes ask again and again.
+    """A replica that needs a node, with what the rules about nodes need repeatedly.
 
-    `units` is what it takes of each resource by the number of the column, but for devices, which
-    are given one by one. `tables` keeps what rules said of each different place, taint and so on.
+    `units` is its demand of each resource by column number, except devices, which are assigned one
+    by one. `tables` caches the results of rules for each different place, taint and so on.
     """
 
     replica: Replica
@@ -68,10 +68,10 @@ class PendingWork(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """See the module's docstring. `policy` is the revision that decides, if there is one.
+    """See the module's docstring. `policy` is the policy in force, if there is one.
 
-    `rules` grows when tenants, regions, quotas or priority classes change: what was found by them
-    before that is worth nothing. `quota_usage` is what tenants use of their quotas.
+    `rules` grows when tenants, regions, quotas or priority classes change: results computed before
+    that are invalid. `quota_usage` is what tenants use of their quotas.
     """
 
     fleet: Fleet
@@ -87,7 +87,7 @@ class View(msgspec.Struct, frozen=True):
         return self.fleet.columns
 
     def work(self, replica: Replica) -> PendingWork:
-        """A replica with its demand and its tenant's rules."""
+        """A replica with its demand and its tenant."""
         tenant: Tenant | None = self.objects.get("tenants", "", replica.namespace)
         demand = demand_of(replica.spec.template)
         owned = frozenset(device.device_class for device in demand.devices)
@@ -112,19 +112,19 @@ class View(msgspec.Struct, frozen=True):
 
 
 def budget_of(replica: Replica) -> str:
-    """The priority class whose budget a replica is charged to: the default where it names none."""
+    """The priority class whose budget a replica is charged to: the default if it names none."""
     return replica.spec.template.priority_class or PRIORITY_NAME
 
 
 def capacity_class(objects: Objects, priority_class: str) -> CapacityClass:
-    """The same, wherever objects are looked up."""
+    """The same as `View.capacity_class`, for any source of objects."""
     name = priority_class or PRIORITY_NAME
     found: PriorityClass | None = objects.get("priorityclasses", "", name)
     return found.spec.capacity_class if found is not None else CapacityClass.HARD
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One node in one decision; `shunned` is why it is left alone at the moment, if it is."""
+    """One node in one decision; `shunned` is why it is avoided at the moment, if it is."""
 
     site: NodeState
     gate: NodeGate
@@ -133,6 +133,6 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def policy_in_force(policies: list[SchedulerPolicy]) -> SchedulerPolicy | None:
-    """The policy that decides for all work; of several that say so, the first by name."""
+    """The policy that applies to all work; if several are active, the first by name."""
     active = [policy for policy in policies if policy.spec.stage is PolicyStage.ACTIVE]
     return min(active, key=lambda policy: policy.name, default=None)

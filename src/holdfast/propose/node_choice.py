@@ -1,8 +1,8 @@
-"""Which of the nodes that do is taken: the one with the highest sum, and by lot among equals.
+"""Which of the feasible nodes is chosen: the one with the highest sum, and a random one of equals.
 
-The lot is a rank of each node, mixed from its number (`lot_of`) and the salt of the round, which
-comes from the scheduler's own randomness. So a round can be repeated, also by somebody else, equal
-nodes get their share, and placing many at once draws the same lots as placing one after another.
+Ties are broken by a rank of each node, mixed from its number (`lot_of`) and the salt of the round,
+which comes from the scheduler's own randomness. So a round can be replayed elsewhere, equal nodes
+get equal shares, and placing many at once breaks ties like placing one after another.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _U64 = np.uint64
 
 
 def salt_of(rng: Rng) -> int:
-    """The lot of one round."""
+    """The salt of one round."""
     return int(rng.random() * SALT_MAX)
 
 
 def ranks(lots: Lots, salt: int) -> Lots:
-    """A number for each, different where the lots are; the lowest wins."""
+    """A rank for each node, different where the lots are; the lowest wins."""
     mixed = lots ^ _U64(salt * 0x9E3779B97F4A7C15 % 2**64)
     mixed *= _U64(0xFF51AFD7ED558CCD)
     mixed ^= mixed >> _U64(33)
@@ -32,7 +32,7 @@ def ranks(lots: Lots, salt: int) -> Lots:
 
 
 def best_row(sums: Floats, lots: Lots, salt: int) -> int | None:
-    """The row to take, or None where none does."""
+    """The row to choose, or None if no node is feasible."""
     if not len(sums):
         return None
     most = sums.max()
@@ -45,7 +45,7 @@ def best_row(sums: Floats, lots: Lots, salt: int) -> int | None:
 
 
 def next_rows(sums: Floats, first: int, count: int) -> list[int]:
-    """The row that was chosen and the next best ones, for people to compare."""
+    """The chosen row and the next best ones, for people to compare."""
     found = [first]
     rest = sums.copy()
     for _ in range(count - 1):

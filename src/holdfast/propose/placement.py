@@ -1,7 +1,7 @@
 """Decisions: where replicas should go, or why they have to wait.
 
-The scheduler calls `propose` for a replica whose turn it is, or `propose_batch` for several that are
-alike, on a view that may be old; explain and what-if call it on theirs. Nothing is changed here.
+The scheduler calls `propose` for one replica, or `propose_batch` for several of one equivalence
+class, on a view that may be old; explain and what-if call it on theirs. Nothing is changed here.
 Whatever is proposed, the commit decides.
 """
 
@@ -40,12 +40,12 @@ from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.filters.devices import is_counted
 from holdfast.propose.node_choice import best_row, next_rows, salt_of
 
-# Devices: which of a node's devices, and how much of which, a replica should get.
+# Devices: which of a node's devices, and what share of each, a replica should get.
 #
-# `decide.py` asks this of the node that was chosen. Whoever packed the fleet in choosing the node
-# chooses its devices as well, so that the place is worth what it was scored for; the bind carries
-# the choice and the commit decides. The picture may be old: a device that was taken meanwhile costs
-# one refused bind, like a node that is full.
+# This is computed for the chosen node. The scorer that packed the fleet in choosing the node also
+# chooses its devices, so that the placement is worth its score; the bind carries the choice and the
+# commit decides. The snapshot may be old: a device that was taken meanwhile costs one refused bind,
+# like a node that is full.
 
 
 def held_on(view: View, verdicts: NodeVerdicts, site: NodeState) -> Allocation:
@@ -54,31 +54,33 @@ def held_on(view: View, verdicts: NodeVerdicts, site: NodeState) -> Allocation:
     packer = verdicts.packer
     chosen = packer.devices(work, view, site.row) if packer is not None else None
     if chosen is not None and is_counted(work.demand.devices):
-        # The columns that were packed are those by which the node was found to do.
+        # The packed columns are those by which the node was found feasible.
         return Allocation(charge=work.demand.amounts, devices=chosen, ports=work.demand.ports)
     held = claim(site.ledger, work.demand)
     if isinstance(held, Refusal):
-        unreachable(f"node {site.name} was a candidate and does not fit: {held.message}")
+        unreachable(f"node {site.name} was a candidate but does not fit: {held.message}")
     return held
 
 
-# The oldest picture on which the commit accepts a bind at all. A server gives a sign of life every
-# 15 s, so that a plane in good health is never this far behind.
+# The oldest snapshot on which the commit accepts a bind at all. A server sends a bookmark at least
+# every 15 s, so a healthy plane is never this far behind.
 SNAPSHOT_AGE_MAX_MS = 30_000
-# Of so many nodes it is kept why they are good.
+# For how many nodes the scores are kept.
 BEST_KEPT = 3
 
 
 def propose(
     view: View, replica: Replica, now: Instant, rng: Rng, verdict_cache: VerdictCache | None = None
 ) -> Proposal | PlacementReport:
-    """A place for this replica, or why there is none. Equal places are chosen among at random."""
+    """A node for this replica, or why there is none. Ties are broken at random."""
     view.fleet.forgive(now.monotonic_ms)
     return propose_batch(view, [replica], now, salt_of(rng), verdict_cache or VerdictCache())[0]
 
 
-def propose_for_class(view: View, equivalence: EquivalenceClass, salt: int) -> Proposal | PlacementReport:
-    """The same for work of which it is known how the nodes stand to it."""
+def propose_for_class(
+    view: View, equivalence: EquivalenceClass, salt: int
+) -> Proposal | PlacementReport:
+    """The same for an equivalence class whose node verdicts are known."""
     columns, verdicts = view.columns, equivalence.verdicts
     sums: Floats = verdicts.sums[columns.all]
     leanings: dict[str, Floats] = {}
@@ -101,10 +103,10 @@ def propose_for_class(view: View, equivalence: EquivalenceClass, salt: int) -> P
 def propose_batch(
     view: View, replicas: Sequence[Replica], now: Instant, salt: int, verdict_cache: VerdictCache
 ) -> list[Proposal | PlacementReport]:
-    """Places for several that are alike, as if one were placed after the other.
+    """Nodes for several replicas of one class, as if one were placed after the other.
 
-    Whatever else is assumed between them would make another answer: nothing may be. There may be
-    fewer answers than replicas, but one at least: what these take matters to the rest.
+    Nothing else may be assumed between them, or the answers would differ. There may be fewer
+    answers than replicas, but at least one: what these take matters to the rest.
     """
     view.fleet.forgive(now.monotonic_ms)
     equivalence = _judged(view, replicas[0], verdict_cache)
@@ -116,11 +118,11 @@ def propose_batch(
     replicas = replicas[:allowed]
     first = propose_for_class(view, equivalence, salt)
     if isinstance(first, PlacementReport) or len(replicas) == 1 or not equivalence.is_plain:
-        # Of those that are not plain only the first can be placed on this view.
+        # If not plain, only the first can be placed on this view.
         return [first] * (len(replicas) if isinstance(first, PlacementReport) else 1)
     packs = equivalence.verdicts.packer is not None
     if packs and _stirs(view, equivalence, first.node):
-        # It ranks all nodes anew, and a run that ends with its first is not worth preparing.
+        # It re-ranks all nodes, and a batch that ends with its first placement is not worth it.
         return [first]
     run = BatchPlacement(view, equivalence, len(replicas), salt)
     weight = _weight(equivalence)
@@ -155,17 +157,19 @@ def _stirs(view: View, equivalence: EquivalenceClass, node: str) -> bool:
 def could_take(
     view: View, replica: Replica, node: str, now: Instant, verdict_cache: VerdictCache | None = None
 ) -> bool:
-    """Whether this one node could take the replica: what an event about it is worth."""
+    """Whether this one node could take the replica: whether an event about it may help."""
     view.fleet.forgive(now.monotonic_ms)
     site = view.fleet.get(node)
-    equivalence = (verdict_cache if verdict_cache is not None else VerdictCache()).class_of(replica, view)
+    equivalence = (verdict_cache if verdict_cache is not None else VerdictCache()).class_of(
+        replica, view
+    )
     if site is None or isinstance(equivalence, PlacementReport):
         return False
     return room_for(view, equivalence, np.array([site.row], np.intp)) > 0
 
 
 def room_for(view: View, equivalence: EquivalenceClass, rows: npt.NDArray[np.intp]) -> int:
-    """At most how many such replicas these nodes could take now, each looked at by itself."""
+    """At most how many such replicas these nodes could take now, each taken by itself."""
     rows = rows[equivalence.verdicts.code[rows] == 0]
     if equivalence.topology_rules is not None and len(rows):
         rows = rows[equivalence.topology_rules.codes(view, equivalence.verdicts)[rows] == 0]
@@ -178,13 +182,13 @@ def room_for(view: View, equivalence: EquivalenceClass, rows: npt.NDArray[np.int
 def _judged(
     view: View, replica: Replica, verdict_cache: VerdictCache
 ) -> EquivalenceClass | PlacementReport:
-    """How the nodes stand to it, or what keeps it from any node at all."""
+    """The replica's equivalence class, or the reason that keeps it from every node."""
     if view.age_ms > SNAPSHOT_AGE_MAX_MS:
-        # The age itself would be another message every time.
+        # The age itself is left out: it would change the message every time.
         return PlacementReport(
             {Reason.TOO_OLD.value: 1},
-            f"nothing was heard from the servers for more than {SNAPSHOT_AGE_MAX_MS // 1000} s, "
-            "and nothing is placed on so old a picture",
+            f"the servers have sent nothing for more than {SNAPSHOT_AGE_MAX_MS // 1000} s; nothing "
+            "is placed on a snapshot this old",
             Verdict.WAITING,
             (WakeEvent.FRESHNESS,),
         )
@@ -206,7 +210,7 @@ def _judged(
 
 
 def _held_up(view: View, work: PendingWork) -> PlacementReport | None:
-    """What the tenant's own rules say, wherever the work would go."""
+    """What the tenant's own rules refuse, on any node."""
     if work.tenant is not None and work.tenant.spec.suspended:
         return PlacementReport(
             {Reason.TENANT_SUSPENDED.value: 1},
@@ -217,7 +221,7 @@ def _held_up(view: View, work: PendingWork) -> PlacementReport | None:
     quota = view.quota(work.namespace)
     if quota is None:
         return None
-    # Whether the quota could not hold this even alone.
+    # Whether the quota is too small for this work even alone.
     of = view.capacity_class(work.priority_class)
     refusal = never_fits(limits_of(quota), of, work.demand.amounts, work.budget)
     if refusal is None:
@@ -232,7 +236,7 @@ def _held_up(view: View, work: PendingWork) -> PlacementReport | None:
 
 
 def quota_room(view: View, work: PendingWork, most: int) -> tuple[int, PlacementReport | None]:
-    """For how many of these the tenant's quota has room now, as far as is seen here."""
+    """For how many of these the tenant's quota has room now, as far as is known here."""
     if view.quota_usage is None or not view.quota_usage.is_counting:
         return most, None
     of = view.capacity_class(work.priority_class)
@@ -245,7 +249,9 @@ def quota_room(view: View, work: PendingWork, most: int) -> tuple[int, Placement
 
 
 def _weight(equivalence: EquivalenceClass) -> int:
-    topology_rules = equivalence.topology_rules.weight if equivalence.topology_rules is not None else 0
+    topology_rules = (
+        equivalence.topology_rules.weight if equivalence.topology_rules is not None else 0
+    )
     return max(1, equivalence.verdicts.weight + topology_rules)
 
 

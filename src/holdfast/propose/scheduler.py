@@ -1,9 +1,9 @@
-"""A scheduler: finds places for pending replicas and asks the servers to make them true.
+"""A scheduler: chooses nodes for pending replicas and asks the servers to bind them.
 
 A host's shell and the simulator run it. It follows the plane with a cache, holds the lease of its
-scope, decides on what it sees, and learns from each answer. All it knows is memory: a scheduler
-that starts anew reads it all from the servers. Several may run at once, on scopes of their own or
-standing by on one; the commit keeps them from taking the same place.
+scope, decides on what it sees, and learns from each answer. All its state is in memory: a scheduler
+that restarts reads everything from the servers. Several may run at once, on different scopes or as
+standbys of one; the commit keeps them from taking the same place.
 """
 
 from __future__ import annotations
@@ -62,18 +62,19 @@ from holdfast.propose.queue.scheduling_queue import (
 from holdfast.propose.queue.shard import EVERYTHING, SchedulerShare
 from holdfast.propose.scores import Scorer
 
-# A step must not keep its shell waiting; what is left is decided in the next one.
+# A step must not block its shell; the rest is decided in the next step.
 DECISIONS_MAX = 1_024
-# While so many answers are awaited, a round waits for room for so many: deciding for many at once
-# costs a tenth of deciding for each when its slot becomes free.
+# While more than this many answers are awaited, a round waits for room for as many: deciding for
+# many at once costs a tenth of deciding for each when its slot becomes free.
 ROUND_MIN = 32
-# Reports on their way at once. They must not crowd out binds, which help people more.
+# The concurrent reports of pending reasons. They must not displace binds, which help people more.
 NOTICES_MAX = 64
-# A place that is only assumed to be taken may be free again in a moment. Saying so each time would
-# be a write for every bind of somebody else; after so many tries (about three seconds) it is said.
+# A place that is only assumed to be taken may be free again in a moment. Reporting that each time
+# would be a write for every bind of another replica; it is reported after this many tries (about
+# three seconds).
 UNSAID_MAX = 4
 
-# All that a decision looks at. Rules first, so that work is not judged by less than there is.
+# The kinds that a decision looks at. Rules first, so that work is never judged by incomplete rules.
 FOLLOWED = (
     "tenants",
     "regions",
@@ -89,20 +90,20 @@ _WAKE = "scheduler"
 
 
 class _About(msgspec.Struct, frozen=True):
-    """What a request on its way is about: a bind's course, or a notice; else the lease."""
+    """What a request in flight is about: a bind's course, or a notice; otherwise the lease."""
 
     course: Course | None = None
     notice: Key | None = None
 
 
-# One whose turn it is.
+# A queue entry whose turn it is, and its replica.
 _Turn = tuple[QueueEntry, Replica]
 
 
 class Scheduler:
-    """See the module's docstring. It takes replicas in state Pending of the tenants of its share.
+    """See the module's docstring. It handles replicas in state Pending of the tenants of its share.
 
-    `scope` names the lease where it is not to follow from the share.
+    `scope` names the lease if that should not follow from the share.
     """
 
     def __init__(
@@ -140,23 +141,23 @@ class Scheduler:
             self.quota_usage,
             self.recorder,
         )
-        # One slot is the lease's own: what is most needed must not wait for what is many.
+        # One slot is reserved for the lease: it must not wait behind many binds.
         self._inflight: Inflight[_About] = Inflight(COURSES_MAX + NOTICES_MAX + 1)
         self._notices_sent = 0
         self._resync_at_ms = 0
         self._was_ready = False
         self._policy: SchedulerPolicy | None = None
-        # Grows when a rule changed that decisions rest on.
+        # Grows when a rule that decisions depend on has changed.
         self._rules = 0
         self._wake_ms: int | None = None
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        """Take in one stimulus and return the effects to perform, in order."""
+        """Process one stimulus and return the effects to perform, in order."""
         knew = self.cache.is_ready
         update = self.cache.step(stimulus, now)
         effects = update.effects
         if knew and not update.changes and is_for_cache_only(stimulus) and self._is_unwaited:
-            # The streams told nothing new. What is due at a time has a wake-up of its own.
+            # Nothing changed. What is due at a certain time has a wake-up of its own.
             return effects
         match stimulus:
             case Started():
@@ -172,15 +173,15 @@ class Scheduler:
 
     @property
     def _is_unwaited(self) -> bool:
-        """Whether nobody waits for the picture to become younger."""
+        """Whether no replica waits for a fresher snapshot."""
         return not self.queue.waiting_for(WakeEvent.FRESHNESS)
 
     def backlog(self, now: Instant) -> Backlog:
-        """What waits, and the room there is: for operators."""
+        """What waits, and the free capacity: for operators."""
         return backlog(self.queue, self.cache, self.fleet, self.verdict_cache, now)
 
     def _tend(self, now: Instant) -> list[Any]:
-        """All that is due, whatever the stimulus was: nothing here depends on being told."""
+        """Do all that is due, whatever the stimulus was: nothing here depends on one event."""
         effects: list[Any] = []
         request = self.election.due(now)
         if request is not None:
@@ -233,14 +234,14 @@ class Scheduler:
         about, now_ms = _About(), now.monotonic_ms
         return self._inflight.ask(request, about, now_ms, timeout_ms=RENEW_TIMEOUT_MS)
 
-    # News ----------------------------------------------------------------------------------------
+    # Changes -------------------------------------------------------------------------------------
 
     def _noticed(self, change: ObjectChange, now: Instant) -> None:
         freed = self.fleet.notice(change)
         self.binder.freed |= dict.fromkeys(freed)
         if change.plural in ("replicas", "reservations"):
             is_less = self.quota_usage.notice(change.before, change.after)
-            # A node that has more to give says so too: quotas may not be known here yet.
+            # Freed nodes count too: quotas may not be known here yet.
             if is_less or freed:
                 self.binder.refunded(change.object.namespace)
         if change.plural == "replicas":
@@ -256,7 +257,7 @@ class Scheduler:
             self.queue.wake_waiting_for(WakeEvent.ALLOWANCE)
 
     def _limited(self, tenant: str) -> None:
-        """A tenant's quota is another one."""
+        """Apply a change of a tenant's quota."""
         if self.quota_usage.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME)):
             self.quota_usage.recount(self.cache.all("replicas"), self.cache.all("reservations"))
             self.binder.charge_assumed()
@@ -279,8 +280,8 @@ class Scheduler:
         entry = self.queue.add(key, replica.metadata.uid, number, self._lane(replica))
         if entry is None:
             message = (
-                f"tenant {key[0]} has {PENDING_PER_TENANT_MAX} replicas waiting, and more than "
-                "that are not looked at"
+                f"tenant {key[0]} already has {PENDING_PER_TENANT_MAX} pending replicas; more are "
+                "not considered until some are placed"
             )
             report = PlacementReport({PENDING_CAP: 1}, message, Verdict.WAITING, ())
             self.notices.say(replica, report, 0, self._resync_at_ms, now)
@@ -292,7 +293,7 @@ class Scheduler:
         return bool(found is not None and found.spec.urgent), replica.spec.priority
 
     def _resync(self, now: Instant) -> None:
-        """Queue anew whatever the cache says is pending: nothing that was missed stays missed."""
+        """Queue again all that is pending in the cache: no missed event stays missed."""
         is_first = self.cache.is_ready and not self._was_ready
         if not is_first and now.monotonic_ms < self._resync_at_ms:
             return
@@ -307,24 +308,24 @@ class Scheduler:
         self.queue.wake_all()
 
     def _is_ours(self, replica: Replica) -> bool:
-        """Whether it is for this scheduler to find a place for a replica."""
+        """Whether this scheduler is responsible for placing a replica."""
         return is_waiting(replica) and self._share.takes(replica.metadata.namespace)
 
     # Deciding ------------------------------------------------------------------------------------
 
     def _may_decide(self, now: Instant) -> bool:
-        """Whether it knows the plane, was lately told that the lease is its own, and has room."""
+        """Whether the cache is ready, the lease was acknowledged recently, and there is room."""
         if self.election.term is None or not self.election.is_acknowledged(now):
             return False
-        # A course that news have settled may still have a request on its way.
+        # A course that a change has settled may still have a request in flight.
         room = min(self.binder.room, self._inflight.room - NOTICES_MAX - 1)
         if room < ROUND_MIN and len(self._inflight) > ROUND_MIN and not self.queue.has_urgent:
-            # Every question is answered, or given up by the shell, so that more room is to come.
+            # Every request is answered, or given up by the shell, so more room will follow.
             return False
         return room > 0 and self.cache.is_ready
 
     def _decide(self, view: View, now: Instant) -> list[Ask]:
-        """One round: as many as there is room for, in the order of the queue."""
+        """One round: as many decisions as there is room for, in the order of the queue."""
         effects: list[Ask] = []
         if not self._may_decide(now):
             return effects
@@ -353,13 +354,13 @@ class Scheduler:
             self.recorder.open(view, term, salt, self.cache.seen, now)
 
     def _next_turn(self, now: Instant) -> _Turn | None:
-        """The next one in the queue that still needs a place."""
+        """The next queue entry that still needs a node."""
         while (entry := self.queue.take(now.monotonic_ms)) is not None:
             replica: Replica | None = self.cache.get("replicas", *entry.key)
             if replica is None or not is_waiting(replica):
                 self.queue.forget(entry.key)
             elif self.fleet.assumed(entry.uid) is not None:
-                # Its bind is on its way, or was accepted and the cache does not show it yet.
+                # Its bind is in flight, or was accepted and the cache does not show it yet.
                 self.queue.park(entry, ())
             else:
                 if entry.sort is None:
@@ -368,11 +369,11 @@ class Scheduler:
         return None
 
     def _place(self, view: View, run: list[_Turn], salt: int, now: Instant) -> list[Ask]:
-        """The turn of several that are alike."""
+        """Place several replicas of one equivalence class."""
         effects: list[Ask] = []
         term = self.election.term
         if term is None:
-            unreachable("nobody decides without a term")
+            unreachable("a decision needs a lease term")
         while run:
             decisions = propose_batch(view, [it for _, it in run], now, salt, self.verdict_cache)
             self.recorder.decided(run, decisions, self._quota_state(view, run[0][1]))
@@ -401,7 +402,7 @@ class Scheduler:
     def _wait(
         self, entry: QueueEntry, replica: Replica, report: PlacementReport, now: Instant
     ) -> None:
-        """There is no place now: wait for what could help, and let people know."""
+        """No node is feasible now: wait for an event that could help, and publish the reasons."""
         if report.in_question and entry.failures < UNSAID_MAX:
             self.queue.failed(entry, now.monotonic_ms)
             return
@@ -426,14 +427,14 @@ class Scheduler:
         ]
 
     def _wake(self, now: Instant) -> list[Wake]:
-        """The one wake-up of the scheduler itself, when there is something new to set it to."""
+        """The scheduler's own wake-up, if its time has changed."""
         now_ms = now.monotonic_ms
         moments = [self._resync_at_ms, self.fleet.next_ms, self.binder.next_ms]
         moments.append(self.recorder.next_ms)
         if self._notices_sent < NOTICES_MAX and self.election.term is not None:
             moments.append(self.notices.next_ms)
         if self.election.next_ms > now_ms:
-            # Otherwise its question is on its way, and the answer comes by itself.
+            # Otherwise its request is in flight, and the answer will come.
             moments.append(self.election.next_ms)
         if self._may_decide(now):
             moments.append(now_ms if self.queue.has_ready else self.queue.next_ms)
@@ -445,7 +446,7 @@ class Scheduler:
 
 
 def is_waiting(replica: Replica) -> bool:
-    """Whether a replica needs a place: pending, and nobody has asked for its end."""
+    """Whether a replica needs a node: it is pending and not being deleted."""
     is_pending = replica.status.state is State.PENDING
     return is_pending and replica.metadata.deletion_timestamp is None
 

@@ -124,7 +124,9 @@ class Player:
         """How the servers see a replica."""
         replica = self.rig.get(name)
         number = replica.status.transition_number
-        self.rig.lines.append(f"         = {name}: {heard(GetResult(replica, 0))}, transition {number}")
+        self.rig.lines.append(
+            f"         = {name}: {heard(GetResult(replica, 0))}, transition {number}"
+        )
 
 
 def play(text: str) -> str:

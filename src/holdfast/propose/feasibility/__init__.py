@@ -1,1 +1,1 @@
-"""Which nodes can take a replica, remembered from one decision to the next."""
+"""Which nodes can take a replica, cached from one decision to the next."""

@@ -1,7 +1,7 @@
-"""Replicas that are alike: what is true of a node for one of them is true for all.
+"""Equivalence classes of replicas: what holds of a node for one of them holds for all.
 
-The board keeps one `EquivalenceClass` for each sort of work that it meets. Most work that waits is thousands
-of replicas of few workloads, so each question about nodes is asked once for all of them.
+The verdict cache keeps one `EquivalenceClass` for each class of work that it meets. Most pending
+work is thousands of replicas of few workloads, so each question about nodes is asked once for all.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from holdfast.propose.topology.topology_counts import ReplicaTraits, traits_of
 
 
 def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
-    """All that rules and scorers look at. Equal keys mean alike; alike ones may differ in key.
+    """Everything that rules and scorers look at. Equal keys mean the same class.
 
-    First what is asked of nodes, then what rules about other replicas look at besides: any work may
-    meet somebody who has to stay away from its labels.
+    First what is asked of nodes, then what topology rules look at in addition: another replica may
+    have an anti-affinity to the labels of any work.
     """
     template = replica.spec.template
     placement = template.placement
@@ -44,11 +44,11 @@ def key_of(replica: Replica) -> tuple[Hashable, Hashable]:
 
 
 class EquivalenceClass:
-    """One sort of work, and how all nodes stand to it.
+    """One class of work, and the verdicts of all nodes on it.
 
-    `of_nodes` is what is asked of nodes. `rules` and `policy` are those under which this was found.
-    `unschedulable` is the report of the last time that there was no place, with what it was found on:
-    thousands that wait get the same one.
+    `of_nodes` is what is asked of nodes. `rules` and `policy` are those under which it was made.
+    `unschedulable` is the report of the last time that no node was feasible, with the state it is
+    based on: thousands of waiting replicas get the same report.
     """
 
     __slots__ = (
@@ -77,14 +77,14 @@ class EquivalenceClass:
         self.of_nodes = of_nodes
         self.rules, self.policy = rules, policy
         self.traits: ReplicaTraits = traits_of(work.replica)
-        # What each takes, where that does not depend on the node.
+        # What each replica takes, where that does not depend on the node.
         self.held = Allocation(charge=work.demand.amounts, ports=work.demand.ports)
         self.held_up: tuple[PlacementReport | None] | None = None
         self.unschedulable: tuple[Hashable, PlacementReport] | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether each placement changes only sums of its node, and so many at once are exact."""
+        """Whether a placement changes only sums of its node, so that a batch is exact."""
         demand = self.work.demand
         leans = self.topology_rules is not None and self.topology_rules.leans
         return not (demand.devices or demand.ports or leans) and self.verdicts.is_exact

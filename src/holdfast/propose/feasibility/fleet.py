@@ -1,12 +1,12 @@
-"""The scheduler's picture of the nodes: what each has, what is taken of it, and what is assumed.
+"""The scheduler's state of the nodes: what each has, what is taken of it, and what is assumed.
 
-It is kept up to date from the changes of the cache and from the scheduler's own binds that are on
-their way. What a node's ledger would say is put together here from the node, the replicas and the
-reservations, since ledgers themselves are the commit's own; whether something fits is asked of the
-same `model/placement/fit.py` as there.
+It is kept up to date from the changes of the cache and from the scheduler's own binds in flight.
+The ledgers themselves belong to the commit. What a node's ledger would say is reconstructed here
+from the node, the replicas and the reservations; whether something fits is decided by the same
+`model/placement/fit.py`.
 
-Each node has a site, which knows who holds what, and a row of the columns, which has the sums. A
-change adds to the row or takes from it; only where promises are made is a row stated anew.
+Each node has a `NodeState`, which knows who holds what, and a row of the columns, which has the
+sums. A change adds to the row or subtracts from it; a row is only recomputed where promises exist.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.gpu import GpuPools
 from holdfast.propose.topology.topology_counts import ReplicaTraits, TopologyCounts, traits_of
 
-# What replicas and reservations hold, and of which nodes: as their own objects say it.
+# What replicas and reservations hold, and on which nodes, as their own objects state it.
 #
-# `fleet.py` asks this of the state before and after each change, and writes down the difference.
+# The fleet computes this for the state before and after each change, and applies the difference.
 
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
 
 class HoldingKey(msgspec.Struct, frozen=True, gc=False):
-    """Where something is written down: on which node, on which shelf, for whom."""
+    """Where an allocation is recorded: the node, the attribute of its state, and the owner."""
 
     node: str
     shelf: str
@@ -44,7 +44,7 @@ class HoldingKey(msgspec.Struct, frozen=True, gc=False):
 
 
 def node_of(replica: Any) -> str:
-    """Where a replica is, or an empty string."""
+    """The node of a replica, or an empty string."""
     if not isinstance(replica, Replica) or replica.status.state not in CHARGED:
         return ""
     binding = replica.status.binding
@@ -56,7 +56,7 @@ def _held(source: Binding | Claim, tenant: str) -> Allocation:
 
 
 def of_replica(replica: Any) -> dict[HoldingKey, Allocation]:
-    """What a replica holds. A released one keeps its binding as history only."""
+    """What a replica holds. The binding of a released replica is history only."""
     if not isinstance(replica, Replica):
         return {}
     binding = replica.status.binding
@@ -79,23 +79,23 @@ def of_reservation(reservation: Any) -> dict[HoldingKey, Allocation]:
     for index, claim in enumerate(reservation.status.claims):
         if claim.consumed or not claim.node:
             continue
-        # A gang may have several claims on one node. A promise has one, and its holder's name.
+        # A gang may have several claims on one node. A promise has one, under its holder's name.
         uid = reservation.metadata.uid
         owner = uid if is_promise else f"{uid}/{index}"
         found[HoldingKey(claim.node, shelf, owner)] = _held(claim, reservation.namespace)
     return found
 
 
-# Longer than a resync of the cache takes to bring a lost event to light. An assumption that is
-# given up too early costs one refused bind; one that is never given up would waste a place.
+# Longer than a resync of the cache takes to find a lost event. An assumption that is given up too
+# early costs one refused bind; one that is never given up would waste capacity.
 ASSUMED_MS = 90_000
-# A node whose ledger said no to what looked possible is known to be seen wrongly. News of it end
-# this at once.
+# If a node's ledger refused what looked possible, our state of that node is wrong. A change of the
+# node ends this at once.
 SHUNNED_MS = 3_000
 
 
 class Assumption(msgspec.Struct, frozen=True, gc=False):
-    """A placement of ours that is on its way, or was accepted and is not seen yet."""
+    """A placement of ours that is in flight, or was accepted and is not seen yet."""
 
     key: Key
     node: str
@@ -105,7 +105,7 @@ class Assumption(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fleet:
-    """All nodes. `notice` takes in what the cache tells; the scheduler adds what it assumes."""
+    """All nodes. `notice` applies the changes of the cache; the scheduler adds what it assumes."""
 
     def __init__(self) -> None:
         self.columns = NodeColumns()
@@ -115,11 +115,11 @@ class Fleet:
         self._by_row: dict[int, NodeState] = {}
         self._assumed: dict[str, Assumption] = {}
         self._shunned: dict[str, NodeState] = {}
-        # The uids of assumptions that ended, for whoever wants to know and empties it.
+        # The uids of assumptions that ended, if a consumer set a list; the consumer empties it.
         self.unassumed: list[str] | None = None
 
     def __iter__(self) -> Iterator[NodeState]:
-        """The nodes that are registered, in the order in which they became known."""
+        """The registered nodes, in the order in which they became known."""
         return (site for site in self._sites.values() if site.node is not None)
 
     def get(self, name: str) -> NodeState | None:
@@ -127,13 +127,13 @@ class Fleet:
         return site if site is not None and site.node is not None else None
 
     def at(self, row: int) -> NodeState:
-        """The site of a row."""
+        """The node of a row."""
         return self._by_row[row]
 
-    # What the cache tells ------------------------------------------------------------------------
+    # Changes of the cache ------------------------------------------------------------------------
 
     def notice(self, change: ObjectChange) -> list[str]:
-        """Take in a change; the names of the nodes that may have more to give than before."""
+        """Apply a change. Returns the nodes that may have more room than before."""
         before, after = change.before, change.after
         match change.object:
             case Node(metadata=metadata):
@@ -141,7 +141,7 @@ class Fleet:
             case Replica(metadata=metadata):
                 if before is None and isinstance(after, Replica):
                     self.pools.see(after.spec.template)
-                # Counted first: a site on which nothing is left is forgotten, and its row with it.
+                # Counted first: a node on which nothing is left is dropped together with its row.
                 self._count(before, after)
                 freed = self._moved(of_replica(before), of_replica(after))
                 return [*freed, *self._seen(metadata.uid, after)]
@@ -166,7 +166,7 @@ class Fleet:
         return [name] if node is not None else []
 
     def _place(self, site: NodeState) -> None:
-        """Write down in its row what the node is now."""
+        """Write what the node is now into its row."""
         columns, row = self.columns, site.row
         before = int(columns.zone[row]), int(columns.region[row])
         if site.node is None:
@@ -176,7 +176,7 @@ class Fleet:
             columns.shun(row, shunned=False)
         self._restate(site)
         if before != (int(columns.zone[row]), int(columns.region[row])) and not site.is_bare():
-            # Its replicas were told of before the node was.
+            # Its replicas became known before the node did.
             self.topology_counts.rezone()
 
     def _restate(self, site: NodeState) -> None:
@@ -201,7 +201,7 @@ class Fleet:
         return list(freed)
 
     def _put(self, where: HoldingKey, old: Allocation | None, new: Allocation | None) -> None:
-        """Put something on a shelf of a site, or take it away, and count that in its row."""
+        """Add an allocation to a node or remove it, and update its row."""
         site = self._site(where.node)
         was_promised = bool(site.promised)
         shelf: dict[str, Allocation] = getattr(site, where.shelf)
@@ -219,7 +219,7 @@ class Fleet:
                 self.columns.take(site.row, new, 1)
 
     def _count(self, before: Any, after: Any) -> None:
-        """Who is where, for the rules about company."""
+        """Update the topology counts for a replica."""
         node = node_of(after)
         if node:
             self.topology_counts.put(after.metadata.uid, traits_of(after), self._site(node).row)
@@ -229,7 +229,7 @@ class Fleet:
                 self.topology_counts.remove(before.metadata.uid, before.namespace, site.row)
 
     def _seen(self, uid: str, replica: Any) -> list[str]:
-        """A replica that moved on answers every assumption about it, whichever way."""
+        """Settle the assumption about a replica that has moved on, whichever way."""
         assumed = self._assumed.get(uid)
         if assumed is None or not isinstance(replica, Replica):
             return []
@@ -239,7 +239,7 @@ class Fleet:
         self.unassume(uid)
         binding = replica.status.binding
         if binding is not None and binding.node == assumed.node:
-            # It is where it was assumed to be, which taking the assumption back has uncounted.
+            # It is where it was assumed to be; ending the assumption has uncounted it.
             self._count(None, replica)
             return []
         return [assumed.node]
@@ -256,7 +256,7 @@ class Fleet:
             del self._by_row[site.row]
             self.columns.drop(site.row)
 
-    # What is assumed -----------------------------------------------------------------------------
+    # Assumptions ---------------------------------------------------------------------------------
 
     def assume(
         self,
@@ -267,7 +267,7 @@ class Fleet:
         now_ms: int,
         traits: ReplicaTraits | None = None,
     ) -> None:
-        """Count a placement as made until it is seen, taken back, or too old to be believed."""
+        """Count a placement as made until it is seen, taken back, or too old."""
         self.unassume(uid)
         held = msgspec.structs.replace(held, tenant=key[0])
         self._assumed[uid] = Assumption(key, node, held, now_ms + ASSUMED_MS, traits)
@@ -277,16 +277,16 @@ class Fleet:
             self.topology_counts.put(uid, traits, site.row)
 
     def renew(self, uid: str, now_ms: int) -> None:
-        """Believe in an assumption for longer, if it has not been answered yet."""
+        """Extend an assumption, if it has not been settled yet."""
         assumed = self._assumed.pop(uid, None)
         if assumed is not None:
-            # At the end again, as the last to become too old.
+            # Moved to the end, as the last to become too old.
             self._assumed[uid] = Assumption(
                 assumed.key, assumed.node, assumed.held, now_ms + ASSUMED_MS, assumed.traits
             )
 
     def unassume(self, uid: str) -> str | None:
-        """Count it no longer; the node that has more to give by it."""
+        """End an assumption. Returns the node that has more room by it."""
         assumed = self._assumed.pop(uid, None)
         if assumed is None:
             return None
@@ -315,7 +315,7 @@ class Fleet:
 
     @property
     def assumptions(self) -> int:
-        """How many placements are only assumed."""
+        """The number of placements that are only assumed."""
         return len(self._assumed)
 
     def overdue(self, now_ms: int) -> list[str]:
@@ -330,11 +330,11 @@ class Fleet:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next assumption is too old."""
+        """When the next assumption becomes too old."""
         return next((assumed.until_ms for assumed in self._assumed.values()), None)
 
     def shun(self, node: str, refusal: Refusal, now_ms: int) -> None:
-        """Leave a node alone that the commit refused, until there is news of it or a short time."""
+        """Avoid a node that the commit refused, until it changes or for a short time."""
         site = self.get(node)
         if site is not None:
             site.shunned, site.shunned_until_ms = refusal, now_ms + SHUNNED_MS
@@ -343,7 +343,7 @@ class Fleet:
             self.columns.shun(site.row, shunned=True)
 
     def forgive(self, now_ms: int) -> None:
-        """End what was left alone for long enough. Each for the same time: the first end first."""
+        """Stop avoiding nodes whose time is over. All last equally long: the first end first."""
         while self._shunned:
             site = next(iter(self._shunned.values()))
             if site.shunned_until_ms > now_ms:
@@ -352,7 +352,7 @@ class Fleet:
             self._unshun(site)
 
     def left_alone(self) -> dict[str, tuple[str, str]]:
-        """Why nodes are left alone at the moment, by name: the reason, and its words."""
+        """Why nodes are avoided at the moment, by name: the reason and its message."""
         return {
             name: (site.shunned.reason.value, site.shunned.message)
             for name, site in self._shunned.items()

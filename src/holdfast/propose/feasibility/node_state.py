@@ -1,12 +1,12 @@
-"""One node as the scheduler sees it: what it has, who holds which part of it, what is left.
+"""One node as the scheduler sees it: what it has, who holds which part of it, and what is left.
 
 `fleet.py` keeps these up to date, and the sums in columns beside them. The ledger itself, which
-names owners, is put together when somebody asks: for devices, and to say why not.
+names owners, is built on demand: for devices, and to explain a refusal.
 
-Nodes, replicas and reservations are told by different streams, so that the picture may contradict
-itself for a moment: a claim and the binding that consumed it both hold the same device. Such a
-picture errs towards "taken", which costs at most a wait; that is also why what is held is added up
-here without the checks that the commit makes on its own records.
+Nodes, replicas and reservations arrive on different streams, so the state may be inconsistent for a
+moment: a claim and the binding that consumed it both hold the same device. Such a state errs
+towards "taken", which costs at most a wait. That is also why allocations are added up here without
+the checks that the commit makes on its own records.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class NodeState:
         """The ledger of the node if nothing were on it."""
         if self._empty is None:
             if self.node is None:
-                unreachable(f"node {self.name} is not registered, and nobody is placed on it")
+                unreachable(f"node {self.name} is not registered, so nothing can be placed on it")
             self._empty = mirror_node(self.node, None)
         return self._empty
 
     @property
     def ledger(self) -> NodeLedger:
-        """What its ledger says as far as is known here, assumed placements included."""
+        """Its ledger as far as is known here, assumed placements included."""
         if self._ledger is None:
             self._ledger = _with(self.settled, self.assumed) if self.assumed else self.settled
         return self._ledger
@@ -67,18 +67,18 @@ class NodeState:
         return self._settled
 
     def place(self, node: Node | None) -> None:
-        """The node is this now."""
+        """Set the node object, or None if it is not registered."""
         self.node = node
         self._empty = None
         self.changed()
 
     def changed(self) -> None:
-        """What it holds is different now, so that an earlier no may not count any more."""
+        """Note that its allocations changed, so that an earlier refusal may not hold any more."""
         self._settled = self._ledger = None
         self.shunned = None
 
     def assume(self, uid: str, held: Allocation | None) -> None:
-        """Count a placement of ours that is not seen yet, or with None no longer."""
+        """Count a placement of ours that is not seen yet; None stops counting it."""
         if held is None:
             self.assumed.pop(uid, None)
         else:
@@ -93,7 +93,7 @@ class NodeState:
         return self.node is None and self.is_bare()
 
     def _with_promises(self, ledger: NodeLedger) -> NodeLedger:
-        """What is promised to preemptions, less what their victims still hold."""
+        """The ledger with what is promised to preemptions, less what their victims still hold."""
         devices, ports = dict(ledger.devices), dict(ledger.promised_ports)
         for owner, held in self.promised.items():
             ports |= dict.fromkeys(held.ports, owner)
@@ -114,7 +114,7 @@ class NodeState:
 
 
 def _with(ledger: NodeLedger, holdings: Mapping[str, Allocation]) -> NodeLedger:
-    """The ledger with all of these, by owner."""
+    """The ledger with all of these allocations, by owner."""
     owners = {name: dict(slot.owners) for name, slot in ledger.devices.items()}
     used, ports, tenants = ledger.used, dict(ledger.ports), ledger.tenants
     for owner, held in holdings.items():
@@ -122,7 +122,7 @@ def _with(ledger: NodeLedger, holdings: Mapping[str, Allocation]) -> NodeLedger:
         used = add(used, sums_of(held))
         ports |= dict.fromkeys(held.ports, owner)
         for share in held.devices:
-            # A device that the node does not list (any more) is not there to be given away.
+            # A device that the node does not list (any more) cannot be assigned.
             if share.device in owners:
                 slot = owners[share.device]
                 slot[owner] = slot.get(owner, 0) + share.milli

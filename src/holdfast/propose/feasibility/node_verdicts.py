@@ -1,8 +1,8 @@
-"""How all nodes stand to one sort of work: why each does not do, or how good it would be.
+"""The verdicts of all nodes on one class of work: why each is infeasible, or its score.
 
-Computed once for all rows and then again only for rows that changed since the last look, which the
-logs of the columns tell. A change of what is taken of a node asks only about resources; a change of
-the node itself asks everything.
+They are computed once for all rows and then again only for rows that changed since the last time,
+which the logs of the columns show. A change of a node's load re-evaluates only resources; a change
+of the node itself re-evaluates everything.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from holdfast.propose.filters import Filter
 from holdfast.propose.scores import Scorer
 from holdfast.propose.scores.fragmentation import Packs
 
-# A row that is no node's.
+# The code of a row without a node.
 NOBODY = 255
-# Above this share of all rows, asking about all of them is cheaper than picking out the changed.
+# Above this share of all rows, evaluating all of them is cheaper than selecting the changed ones.
 CHANGED_SHARE_MAX = 0.25
-# So few are picked out anyway.
+# Up to this many changed rows are always selected.
 CHANGED_FEW = 64
 
 
 class NodeVerdicts:
     """See the module's docstring. Arrays are as long as the columns have room for.
 
-    `sums` is the weighted sum of scores, or minus infinity where the node does not do.
+    `sums` is the weighted sum of scores, or minus infinity where the node is infeasible.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class NodeVerdicts:
         for place, each in enumerate(filters):
             self._bases.append(len(self.meanings) - 1)
             self.meanings += [(place, reason) for reason in each.reasons]
-        invariant(len(self.meanings) <= NOBODY, "a code has one byte for all reasons")
-        # By code, the place of its filter; -1 where there is none.
+        invariant(len(self.meanings) <= NOBODY, "the codes of all reasons must fit in one byte")
+        # By code, the position of its filter; -1 where there is none.
         self.places: Ints = np.full(256, -1, np.int64)
         self.places[: len(self.meanings)] = [place for place, _ in self.meanings]
-        # Grows whenever something about nodes themselves was looked at again.
+        # Grows whenever something about nodes themselves was evaluated again.
         self.version = 0
         self._begin(view.columns)
 
@@ -66,19 +66,19 @@ class NodeVerdicts:
         return self._rules == view.rules and self._policy is view.policy
 
     def _applying(self, view: View) -> list[tuple[Scorer, int]]:
-        """The scorers that have something to say of this work on this fleet."""
+        """The scorers that apply to this work on this fleet."""
         return [each for each in self._weighed if each[0].applies(self.work, view)]
 
     @property
     def weight(self) -> int:
-        """What all scores together can come to, by their weights."""
+        """The sum of the weights of all scorers."""
         return sum(weight for _, weight in self.scorers)
 
     @property
     def is_exact(self) -> bool:
-        """Whether a placement changes nothing here but sums, in ways that are known ahead.
+        """Whether a placement changes nothing here but sums, in ways that are known in advance.
 
-        What else the load is asked for was added by users: only a new look answers that.
+        Other load-dependent filters were added by users: only evaluating them again answers that.
         """
         only_sums = all(each.is_exact for each in self.filters if each.by_load)
         return only_sums and all(scorer.is_exact for scorer, _ in self.scorers)
@@ -86,7 +86,7 @@ class NodeVerdicts:
     def _begin(self, columns: NodeColumns) -> None:
         room = columns.capacity
         self.code: Codes = np.full(room, NOBODY, np.uint8)
-        # What filters say before and after those that ask for the load.
+        # The codes of the filters before and after those that depend on the load.
         self._before: Codes = np.full(room, NOBODY, np.uint8)
         self._after: Codes = np.zeros(room, np.uint8)
         self.sums: Floats = np.full(room, -np.inf, np.float64)
@@ -95,14 +95,14 @@ class NodeVerdicts:
         }
         self.tally: Ints = np.zeros(256, np.int64)
         self._node_at = self._load_at = -1
-        # The scorers that rank all nodes together, and as of when they did.
+        # The scorers that rank all nodes together, and the stamp of their last ranking.
         self._packers = [(scorer, weight) for scorer, weight in self.scorers if scorer.packs]
         self._packed: Hashable = None
 
-    # Looking again -------------------------------------------------------------------------------
+    # Refreshing ----------------------------------------------------------------------------------
 
     def refresh(self, view: View) -> None:
-        """Take in whatever changed since the last look."""
+        """Apply whatever changed since the last time."""
         columns = view.columns
         if len(self.code) != columns.capacity:
             self._begin(columns)
@@ -110,7 +110,7 @@ class NodeVerdicts:
         loads = columns.load_log.since(self._load_at)
         self._node_at, self._load_at = columns.node_log.end, columns.load_log.end
         if (nodes is None or len(nodes)) and (applying := self._applying(view)) != self.scorers:
-            # The first node with devices, say, or with a taint, makes others worth sparing.
+            # The first node with devices, or with a taint, makes other scorers applicable.
             self.scorers = applying
             self._begin(columns)
             self._node_at, self._load_at = columns.node_log.end, columns.load_log.end
@@ -170,9 +170,9 @@ class NodeVerdicts:
         self.sums[rows] = sums
 
     def _repack(self, view: View) -> None:
-        """Ask those who rank all nodes together, if they would say something else than last time.
+        """Ask the scorers that rank all nodes together, if their result may have changed.
 
-        A placement anywhere may change their mind about every node, so all sums are made anew.
+        A placement anywhere may change their ranking of every node, so all sums are recomputed.
         """
         packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
         stamp = self.version, *(each.stamp(self.work, view) for each in packs)
@@ -189,7 +189,7 @@ class NodeVerdicts:
         self.sums[rows] = sums
 
     def _judged(self, view: View, rows: Rows, code: Codes, begin: int, end: int) -> Codes:
-        """The code with what these filters say, each where the earlier ones let the node pass."""
+        """The code after these filters, each applied where the earlier ones let the node pass."""
         for place in range(begin, end):
             found = self.filters[place].judge(self.work, view, rows, Level.NOW)
             if found is not None and found.any():
@@ -197,11 +197,11 @@ class NodeVerdicts:
                 code[refused] = found[refused] + self._bases[place]
         return code
 
-    # What it says --------------------------------------------------------------------------------
+    # Results -------------------------------------------------------------------------------------
 
     @property
     def candidates(self) -> int:
-        """How many nodes do."""
+        """The number of feasible nodes."""
         return int(self.tally[0])
 
     @property
@@ -210,7 +210,7 @@ class NodeVerdicts:
 
     @property
     def packer(self) -> Packs | None:
-        """Who chooses devices: the one with the most weight of those that pack them."""
+        """The scorer that chooses devices: the packing one with the highest weight."""
         heaviest = max(self._packers, key=lambda each: each[1], default=None)
         return heaviest[0].packs if heaviest is not None else None
 
@@ -220,7 +220,7 @@ class NodeVerdicts:
         return any(each.stirs(self.work, view, row) for each in packs)
 
     def takes_work(self, columns: NodeColumns) -> Bools:
-        """Where only the load, or company, could be in the way."""
+        """The rows where only the load, or topology rules, could be in the way."""
         rows = columns.all
         found: Bools = (self._before[rows] == 0) & (self._after[rows] == 0)
         return found
@@ -228,9 +228,9 @@ class NodeVerdicts:
     def ladder(
         self, view: View, rows: npt.NDArray[np.intp], more: Ints
     ) -> tuple[Floats, dict[str, Floats]]:
-        """The sums, and each score, of these rows once so many of this work were put there.
+        """The sums, and each score, of these rows after `more` placements of this work there.
 
-        One row of the result for each row, one column for each count.
+        The result has one row for each row, and one column for each count.
         """
         down, across = rows[:, None], more[None, :]
         sums: Floats = np.zeros((len(rows), len(more)), np.float64)
@@ -240,7 +240,7 @@ class NodeVerdicts:
             if scorer.by_load:
                 part = scorer.score(self.work, view, down, across)
             parts[scorer.name] = np.broadcast_to(part, sums.shape)
-            # In the order of additions of a single decision, so that the sums are equal to the bit.
+            # Added in the order of a single decision, so that the sums are equal to the bit.
             sums += weight * part
         return sums, parts
 

@@ -1,8 +1,8 @@
-"""What a decision says: where a replica should go, or why there is no place for it.
+"""The result of a decision: where a replica should go, or why no node is feasible.
 
-`decide.py` makes these; the scheduler turns a proposal into a Bind and a report into what people
-read in a replica's status. Reasons are codes of `model/refusal.py` where one exists; the words
-below are of the scheduler itself and never change once released.
+`placement.py` makes these; the scheduler turns a proposal into a Bind and a report into the pending
+reason in a replica's status. Reasons are codes of `model/refusal.py` where one exists; the codes
+below are the scheduler's own and never change once released.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from holdfast.model.placement.fit import Allocation
 # The answer to a bind was lost, and reading showed that it has not happened (yet): it is sent
 # again. The condition of that name in other schedulers means the same.
 SCHEDULING_RETRYING = "SchedulingRetrying"
-# The servers could not be reached, so that nothing was decided.
+# The servers could not be reached, so nothing was decided.
 SERVERS_UNAVAILABLE = "ServersUnavailable"
 # There is not a single node.
 NO_NODES = "NoNodes"
-# The policy in force names a filter that this scheduler was not given.
+# The policy in force names a filter that this scheduler does not have.
 FILTER_UNKNOWN = "FilterUnknown"
 # The replica is a member of a gang, and no scheduler places gangs yet.
 GANGS_NOT_SCHEDULED = "GangsNotScheduled"
-# The tenant has so much waiting that this one is not even looked at.
+# The tenant has too many pending replicas for this one to be considered.
 PENDING_CAP = "PendingCapReached"
 
 
 class Verdict(StrEnum):
-    """How much of a hope there is."""
+    """Whether and when the work could be placed."""
 
     # No change of the fleet would help: the work, or its tenant's rules, would have to change.
     NEVER = "Never"
-    # None of the nodes could take it even if it were empty and ready.
+    # No node could take it even if it were empty and ready.
     NOT_WITH_THIS_FLEET = "NotWithThisFleet"
-    # A node that is here could take it, once something ends or recovers.
+    # An existing node could take it, once something ends or recovers.
     WAITING = "Waiting"
-    # Somebody has to act first: an operator's quota, a tenant that is suspended.
+    # A person has to act first: an operator's quota, a suspended tenant.
     BLOCKED_BY = "BlockedBy"
 
 
@@ -50,26 +50,26 @@ _NEXT_MOVER = {
 
 
 def next_mover(verdict: Verdict) -> str:
-    """Who moves next, where nothing more is known than this.
+    """Who acts next, where nothing more is known than the verdict.
 
-    Schedulers are not told apart: of several that run free any may be the next, and each would
-    write its own name over the others'.
+    Schedulers are not distinguished: of several that compete, any may be the next, and each would
+    overwrite the others' names.
     """
     return _NEXT_MOVER.get(verdict, Actor.SCHEDULER.value)
 
 
 class WakeEvent(StrEnum):
-    """What kind of event could help a replica that waits."""
+    """The kinds of events that could help a waiting replica (queueing hints)."""
 
-    # A node came, became ready, was uncordoned, grew, or something on it was given back.
+    # A node was added, became ready, was uncordoned, grew, or something on it was released.
     NODES = "nodes"
     # Tenant, quota, region or priority class changed.
     ALLOWANCE = "allowance"
-    # The quota has more room: the tenant, or one that shares it, gave something back.
+    # The quota has more room: the tenant, or one that shares it, released something.
     QUOTA = "quota"
-    # The picture of the plane is fresh again.
+    # The snapshot of the plane is fresh again.
     FRESHNESS = "freshness"
-    # Replicas of the same tenant came or went, and with them whom to be near to or away from.
+    # Replicas of the same tenant came or went, which affinity and spread rules depend on.
     TOPOLOGY = "topology"
 
 
@@ -82,14 +82,14 @@ class Miss(msgspec.Struct, frozen=True):
 
 
 class PlacementReport(msgspec.Struct, frozen=True):
-    """Why there is no place.
+    """Why no node is feasible.
 
     `reasons` counts the nodes that each reason ruled out, or is the one reason that is not about
-    nodes. `try_soon` says that a node is only left alone for a moment: no event will tell when
-    that is over. `in_question` says that a place is only assumed to be taken, by binds that are
-    not answered or not seen yet: in a moment there may be another answer. `nodes` is how many were
-    looked at, `smallest_change` what would let it fit, `owner` who moves next where that does not
-    follow from the verdict.
+    nodes. `try_soon` says that a node is only avoided for a moment: no event announces the end of
+    that. `in_question` says that a place is only assumed to be taken, by binds that are not
+    answered or not seen yet: the answer may soon be another one. `nodes` is how many were tested,
+    `smallest_change` what would let it fit, `owner` who acts next where that does not follow from
+    the verdict.
     """
 
     reasons: dict[str, int]
@@ -109,7 +109,7 @@ class PlacementReport(msgspec.Struct, frozen=True):
 
 
 class Ranked(msgspec.Struct, frozen=True, gc=False):
-    """A node that would do, its score, and what each scorer said."""
+    """A feasible node, its score, and the score of each scorer."""
 
     node: str
     score: float
@@ -117,12 +117,12 @@ class Ranked(msgspec.Struct, frozen=True, gc=False):
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):
-    """A place, what it would take there, and why this one of all.
+    """The chosen node, what the replica would take there, and why it was chosen.
 
-    `scores` is the breakdown of the chosen node's score by scorer; `reasons` counts what ruled out
-    the nodes that were not candidates, and `best` has the breakdown of the best ones. Where many
-    that are alike were placed at once, these three speak of the moment before the first.
-    `reservation` is what holds the place for it already.
+    `scores` is the chosen node's score by scorer; `reasons` counts what ruled out the infeasible
+    nodes, and `best` has the scores of the best ones. Where many replicas of one class were placed
+    at once, these three describe the moment before the first. `reservation` is what already holds
+    the place for it.
     """
 
     node: str

@@ -1,8 +1,8 @@
-"""The smallest change that would let work fit, in words: one change of one thing, with its amount.
+"""The smallest change that would let work fit, as text: one change of one thing, with its amount.
 
-`nowhere.py` asks this of the node that came closest, `decide.py` and `binder.py` of a quota that is
-used up. The words follow from what is seen alone, so that two schedulers which see the same say the
-same.
+`unschedulable.py` asks this for the node that came closest, `placement.py` and `binder.py` for a
+quota that is used up. The text depends only on what is seen, so that two schedulers that see the
+same say the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.model.refusal import Reason, Refusal
 from holdfast.propose.decision_view import PendingWork
 from holdfast.propose.feasibility.outcome import PlacementReport, Verdict, WakeEvent
 
-# Resources that are named in one sentence.
+# How many resources are named in one sentence.
 NAMED_MAX = 4
 
 _OF_QUOTA = (Reason.QUOTA_EXCEEDED, Reason.COHORT_EXHAUSTED, Reason.PRIORITY_BUDGET_EXCEEDED)
@@ -31,13 +31,13 @@ _OF_NODE: Mapping[Reason, str] = {
     Reason.IMAGE_NOT_ALLOWED: "an image that spec.images of tenant {tenant} allows",
     Reason.NODE_OF_ANOTHER_TENANT: "node {node} without work of other tenants",
     Reason.RESIDENCY_FORBIDDEN: "the region of node {node} allowed for this work",
-    Reason.RESIDENCY_UNKNOWN: "a Region that says which law holds where node {node} is",
+    Reason.RESIDENCY_UNKNOWN: "a Region that states the jurisdiction of node {node}",
     Reason.PORT_TAKEN: "the port free on node {node}",
     Reason.PORT_NOT_OFFERED: "a node that offers the port, or port 0 for any free one",
     Reason.TOO_MANY_PER_NODE: "one more replica allowed on each node, or one more node",
-    Reason.SPREAD_VIOLATED: "room in the place that has the fewest replicas, or a wider maxSkew",
-    Reason.AFFINITY_UNMET: "room where the replicas are that it wants to be near to",
-    Reason.ANTI_AFFINITY_VIOLATED: "a node away from the replicas that it stays away from",
+    Reason.SPREAD_VIOLATED: "room in the domain with the fewest replicas, or a larger maxSkew",
+    Reason.AFFINITY_UNMET: "room near the replicas that its affinity selects",
+    Reason.ANTI_AFFINITY_VIOLATED: "a node away from the replicas that its anti-affinity excludes",
 }
 
 
@@ -70,7 +70,7 @@ def over_quota(refusal: Refusal, tenant: str) -> PlacementReport:
 def change_at(
     work: PendingWork, node: str, refusal: Refusal | None, settled: NodeLedger, *, could_be: bool
 ) -> str:
-    """What would let the work onto the node that came closest.
+    """What would make the node that came closest feasible.
 
     `could_be` says that the node could take it if it were empty; otherwise only another node helps.
     """
@@ -105,7 +105,7 @@ def _more_free(work: PendingWork, node: str, ledger: NodeLedger) -> str:
 
 
 def a_node(work: PendingWork) -> str:
-    """The node that would have to come."""
+    """A node that would have to be added."""
     wanted = [f"{render(name, units)} {name}" for name, units in _sums(work)]
     if work.demand.devices:
         wanted.append(_devices(work))
@@ -113,7 +113,7 @@ def a_node(work: PendingWork) -> str:
 
 
 def _sums(work: PendingWork) -> list[tuple[str, int]]:
-    """What it takes, but for devices, which are given one by one."""
+    """What it takes, except devices, which are assigned one by one."""
     left_out = [Resource.REPLICAS.value, *(it.device_class for it in work.demand.devices)]
     return [it for it in sorted(work.demand.amounts.items()) if it[1] and it[0] not in left_out]
 

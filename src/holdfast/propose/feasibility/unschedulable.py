@@ -1,8 +1,8 @@
-"""Why there is no place for some work: what rules out how many nodes, and which comes closest.
+"""Why no node is feasible for some work: the reasons with their counts, and the nearest miss.
 
-`decide.py` calls this when no node does. The words must not change with every bind that is on its
-way, so what is only assumed does not count for them; that a place is only assumed to be taken is
-said in `in_question`.
+`placement.py` calls this when no node is feasible. The text must not change with every bind in
+flight, so assumptions do not count for it; `in_question` says that a place is only assumed to be
+taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RESOURCES, _SHUNNED, _COMPANY = "resources", "shunned", "company"
 
 
 def candidate_at(view: View, site: NodeState) -> Candidate:
-    """One node as the rules look at it."""
+    """One node as the rules see it."""
     gate: NodeGate = site.empty.gate
     return Candidate(site, gate, view.region(gate.region), site.shunned)
 
@@ -35,7 +35,7 @@ def candidate_at(view: View, site: NodeState) -> Candidate:
 def code_counts(
     view: View, equivalence: EquivalenceClass, code: Codes | None = None, tally: Ints | None = None
 ) -> dict[str, int]:
-    """How many nodes each reason rules out, the rules about company left aside."""
+    """How many nodes each reason rules out, topology rules excepted."""
     verdicts = equivalence.verdicts
     if code is None or tally is None:
         code, tally = verdicts.code[view.columns.all], verdicts.tally
@@ -47,7 +47,7 @@ def code_counts(
         if reason:
             counts[reason] = counts.get(reason, 0) + int(tally[number])
             continue
-        # Those that are left alone for a moment, each for the reason of its own refusal.
+        # Nodes that are avoided for a moment, each for the reason of its own refusal.
         for row in np.flatnonzero(code == number).tolist():
             shunned = view.fleet.at(row).shunned
             if shunned is not None:
@@ -68,13 +68,13 @@ def explain_unschedulable(view: View, equivalence: EquivalenceClass) -> Placemen
 
 
 class _Search:
-    """One look at all nodes, with the codes that last."""
+    """One evaluation of all nodes, without what is only assumed."""
 
     def __init__(self, view: View, equivalence: EquivalenceClass) -> None:
         self.view, self.equivalence = view, equivalence
         verdicts, columns = equivalence.verdicts, view.columns
         self.code: Codes = verdicts.code[columns.all].copy()
-        # After all filters come the rules about company.
+        # The topology rules come after all filters.
         self.topology_rules: Codes = np.zeros(columns.count, np.uint8)
         if equivalence.topology_rules is not None:
             self.topology_rules = np.where(
@@ -87,7 +87,7 @@ class _Search:
         self.place[self.topology_rules != 0] = len(verdicts.filters)
 
     def _look_past_assumptions(self) -> None:
-        """Judge resources again without what is only assumed."""
+        """Evaluate resources again without what is only assumed."""
         verdicts, columns = self.equivalence.verdicts, self.view.columns
         place = next(i for i, each in enumerate(verdicts.filters) if each.name == _RESOURCES)
         base = next(i for i, meaning in enumerate(verdicts.meanings) if meaning[0] == place)
@@ -143,7 +143,7 @@ class _Search:
         return found.name if found is not None else _COMPANY
 
     def _names(self) -> set[str]:
-        """Of the filters that rule nodes out."""
+        """The names of the filters that rule nodes out."""
         meanings = self.equivalence.verdicts.meanings
         codes = [code for code in np.flatnonzero(self.tally).tolist() if code not in (0, NOBODY)]
         names = {self._name(meanings[code][0]) for code in codes}
@@ -158,9 +158,9 @@ class _Search:
         return counts
 
     def _fits_in_time(self) -> bool:
-        """Whether some node could take it, were it empty and ready."""
+        """Whether some node could take it, if it were empty and ready."""
         filters = self.equivalence.verdicts.filters
-        # By place: the filters, then company; and last, as the place -1, rows of no node.
+        # By position: the filters, then the topology rules; and last, as position -1, empty rows.
         passing = np.array([*(each.passes for each in filters), True, False], np.bool_)
         rows = np.flatnonzero(passing[self.place])
         if not len(rows):
@@ -174,7 +174,8 @@ class _Search:
     def _nearest(self, rows: Ints, *, could_be: bool) -> tuple[Miss, str]:
         """The node that passed most filters, and of those the one that lacks least; and the change.
 
-        Among equals their lots decide: whoever learned of the nodes in another order says the same.
+        Ties are broken by the lots, so that a scheduler that learned of the nodes in another order
+        says the same.
         """
         furthest = int(self.place[rows].max())
         among = rows[self.place[rows] == furthest]
@@ -187,11 +188,13 @@ class _Search:
         refusal = self._words(furthest, site)
         if refusal is None:
             return Miss(site.name, reason, ""), ""
-        change = change_at(self.equivalence.work, site.name, refusal, site.settled, could_be=could_be)
+        change = change_at(
+            self.equivalence.work, site.name, refusal, site.settled, could_be=could_be
+        )
         return Miss(site.name, reason or refusal.reason.value, refusal.message), change
 
     def _words(self, place: int, site: NodeState) -> Refusal | None:
-        """Why, as the rule itself says it of this node."""
+        """The refusal of the rule itself for this node."""
         found, equivalence, view = self._filter(place), self.equivalence, self.view
         if found is None:
             if equivalence.topology_rules is None:
@@ -206,7 +209,7 @@ class _Search:
     def _lack(self, rows: Ints) -> Floats:
         """How much of a resource is missing at worst: 0 for nothing, 1 for all of it.
 
-        Devices are owned one by one, and sums say nothing about them.
+        Devices are assigned one by one, and sums say nothing about them.
         """
         worst = np.zeros(len(rows), np.float64)
         for resource, units in self.equivalence.work.units:

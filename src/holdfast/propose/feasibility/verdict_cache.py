@@ -1,7 +1,7 @@
-"""The board: how all nodes stand to each sort of work, kept from one decision to the next.
+"""The verdict cache: the node verdicts for each class of work, kept from one decision to the next.
 
-A scheduler has one for its whole life; explain and what-if make their own. It holds nothing that
-could not be computed anew, and forgets what was not asked for the longest when it grows too large.
+A scheduler has one for its lifetime; explain and what-if make their own. It holds nothing that
+could not be recomputed, and drops the least recently used classes when it grows too large.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from holdfast.propose.scores import SCORERS, Scorer, weights_of
 from holdfast.propose.topology.affinity import TopologyRules, has_topology_rules
 from holdfast.propose.topology.topology_counts import traits_of
 
-# Rows of all standings together. Each takes about 30 bytes: 800 sorts of work on 5,000 nodes.
+# Rows of all verdicts together. Each takes about 30 bytes: 800 classes of work on 5,000 nodes.
 CELLS_MAX = 4_000_000
 SORTS_MIN = 16
-# Workloads of which it is remembered to which sort their replicas belong.
+# The workloads for which the class of their replicas is remembered.
 WORKLOADS_MAX = 65_536
 
 _Key = tuple[Hashable, Hashable]
@@ -36,13 +36,13 @@ class VerdictCache:
         self._added = {each.name: each for each in filters}
         self._scorers = (*SCORERS, *scorers)
         self._classes: dict[Hashable, EquivalenceClass] = {}
-        # What is asked of nodes is the same for many sorts; kept as long as one of them is.
+        # Many classes ask the same of nodes; the verdicts are kept as long as one class uses them.
         self._standings: dict[Hashable, NodeVerdicts] = {}
         self._users: dict[Hashable, int] = {}
         self._recent: dict[tuple[str, str, str], _Recent] = {}
 
     def class_of(self, replica: Replica, view: View) -> EquivalenceClass | PlacementReport:
-        """How all nodes stand to work like this one, or why that cannot be said."""
+        """The class of this replica with current verdicts, or why it cannot be evaluated."""
         key = self.key(replica)
         equivalence = self._classes.pop(key, None)
         if (
@@ -59,24 +59,24 @@ class VerdictCache:
             self._make_room(view)
             self._users[equivalence.of_nodes] = self._users.get(equivalence.of_nodes, 0) + 1
             self._standings[equivalence.of_nodes] = equivalence.verdicts
-        # At the end again, as the last to be forgotten.
+        # Moved to the end, as the last to be dropped.
         self._classes[key] = equivalence
         equivalence.verdicts.refresh(view)
         if equivalence.topology_rules is None and view.fleet.topology_counts.repelling(
             equivalence.traits
         ):
-            # It asks nothing of others, but somebody is there who has to stay away from it.
+            # It has no rule about others, but a replica exists with an anti-affinity to it.
             equivalence.topology_rules = TopologyRules(
                 equivalence.work, equivalence.traits, self._weights(view)
             )
         return equivalence
 
     def known(self, key: Hashable) -> EquivalenceClass | None:
-        """What is kept of a sort of work, perhaps under rules that have changed since."""
+        """The cached class under a key, perhaps under rules that have changed since."""
         return self._classes.get(key)
 
     def shapes(self, most: int) -> list[tuple[tuple[int, int], ...]]:
-        """What the sorts that were asked for last take of each resource, every shape once."""
+        """The demands of the most recently used classes by resource, each different one once."""
         found: dict[tuple[tuple[int, int], ...], None] = {}
         for equivalence in reversed(self._classes.values()):
             found[equivalence.work.units] = None
@@ -85,14 +85,14 @@ class VerdictCache:
         return list(found)
 
     def key(self, replica: Replica) -> _Key:
-        """What is equal for replicas that are alike."""
+        """The key of the replica's class."""
         spec = replica.spec
         whose = replica.namespace, spec.workload_uid, spec.revision
         known = self._recent.get(whose)
         labels, beside = replica.metadata.labels, (spec.region, spec.gang)
         if known is not None:
             template, known_labels, known_beside, key = known
-            # Replicas of one workload are alike but for the rare one in the middle of a change.
+            # Replicas of one workload have one key, except in the middle of a change.
             if template == spec.template and (known_labels, known_beside) == (labels, beside):
                 return key
         if len(self._recent) >= WORKLOADS_MAX:
@@ -119,22 +119,22 @@ class VerdictCache:
         return weights_of(view.policy, self._scorers)
 
     def _filters(self, view: View) -> tuple[Filter, ...] | PlacementReport:
-        """The hard rules, and what the policy adds to them by name."""
+        """The built-in filters, and those that the policy adds by name."""
         named = view.policy.spec.filters if view.policy is not None else ()
         usual = {each.name for each in FILTERS}
         unknown = [name for name in named if name not in self._added and name not in usual]
         if unknown:
-            # What cannot be checked is not done.
+            # A rule that cannot be checked must not be skipped.
             return PlacementReport(
                 {FILTER_UNKNOWN: 1},
-                f"the policy in force asks for filter {unknown[0]}, which this scheduler lacks",
+                f"the policy in force names filter {unknown[0]}, which this scheduler lacks",
                 Verdict.BLOCKED_BY,
                 (WakeEvent.ALLOWANCE,),
             )
         added = [self._added[name] for name in named if name in self._added]
         if not added:
             return FILTERS
-        # Those that ask for the load stand together, so that the others are not asked each time.
+        # Filters that depend on the load are adjacent, so that the others are not evaluated again.
         every = (*FILTERS, *added)
         first = next(place for place, each in enumerate(every) if each.by_load)
         rest = every[first:]
@@ -150,7 +150,7 @@ class VerdictCache:
             self._left(self._classes.pop(next(iter(self._classes))))
 
     def _left(self, equivalence: EquivalenceClass) -> None:
-        """A sort is not kept any more; if it was the last to ask this of nodes, nor is that."""
+        """Drop the verdicts of a class that is dropped, unless another class uses them."""
         of_nodes = equivalence.of_nodes
         self._users[of_nodes] -= 1
         if not self._users[of_nodes]:

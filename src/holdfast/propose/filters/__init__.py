@@ -1,12 +1,12 @@
 """Filters: whether a node can take a replica at all. One file each, in the order below.
 
-Each asks the one rule of the model that the commit asks as well, so that it can be wrong only by
-looking at something old. It exists twice: for one node, to say why in words, and for many nodes at
-once, as codes; a property test holds the two together. The order goes from what is cheap and lasts
-to what is dear and passes: a node is counted under the first reason that rules it out, and the node
-that got furthest is the nearest miss.
+Each applies the same rule of the model as the commit, so it can only be wrong by looking at an old
+snapshot. It exists twice: for one node, to give the reason as text, and for many nodes at once, as
+codes; a property test checks that both agree. The order goes from cheap and permanent rules to
+expensive and transient ones: a node is counted under the first reason that rules it out, and the
+node that passed most filters is the nearest miss.
 
-What depends on where other replicas are (`propose/topology/affinity.py`) comes after all of these.
+Rules about where other replicas are (`propose/topology/affinity.py`) come after all of these.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ from holdfast.propose.filters import (
 )
 
 Rule = Callable[[PendingWork, Candidate], Refusal | None]
-# For each of these rows 0, or the place of the reason from 1; None where it rules out no node.
+# For each row 0, or the number of the reason from 1; None where the filter rules out no node.
 Judge = Callable[[PendingWork, View, Rows, Level], Codes | None]
 
 
 class Filter(msgspec.Struct, frozen=True):
     """A rule with its name, for one node and for many.
 
-    `passes` says that what it refuses may be allowed later on the very same node, without anybody
-    changing what the node is. `by_load` says that its answer changes with what is taken of a node,
-    and not only with the node; `is_exact` that placing more of the same work changes it by sums
-    that are known ahead, or not at all. `reasons` are the codes of its refusals, in the order of
-    its codes.
+    `passes` says that what it refuses may be allowed later on the same node, without a change of
+    the node itself. `by_load` says that its result depends on the load of a node, and not only on
+    the node; `is_exact` that placing more of the same work changes it by sums that are known in
+    advance, or not at all. `reasons` are the reasons of its refusals, in the order of its codes.
     """
 
     name: str
@@ -79,11 +78,11 @@ FILTERS: tuple[Filter, ...] = (
         isolation.NEIGHBOUR_REASONS,
         passes=True,
         by_load=True,
-        # More of the same work is of the same tenant.
+        # More of the same work belongs to the same tenant.
         is_exact=True,
     ),
     Filter("readiness", readiness.readiness, readiness.ready, readiness.REASONS, passes=True),
-    # Each for the reason of its own refusal.
+    # Each node has the reason of its own refusal.
     Filter("shunned", shunned.shunned, shunned.left_alone, ("",), passes=True),
 )
 
@@ -91,7 +90,7 @@ FILTERS: tuple[Filter, ...] = (
 def first_refusal(
     work: PendingWork, candidate: Candidate, filters: tuple[Filter, ...] = FILTERS
 ) -> tuple[int, Refusal] | None:
-    """The first filter that rules the node out, by its place in the order, and why."""
+    """The position of the first filter that rules the node out, and its refusal."""
     for place, each in enumerate(filters):
         refusal = each.rule(work, candidate)
         if refusal is not None:

@@ -1,8 +1,8 @@
-"""Devices: whether a node has enough of the right ones left, for many nodes at once.
+"""Devices: whether a node has enough suitable devices left, for many nodes at once.
 
-`resources.py` calls this after sums and ports. Requests that cannot get into each other's way (each
-of another class, without a demand on where devices hang) are counted; for all others counting only
-rules nodes out, and the model's own search decides on those that are left.
+`resources.py` calls this after sums and ports. Requests that cannot compete with each other (each
+of another class, without a constraint on topology) are decided by counting; for all others counting
+only rules nodes out, and the model's own search decides on the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.observe.node_columns import Bools, Codes, Level, Rows
 from holdfast.propose.decision_view import PendingWork, View
 from holdfast.propose.filters.tables import table_of
 
-# Devices that the widest nodes have, at different times.
+# The number of different row widths: how many devices the widest node has, over time.
 WIDTHS_MAX = 64
 
 
@@ -33,7 +33,7 @@ def device_codes(
     missing: int,
     taken: int,
 ) -> None:
-    """Write down in `codes` where the devices do not do, of the rows that are still at 0."""
+    """Write a code for the rows that lack devices, of those that are still at 0."""
     requests = work.demand.devices
     columns = view.columns.devices
     kind = columns.kind[rows]
@@ -43,7 +43,7 @@ def device_codes(
         suitable: Bools = _suiting(work, index, request, view)[kind]
         lacking |= _count(suitable) < request.count
         if level is not Level.EMPTY:
-            # With nothing on the node, what is there is free.
+            # On an empty node everything is free.
             free = columns.free[rows]
             if level is Level.SETTLED:
                 free = free + columns.lent[rows]

@@ -1,7 +1,7 @@
-"""Isolation: whether a node keeps tenants as far apart as is asked, and who is there already.
+"""Isolation: whether a node isolates tenants as strongly as required, and which tenants it has.
 
-An agent that is started again may say something weaker than an old picture has, and another tenant
-may have come to a node that is for one tenant at a time; the commit refuses it then.
+An agent that restarted may offer weaker isolation than an old snapshot shows, and another tenant
+may have come to a node that is for one tenant at a time; then the commit refuses the bind.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def isolation(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def isolated(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes: asked once for each level."""
+    """The same for many nodes: evaluated once for each isolation level."""
     template = work.replica.spec.template
     is_plain = not template.user and template.runtime is Runtime.PROCESS
     if _wanted(work) is Isolation.NONE and is_plain:
@@ -68,7 +68,7 @@ def neighbours(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def neighboured(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes; few planes have such nodes, and no other row is looked at."""
+    """The same for many nodes. Few planes have such nodes, and only those rows are examined."""
     columns = view.columns
     alone = columns.isolations.known(Isolation.NONE)
     if alone is None or level is Level.EMPTY:

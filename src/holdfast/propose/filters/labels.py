@@ -1,7 +1,7 @@
-"""Labels: what the work demands of the node's labels.
+"""Labels: what the work requires of the node's labels.
 
-The commit does not ask again: labels are the proposer's rule. An old picture places the work on a
-node whose labels have just changed, as if it had been placed a moment earlier.
+The commit does not check this again: labels are a rule of the scheduler. With an old snapshot, the
+work goes to a node whose labels have just changed, as if it had been placed a moment earlier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def labels(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def labelled(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes."""
+    """The same for many nodes."""
     placement = work.placement
     wanted = [
         Expression(key=key, operator=SelectorOperator.IN, values=(value,))
@@ -40,7 +40,7 @@ def labelled(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes |
 
 
 def all_hold(expressions: Sequence[Expression], view: View, rows: Rows) -> Bools:
-    """Where all of these hold."""
+    """The rows where all of these hold."""
     held = _holds(expressions[0], view, rows)
     for expression in expressions[1:]:
         held &= _holds(expression, view, rows)
@@ -48,10 +48,10 @@ def all_hold(expressions: Sequence[Expression], view: View, rows: Rows) -> Bools
 
 
 def _holds(expression: Expression, view: View, rows: Rows) -> Bools:
-    """Where one expression holds.
+    """The rows where one expression holds.
 
-    In and NotIn compare numbers of values, since a key such as the host's name has as many values
-    as there are nodes. The others ask the rule for each value.
+    In and NotIn compare value numbers, since a key such as the host's name has as many values as
+    there are nodes. The others evaluate the rule for each value.
     """
     of_key = view.columns.facts.label(expression.key)
     have = of_key.column[rows]

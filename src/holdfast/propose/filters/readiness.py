@@ -1,7 +1,7 @@
 """Readiness: phase, drain and cordon.
 
-Whether heartbeats are late is judged by controller:nodes, which makes such a node Suspect; a
-scheduler hears none itself. An old picture offers a node that is suspected by now, and the commit
+Late heartbeats are judged by controller:nodes, which makes such a node Suspect; a scheduler
+receives none itself. With an old snapshot a node is offered that is Suspect by now, and the commit
 refuses it.
 """
 
@@ -23,7 +23,7 @@ REASONS = (Reason.NODE_NOT_READY, Reason.NODE_DRAINING, Reason.NODE_CORDONED)
 
 
 def _codes_of_gates() -> Codes:
-    """What the rule says of each gate there can be, by its number."""
+    """The result of the rule for each possible gate, by its number."""
     found = {}
     for phase, draining, cordoned in product(NodePhase, (False, True), (False, True)):
         gate = NodeGate(uid="", phase=phase, draining=draining, cordoned=cordoned)
@@ -41,5 +41,5 @@ def readiness(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def ready(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes."""
+    """The same for many nodes."""
     return _CODES[view.columns.gate[rows]]

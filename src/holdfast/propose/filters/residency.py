@@ -1,6 +1,6 @@
 """Residency: the law of the region. What is not known is refused, here as in the commit.
 
-A region or tenant that this picture lacks keeps the work waiting until it is told of.
+A region or tenant that is not in the snapshot keeps the work waiting until it arrives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def residency(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def residencies(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes: asked once for each region."""
+    """The same for many nodes: evaluated once for each region."""
 
     def judged(name: str) -> int:
         refusal = residency_refusal(work.placement, work.tenant, name, view.region(name))

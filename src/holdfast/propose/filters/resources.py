@@ -1,7 +1,7 @@
 """Resources: sums, devices and fixed ports, by the same `claim` as the commit.
 
-The sums are this picture's own, with what is assumed. An old one offers what is taken by now,
-which the commit refuses, or misses what was given back, which the next news mend.
+The sums include what is assumed. An old snapshot offers what is taken by now, which the commit
+refuses, or misses what was released, which the next change corrects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def resources(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def fitting(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes: sums first, then ports, then devices, as the rule goes."""
+    """The same for many nodes: sums first, then ports, then devices, in the order of the rule."""
     columns = view.columns
     short = None
     for resource, units in work.units:

@@ -1,7 +1,7 @@
-"""Nodes that the commit refused a moment ago, although this picture said yes.
+"""Nodes that the commit refused a moment ago, although the snapshot allowed them.
 
-Until there is news of such a node, or for a short time, it is seen wrongly: proposing it again
-would be refused again. The reason is the commit's own, so that it has no list of reasons here.
+Until such a node changes, or for a short time, our state of it is wrong: proposing it again would
+be refused again. The reason is the commit's own, so there is no list of reasons here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from holdfast.propose.decision_view import Candidate, PendingWork, View
 
 
 def shunned(work: PendingWork, candidate: Candidate) -> Refusal | None:
-    """Whether the node is left alone for a moment."""
+    """Whether the node is avoided for a moment."""
     return candidate.shunned
 
 
 def left_alone(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes."""
+    """The same for many nodes."""
     return view.columns.shunned[rows].astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Region, zone and pool. They never change under a node, so that an old picture is right."""
+"""Region, zone and pool. They never change for a node, so an old snapshot is right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def site(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def sites(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes: asked once for each place."""
+    """The same for many nodes: evaluated once for each place."""
     placement = work.placement
     if not (placement.regions or placement.zones or placement.pool):
         return None

@@ -1,8 +1,8 @@
-"""What a rule says of each different value, looked up for all rows at once.
+"""The result of a rule for each different value, looked up for all rows at once.
 
-The rule is the model's own function, asked once for each value that nodes have: a plane has few
-zones, pools, taints and protections. Filters call this; what was asked before is kept with the work
-and only new values are asked about.
+The rule is the model's own function, evaluated once for each value that nodes have: a plane has few
+zones, pools, taints and protections. Filters call this; results are kept with the work and only new
+values are evaluated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 def table_of(work: PendingWork, name: str, values: Sequence[V], rule: Callable[[V], int]) -> Codes:
-    """What the rule says of each value, by the value's number."""
+    """The result of the rule for each value, by the value's number."""
     table = work.tables.get(name)
     known = len(table) if table is not None else 0
     if table is None or known < len(values):
@@ -31,5 +31,5 @@ def table_of(work: PendingWork, name: str, values: Sequence[V], rule: Callable[[
 
 
 def code_of(refusal: Refusal | None, reasons: tuple[Reason, ...]) -> int:
-    """A refusal as a filter's code: 0 for none, else the place of its reason from 1."""
+    """A refusal as a filter's code: 0 for none, otherwise the position of its reason from 1."""
     return reasons.index(refusal.reason) + 1 if refusal is not None else 0

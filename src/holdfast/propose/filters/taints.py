@@ -1,4 +1,4 @@
-"""Taints. An old picture may miss one that was just set; the commit knows it."""
+"""Taints. An old snapshot may miss one that was just set; the commit knows it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REASONS = (Reason.TAINTED,)
 
 
 def taints(work: PendingWork, candidate: Candidate) -> Refusal | None:
-    """Whether the work puts up with the node's taints."""
+    """Whether the work tolerates the node's taints."""
     return taint_refusal(candidate.gate, work.placement)
 
 
 def tainted(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes: asked once for each list of taints."""
+    """The same for many nodes: evaluated once for each list of taints."""
 
     def judged(seen: tuple[Taint, ...]) -> int:
         return code_of(taint_refusal(NodeGate(uid="", taints=seen), work.placement), REASONS)

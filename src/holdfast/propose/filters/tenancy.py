@@ -1,6 +1,6 @@
-"""Tenancy: nodes and pools that are kept for certain tenants or classes of work.
+"""Tenancy: nodes and pools that are reserved for certain tenants or classes of work.
 
-An old picture may offer a node that is protected by now; the commit refuses it.
+An old snapshot may offer a node that is protected by now; the commit refuses it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def tenancy(work: PendingWork, candidate: Candidate) -> Refusal | None:
 
 
 def tenancies(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
-    """The same of many nodes: asked once for each protection and each pool of a region."""
+    """The same for many nodes: evaluated once for each protection and each pool of a region."""
 
     def of_node(protection: Protection | None) -> int:
         return code_of(_kept(protection, work), REASONS)

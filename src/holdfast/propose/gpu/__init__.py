@@ -1,11 +1,10 @@
 """GPU packing: which node, and which of its devices, a replica should take.
 
-The fleet has a pool for each class of devices; `propose/scores/fragmentation.py` asks them for a
-score of each node, and for the devices of the node that was chosen. A way of packing is a
-`GpuPolicy`: it ranks the rows of some `ClassColumns` for a demand, knowing the mix of what is asked for
-typically. The score may be weighed against others and carries no hard rule; whether a device is
-still free the commit says. Nothing here reads a clock, draws a number or does anything but compute.
-docs/gpu-packing.md says why it scores as it does.
+The fleet has a pool for each device class; `propose/scores/fragmentation.py` asks them for a score
+of each node, and for the devices of the chosen node. A packing policy is a `GpuPolicy`: it ranks
+the rows of `ClassColumns` for a demand, given the mix of typical demands. The score may be weighed
+against others and is never a hard rule; the commit decides whether a device is still free. Nothing
+here reads a clock or draws random numbers. docs/gpu-packing.md explains the scores.
 """
 
 from __future__ import annotations

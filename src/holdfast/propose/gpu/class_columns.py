@@ -1,9 +1,9 @@
-"""The nodes with devices of one class as columns: what is left of each, and whether a demand fits.
+"""The nodes with devices of one class as columns: what is free of each, and whether a demand fits.
 
-`pools.py` fills one of these from the scheduler's picture of the fleet and states a row anew when
-something on its node was taken or given back; the other files of this room only read it. Devices
-are shared by thousandths: a fraction lives on one device, whole devices are taken idle and in the
-order of their names.
+`pools.py` fills these from the scheduler's fleet and updates a row when something on its node was
+taken or released; the other files of this package only read them. Devices are shared in
+thousandths: a fraction is on one device, whole devices must be idle and are taken in the order of
+their names.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Shorts = npt.NDArray[np.float32]
 
-# One device, in the unit in which fractions of it are asked for.
+# One device, in the unit in which fractions of it are requested.
 WHOLE_MILLI = 1000
 # No machine has more; a row of the device column is as wide as the widest node.
 DEVICES_MAX = 64
-# More CPU or memory (16,777 cores, 16 TiB) counts as this, which a short float holds exactly.
+# More CPU or memory (16,777 cores, 16 TiB) counts as this, which a float32 holds exactly.
 AMOUNT_MAX = 2**24 - 1
-# Different wishes as to models and memory of which it is kept what suits them.
+# For how many different requirements of model and memory the suitable types are kept.
 SUITING_MAX = 1024
 
-# CPU, memory, and of each device its type and what is free of it.
+# CPU, memory, and of each device its type and its free share.
 _State = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
@@ -52,7 +52,7 @@ class GpuDemand(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     @property
     def is_picky(self) -> bool:
-        """Whether some devices of the class do not do."""
+        """Whether some devices of the class do not suit."""
         return bool(self.models or self.device_memory)
 
     @property
@@ -61,21 +61,21 @@ class GpuDemand(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     def __post_init__(self) -> None:
         if min(self.cpu_milli, self.device_milli, self.devices, self.memory) < 0:
-            raise ValueError(f"{self}: no amount may be negative")
+            raise ValueError(f"{self}: amounts must not be negative")
         if self.device_milli > WHOLE_MILLI or self.devices > DEVICES_MAX:
             raise ValueError(
-                f"{self}: at most {WHOLE_MILLI} of each of {DEVICES_MAX} devices can be asked for"
+                f"{self}: at most {WHOLE_MILLI} of each of {DEVICES_MAX} devices may be requested"
             )
         if (self.device_milli == 0) != (self.devices == 0):
-            raise ValueError(f"{self}: devices and device_milli are both zero or neither is")
+            raise ValueError(f"{self}: devices and device_milli must both be zero or both not")
         if self.devices > 1 and self.device_milli != WHOLE_MILLI:
-            raise ValueError(f"{self}: more than one device can only be asked for whole")
+            raise ValueError(f"{self}: several devices can only be requested whole")
 
 
 class GpuNode(msgspec.Struct, frozen=True):
-    """A node as it is now: what is free of it, memory in MiB, and what its devices are, in order.
+    """The current state of a node: what is free, memory in MiB, and its device types, in order.
 
-    `kinds` are numbers of the types that the columns are given; 0 is no device.
+    `kinds` are numbers of the device types of the columns; 0 is no device.
     """
 
     cpu_milli: int
@@ -95,8 +95,8 @@ NOBODY = GpuNode(0, 0)
 class ClassColumns:
     """What is free, by row. `changed_at[row]` is the tick of that row's last change.
 
-    Which builds there are is fixed when this is made: a node of another one, or with more devices
-    than all others, needs new columns. Rows to spare are for nodes to come.
+    The set of builds is fixed at construction: a node of another build, or with more devices than
+    all others, needs new columns. Spare rows are for new nodes.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ClassColumns:
     ) -> None:
         widest = max((len(node.kinds) for node in nodes), default=0)
         if widest > DEVICES_MAX:
-            raise ValueError(f"a node has {widest} devices, and {DEVICES_MAX} is the limit")
+            raise ValueError(f"a node has {widest} devices, more than the limit of {DEVICES_MAX}")
         self.rows = len(nodes) + spare
         self._types = tuple(types)
         found = dict.fromkeys([NOBODY.build, *(node.build for node in nodes)])
@@ -113,38 +113,38 @@ class ClassColumns:
         self.build: Ints = np.zeros(self.rows, np.int64)
         self.cpu: Ints = np.zeros(self.rows, np.int64)
         self.memory: Ints = np.zeros(self.rows, np.int64)
-        # A device that a node does not have is one with nothing free: no demand fits there.
+        # A device that a node does not have counts as one with nothing free: no demand fits there.
         self.devices: Ints = np.zeros((self.rows, widest), np.int64)
-        # Equal devices of a node are equal choices, and only the first of them is looked at.
+        # Equal devices of a node are equal choices, and only the first of them is considered.
         self.is_first: Bools = np.zeros((self.rows, widest), np.bool_)
         self.tick = 1
         self.changed_at: Ints = np.full(self.rows, self.tick, np.int64)
         self._suiting: dict[tuple[tuple[str, ...], int], Bools] = {}
-        # Rows with the same number are the same in everything that is asked here.
+        # Rows with the same number are the same in everything that matters here.
         self._number: Ints = np.arange(-self.rows, 0, dtype=np.int64)
         self._states = _States()
         for row, node in enumerate(nodes):
             self.place(row, node)
 
     def has_room_for(self, node: GpuNode) -> bool:
-        """Whether a spare row could be this node."""
+        """Whether a spare row could hold this node."""
         return node.build in self._builds and len(node.kinds) <= self._kind.shape[1]
 
     def place(self, row: int, node: GpuNode) -> None:
-        """The node of this row is this."""
+        """Set the node of this row."""
         count = len(node.kinds)
-        invariant(self.has_room_for(node), f"row {row} is a node that needs other columns")
+        invariant(self.has_room_for(node), f"row {row} has a node that needs other columns")
         self.build[row] = self._builds[node.build]
         self._kind[row] = 0
         self._kind[row, :count] = node.kinds
         self.state(row, node.cpu_milli, node.memory, node.free_milli)
 
     def state(self, row: int, cpu_milli: int, memory: int, free_milli: Sequence[int]) -> None:
-        """So much of this row is free now."""
+        """Set what is free of this row."""
         free = [0] * self.devices.shape[1]
         free[: len(free_milli)] = free_milli
         if min(cpu_milli, memory, *free) < 0 or max(free, default=0) > WHOLE_MILLI:
-            unreachable(f"row {row} has {cpu_milli}, {memory} and {free_milli} free")
+            unreachable(f"row {row} cannot have {cpu_milli}, {memory} and {free_milli} free")
         self.cpu[row], self.memory[row] = cpu_milli, memory
         self.devices[row] = free
         what = tuple(zip(self._kind[row].tolist(), free, strict=True))
@@ -156,7 +156,7 @@ class ClassColumns:
     # Questions -----------------------------------------------------------------------------------
 
     def distinct(self, rows: Ints) -> tuple[Ints, Ints]:
-        """One row of each state among these rows; and for each of them, which one stands for it.
+        """One row for each different state among these rows; and for each row, which one it is.
 
         Nodes are bought by the dozen, and most of a fleet that is not full is in few states.
         """
@@ -165,7 +165,7 @@ class ClassColumns:
         return found, found[of]
 
     def allowed(self, demand: GpuDemand) -> Bools:
-        """Per build, whether some device of it would do."""
+        """Per build, whether some device of it would suit."""
         suiting = self._suits(demand)
         found = [any(suiting[kind] for kind in build) for build in self._builds]
         return np.array(found, np.bool_)
@@ -178,19 +178,19 @@ class ClassColumns:
         return fit
 
     def room(self, demand: GpuDemand, rows: Ints) -> Bools:
-        """Which devices of these rows would do for a demand of devices."""
+        """Which devices of these rows have room for a demand of devices."""
         room: Bools = self.devices[rows] >= demand.device_milli
         if demand.is_picky:
             room &= self._suits(demand)[self._kind[rows]]
         return room
 
     def idle_devices(self, demand: GpuDemand, row: int) -> list[int]:
-        """The first devices that whole devices, or none at all, are taken from."""
+        """The first idle devices for a demand of whole devices; empty for one without devices."""
         room = np.flatnonzero(self.room(demand, np.array([row])))
         return [int(device) for device in room[: demand.devices]]
 
     def _suits(self, demand: GpuDemand) -> Bools:
-        """Per type, whether it is what the demand asks for, by the model's rule."""
+        """Per type, whether it suits the demand, by the model's rule."""
         key = demand.models, demand.device_memory
         found = self._suiting.get(key)
         if found is None:
@@ -202,7 +202,7 @@ class ClassColumns:
 
 
 class _States:
-    """Numbers for the states that rows are in; one that no row is in any more is forgotten."""
+    """Numbers for the states of rows; a state that no row is in any more is dropped."""
 
     def __init__(self) -> None:
         self._of: dict[int, _State] = {}
@@ -210,7 +210,7 @@ class _States:
         self._next = 0
 
     def entered(self, row: int, state: _State) -> int:
-        """The number of the state that this row is in from now on."""
+        """The number of the new state of this row."""
         before = self._of.get(row)
         if before is not None:
             number, rows = self._numbers[before]

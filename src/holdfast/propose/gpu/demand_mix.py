@@ -1,7 +1,7 @@
-"""What is asked for typically: counted once from a list, or learnt from the work as it comes.
+"""The typical demands: counted once from a list, or learned from the work as it comes.
 
-The scores of this room weigh a place by who else could use it, and this is how they know who else
-there is. A mix is a short list of demands with their shares; a plane learns its own.
+The scores of this package weigh a placement by which other work could use it; the mix says which
+other work there is. A mix is a short list of demands with their shares; a plane learns its own.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import msgspec
 
 from holdfast.propose.gpu.class_columns import GpuDemand
 
-# Enough for every kind of GPU work that a fleet sees in numbers; each costs time in each decision.
+# Enough for every kind of GPU work that is frequent in a fleet; each costs time in each decision.
 TYPICAL_MAX = 96
-# Of more kinds than this the rarest is forgotten, so that random demands cannot fill memory.
+# Beyond this many kinds the rarest is dropped, so that random demands cannot fill memory.
 KINDS_MAX = 512
 # A kind that is not seen for this many demands counts half. Long enough to know kinds that are one
 # in a thousand, short enough to follow a fleet whose work changes.
 HALF_LIFE = 4_000
 GROWTH = 2.0 ** (1.0 / HALF_LIFE)
-# A mix is published anew when so much of its weight has moved; each time all scores are computed
-# anew, so that following every single demand would cost more than it is worth.
+# A mix is published again when this much of its weight has moved. Each time all scores are
+# recomputed, so following every single demand would cost more than it is worth.
 DRIFT = 0.05
-# How often the drift is looked at, once the first demands have been seen.
+# How often the drift is checked, once the first demands have been seen.
 LOOK_EVERY = 16
 
 
@@ -41,7 +41,7 @@ def typical_mix(counts: Mapping[GpuDemand, float], *, cover: float = 1.0, most: 
     """The most frequent kinds until they cover this share of all, their shares adding up to one.
 
     Demands that differ in memory only are one kind, with their mean. `most` bounds the number of
-    kinds; 0 leaves it open.
+    kinds; 0 means no bound.
     """
     weight: dict[GpuDemand, float] = {}
     memory: dict[GpuDemand, float] = {}
@@ -78,8 +78,8 @@ class LearnedMix:
         self.mix: Mix = ()
 
     def see(self, demand: GpuDemand) -> bool:
-        """Count a demand, once for each replica; whether `mix` is another one now."""
-        # Growing the unit is the same as shrinking all that was counted before, at no cost.
+        """Count a demand, once for each replica. Returns whether `mix` has changed."""
+        # Growing the unit is the same as shrinking all earlier counts, at no cost.
         self._unit *= GROWTH
         self._counts[demand] = self._counts.get(demand, 0.0) + self._unit
         self._seen += 1
@@ -93,7 +93,7 @@ class LearnedMix:
         return self._publish()
 
     def _publish(self) -> bool:
-        # Work without devices uses no idle GPU, and so has no part in the mix.
+        # Work without devices uses no idle GPU, and so is not part of the mix.
         gpu = {kind: count for kind, count in self._counts.items() if kind.devices}
         whole = sum(gpu.values())
         shares = {kind: count / whole for kind, count in gpu.items()}

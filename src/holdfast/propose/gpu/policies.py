@@ -1,13 +1,13 @@
 """Three ways to choose among nodes with GPUs: the default, and two known ones to compare it with.
 
 `Sparing` is what the scheduler uses. Each kind of typical demand has a stock, the idle GPU of the
-fleet that it could still use; a placement costs each kind some of it, and the best place is where
-the cost, relative to the stocks, is least. So what only few nodes can give is spared for those who
-need it: nodes of a scarce model, nodes with all devices idle, CPU beside idle GPUs. In other words
-it goes up the gradient of the sum of log(stock), each kind weighed by how often it comes.
+fleet that it could still use. A placement costs each kind some of it, and the best node is where
+the cost, relative to the stocks, is least. So what only few nodes can provide is spared for the
+work that needs it: nodes of a scarce model, nodes with all devices idle, CPU beside idle GPUs. In
+other words it follows the gradient of the sum of log(stock), each kind weighed by its frequency.
 
 `Fgd` is Fragmentation Gradient Descent (Weng et al., USENIX ATC 2023) and `BestFit` the common
-packing rule, both to the letter of their published simulator, on the same columns.
+packing rule, both exactly as in their published simulator, on the same columns.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SCORE_MAX = 100.0
 UNFIT = -1.0
 # The room for many copies counts a fifth of the room for one: ADR 0053 compares.
 WORTH = Worth(one=5, copies=1)
-# Where others lose so much more of a device than at the best place, the score is half.
+# Where others lose this much more of a device than at the best node, the score is half.
 HALF_MILLI = 100.0
 # Costs that differ by less (in thousandths of a GPU) are equal. Sums of floats depend on the order
 # of adding, and a tie must not.
 COST_GRAIN = 1e-4
-# How much of all weight has to move before the stocks are weighed anew. One placement moves them by
-# far less, and weighing anew means all rows instead of those that changed.
+# How much of all weight has to move before the stocks are weighed again. One placement moves them
+# by far less, and weighing again means all rows instead of those that changed.
 WEIGHT_DRIFT = 0.01
 # More than any demand can cost.
 COST_MAX = 1e9
-# What the costs of one kind of demand are kept in; beyond it the one not used for longest goes.
+# The memory for the costs of demands; beyond it the least recently used demand is dropped.
 CACHE_BYTES_MAX = 96 * 2**20
 
 
@@ -49,12 +49,12 @@ class Ranking(msgspec.Struct, frozen=True):
 
 
 class GpuPolicy(Protocol):
-    """What ranks the rows for a demand."""
+    """Ranks the rows for a demand."""
 
     def rank(self, demand: GpuDemand) -> Ranking: ...
 
     def weigh_anew(self) -> None:
-        """Forget whatever depends on more than what is free now."""
+        """Drop cached state that depends on more than what is free now."""
         ...
 
 
@@ -75,7 +75,7 @@ class _Costs:
 
 
 class _CostBook:
-    """The costs of the demands asked about lately. Only rows that changed are computed again."""
+    """The costs of the recently used demands. Only rows that changed are computed again."""
 
     def __init__(
         self, columns: ClassColumns, usable: Usable, judge: _Judge, claims: Floats
@@ -83,8 +83,8 @@ class _CostBook:
         self._columns = columns
         self._usable = usable
         self._judge = judge
-        # By these the device of a row is chosen. They do not change with what is taken elsewhere,
-        # so that the choice is the same however long ago it was made.
+        # The device of a row is chosen by these. They do not change with what is taken elsewhere,
+        # so the choice is the same however long ago it was made.
         self._claims = claims
         self._of: OrderedDict[GpuDemand, _Costs] = OrderedDict()
         size = max(1, columns.rows * max(1, usable.kinds) * 4)
@@ -110,7 +110,7 @@ class _CostBook:
         return costs
 
     def _fill(self, costs: _Costs, demand: GpuDemand, rows: Ints, weights: Floats) -> None:
-        """Compute the costs at these rows, where they are many once for all that are equal."""
+        """Compute the costs at these rows; if they are many, once for all equal rows."""
         if len(rows) <= ROWS_AT_ONCE:
             self._compute(costs, demand, rows, weights)
             return
@@ -146,8 +146,8 @@ class Sparing:
     def __init__(self, columns: ClassColumns, mix: Mix) -> None:
         self._usable = Usable(columns, mix, WORTH)
         size = self._usable.gpu_milli / 1000.0
-        # How often a kind comes, but the larger ones less: with few places that do for them they
-        # have the smaller stock, and so the stronger claim on it already.
+        # The frequency of a kind, but less for larger ones: few nodes suit them, so they have the
+        # smaller stock, and thereby already the stronger claim on it.
         self._claims = self._usable.shares / np.sqrt(size)
         self._book = _CostBook(columns, self._usable, self._good, self._claims)
         # Keeps a stock that has run out from outweighing everything: one demand's worth.
@@ -157,14 +157,14 @@ class Sparing:
     def rank(self, demand: GpuDemand) -> Ranking:
         """0 to 100: 100 where others lose least, 50 where they lose a tenth of a device more.
 
-        Work without devices need not cost anybody anything, and is measured by that.
+        Work without devices need not cost others anything, and is measured by that.
         """
         self._usable.refresh()
         self._weigh()
         costs = self._book.look_up(demand, self._weights)
         good = costs.good
         best = float(good[costs.fits].max(initial=-np.inf)) if demand.devices else 0.0
-        # Where nothing fits there is no best, nor anything to compare with it.
+        # If nothing fits there is no best row, nor anything to compare with it.
         more = np.maximum(max(best, -COST_MAX) - good, 0.0)
         scores = SCORE_MAX / (1.0 + more / HALF_MILLI)
         return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
@@ -173,7 +173,7 @@ class Sparing:
         self._weights = np.zeros(self._usable.kinds, np.float64)
 
     def _weigh(self) -> None:
-        """By how much each kind's loss counts; adds up to one thousandth of a device."""
+        """The weight of each kind's loss; the weights add up to one thousandth of a device."""
         if not self._usable.kinds:
             return
         weights = self._claims / (self._usable.total + self._last)
@@ -198,12 +198,12 @@ class Fgd:
         return Ranking(np.where(costs.fits, costs.good, UNFIT), costs.devices)
 
     def _good(self, demand: GpuDemand, cost: Floats) -> Floats:
-        # What is idle becomes less by the demand, and of that what was usable is no fragment.
+        # Idle capacity shrinks by the demand; the part of it that was usable was no fragment.
         less: Floats = (demand.gpu_milli - _grained(cost)) / 1000.0
         return np.floor(SCORE_MAX / (1.0 + np.exp(-less)))
 
     def weigh_anew(self) -> None:
-        """Its weights never change."""
+        """Do nothing: its weights never change."""
 
 
 class BestFit:
@@ -229,7 +229,7 @@ class BestFit:
         return Ranking(np.where(fits, scores, UNFIT), devices)
 
     def weigh_anew(self) -> None:
-        """It remembers nothing."""
+        """Do nothing: it keeps no state."""
 
 
 def _grained(cost: Floats) -> Floats:

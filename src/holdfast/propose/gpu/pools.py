@@ -1,10 +1,10 @@
 """Pools: the nodes of the fleet that have devices of one class, ready to be packed.
 
-The fleet has one `GpuPools`, tells it of each new replica, and otherwise leaves it alone: a pool reads
-the logs of the fleet's columns when somebody asks, and states anew what changed since. Nodes that
-take no new work at the moment have nothing to give, and so nothing to spare.
+The fleet has one `GpuPools` and passes it each new replica. A pool reads the logs of the fleet's
+columns on demand, and updates what changed since. Nodes that take no new work at the moment count
+as having nothing free.
 
-A picture that is old, or contradicts itself for a moment, only ranks wrongly.
+An old or briefly inconsistent snapshot only leads to a worse ranking.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from holdfast.propose.gpu.class_columns import (
 from holdfast.propose.gpu.demand_mix import TYPICAL_MAX, LearnedMix, Mix, typical_mix
 from holdfast.propose.gpu.policies import UNFIT, GpuPolicy, Ranking
 
-# Classes of devices that are packed. What a plane has beyond them is placed without a thought for
-# others, as it would be without this room.
+# The device classes that are packed. Devices of further classes are placed without regard to
+# others, as they would be without this package.
 CLASSES_MAX = 8
-# Ways of packing that are kept ready at once, such as those of a policy and of its successor.
+# The packing policies that are kept ready at once, such as those of a policy and its successor.
 POLICIES_MAX = 4
-# Rows to spare for nodes to come, beside a share of those that are there.
+# The spare rows for new nodes, in addition to a share of the existing ones.
 SPARE_MIN = 8
 
-# Memory is counted by this power of two.
+# Memory is counted in this power of two.
 MIB = 20
 
 Make = Callable[[ClassColumns, Mix], GpuPolicy]
@@ -48,10 +48,10 @@ _OPEN = fleets.gate_number(NodePhase.READY, draining=False, cordoned=False)
 
 
 def demand_for(wanted: fit.Demand, device_class: str) -> GpuDemand:
-    """What a demand is to the nodes with devices of this class.
+    """A demand as seen by the nodes with devices of this class.
 
-    Several requests for one class count as whole devices of any model: a rank may be rough, and
-    which devices they get is left to the model's own search.
+    Several requests for one class count as whole devices of any model: a rank may be rough, and the
+    model's own search assigns the devices.
     """
     cpu = min(wanted.amounts.get(Resource.CPU.value, 0), AMOUNT_MAX)
     memory = min(-(-wanted.amounts.get(Resource.MEMORY.value, 0) >> MIB), AMOUNT_MAX)
@@ -82,13 +82,13 @@ class GpuPool:
         self._spare: list[int] = []
         self._policies: dict[Make, tuple[ClassColumns, Mix, GpuPolicy]] = {}
         self._ranked: tuple[GpuPolicy, GpuDemand, int, Ranking] | None = None
-        # Grow whenever the columns are made anew, and their ticks begin again; and by each round.
+        # Grow whenever the columns are replaced, and their ticks start over; and with each round.
         self.version = 0
         self.weighed = 0
         self._begin()
 
     def _begin(self) -> None:
-        """New columns, of all nodes that have such devices now."""
+        """Make new columns of all nodes that have such devices now."""
         fleet = self._fleet
         self._node_at, self._load_at = fleet.node_log.end, fleet.load_log.end
         kinds = fleet.devices.kind[: fleet.count]
@@ -109,7 +109,7 @@ class GpuPool:
     # Following the fleet -------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Take in what changed since the last look."""
+        """Apply what changed since the last time."""
         fleet = self._fleet
         if self._node_at == fleet.node_log.end and self._load_at == fleet.load_log.end:
             return
@@ -129,7 +129,7 @@ class GpuPool:
                 self.columns.state(own, *self._free(row))
 
     def _placed(self, row: int) -> bool:
-        """Take in what a node is now; whether that was possible in these columns."""
+        """Apply the current state of a node. Returns whether that was possible in these columns."""
         places, own = self._places_of(row), self._own.get(row)
         if not places:
             if own is not None:
@@ -157,7 +157,7 @@ class GpuPool:
         return np.array(ours, np.bool_)
 
     def _places_of(self, row: int) -> tuple[int, ...]:
-        """Where in the fleet's columns the devices of this class are, in the order of names."""
+        """The positions of this class's devices in the fleet's columns, in the order of names."""
         kinds, types = self._fleet.devices.kind[row].tolist(), self._fleet.devices.types
         found = [
             place
@@ -171,20 +171,20 @@ class GpuPool:
         return GpuNode(*self._free(row), tuple(kinds[place] for place in self._places[row]))
 
     def _free(self, row: int) -> tuple[int, int, tuple[int, ...]]:
-        """What a node has to give: CPU, memory, and of each device."""
+        """What is free on a node: CPU, memory, and of each device."""
         fleet, places = self._fleet, self._places[row]
         if fleet.gate[row] != _OPEN or not fleet.live[row]:
             return 0, 0, (0,) * len(places)
         free = fleet.devices.free[row].tolist()
         cpu, memory = (int(fleet.free[number, row]) for number in self._numbers)
-        # What is held twice for a moment, or stays when a node shrinks, is less than nothing.
+        # Double counting for a moment, or a node that shrank, can make this negative.
         bounded = tuple(min(WHOLE_MILLI, max(0, free[place])) for place in places)
         return min(max(0, cpu), AMOUNT_MAX), min(max(0, memory >> MIB), AMOUNT_MAX), bounded
 
-    # Asking --------------------------------------------------------------------------------------
+    # Questions -----------------------------------------------------------------------------------
 
     def rank(self, make: Make, mix: Mix, demand: GpuDemand) -> Ranking:
-        """The rows here for a demand, by this way of packing."""
+        """Rank the rows here for a demand, by this packing policy."""
         kept = self._policies.get(make)
         if kept is None or kept[0] is not self.columns or kept[1] is not mix:
             self._policies.pop(make, None)
@@ -198,7 +198,7 @@ class GpuPool:
         return ranked[3]
 
     def weigh_anew(self) -> None:
-        """Let nothing that is decided from here on rest on when something was asked before."""
+        """Drop state that depends on earlier questions, so that a round can be replayed."""
         for _, _, policy in self._policies.values():
             policy.weigh_anew()
         self._ranked = None
@@ -209,10 +209,10 @@ class GpuPool:
         return row in self._own
 
     def devices(self, row: int, demand: GpuDemand, ranking: Ranking) -> list[str]:
-        """The devices of this node that the demand should take, by name; fewer if too few do."""
+        """The devices of this node that the demand should take, by name; fewer if too few suit."""
         own, places = self._own[row], self._places[row]
         if ranking.scores[own] == UNFIT:
-            # By its rounding of memory, say: what it says of the devices is not meant for use.
+            # For example by its rounding of memory: then its choice of devices must not be used.
             return []
         if demand.is_fraction:
             chosen = [int(ranking.devices[own])]
@@ -222,7 +222,7 @@ class GpuPool:
 
 
 class GpuPools:
-    """All pools of a fleet, and what is asked of each typically."""
+    """All pools of a fleet, and the typical demands of each."""
 
     def __init__(self, fleet: fleets.NodeColumns) -> None:
         self._fleet = fleet
@@ -233,7 +233,7 @@ class GpuPools:
         self._told: Mapping[str, Mix] = {}
 
     def see(self, template: Template) -> None:
-        """A replica arrived. What it asks for is part of what is asked for typically."""
+        """Count the demand of a new replica as part of the typical demands."""
         if not template.devices:
             return
         wanted = fit.demand_of(template)
@@ -246,7 +246,7 @@ class GpuPools:
             learned.see(demand_for(wanted, device_class))
 
     def refreshed(self) -> Collection[GpuPool]:
-        """The pools as they are now, the first class that was ever seen first."""
+        """The updated pools, in the order in which their classes were first seen."""
         types = self._fleet.devices.types
         for slot in types[self._types :]:
             device_class = slot.device_class if slot is not None else ""
@@ -259,24 +259,24 @@ class GpuPools:
         return self._pools.values()
 
     def all(self) -> Collection[GpuPool]:
-        """The same as of the last time that they were refreshed."""
+        """The pools as of the last refresh."""
         return self._pools.values()
 
     def get(self, device_class: str) -> GpuPool | None:
         return self._pools.get(device_class)
 
     def begin_round(self) -> dict[str, Mix]:
-        """Weigh all stocks anew, and say what was learnt: by this a round can be decided again."""
+        """Weigh all stocks again, and return the learned mixes: a round can be replayed by them."""
         for pool in self._pools.values():
             pool.weigh_anew()
         return {of: self._learned[of].mix for of in self._pools if of in self._learned}
 
     def tell(self, mixes: Mapping[str, Mix]) -> None:
-        """What another had learnt, instead of what was seen here."""
+        """Use the mixes that another process had learned, instead of those seen here."""
         self._told = mixes
 
     def mix(self, device_class: str, policy: SchedulerPolicy | None) -> Mix:
-        """What is asked for typically: as the policy says, or else as was seen."""
+        """The typical demands: as the policy states them, or else as learned."""
         if self._given[0] is not policy:
             self._given = policy, _given(policy)
         given = self._given[1].get(device_class)

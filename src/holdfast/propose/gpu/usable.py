@@ -1,14 +1,14 @@
 """How much of a node's idle GPU each typical demand could still use, before and after a placement.
 
-A demand that fits a node uses there the devices that have room for it; how much that is worth is
-said twice: by all that such devices have free (as if one more copy were all that comes), and by
-what as many copies as CPU, memory and devices allow would take. The first alone is blind to CPU
-that runs out under idle GPUs, the second alone overrates it; `Worth` says how much each counts. A
-node with devices of several types counts as if whoever can use one of them could use all.
+A demand that fits a node uses the devices there that have room for it. Its worth is computed in two
+ways: by all that such devices have free (as if only one more copy came), and by what as many copies
+as CPU, memory and devices allow would take. The first alone is blind to CPU that runs out beside
+idle GPUs, the second alone overrates it; `Worth` says how much each counts. A node with devices of
+several types counts as if work that can use one of them could use all.
 
 `policies` asks for the rows that changed. All arrays are [row or choice, typical demand], and whole
-numbers that a short float holds exactly (`columns.AMOUNT_MAX`): it is the memory that they are read
-from that takes the time. Sums of whole numbers do not depend on the order in which things happened.
+numbers that a float32 holds exactly (`class_columns.AMOUNT_MAX`): memory bandwidth dominates the
+time. Sums of whole numbers do not depend on the order of events.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from holdfast.propose.gpu.class_columns import (
 )
 from holdfast.propose.gpu.demand_mix import Mix
 
-# A fleet is taken in by so many rows at a time, which bounds the memory that this needs.
+# A fleet is processed this many rows at a time, which bounds the memory needed.
 ROWS_AT_ONCE = 256
 
 
 class Worth(msgspec.Struct, frozen=True):
-    """What the room for one counts, and what the room for many copies counts beside it."""
+    """How much the room for one copy counts, and the room for many copies beside it."""
 
     one: int = 1
     copies: int = 0
 
     @property
     def unit(self) -> int:
-        """In so many parts of a thousandth of a device everything is counted."""
+        """The parts of a thousandth of a device in which everything is counted."""
         return self.one + self.copies
 
 
 class Usable:
-    """A mix made ready for a fleet's columns. `now` and `total` are in `worth.unit`."""
+    """A mix prepared for a fleet's columns. `now` and `total` are in `worth.unit`."""
 
     def __init__(
         self, columns: ClassColumns, mix: Mix, worth: Worth, *, counts_memory: bool = True
@@ -79,7 +79,7 @@ class Usable:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in the rows that changed: `now` is per row, `total` over the fleet."""
+        """Process the rows that changed: `now` is per row, `total` over the fleet."""
         columns = self._columns
         if self._tick == columns.tick:
             return
@@ -89,12 +89,12 @@ class Usable:
             part = rows[start : start + ROWS_AT_ONCE]
             self._sums[part] = self._tables[columns.devices[part]].sum(axis=1)
             fresh = self._of(part, columns.cpu[part], columns.memory[part], self._sums[part])
-            # Of a whole fleet a short float would not hold it.
+            # A float32 would not hold the sum over a whole fleet.
             self.total += (fresh - self.now[part]).sum(axis=0, dtype=np.float64)
             self.now[part] = fresh
 
     def after(self, demand: GpuDemand, rows: Ints) -> tuple[Shorts, Ints, Ints]:
-        """As rows that fit would be after the demand: per choice, with its row and device.
+        """The usable amounts of feasible rows after the demand: per choice, with row and device.
 
         Whole devices leave no choice, and their device is -1. A fraction may go to any device
         with room, and equal devices of a node are one choice, the first.
@@ -124,7 +124,7 @@ class Usable:
         self._cpu.bound(copies, cpu)
         if self._memory is not None:
             self._memory.bound(copies, memory)
-        # Only whole copies count; the least of these is whole wherever it is rounded.
+        # Only whole copies count; the minimum is whole wherever it is rounded.
         np.floor(copies, out=copies)
         fits: Bools = copies >= 1
         used: Shorts = free * np.float32(self._worth.one)
@@ -136,19 +136,19 @@ class Usable:
 
 
 class _Enough:
-    """For how many copies of each kind an amount is enough; of what is not asked for, for any."""
+    """For how many copies of each kind an amount suffices; unlimited for what is not requested."""
 
     def __init__(self, asked: list[int]) -> None:
         self._asked: Shorts = np.array(asked, np.float32)
         is_any = self._asked == 0
         self._asked[is_any] = 1.0
-        # What is added to have enough for any number of copies.
+        # Added to make the amount suffice for any number of copies.
         self._more: Shorts | None = None
         if is_any.any():
             self._more = np.where(is_any, np.inf, 0.0).astype(np.float32)
 
     def bound(self, copies: Shorts, amounts: Ints) -> None:
-        """Lower the copies to what these amounts, one for each row, are enough for.
+        """Lower the copies to what these amounts, one for each row, suffice for.
 
         Neither is rounded.
         """

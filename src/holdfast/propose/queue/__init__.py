@@ -1,1 +1,1 @@
-"""What waits to be placed, and what wakes it."""
+"""The replicas that wait to be placed, and the events that wake them."""

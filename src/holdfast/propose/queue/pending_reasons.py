@@ -1,8 +1,8 @@
-"""Why replicas wait, as their status says it: written when it changes, and only then.
+"""Why replicas wait, as published in their status: written when it changes, and only then.
 
-A replica that waits in silence is a defect, and so is a scheduler that writes the same words every
-minute. What a replica's status says already is not written again; other numbers under the same
-reasons are written once in a while; other reasons at once.
+A replica that waits without a reason is a defect, and so is a scheduler that writes the same reason
+every minute. What a replica's status already says is not written again; other numbers under the
+same reasons are written from time to time; other reasons at once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Key
 from holdfast.propose.feasibility.outcome import PlacementReport
 
-# The same reasons with other counts, or another nearest miss, are not news that anybody waits for.
+# The same reasons with other counts, or another nearest miss, are not urgent.
 NOTICE_EVERY_MS = 30_000
-# What could not be written is tried again after this.
+# A write that failed is tried again after this.
 NOTICE_RETRY_MS = 2_000
-# People read these; the store need not keep a novel.
+# Bounds the message: people read it, and the store keeps it.
 MESSAGE_MAX = 400
 
 
 class _Said(msgspec.Struct):
-    """What was last sent of a replica, when, and as of which revision it was accepted."""
+    """What was last sent for a replica, when, and the revision at which it was accepted."""
 
     target: Target
     pending: Pending
@@ -38,7 +38,7 @@ class _Said(msgspec.Struct):
 
 
 class _Wish(msgspec.Struct, frozen=True):
-    """What is to be said, and when."""
+    """What is to be published, and when."""
 
     target: Target
     pending: Pending
@@ -48,20 +48,20 @@ class _Wish(msgspec.Struct, frozen=True):
 
 
 class Notices:
-    """See the module's docstring. The scheduler says what is so and sends what is due."""
+    """See the module's docstring. The scheduler states the reasons and sends what is due."""
 
     def __init__(self) -> None:
         self._wishes: dict[Key, _Wish] = {}
         self._said: dict[Key, _Said] = {}
         self._sending: set[Key] = set()
-        # When each wish is due; a ticket that is not its wish's own is void.
+        # When each wish is due; an entry whose ticket is not its wish's current one is void.
         self._heap: list[tuple[int, int, Key]] = []
         self._tickets = 0
 
     def say(
         self, replica: Replica, report: PlacementReport, attempts: int, next_ms: int, now: Instant
     ) -> None:
-        """Let people know why it waits, and that it is tried again at this moment at the latest."""
+        """Publish why a replica waits, and by when it is tried again at the latest."""
         key = replica.namespace, replica.name
         status = replica.status
         target = Target(*key, replica.metadata.uid, status.transition_number)
@@ -93,7 +93,7 @@ class Notices:
 
     @staticmethod
     def _version(replica: Replica, said: _Said | None) -> str:
-        """The last version of it that we know of: what we wrote may not have been told yet."""
+        """The latest version known: our own write may not have come back on the stream yet."""
         seen = replica.metadata.resource_version
         if said is None or not said.version:
             return seen
@@ -106,7 +106,7 @@ class Notices:
 
     @staticmethod
     def _known(replica: Replica, said: _Said | None) -> Pending | None:
-        """What its status says, as far as we know: what we wrote after what we saw counts."""
+        """What its status says, as far as we know: our own later write counts."""
         if said is None:
             return replica.status.pending
         seen = replica.metadata.resource_version
@@ -114,13 +114,13 @@ class Notices:
         return replica.status.pending if is_newer else said.pending
 
     def forget(self, key: Key) -> None:
-        """It does not wait any more."""
+        """Drop a replica that no longer waits."""
         self._wishes.pop(key, None)
         self._said.pop(key, None)
 
     @property
     def next_ms(self) -> int | None:
-        """When something is to be said next."""
+        """When the next report is due."""
         while self._heap and not self._is_current(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -130,7 +130,7 @@ class Notices:
         return wish is not None and wish.ticket == due[1]
 
     def due(self, room: int, now_ms: int, term: Term) -> list[tuple[Key, ReportPending]]:
-        """What to send now, no more than there is room for."""
+        """The reports to send now, at most `room`."""
         found: list[tuple[Key, ReportPending]] = []
         while len(found) < room:
             next_ms = self.next_ms
@@ -139,7 +139,7 @@ class Notices:
             _, _, key = heapq.heappop(self._heap)
             wish = self._wishes.pop(key)
             if key in self._sending:
-                # Two of them on their way could arrive in the wrong order.
+                # Two reports in flight could arrive in the wrong order.
                 late_ms = now_ms + NOTICE_RETRY_MS
                 self._wish(key, wish.target, wish.pending, late_ms, wish.version)
                 continue
@@ -150,8 +150,8 @@ class Notices:
         return found
 
     def answered(self, key: Key, request: ReportPending, answer: object, now_ms: int) -> None:
-        """Take in the answer. A refusal means that the replica has moved on, and its news come; or
-        that only its version has, and then it says which is the present one.
+        """Process the answer. A refusal means that the replica has moved on, and its change will
+        arrive; or that only its version has, and then the refusal names the current one.
         """
         self._sending.discard(key)
         said = self._said.get(key)

@@ -1,9 +1,9 @@
-"""Who is given another turn by which news: those whom they may help, and no more of them.
+"""Queueing hints: which waiting replicas an event wakes, and how many of them.
 
-The scheduler tells it of nodes that have more to give, of tenants that gave something back, and of
-replicas that came or went. Whoever is parked is looked at by its sort, not one by one: what a node
-or a quota means for one replica it means for all that are alike. Each sort is asked by itself how
-many of it fit now, so that no number of others that do not fit can keep one that does waiting.
+The scheduler passes nodes that have more room, tenants that released something, and tenants whose
+replicas came or went. Parked replicas are tested by class, not one by one: what a node or a quota
+means for one replica it means for all of its class. Each class is asked separately how many of it
+fit now, so that no number of others that do not fit can keep one that does waiting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
 from holdfast.propose.queue.scheduling_queue import QueueEntry, SchedulingQueue, Sort
 
-# Of each sort that waits for company. Those that get a place stir the others again.
+# Per class that waits for topology. Those that are placed wake the others again.
 WOKEN_PER_STIR = 64
 
 
@@ -42,7 +42,7 @@ class QueueingHints:
         )
 
     def after_news(self, view: View, freed: Iterable[str], now: Instant) -> None:
-        """Give those another turn whom the news of this step may help."""
+        """Wake the replicas that the changes of this step may help."""
         if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
             self._queue.wake_waiting_for(WakeEvent.FRESHNESS)
         topology_counts = self._fleet.topology_counts
@@ -63,11 +63,11 @@ class QueueingHints:
     def after_releases(
         self, view: View, tenants: Iterable[str], doubted: Container[Sort] = ()
     ) -> None:
-        """These tenants gave something back: their quotas, and their cohorts', have more room.
+        """Wake replicas after these tenants released something: their quotas have more room.
 
-        As many of each sort are woken as fit. Those that another sort was faster than are parked
-        again by the same picture of the quota, without a request to the servers. Of a sort that the
-        servers refused against this picture one is tried, and the others once it was accepted: a
+        As many of each class are woken as fit. Those that another class was faster than are parked
+        again by the same quota usage, without a request to the servers. Of a class that the servers
+        refused although it should fit, one is tried, and the others once it was accepted: a
         thousand that are refused again would be a storm.
         """
         released = list(tenants)
@@ -77,19 +77,19 @@ class QueueingHints:
                 self._queue.wake_some(group, min(room, 1) if sort in doubted else room)
 
     def _quota_room(self, view: View, group: Mapping[Key, QueueEntry]) -> int:
-        """How many of these the quota of their tenant has room for."""
+        """For how many of these the quota of their tenant has room."""
         entry = next(iter(group.values()))
         replica: Replica | None = self._objects.get("replicas", *entry.key)
         return quota_room(view, view.work(replica), len(group))[0] if replica is not None else 1
 
     def _room(self, view: View, entry: QueueEntry, rows: npt.NDArray[np.intp]) -> int:
-        """How many like this one the nodes of these rows could take at most."""
+        """At most how many replicas like this one the nodes of these rows could take."""
         replica: Replica | None = self._objects.get("replicas", *entry.key)
         if replica is None:
             return 1
         known = self._verdict_cache.known(entry.sort)
         if known is not None:
-            # Whatever else has changed, what has no room has no room.
+            # Whatever else has changed: without free resources nothing fits.
             for resource, units in known.work.units:
                 rows = rows[view.columns.free[resource, rows] >= units]
             if not len(rows):

@@ -1,12 +1,12 @@
-"""What tenants use of their quotas, as far as this scheduler sees, with its own binds on their way.
+"""What tenants use of their quotas, as far as this scheduler sees, including its binds in flight.
 
-The ledger itself is the commit's own. This picture of it is put together from the bindings of
-replicas, the open claims of reservations and what is assumed, and asked with the very function that
-the commit asks, before anything is sent: work beyond the free quota waits here instead of being
-refused there again and again. A wrong yes costs one refused bind; a wrong no lasts until the news
-that mend it, which also wake those that wait.
+The ledger itself belongs to the commit. It is reconstructed here from the bindings of replicas, the
+open claims of reservations and what is assumed, and tested with the same function as the commit
+uses, before anything is sent: work beyond the free quota waits here instead of being refused again
+and again. A wrong yes costs one refused bind; a wrong no lasts until the change that corrects it,
+which also wakes the replicas that wait.
 
-Counting begins with the first quota that limits anything: a plane without quotas pays nothing.
+Counting starts with the first quota that limits anything: a plane without quotas pays nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_LIMITS = TenantLimits()
 
 
 class QuotaCharge(msgspec.Struct, frozen=True, gc=False):
-    """What somebody is charged; `is_assumed` says that it is not seen yet.
+    """What an owner is charged; `is_assumed` says that it is not seen yet.
 
     `budget` is the priority class whose budget is charged.
     """
@@ -58,10 +58,10 @@ class QuotaUsage:
         """Whether any tenant is limited in anything."""
         return bool(self._limits)
 
-    # What is told --------------------------------------------------------------------------------
+    # Changes -------------------------------------------------------------------------------------
 
     def limit(self, tenant: str, quota: Quota | None) -> bool:
-        """The tenant's quota is this now. Whether everything has to be told again from the start.
+        """Set the tenant's quota. Returns whether everything has to be counted again.
 
         A tenant whose quota names nothing is not limited.
         """
@@ -80,12 +80,12 @@ class QuotaUsage:
         return self.is_counting and not was_counting
 
     def recount(self, replicas: Iterable[Any], reservations: Iterable[Any]) -> None:
-        """Begin anew with all of these."""
+        """Count again from all of these."""
         for each in (*replicas, *reservations):
             self.notice(None, each)
 
     def notice(self, before: Any, after: Any) -> bool:
-        """A replica or a reservation is different. Whether its tenant is charged less by it."""
+        """Apply a change of a replica or reservation. Returns whether its charge became less."""
         if not self._limits:
             return False
         if isinstance(after, Reservation) or isinstance(before, Reservation):
@@ -97,19 +97,19 @@ class QuotaUsage:
         found = _of_replica(after) if isinstance(after, Replica) else None
         mine = self._quota_usage.get(uid)
         if found is None and mine is not None and mine.is_assumed:
-            # The cache may be behind; whoever assumed it says when that is over.
+            # The cache may be behind; the owner of the assumption ends it.
             return False
         return self._put(uid, found)
 
     def assume(
         self, uid: str, tenant: str, of: CapacityClass, amounts: Amounts, budget: str
     ) -> None:
-        """Count a bind of ours that is on its way."""
+        """Count a bind of ours that is in flight."""
         if self._limits:
             self._put(uid, QuotaCharge(tenant, of, amounts, budget, is_assumed=True))
 
     def unassume(self, uid: str) -> str | None:
-        """Count it no longer, unless it was seen meanwhile; the tenant that may have more by it."""
+        """Stop counting it, unless it was seen meanwhile. Returns the tenant that may gain room."""
         due = self._quota_usage.get(uid)
         if due is None or not due.is_assumed:
             return None
@@ -117,7 +117,7 @@ class QuotaUsage:
         return due.tenant
 
     def _put(self, owner: str, due: QuotaCharge | None) -> bool:
-        """Charge an owner this from now on. Whether it was charged something else before."""
+        """Set the charge of an owner. Returns whether it was charged something else before."""
         old = self._quota_usage.get(owner)
         if old == due:
             return False
@@ -136,12 +136,12 @@ class QuotaUsage:
             used[resource] = used.get(resource, 0) + sign * units
             spent[resource] = spent.get(resource, 0) + sign * units
 
-    # What is asked -------------------------------------------------------------------------------
+    # Questions -----------------------------------------------------------------------------------
 
     def room(
         self, tenant: str, of: CapacityClass, amounts: Amounts, budget: str, most: int
     ) -> tuple[int, Refusal | None]:
-        """How many times this may be had, up to so many; where it is none, what refuses it."""
+        """How often this fits, up to `most`; and the refusal if it does not fit at all."""
         if tenant not in self._limits:
             return most, None
         ledger = self._ledger(tenant)
@@ -152,7 +152,7 @@ class QuotaUsage:
 
         if refusal(most) is None:
             return most, None
-        # More of the same is never allowed where less is not, so that halving finds the most.
+        # More of the same is never allowed where less is not, so bisection finds the most.
         allowed, refused = 0, most
         while refused - allowed > 1:
             middle = (allowed + refused) // 2
@@ -163,7 +163,7 @@ class QuotaUsage:
         return allowed, refusal(1) if not allowed else None
 
     def state(self, tenant: str, of: CapacityClass, budget: str) -> str:
-        """What is used of what, for people; nothing where nothing is limited."""
+        """What is used of each limit, as text; empty where nothing is limited."""
         limits = self._limits.get(tenant)
         if limits is None:
             return ""
@@ -177,7 +177,7 @@ class QuotaUsage:
         return "; ".join(part for part in parts if part)
 
     def _ledger(self, tenant: str) -> QuotaLedger:
-        """The ledger of the tenant's cohort, as this picture has it."""
+        """The ledger of the tenant's cohort, as reconstructed here."""
         cohort = self._cohorts[tenant]
         tenants = [tenant]
         if cohort:
@@ -195,7 +195,7 @@ class QuotaUsage:
 
 
 def _is_same_charge(one: QuotaCharge, other: QuotaCharge) -> bool:
-    """Whether two differ in nothing but that one of them is only assumed."""
+    """Whether two charges differ only in that one is assumed."""
     return msgspec.structs.replace(one, is_assumed=other.is_assumed) == other
 
 
@@ -216,7 +216,7 @@ def _of_replica(replica: Replica) -> QuotaCharge | None:
 
 
 def _of_reservation(reservation: Any) -> dict[str, QuotaCharge]:
-    """The open claims that are charged to the tenant, each by a name of its own."""
+    """The open claims that are charged to the tenant, each under a name of its own."""
     if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
         return {}
     spec, uid = reservation.spec, reservation.metadata.uid

@@ -1,9 +1,9 @@
-"""A place that was held for the recovery of a workload, for its replica that finds no other.
+"""A place that is reserved for the recovery of a workload, for a replica that fits nowhere else.
 
-`scheduler.py` asks here when `decide.py` knows no place. The lane is held by controller:reserves
-and charged to the tenant already, so neither the nodes' room nor the quota stand in the way. Only a
-replica that replaces another one may use it: growing is not what it is held for. The commit sees to
-it that no other workload does.
+`scheduler.py` asks here when `placement.py` finds no node. The lane is held by controller:reserves
+and already charged to the tenant, so neither the nodes' room nor the quota is in the way. Only a
+replica that replaces another one may use it: it is not meant for growing. The commit ensures that
+no other workload uses it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.node_state import NodeState
 from holdfast.propose.feasibility.outcome import PlacementReport, Proposal, WakeEvent
 
-# A lane that ends sooner than this is left alone: the commit stops a skew early, and a bind takes
-# its time.
+# A lane that ends sooner than this is not used: the commit allows for clock skew, and a bind takes
+# time.
 LEFT_MIN_MS = 10_000
 
 
 class RecoveryLanes:
-    """Remembers which places binds are on their way to, so that no two go to the same."""
+    """Remembers the places of binds in flight, so that no two go to the same place."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -48,7 +48,7 @@ class RecoveryLanes:
                 continue
             aim = lane.metadata.uid, claim.node
             if aim in passed:
-                # One of the places there is somebody else's; the next one may be free.
+                # One of the places there is taken by another replica; the next one may be free.
                 passed.remove(aim)
                 continue
             self._aimed[replica.metadata.uid] = aim
@@ -59,7 +59,7 @@ class RecoveryLanes:
     def _lane(
         view: View, replica: Replica, report: PlacementReport, now: Instant
     ) -> Reservation | None:
-        """The lane that it may use now."""
+        """The lane that the replica may use now."""
         spec = replica.spec
         is_held_up = (
             WakeEvent.FRESHNESS in report.wake_events or Reason.TENANT_SUSPENDED in report.reasons
@@ -75,7 +75,7 @@ class RecoveryLanes:
         return found if is_own and is_lasting else None
 
     def _site(self, claim: Claim) -> NodeState | None:
-        """Its node, if that takes work and did not just refuse some."""
+        """The node of a claim, if it takes work and did not just refuse some."""
         if claim.consumed or claim.replica:
             return None
         site = self._fleet.get(claim.node)
@@ -88,7 +88,7 @@ def _proposal(view: View, lane: Reservation, site: NodeState, report: PlacementR
     return Proposal(
         node=site.name,
         node_uid=site.uid,
-        # The lane stands for it until it is bound: it must not be counted twice.
+        # The lane is charged for it until it is bound: it must not be counted twice.
         held=Allocation({}),
         score=0.0,
         scores={},

@@ -1,12 +1,12 @@
-"""The replicas that need a place: whose turn it is, who pauses, and who waits for what.
+"""The scheduling queue: which replica is next, which ones back off, and what the others wait for.
 
-Urgent work goes before all other, then higher priority; among equals the tenants take turns, and
-each tenant's replicas keep the order in which they came. So that nobody waits for ever behind what
-is more important, one turn in a few goes to whoever lines up for the longest, whatever its lane.
-Whoever was refused pauses, longer each time and with jitter. Whoever has no place at the moment is
-parked with what could help, together with those that are alike, and woken by that or by the resync.
-The queue itself is memory only: what is pending stands in the store, and a scheduler that starts
-finds it there.
+Urgent work goes first, then higher priority. Among equals the tenants take turns, and each tenant's
+replicas keep the order in which they came. So that no replica waits for ever behind more important
+ones, one turn in AGING_EVERY goes to the one that is queued longest, whatever its lane. A refused
+replica backs off, longer each time and with jitter. A replica without a feasible node is parked,
+grouped by its class, with the events that could help, and woken by those or by the resync. The
+queue is in memory only: what is pending is in the store, and a scheduler that starts finds it
+there.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ BACKOFF_MIN_MS = 200
 BACKOFF_MAX_MS = 30_000
 # How many doublings lead from the shortest pause to the longest.
 _DOUBLINGS_MAX = 8
-# One turn in so many is for whoever lines up for the longest.
+# One turn in this many goes to the replica that is queued longest.
 AGING_EVERY = 16
-# A tenant that has more than this waiting gets no more into the queue: the resync tries again.
+# A tenant with more than this many pending replicas gets no more queued: the resync tries again.
 PENDING_PER_TENANT_MAX = 50_000
 
 # Urgent or not, then priority.
 Lane = tuple[bool, int]
-# A tenant, and what its replicas of one sort have in common.
+# A tenant, and the class key of its replicas.
 Sort = tuple[str, Hashable]
 
 
 class QueuePlace(Enum):
-    """Where an entry stands."""
+    """Where an entry is."""
 
     READY = auto()
     TAKEN = auto()
@@ -83,7 +83,7 @@ class QueueEntry(msgspec.Struct, gc=False):
     conflicts: int = 0
     wake_events: tuple[WakeEvent, ...] = ()
     due_ms: int = 0
-    # What it has in common with those that are alike, once that is known.
+    # The key of its equivalence class, once that is known.
     sort: Hashable = None
 
     @property
@@ -97,11 +97,11 @@ class SchedulingQueue:
     def __init__(self, rng: Rng) -> None:
         self._rng = rng
         self._entries: dict[Key, QueueEntry] = {}
-        # Tickets by lane and tenant; one that is not its entry's current ticket is void.
+        # Tickets by lane and tenant; a ticket that is not its entry's current one is void.
         self._ready: dict[Lane, dict[str, deque[tuple[int, Key]]]] = {}
         self._pauses: list[tuple[int, int, Key]] = []
         self._parked: dict[Key, QueueEntry] = {}
-        # Those of them that hope for something, by tenant and sort.
+        # The parked entries that wait for an event, by tenant and class.
         self._waiting_for: dict[WakeEvent, dict[Sort, dict[Key, QueueEntry]]] = {
             wake_event: {} for wake_event in WakeEvent
         }
@@ -122,22 +122,22 @@ class SchedulingQueue:
 
     @property
     def has_urgent(self) -> bool:
-        """Whether somebody lines up in the fast lane."""
+        """Whether an urgent replica is ready."""
         return any(is_urgent for is_urgent, _ in self._ready)
 
     @property
     def next_ms(self) -> int | None:
-        """When the next pause ends, if somebody pauses."""
+        """When the next pause ends, if an entry pauses."""
         while self._pauses and not self._is_current(self._pauses[0]):
             heapq.heappop(self._pauses)
         return self._pauses[0][0] if self._pauses else None
 
-    # Coming and going ----------------------------------------------------------------------------
+    # Adding and removing -------------------------------------------------------------------------
 
     def add(self, key: Key, uid: str, number: int, lane: Lane) -> QueueEntry | None:
-        """A replica that needs a place; the same one as before keeps its standing.
+        """Add a replica that needs a node; the same one as before keeps its position.
 
-        None means that its tenant has too much waiting already.
+        None means that its tenant already has too many waiting.
         """
         entry = self._entries.get(key)
         if entry is not None:
@@ -153,7 +153,7 @@ class SchedulingQueue:
         return entry
 
     def forget(self, key: Key) -> None:
-        """It needs no place any more."""
+        """Remove a replica that needs no node any more."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._leave(entry)
@@ -164,7 +164,7 @@ class SchedulingQueue:
                 del self._per_tenant[key[0]]
 
     def take(self, now_ms: int) -> QueueEntry | None:
-        """The next one whose turn it is. It stays taken until one of the calls below."""
+        """The next entry whose turn it is. It stays taken until one of the calls below."""
         self._end_pauses(now_ms)
         if not self._ready_count:
             return None
@@ -182,19 +182,19 @@ class SchedulingQueue:
         return None
 
     def _oldest(self, lane: Lane) -> int:
-        """The ticket of whoever lines up in a lane for the longest."""
+        """The ticket of the entry that is queued longest in a lane."""
         return min(line[0][0] for line in self._ready[lane].values())
 
-    # What becomes of one that was taken ----------------------------------------------------------
+    # Returning an entry --------------------------------------------------------------------------
 
     def again(self, entry: QueueEntry) -> None:
-        """It was refused one node and tries the next at once, before others of its tenant."""
+        """Try the next node at once after a refusal, before others of its tenant."""
         entry.conflicts += 1
         self._leave(entry)
         self._line_up(entry, first=True)
 
     def failed(self, entry: QueueEntry, now_ms: int) -> int:
-        """It pauses, longer each time. Returns until when. News do not cut a pause short."""
+        """Back off, longer each time. Returns until when. Events do not shorten a pause."""
         self._leave(entry)
         pause_ms = min(BACKOFF_MAX_MS, BACKOFF_MIN_MS << min(entry.failures, _DOUBLINGS_MAX))
         entry.failures += 1
@@ -206,7 +206,7 @@ class SchedulingQueue:
         return entry.due_ms
 
     def park(self, entry: QueueEntry, wake_events: Iterable[WakeEvent]) -> None:
-        """It waits for one of these, or the resync. Nothing at all means: for news of itself."""
+        """Wait for one of these events, or the resync. With none: for a change of the replica."""
         self._leave(entry)
         entry.place, entry.wake_events = QueuePlace.PARKED, tuple(wake_events)
         entry.failures = entry.conflicts = 0
@@ -219,29 +219,29 @@ class SchedulingQueue:
     # Waking --------------------------------------------------------------------------------------
 
     def waiting_for(self, wake_event: WakeEvent) -> list[tuple[Sort, Mapping[Key, QueueEntry]]]:
-        """Those whom an event of this kind could help, by tenant and sort, as they were parked."""
+        """The parked entries that this kind of event could help, by tenant and class, in order."""
         return list(self._waiting_for[wake_event].items())
 
     def wake_some(self, group: Mapping[Key, QueueEntry], most: int) -> int:
-        """Another turn for the first of these; how many got one."""
+        """Wake the first `most` of these. Returns how many were woken."""
         chosen = list(islice(group.values(), most))
         for entry in chosen:
             self.wake(entry)
         return len(chosen)
 
     def wake_waiting_for(self, wake_event: WakeEvent) -> None:
-        """An event that may help all who hope for this."""
+        """Wake all entries that wait for this kind of event."""
         for _, group in self.waiting_for(wake_event):
             self.wake_some(group, len(group))
 
     def wake(self, entry: QueueEntry) -> None:
-        """Something may have changed for one that is parked."""
+        """Wake an entry if it is parked."""
         if entry.place is QueuePlace.PARKED:
             self._leave(entry)
             self._line_up(entry)
 
     def wake_all(self) -> None:
-        """The resync: whatever was missed, everybody parked gets another turn."""
+        """The resync: wake every parked entry, whatever events were missed."""
         for entry in list(self._parked.values()):
             self.wake(entry)
 
@@ -262,14 +262,14 @@ class SchedulingQueue:
         self._ready_count += 1
 
     def _leave(self, entry: QueueEntry) -> None:
-        """Take it away from where it stands."""
+        """Remove the entry from where it is."""
         if entry.place is QueuePlace.READY:
             self._ready_count -= 1
         elif entry.place is QueuePlace.PARKED:
             del self._parked[entry.key]
             for wake_event in entry.wake_events:
                 self._stop_waiting_for(wake_event, entry)
-        # Whatever line or heap still has its ticket finds it void.
+        # A line or heap that still has its ticket finds it void.
         entry.ticket = 0
         entry.place = QueuePlace.TAKEN
 
@@ -281,7 +281,7 @@ class SchedulingQueue:
             del self._waiting_for[wake_event][sort]
 
     def _next_of(self, lane: Lane) -> QueueEntry | None:
-        """The first of the tenant whose turn it is; then that tenant goes to the end."""
+        """The first entry of the tenant whose turn it is; then that tenant moves to the end."""
         tenants = self._ready[lane]
         while tenants:
             tenant = next(iter(tenants))
@@ -291,7 +291,7 @@ class SchedulingQueue:
                 tenants[tenant] = line
             if entry is not None:
                 if not tenants:
-                    # A lane without anybody has no oldest.
+                    # An empty lane has no oldest entry.
                     del self._ready[lane]
                 return entry
         del self._ready[lane]
@@ -302,7 +302,7 @@ class SchedulingQueue:
             ticket, key = line.popleft()
             entry = self._entries.get(key)
             if entry is not None and entry.ticket == ticket:
-                invariant(entry.place is QueuePlace.READY, f"{key} lines up and is {entry.place}")
+                invariant(entry.place is QueuePlace.READY, f"{key} is queued but {entry.place}")
                 return entry
         return None
 
@@ -320,17 +320,17 @@ class SchedulingQueue:
         return iter(self._entries.values())
 
 
-# What a scheduler tells of the work that waits and of the room there is: numbers for operators.
+# The backlog: the pending work and the free capacity, as numbers for operators.
 #
 # The shell of a scheduler asks this for each pulse, every few seconds (`host/component/build.py`);
-# servers show it (`host/server/component_pulses.py`). Nothing is decided by it. Whatever is counted
+# servers show it (`host/server/component_pulses.py`). No decision depends on it. Everything counted
 # here has a bound, so that a backlog of any size costs a pulse a few milliseconds.
 
-# So many of those that wait are looked at for one pulse; the rest is counted without a reason.
+# How many entries are examined for one pulse; the rest is counted without a reason.
 LOOKED_AT_MAX = 20_000
-# Shapes of work that are compared with all nodes: those that were placed or looked at last.
+# The shapes of work that are compared with all nodes: those that were used last.
 SHAPES_MAX = 64
-# Of one that was not looked at: not by its scheduler yet, or not for this pulse.
+# The reason of an entry that was not examined: not by its scheduler yet, or not for this pulse.
 UNTRIED, UNCOUNTED = "Untried", "Uncounted"
 _OPEN = gate_number(NodePhase.READY, draining=False, cordoned=False)
 
@@ -342,7 +342,7 @@ def backlog(
     verdict_cache: VerdictCache,
     now: Instant,
 ) -> Backlog:
-    """See the module's docstring."""
+    """See the comment above."""
     counts: dict[tuple[str, str], int] = {}
     ages: dict[str, int] = {}
     for looked_at, entry in enumerate(queue):
@@ -374,7 +374,7 @@ def _reasons(entry: QueueEntry, replica: Replica) -> Iterable[str]:
 
 
 def _waits(counts: dict[tuple[str, str], int]) -> tuple[PendingCount, ...]:
-    """The largest of them each, and what is beyond the bound together, by reason."""
+    """The largest counts each, and those beyond the bound together, by reason."""
     ordered = sorted(counts.items(), key=lambda it: (-it[1], it[0]))
     named, rest = ordered[:WAITS_MAX], ordered[WAITS_MAX:]
     others: dict[str, int] = {}
@@ -385,7 +385,7 @@ def _waits(counts: dict[tuple[str, str], int]) -> tuple[PendingCount, ...]:
 
 
 def _rooms(columns: NodeColumns, verdict_cache: VerdictCache) -> Iterable[FreeCapacity]:
-    """What is free on nodes that take work, and what of it is in pieces too small for any shape."""
+    """What is free on nodes that take work, and how much of it is in fragments too small to use."""
     rows = columns.all
     is_open: Bools = columns.live[rows] & (columns.gate[rows] == _OPEN)
     shapes = verdict_cache.shapes(SHAPES_MAX)

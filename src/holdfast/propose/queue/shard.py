@@ -1,8 +1,9 @@
-"""A scheduler's share of the work: all tenants, some of them by name, or one part of so many.
+"""A scheduler's share of the work: all tenants, some of them by name, or one shard of several.
 
-Schedulers that run free take everything and compete; the commit keeps them safe. Shards take a
-tenant each and never meet. The scope of the lease follows from the share, so that of several
-processes with the same share one acts and the others stand by; a share that nobody has waits.
+Schedulers without a share take everything and compete; the commit keeps them safe. Shards divide
+the tenants and never conflict. The scope of the lease follows from the share, so that of several
+processes with the same share one is active and the others stand by. Work of a share that no process
+has waits.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class SchedulerShare(msgspec.Struct, frozen=True):
     tenants: frozenset[str] = frozenset()
 
     def takes(self, tenant: str) -> bool:
-        """Whether the work of this tenant is its own."""
+        """Whether the work of this tenant belongs to this share."""
         if self.tenants:
             return tenant in self.tenants
         return not self.count or shard_of(tenant, self.count) == self.index
 
     def scope(self, name: str) -> str:
-        """Under which lease a scheduler of this name acts."""
+        """The scope of the lease for a scheduler of this name."""
         if self.tenants:
             text = ",".join(sorted(self.tenants))
             return f"scheduler:tenants-{zlib.crc32(text.encode()):08x}"
@@ -47,30 +48,28 @@ EVERYTHING = SchedulerShare()
 
 
 def shard_of(tenant: str, count: int) -> int:
-    """The part that a tenant belongs to: the same in every process and every release."""
+    """The shard of a tenant: the same in every process and every release."""
     return zlib.crc32(tenant.encode()) % count
 
 
 def parse_share(shard: str, tenants: str) -> SchedulerShare:
-    """From what an operator says: `0/3`, or names of tenants with commas. Raises Invalid."""
+    """Parse the options of an operator: `0/3`, or tenant names with commas. Raises Invalid."""
     if shard and tenants:
-        raise _wrong("--shard", shard, "may not be stated together with --tenants")
+        raise _wrong("--shard", shard, "cannot be combined with --tenants")
     if tenants:
         names = frozenset(tenants.split(","))
         for name in sorted(names):
             if _TENANT.fullmatch(name) is None:
-                raise _wrong("--tenants", name, "must be names of tenants with commas in between")
+                raise _wrong("--tenants", name, "must be tenant names separated by commas")
         if len(names) > TENANTS_MAX:
-            raise _wrong("--tenants", tenants, f"may name {TENANTS_MAX} at most")
+            raise _wrong("--tenants", tenants, f"may name at most {TENANTS_MAX} tenants")
         return SchedulerShare(tenants=names)
     if not shard:
         return EVERYTHING
     found = _SHARD.fullmatch(shard)
     index, count = (int(found[1]), int(found[2])) if found is not None else (0, 0)
     if not 1 <= count <= SHARDS_MAX or index >= count:
-        raise _wrong(
-            "--shard", shard, f"must be I/N with I from 0 below N, and N at most {SHARDS_MAX}"
-        )
+        raise _wrong("--shard", shard, f"must be I/N with 0 <= I < N, and N at most {SHARDS_MAX}")
     return SchedulerShare(index, count)
 
 

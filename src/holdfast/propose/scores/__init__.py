@@ -1,13 +1,13 @@
-"""Scores: which of the nodes that can take a replica is the better choice.
+"""Scores: which of the feasible nodes is the better choice.
 
-A score is from 0 to `SCORE_MAX` and never carries a hard rule. A policy's weights say how much each
-counts; a scorer that the policy does not name counts nothing, and a policy that names none leaves
-the choice to the default weights. A scorer that has nothing to say of some work (no image, no
-preference) is left out of its mean.
+A score is from 0 to `SCORE_MAX` and is never a hard rule. A policy's weights say how much each
+counts; a scorer that the policy does not name counts nothing, and a policy that names none uses the
+default weights. A scorer that does not apply to some work (no image, no preference) is left out of
+its mean.
 
-`spread` and `affinity` rank by where other replicas are and live in `propose/topology/affinity.py`.
-Locality has no scorer of its own: work states it as `prefer`, or as a soft affinity within a zone
-or region.
+`spread` and `affinity` rank by where other replicas are; they are in
+`propose/topology/affinity.py`. Locality has no scorer of its own: work states it as `prefer`, or as
+a soft affinity within a zone or region.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.propose.scores.scorers import (
 
 SCORE_MAX = 100.0
 
-# How good these rows are once `more` replicas of the same work were put there before this one.
+# How good these rows are after `more` replicas of the same work were placed there before this one.
 Score = Callable[[PendingWork, View, Rows, Ints | int], Floats]
 
 
@@ -45,12 +45,12 @@ def always(work: PendingWork, view: View) -> bool:
 
 
 class Scorer(msgspec.Struct, frozen=True):
-    """A score with its name, and the weight that it has where no policy says otherwise.
+    """A score with its name, and its weight where no policy says otherwise.
 
-    `by_load` says that it changes with what is taken of a node. One that does and looks at more
-    than `more` times the work's own units must say `is_exact=False`: then replicas that are alike
-    are placed one by one instead of many at once. One that ranks nodes with an eye to all of them
-    has `packs`: its score is asked for all nodes whenever its stamp is another.
+    `by_load` says that it depends on the load of a node. One that does, and looks at more than
+    `more` times the work's own units, must set `is_exact=False`: then replicas of one class are
+    placed one by one instead of many at once. One that ranks all nodes together has `packs`: its
+    score is evaluated for all nodes whenever its stamp changes.
     """
 
     name: str
@@ -78,7 +78,7 @@ SCORERS: tuple[Scorer, ...] = (
 
 
 def weights_of(policy: SchedulerPolicy | None, scorers: tuple[Scorer, ...]) -> Mapping[str, int]:
-    """How much each scorer counts. Names that are not known here are another version's."""
+    """How much each scorer counts. Unknown names belong to another version."""
     usual = {scorer.name: scorer.weight for scorer in scorers} | COMPANY_WEIGHTS
     named = policy.spec.weights if policy is not None else {}
     known = {name: weight for name, weight in named.items() if name in usual and weight > 0}

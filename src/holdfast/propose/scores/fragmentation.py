@@ -1,9 +1,9 @@
-"""Fragmentation: work goes where it takes least of what others will need of devices.
+"""Fragmentation: work goes where it takes least of the devices that other work will need.
 
-This is how `propose/gpu` comes to bear on decisions: for work that asks for devices, which node and
-which of its devices; for all other work, not to take the CPU and memory without which the devices
-beside them are worth nothing. What is asked for typically the policy says, or it is learnt from the
-replicas that came so far. An old picture only ranks wrongly.
+This applies `propose/gpu` to decisions: for work that asks for devices, which node and which of its
+devices; for all other work, not to take the CPU and memory without which the devices beside them
+are useless. The typical demands are stated by the policy, or learned from the replicas so far. An
+old snapshot only leads to a worse ranking.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from holdfast.propose.gpu.pools import Make, demand_for
 
 
 class Packing:
-    """A way of packing as a score. `mix` by class of device is for one that is told what comes."""
+    """A packing policy as a score. `mix` by device class is for a caller that knows it."""
 
     def __init__(self, make: Make, mix: Mapping[str, Mix] | None = None) -> None:
         self._make, self._mix = make, mix
 
     def score(self, work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
-        """0 to 100: 100 where others lose nothing, or least of all; of several classes the worst.
+        """0 to 100: 100 where others lose nothing, or least; of several classes the worst.
 
-        A node without such devices costs nobody anything.
+        A node without such devices costs others nothing.
         """
         scores = np.full(view.columns.count, SCORE_MAX)
         for pool in view.fleet.pools.all():
@@ -52,7 +52,7 @@ class Packing:
     def devices(self, work: PendingWork, view: View, row: int) -> tuple[DeviceShare, ...] | None:
         requests = work.demand.devices
         if len({request.device_class for request in requests}) < len(requests):
-            # Who gets which is a search that the model does.
+            # The assignment is a search that the model does.
             return None
         found: list[DeviceShare] = []
         for request in requests:
@@ -86,18 +86,18 @@ def has_devices(work: PendingWork, view: View) -> bool:
     return bool(view.columns.devices.count.any())
 
 
-# What a scorer says that packs devices: it ranks all nodes together, and names devices.
+# The interface of a scorer that packs devices: it ranks all nodes together, and names devices.
 #
-# `Standing` asks for its stamp, to know when all rows have to be ranked anew; `decide.py` asks
-# which devices of the chosen node a replica should get, and whether the next of a run needs a new
-# look.
+# `NodeVerdicts` asks for its stamp, to know when all rows have to be ranked again; `placement.py`
+# asks which devices of the chosen node a replica should get, and whether the next one of a batch
+# needs a new evaluation.
 
 
 class Packs(Protocol):
-    """See the module's docstring."""
+    """See the comment above."""
 
     def stamp(self, work: PendingWork, view: View) -> Hashable:
-        """Another value whenever the score of some node may be another, whichever changed."""
+        """A value that changes whenever the score of any node may change."""
         ...
 
     def stirs(self, work: PendingWork, view: View, row: int) -> bool:

@@ -1,7 +1,8 @@
-"""Headroom: the emptier the node stays, the better, so that one lost node takes little with it.
+"""The built-in scorers. An old snapshot only leads to a worse ranking.
 
-Spreading is the default rather than packing, since services are lost by the node and this plane
-buys no nodes by itself. An old picture only ranks wrongly.
+Headroom: the emptier the node stays, the better, so that one lost node takes little with it.
+Spreading is the default rather than packing, since services fail with their node and this plane
+buys no nodes by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.propose.filters.tables import table_of
 def headroom(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: the share of the node that is left afterwards, of what the work asks for.
 
-    What a node that can take the work has left is never negative, nor more than there is.
+    What a feasible node has left is never negative, nor more than its total.
     """
     columns = view.columns
     total: Floats | None = None
@@ -37,26 +38,26 @@ def packing(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floa
     return 100.0 - headroom(work, view, rows, more)
 
 
-# Cost: the cheaper node, by what its operator says that it costs.
+# Cost: the cheaper node, by the cost that its operator states.
 #
-# It has no weight of its own: who pays by the node gives it one. An old picture only ranks wrongly.
+# It has no default weight: an operator who pays by the node sets one.
 
 
 def cost(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
     """0 to 100: 100 for a node that costs nothing, 50 at one unit an hour, towards 0 above that.
 
-    It does not compare with the dearest node: one new node would change the score of all.
+    It does not compare with the most expensive node: one new node would change the score of all.
     """
     return 100.0 / (1.0 + view.columns.cost[rows])
 
 
-# Image: where the image is already, work starts without waiting for it to be fetched.
+# Image: where the image is present, work starts without waiting for it to be pulled.
 #
-# A node says in its status what it has. An old picture only ranks wrongly.
+# A node's status says which images it has.
 
 
 def image(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
-    """100 where the image is already, 0 where it would have to be fetched first."""
+    """100 where the image is present, 0 where it would have to be pulled first."""
     warm = view.columns.facts.image(work.replica.spec.template.image)
     return np.where(warm[rows], 100.0, 0.0)
 
@@ -65,10 +66,9 @@ def has_image(work: PendingWork, view: View) -> bool:
     return bool(work.replica.spec.template.image)
 
 
-# Preference: nodes that the work would rather have, or rather not, by their labels.
+# Preference: nodes that the work prefers, or prefers to avoid, by their labels.
 #
-# It looks only at what a node is, and is asked again when that changes. An old picture only ranks
-# wrongly.
+# It depends only on the node itself, and is evaluated again when that changes.
 
 
 def preference(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
@@ -86,10 +86,10 @@ def has_preference(work: PendingWork, view: View) -> bool:
     return bool(work.placement.prefer)
 
 
-# Scarce: leave nodes with devices to those who ask for devices, as long as others do.
+# Scarce: leave nodes with devices to work that asks for devices, as long as others are feasible.
 #
-# `fragmentation.py` says on which of the nodes with devices such work hurts least; this one, that
-# any of them is the worse choice, whatever was asked for so far. An old picture only ranks wrongly.
+# `fragmentation.py` says on which of the nodes with devices such work hurts least; this one says
+# that any of them is the worse choice, whatever was asked for so far.
 
 
 def scarce(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
@@ -101,14 +101,13 @@ def spares_devices(work: PendingWork, view: View) -> bool:
     return not work.demand.devices and bool(view.columns.devices.count.any())
 
 
-# Welcome: keep away from nodes with a taint that only asks to be avoided.
+# Welcome: avoid nodes with a taint that only asks to be avoided (PreferNoSchedule).
 #
-# It looks only at what a node is, and is asked again when that changes. An old picture only ranks
-# wrongly.
+# It depends only on the node itself, and is evaluated again when that changes.
 
 
 def welcome(work: PendingWork, view: View, rows: Rows, more: Ints | int) -> Floats:
-    """100 where no taint asks to be avoided, 0 where one does and the work says nothing of it."""
+    """100 where no taint asks to be avoided, 0 where one does and the work does not tolerate it."""
     columns = view.columns
     table = table_of(work, "welcome", columns.taints_seen.values, lambda it: _welcome(work, it))
     return table[columns.taints[rows]].astype(np.float64)

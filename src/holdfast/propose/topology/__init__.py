@@ -1,1 +1,1 @@
-"""Affinity, anti-affinity and spread: counts per domain."""
+"""Affinity, anti-affinity and spread: counts per topology domain."""

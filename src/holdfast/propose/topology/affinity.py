@@ -1,14 +1,14 @@
-"""Company: rules about where other replicas are. Spread, affinity, and the limit per node.
+"""Topology rules: rules about where other replicas are. Spread, affinity, and the limit per node.
 
-They are proposal rules (`model/placement/spread.py`): kept on what this scheduler sees, its own
-assumptions included, and not promised across concurrent schedulers. An anti-affinity holds both
-ways: whoever has one keeps those away that it has to stay away from. Each is judged for whole
-places at once, from the counts of the census; the model's functions say the same of one place, in
-words.
+They are rules of the scheduler (`model/placement/spread.py`): enforced on what this scheduler sees,
+its own assumptions included, and not guaranteed across concurrent schedulers. An anti-affinity
+holds both ways: a replica that has one also keeps away those that it has to stay away from. Each
+rule is evaluated for whole domains at once, from the topology counts; the model's functions say the
+same for one domain, as text.
 
-A spread compares with the emptiest place that could take such work at all: where some node is of
-the right kind and takes new work. A zone that is lost or closed for repair does not hold back the
-replicas that have to live somewhere else.
+A spread compares with the emptiest domain that could take such work at all: one with a suitable
+node that takes new work. A zone that is lost or closed for repair does not hold back the replicas
+that have to run somewhere else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def has_topology_rules(work: PendingWork) -> bool:
 
 
 class TopologyRules:
-    """The rules of one sort of work. `leans` says that some of them rank places."""
+    """The rules of one class of work. `leans` says that some of them rank domains."""
 
     def __init__(
         self, work: PendingWork, traits: ReplicaTraits, weights: Mapping[str, int]
@@ -73,14 +73,14 @@ class TopologyRules:
 
     @property
     def weight(self) -> int:
-        """How much of the whole score is about company."""
+        """The weight of these rules in the whole score."""
         return sum(self._weights.values())
 
     @property
     def leans(self) -> bool:
         return bool(self._weights)
 
-    # Terms and places ----------------------------------------------------------------------------
+    # Terms and domains ---------------------------------------------------------------------------
 
     def own(self, topology_counts: TopologyCounts) -> TopologyTerm:
         """The workload's own replicas."""
@@ -90,19 +90,19 @@ class TopologyRules:
         return topology_counts.term(self._traits.namespace, "", selector)
 
     def repelling(self, topology_counts: TopologyCounts) -> list[tuple[TopologyTerm, Topology]]:
-        """Those who have to stay away from such work."""
+        """The terms of replicas with an anti-affinity to such work."""
         return topology_counts.repelling(self._traits)
 
     def grows(self, term: TopologyTerm) -> bool:
-        """Whether such work counts by this term itself."""
+        """Whether such work itself counts for this term."""
         return term.takes(self._traits)
 
     def is_first(self, term: TopologyTerm) -> bool:
-        """Whether nobody is there to be near to, and it would be such a one itself."""
+        """Whether no replica matches the affinity yet, and this work itself would."""
         return term.total == 0 and self.grows(term)
 
     def eligible(self, topology: Topology, verdicts: NodeVerdicts, columns: NodeColumns) -> Bools:
-        """The places that have a node which could take such work at all."""
+        """The domains that have a node which could take such work at all."""
         if self._version != verdicts.version:
             self._eligible.clear()
             self._version = verdicts.version
@@ -117,7 +117,7 @@ class TopologyRules:
     # Hard rules ----------------------------------------------------------------------------------
 
     def codes(self, view: View, verdicts: NodeVerdicts) -> Codes:
-        """For each row 0, or the place of the reason that rules it out."""
+        """For each row 0, or the number of the reason that rules it out."""
         columns, topology_counts = view.columns, view.fleet.topology_counts
         codes: Codes = np.zeros(columns.count, np.uint8)
         if self.limit:
@@ -141,14 +141,14 @@ class TopologyRules:
     def uneven(
         self, rule: Spread, term: TopologyTerm, verdicts: NodeVerdicts, columns: NodeColumns
     ) -> Bools:
-        """The places where one more would break a spread."""
+        """The domains where one more replica would break a spread."""
         counts = counted(term, rule.over, columns)
         eligible = self.eligible(rule.over, verdicts, columns)
         emptiest = int(counts[eligible].min()) if eligible.any() else 0
         return counts + 1 - emptiest > rule.max_skew
 
     def refusal(self, view: View, verdicts: NodeVerdicts, row: int) -> Refusal | None:
-        """The same of one node, by the model's functions, in words."""
+        """The refusal for one node, by the model's functions, with a message."""
         columns, topology_counts = view.columns, view.fleet.topology_counts
         own = self.own(topology_counts)
         refusal = crowd_refusal(self.limit, own.counts[Topology.NODE].get(row, 0))
@@ -189,7 +189,7 @@ class TopologyRules:
     # Soft rules ----------------------------------------------------------------------------------
 
     def leanings(self, view: View, verdicts: NodeVerdicts) -> dict[str, Floats]:
-        """How good each row is by where others are: from 0 to 100 for each of the two."""
+        """How good each row is by where others are: from 0 to 100 for each of the two rules."""
         found = {}
         if SPREAD in self._weights:
             found[SPREAD] = self._evenness(view, verdicts)
@@ -205,7 +205,7 @@ class TopologyRules:
         return total
 
     def _evenness(self, view: View, verdicts: NodeVerdicts) -> Floats:
-        """100 in the emptiest place, half of that with one more, and so on; the mean of all."""
+        """100 in the emptiest domain, half of that with one more, and so on; the mean of all."""
         columns = view.columns
         total = np.zeros(columns.count, np.float64)
         for rule in self._soft_spreads:
@@ -217,7 +217,7 @@ class TopologyRules:
         return total / len(self._soft_spreads)
 
     def _nearness(self, view: View) -> Floats:
-        """The weight of the soft rules that are kept, of all of them."""
+        """The weight of the soft rules that are met, of all of them."""
         columns = view.columns
         total = np.zeros(columns.count, np.float64)
         for rule, anti in self._soft:
@@ -229,7 +229,7 @@ class TopologyRules:
 
 
 def numbers(topology: Topology, columns: NodeColumns) -> Ints:
-    """For each row the number of its place."""
+    """For each row the number of its domain."""
     match topology:
         case Topology.NODE:
             return np.arange(columns.count)
@@ -240,7 +240,7 @@ def numbers(topology: Topology, columns: NodeColumns) -> Ints:
 
 
 def size(topology: Topology, columns: NodeColumns) -> int:
-    """How many places there are; at least one, so that rows without a place yet have one."""
+    """The number of domains; at least one, so that rows without a domain yet have one."""
     sizes = {
         Topology.NODE: columns.count,
         Topology.ZONE: len(columns.zones),
@@ -250,7 +250,7 @@ def size(topology: Topology, columns: NodeColumns) -> int:
 
 
 def counted(term: TopologyTerm, topology: Topology, columns: NodeColumns) -> Ints:
-    """How many replicas each place has."""
+    """How many replicas each domain has."""
     counts: Ints = np.zeros(size(topology, columns), np.int64)
     there = term.counts[topology]
     if there:

@@ -1,7 +1,7 @@
-"""The rules about company while a run of replicas is being placed: counts that grow as it goes.
+"""The topology rules while a batch of replicas is being placed: counts that grow as it goes.
 
-`runs.py` asks it before each placement and tells it of each. It begins with the counts of the
-census and counts its own placements on top; the rules are those of `topology_rules.py`, said of one place.
+`batch_placement.py` asks it before each placement and reports each one. It starts with the topology
+counts and adds its own placements; the rules are those of `affinity.py`, applied to one domain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.propose.topology.topology_counts import TopologyTerm
 
 
 class Effect(Flag):
-    """Whom a placement may matter to: other groups, or rows that were set aside."""
+    """What a placement may affect: other groups, or rows that were set aside."""
 
     NONE = 0
     GROUPS = auto()
@@ -29,21 +29,21 @@ class Effect(Flag):
 
 
 class GroupDomains(Protocol):
-    """Where a group of rows is."""
+    """The domains of a group of rows."""
 
     zone: int
     region: int
 
 
 class _Even:
-    """A required spread. `eligible` are the numbers of the places that count."""
+    """A required spread. `eligible` are the numbers of the domains that count."""
 
     __slots__ = ("counts", "emptiest", "least", "max_skew", "over")
 
     def __init__(self, rule: Spread, term: TopologyTerm, eligible: list[int]) -> None:
         self.over, self.max_skew = rule.over, rule.max_skew
         self.counts = dict(term.counts[rule.over])
-        # How many eligible places have as few as the emptiest.
+        # How many eligible domains have as few as the emptiest.
         self.least: dict[int, int] = {}
         for place in eligible:
             count = self.counts.get(place, 0)
@@ -54,7 +54,7 @@ class _Even:
         return self.counts.get(place, 0) + 1 - self.emptiest <= self.max_skew
 
     def placed(self, place: int) -> bool:
-        """One more is there; whether the emptiest place has more now. What is used is eligible."""
+        """Count one more. Returns whether the minimum has grown. Used domains are eligible."""
         before = self.counts.get(place, 0)
         self.counts[place] = before + 1
         self.least[before] -= 1
@@ -69,7 +69,7 @@ class _Even:
 
 
 class _Near:
-    """A required affinity, or anti-affinity, and who of those it speaks of is where."""
+    """A required affinity or anti-affinity, and where the replicas are that it selects."""
 
     __slots__ = ("anti", "counts", "grows", "is_first", "within")
 
@@ -116,7 +116,7 @@ class BatchCounts:
         self._near_rows = [rule for rule in self._near if rule.within is by_row]
         self._even_groups = [rule for rule in self._even if rule.over is not by_row]
         self._near_groups = [rule for rule in self._near if rule.within is not by_row]
-        # Zones of one region are groups of their own, and share what the region has.
+        # Zones of one region are groups of their own, and share the counts of the region.
         asked = [rule.over for rule in self._even_groups]
         asked += [rule.within for rule in self._near_groups]
         is_shared = Topology.ZONE in asked and Topology.REGION in asked
@@ -133,11 +133,11 @@ class BatchCounts:
 
     @property
     def sets_aside(self) -> bool:
-        """Whether a row that is refused may be allowed again in this run."""
+        """Whether a row that is refused may be allowed again in this batch."""
         return bool(self._even_rows)
 
     def never(self, rows: npt.NDArray[np.intp]) -> Bools:
-        """Which rows are refused now and stay so."""
+        """Which rows are refused for the rest of this batch."""
         full = [row for row, count in self._own.items() if self._limit and count >= self._limit]
         refused = np.isin(rows, full)
         for rule in self._near_rows:
@@ -149,7 +149,7 @@ class BatchCounts:
         return refused
 
     def allows_row(self, row: int) -> bool:
-        """Whether the node may get one more, but for spreads over nodes."""
+        """Whether the node may get one more, apart from spreads over nodes."""
         if self._limit and self._own.get(row, 0) >= self._limit:
             return False
         return all(rule.allows(row) for rule in self._near_rows)
@@ -165,7 +165,7 @@ class BatchCounts:
         )
 
     def placed(self, row: int, group: GroupDomains) -> Effect:
-        """One more is there. Whom that may matter to besides its own group."""
+        """Count one more placement. Returns what it may affect besides its own group."""
         self._own[row] = self._own.get(row, 0) + 1
         effect = self._usual
         for near in self._near_groups:

@@ -1,11 +1,10 @@
-"""Who is where: how many replicas of a kind each node, zone and region has.
+"""How many replicas of each kind every node, zone and region has.
 
-The fleet keeps it from bindings and from what is assumed; spread, affinity and the limit per node
-ask it. Counts are kept only of what some work asks about (a term: a workload, or a selector within
-a tenant), and begin with one look at all sorts of replicas of that tenant.
+The fleet maintains it from bindings and from what is assumed; spread, affinity and the limit per
+node read it. Counts are kept only for what some work asks about (a term: a workload, or a selector
+within a tenant), and start with one pass over all kinds of replicas of that tenant.
 
-A replica that is being stopped counts until it is gone: it is still there to be near to, or to stay
-away from.
+A replica that is being stopped counts until it is gone: until then affinities refer to it.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.selection.selectors import LabelSelector, selects
 from holdfast.observe.node_columns import NodeColumns
 
-# Terms that are counted at once. The one that was asked for first is counted anew when needed.
+# The terms that are counted at once. The first one is dropped, and counted again when needed.
 TERMS_MAX = 4_096
-# Sorts of replicas of which it is remembered who has to stay away from them.
+# The kinds of replicas for which the anti-affinities to them are cached.
 SORTS_MAX = 16_384
 
 
-# A required anti-affinity: whom to stay away from, and what counts as near.
+# A required anti-affinity: the selector, and the topology within which it holds.
 Apart = tuple[bytes, Topology]
 
 
 class ReplicaTraits(msgspec.Struct, frozen=True, gc=False):
-    """What the rules about company look at in a replica."""
+    """What the topology rules look at in a replica."""
 
     namespace: str
     workload_uid: str
     labels: tuple[tuple[str, str], ...] = ()
-    # Whom it has to stay away from, and how far: selectors as they are written.
+    # The selectors of its required anti-affinities as encoded, and their topologies.
     apart: tuple[Apart, ...] = ()
 
 
 def traits_of(replica: Replica) -> ReplicaTraits:
-    """The same of a replica, whether it has a place or needs one."""
+    """The traits of a replica, whether it has a node or needs one."""
     labels = tuple(replica.metadata.labels.items())
     spec = replica.spec
     rules = spec.template.placement.anti_affinity
@@ -56,8 +55,8 @@ def _written(selector: LabelSelector) -> bytes:
 
 
 class TopologyTerm:
-    """Whom to count: replicas of one workload, those of a tenant that a selector takes, or those
-    that have to stay away from whom a selector takes.
+    """What is counted: replicas of one workload, those of a tenant that a selector matches, or
+    those that have a certain anti-affinity.
     """
 
     __slots__ = ("apart", "counts", "namespace", "selector", "total", "workload_uid")
@@ -86,7 +85,7 @@ class TopologyTerm:
         return selects(self.selector, dict(traits.labels))
 
     def add(self, row: int, columns: NodeColumns, more: int) -> None:
-        """So many more on this row, or with a negative number less."""
+        """Add `more` replicas on this row; a negative number removes them."""
         self.total += more
         for topology, number in domains_of(row, columns):
             counts = self.counts[topology]
@@ -98,14 +97,14 @@ class TopologyTerm:
 
 
 def domains_of(row: int, columns: NodeColumns) -> Iterator[tuple[Topology, int]]:
-    """The places that a row belongs to, by topology."""
+    """The domains of a row, by topology."""
     yield Topology.NODE, row
     yield Topology.ZONE, int(columns.zone[row])
     yield Topology.REGION, int(columns.region[row])
 
 
 class _Sort:
-    """Replicas that no term tells apart: how many are on each row, and which terms take them."""
+    """Replicas that no term distinguishes: how many are on each row, and which terms count them."""
 
     __slots__ = ("rows", "terms", "traits")
 
@@ -115,26 +114,26 @@ class _Sort:
 
 
 class TopologyCounts:
-    """See the module's docstring. A replica is in one place, or in none."""
+    """See the module's docstring. A replica is on one node, or on none."""
 
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
-        # By tenant: where each replica is, and the sorts of replicas that are anywhere.
+        # By tenant: where each replica is, and the kinds of replicas that are placed.
         self._where: dict[str, dict[str, tuple[_Sort, int]]] = {}
         self._sorts: dict[str, dict[ReplicaTraits, _Sort]] = {}
         self._terms: dict[tuple[str, str, bytes | Apart], TopologyTerm] = {}
-        # By tenant, the anti-affinities of replicas that are somewhere, with how many have each.
+        # By tenant, the anti-affinities of placed replicas, with the number of replicas of each.
         self._aparts: dict[str, dict[Apart, int]] = {}
-        # Which of them are about a sort of replicas; made anew when there are others.
+        # The anti-affinities that select a kind of replicas; cleared when the set changes.
         self._repelling: dict[ReplicaTraits, list[Apart]] = {}
-        # The tenants of whose replicas some came or went since somebody last asked.
+        # The tenants whose replicas came or went since this was last read.
         self.stirred: dict[str, None] = {}
-        # Whether a node changed: the places that a spread compares with may be others now.
+        # Whether a node changed: the domains that a spread compares with may have changed too.
         self.is_shaken = False
         self.changes = 0
 
     def put(self, uid: str, traits: ReplicaTraits, row: int) -> None:
-        """A replica is on this row now, wherever it was before."""
+        """Set the row of a replica, wherever it was before."""
         there = self._where.setdefault(traits.namespace, {})
         before = there.get(uid)
         if before is not None:
@@ -146,7 +145,7 @@ class TopologyCounts:
         self._count(sort, row, 1)
 
     def remove(self, uid: str, namespace: str, row: int) -> None:
-        """A replica is not on this row any more; if it is elsewhere by now, nothing changes."""
+        """Remove a replica from this row; if it is elsewhere by now, nothing changes."""
         there = self._where.get(namespace, {})
         before = there.get(uid)
         if before is None or before[1] != row:
@@ -159,14 +158,14 @@ class TopologyCounts:
     def term(
         self, namespace: str, workload_uid: str, selector: LabelSelector | None
     ) -> TopologyTerm:
-        """The counts of a workload, or of what a selector takes in this tenant."""
+        """The counts of a workload, or of what a selector matches in this tenant."""
         key = namespace, workload_uid, msgspec.json.encode(selector) if selector else b""
         return self._terms.get(key) or self._term(
             key, TopologyTerm(namespace, workload_uid, selector)
         )
 
     def repelling(self, traits: ReplicaTraits) -> list[tuple[TopologyTerm, Topology]]:
-        """Those who have to stay away from such a replica, and how far, in a fixed order."""
+        """The terms of replicas with an anti-affinity to such a replica, in a fixed order."""
         aparts = self._aparts.get(traits.namespace)
         if not aparts:
             return []
@@ -186,7 +185,7 @@ class TopologyCounts:
     def aparts_in(
         self, namespace: str, topology: Topology, number: int
     ) -> Iterator[tuple[LabelSelector, Topology]]:
-        """The anti-affinities within such a place of all replicas in one, to say why in words."""
+        """The anti-affinities of all replicas in one domain, for a message."""
         for sort, row in self._where.get(namespace, {}).values():
             for written, within in sort.traits.apart:
                 if within is topology and (topology, number) in domains_of(row, self._columns):
@@ -211,13 +210,13 @@ class TopologyCounts:
     def labels_in(
         self, namespace: str, topology: Topology, number: int
     ) -> Iterator[dict[str, str]]:
-        """The labels of all replicas of a tenant in one place, to say why in words."""
+        """The labels of all replicas of a tenant in one domain, for a message."""
         for sort, row in self._where.get(namespace, {}).values():
             if (topology, number) in domains_of(row, self._columns):
                 yield dict(sort.traits.labels)
 
     def rezone(self) -> None:
-        """A node is in another zone or region than before: count places anew."""
+        """Count domains again after a node moved to another zone or region."""
         for term in self._terms.values():
             rows = term.counts[Topology.NODE]
             fresh: Mapping[Topology, dict[int, int]] = {topology: {} for topology in Topology}
@@ -269,7 +268,7 @@ class TopologyCounts:
             del self._aparts[traits.namespace]
 
 
-# A selector is asked for each sort of work whenever somebody with an anti-affinity is there.
+# The selector is evaluated for each class of work whenever a replica with an anti-affinity exists.
 @lru_cache(maxsize=1024)
 def _selector(written: bytes) -> LabelSelector:
     return msgspec.json.decode(written, type=LabelSelector)

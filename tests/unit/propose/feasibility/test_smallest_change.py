@@ -61,7 +61,7 @@ def test_what_no_node_could_ever_hold_asks_for_another_node() -> None:
         ({"taints": (Taint(key="gpu", value="a"),)}, Placement(), "a toleration of the taint gpu="),
         ({"cordoned": True}, Placement(), "node node-a uncordoned"),
         ({"zone": "b"}, Placement(zones=("a",)), "a node in zone a"),
-        ({}, Placement(residency="eu"), "a Region that says which law holds where node node-a is"),
+        ({}, Placement(residency="eu"), "a Region that states the jurisdiction of node node-a"),
     ],
 )
 def test_each_sort_of_miss_has_its_change(

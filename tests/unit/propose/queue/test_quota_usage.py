@@ -55,7 +55,7 @@ def test_a_full_quota_says_what_is_used_of_what() -> None:
     allowed, no = quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 5)
     assert no is not None
     assert (allowed, no.reason) == (0, Reason.QUOTA_EXCEEDED)
-    assert no.message == "tenant acme uses 1 of 1 cpu, 1 more is asked for"
+    assert no.message == "tenant acme uses 1 of 1 cpu, 1 more is requested"
     assert quota_usage.unassume("u") == "acme"
     assert quota_usage.room("acme", HARD, {"cpu": 1_000}, "default", 5) == (1, None)
 
@@ -136,7 +136,7 @@ def test_work_beyond_the_free_quota_is_not_even_sent() -> None:
     pending = rig.get("web-4-0").status.pending
     assert pending.reasons == {"QuotaExceeded": 1}
     assert (pending.verdict, pending.owner) == ("BlockedBy", "operator")
-    assert pending.message == "tenant acme uses 2 of 2 cpu, 1 more is asked for"
+    assert pending.message == "tenant acme uses 2 of 2 cpu, 1 more is requested"
     assert pending.smallest_change == "1 more cpu in the quota of tenant acme"
     writes = len(rig.reports)
     rig.pass_time(600_000)
