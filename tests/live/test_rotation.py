@@ -280,7 +280,7 @@ def test_a_connection_that_outlives_its_certificate_is_nobodys(tmp_path: Path) -
                 async with session.get(path) as late:
                     assert late.status == 401
                     assert late.headers["Connection"] == "close"
-                    assert "has ended" in await late.text()
+                    assert "has expired" in await late.text()
                 # A new connection cannot be made with it at all.
                 with pytest.raises(aiohttp.ClientError):
                     async with session.get(path) as never:

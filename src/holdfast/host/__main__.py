@@ -1,7 +1,7 @@
-"""`python -m holdfast.host`: one part of the plane in the foreground, until a signal.
+"""`python -m holdfast.host`: run one process of the plane in the foreground until a signal.
 
-SIGTERM and SIGINT stop it in order; a second one ends it at once, which loses nothing that was
-acknowledged. It exits with 0 after a stop, with 1 and a sentence when it could not go on.
+SIGTERM and SIGINT stop it in order. A second signal ends it at once, which loses nothing that was
+acknowledged. The exit code is 0 after a stop, and 1 with a message when the process cannot go on.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from holdfast.model.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.host.server.server_process import ServerProcess
 
-# As `certificates.LEAF_LIFE` has it.
+# The same as `certificates.LEAF_LIFE`.
 LIFE = "365d"
-# As `model.access.credential_life` has it.
+# The same as in `model.access.credential_life`.
 TOKEN_LIFE = "366d"
-# As `settings.AuditRetention` has it.
+# The same as in `settings.AuditRetention`.
 AUDIT_KEEP, AUDIT_KEEP_MIB = "90d", 1_024
 
 
@@ -49,38 +49,38 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--store",
         default="",
-        help="sqlite:PATH (DATA/store.db if nothing is said), memory:, or etcd://HOST:PORT,…",
+        help="sqlite:PATH (default: DATA/store.db), memory:, or etcd://HOST:PORT,…",
     )
     serve.add_argument("--name", default="", help="this server's name among its peers")
     serve.add_argument(
-        "--pki", type=Path, help="directory of the authority, where servers share one"
+        "--pki", type=Path, help="directory of the certificate authority, if servers share one"
     )
     serve.add_argument("--advertise", default="", help="https://HOST:PORT for others")
     serve.add_argument(
-        "--cert-name", action="append", default=[], help="a further name in the certificate"
+        "--cert-name", action="append", default=[], help="an additional name in the certificate"
     )
     serve.add_argument(
-        "--certificate-life", default=LIFE, help="of what it issues to nodes; its own: 7d at most"
+        "--certificate-life", default=LIFE, help="of node certificates; its own live 7d at most"
     )
     serve.add_argument(
-        "--token-life-max", default=TOKEN_LIFE, help="no bearer token counts for longer"
+        "--token-life-max", default=TOKEN_LIFE, help="the longest life of a bearer token"
     )
     serve.add_argument(
         "--audit-behind",
         default=REFUSE,
-        help="what gives way when the audit cannot be written for long: refuse changes, or forget",
+        help="what to do when the audit cannot be written for long: refuse changes, or forget",
     )
     serve.add_argument(
-        "--refusals", default=QUIET, help="quiet, or log changes that are refused to somebody"
+        "--refusals", default=QUIET, help="quiet, or log: write each forbidden change to the log"
     )
     serve.add_argument("--audit-keep", default=AUDIT_KEEP, help="how long audit files are kept")
     serve.add_argument(
-        "--audit-keep-mib", type=int, default=AUDIT_KEEP_MIB, help="how much of them is kept"
+        "--audit-keep-mib", type=int, default=AUDIT_KEEP_MIB, help="how much of them is kept (MiB)"
     )
     serve.add_argument("--audit-export", default="", help="where audit records are sent")
     serve.add_argument("--audit-export-token-file", type=Path, help="a token for an https export")
     serve.add_argument(
-        "--encryption-key-file", type=Path, help="the keys that Secrets are encrypted with"
+        "--encryption-key-file", type=Path, help="the keys that encrypt Secrets"
     )
     serve.add_argument(
         "--encryption-kms", default="", help="a command that wraps data keys, instead of a file"
@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
         "--no-encryption", action="store_true", help="store Secrets in plain text from now on"
     )
     serve.add_argument("--oidc", type=Path, help="a file that names OpenID Connect issuers")
-    # The command `holdfast server` has rules of its own for what is not given.
+    # The command `holdfast server` has its own defaults for these two options.
     serve.add_argument(work_options.DEFAULT_OPTION, default="", help=work_options.DEFAULT_HELP)
     serve.add_argument(work_options.MINIMUM_OPTION, default="", help=work_options.MINIMUM_HELP)
     serve.add_argument("--etcd-prefix", default=EtcdAccess().prefix)
@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def settings_of(arguments: argparse.Namespace) -> ServerSettings:
-    """What the command line says. Raises Invalid."""
+    """Return the settings on the command line. Raises Invalid."""
     return ServerSettings(
         data=arguments.data,
         listen=ListenAddress.parse(arguments.listen),
@@ -142,8 +142,8 @@ def settings_of(arguments: argparse.Namespace) -> ServerSettings:
 
 
 async def run_server(settings: ServerSettings) -> int:
-    """Run a server until a signal or a failure; the exit code."""
-    # Loaded when it is used: a third of an agent's memory would be a server that it is not.
+    """Run a server until a signal or a failure. Return the exit code."""
+    # Imported on use: the server's modules would take a third of an agent's memory.
     from holdfast.host.server.server_process import ServerProcess
 
     plane = ServerProcess(settings, say)
@@ -162,7 +162,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line. Return the exit code."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s"
     )

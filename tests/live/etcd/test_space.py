@@ -107,7 +107,7 @@ def test_an_etcd_that_is_full_all_the_same_is_opened_again_by_a_server(
 
         def say(text: str) -> None:
             said.append(text)
-            if "takes writes again" in text:
+            if "accepts writes again" in text:
                 opened.set()
 
         space = space_of(store, say, all_of_it)
@@ -148,7 +148,7 @@ def test_an_etcd_that_is_full_of_what_is_needed_is_left_to_its_operator(
 
         space = space_of(store, said.append, nothing)
         # The first times some pages may be free after all, and are filled, too.
-        while not said or "give its members more room" not in said[-1]:
+        while not said or "raise the quota of its members" not in said[-1]:
             with pytest.raises(HoldfastError, match="space exceeded"):
                 await _fill(store)
             await space.look()

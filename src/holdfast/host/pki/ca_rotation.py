@@ -315,7 +315,7 @@ class CaRotation:
 
 def handlers(
     rotation: CaRotation,
-    door: Authenticator,
+    authenticator: Authenticator,
     may_path: Callable[[Identity, str, str], bool],
     accesses: AccessRecorder,
     is_current: Callable[[], Awaitable[bool]],
@@ -325,7 +325,7 @@ def handlers(
     """
 
     async def demand_admin(request: web.BaseRequest, verb: str) -> Identity:
-        identity = door(request)
+        identity = authenticator(request)
         if not acts_as(identity):
             raise Forbidden(
                 "authentication required: present a client certificate or bearer token",
@@ -357,7 +357,7 @@ def handlers(
                     name=wish.step.value,
                     forced=wish.force,
                     source=source_of(request),
-                    credential=door.credential(request),
+                    credential=authenticator.credential(request),
                 )
             )
             return reply(200, msgspec.json.encode(await rotation.make(wish)))
@@ -368,7 +368,7 @@ def handlers(
 
     async def tell_peer(request: web.BaseRequest) -> web.StreamResponse:
         try:
-            peer = door.shown(request.transport)
+            peer = authenticator.shown(request.transport)
             if peer is None or peer.server is None:
                 raise Forbidden(
                     "only servers may ask what this one trusts", code=refusal_reason(peer)

@@ -6,15 +6,6 @@ By themselves, for an agent must not load half a server to say them.
 from __future__ import annotations
 
 import msgspec
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-
-from holdfast.host.api import status
-from holdfast.host.pki.certificates import COMMON_NAME_MAX
-from holdfast.model.access import identity as who
-from holdfast.model.access.identity import Identity
-from holdfast.model.errors import FieldError, Invalid, Rejected
 
 JOIN_PATH = "/join"
 AUTHORITY_PATH = "/ca"
@@ -42,55 +33,3 @@ class Joined(msgspec.Struct, frozen=True):
     node: str
     certificate: str
     authority: str
-
-
-# What somebody sends who means to join, read with suspicion: he is nobody yet.
-#
-# `admitting` asks here for the parts; what they are good for is decided there.
-
-_CURVES = (ec.SECP256R1, ec.SECP384R1)
-_REQUESTS = msgspec.json.Decoder(JoinRequest)
-
-
-def decoded(body: bytes) -> JoinRequest:
-    """What a body asks for. Raises Rejected."""
-    try:
-        return _REQUESTS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # What is in it may be a secret, so it is not repeated.
-        raise Rejected(
-            "the body must be JSON with node, request and perhaps token", code=status.BAD_REQUEST
-        ) from None
-
-
-def identity_name(node: str) -> str:
-    """The identity of a node. Raises Invalid for what is no name of one."""
-    name = who.agent(node).name
-    # The length first: names that were looked at once are remembered.
-    if len(name) > COMMON_NAME_MAX or Identity(name=name).node != node:
-        most = COMMON_NAME_MAX - len(who.NODE_PREFIX)
-        rule = f"must be lower-case letters, digits, - and ., at most {most} of them"
-        error = FieldError("node", repr(node[:63]), rule)
-        raise Invalid(str(error), (error,))
-    return name
-
-
-def signed_key(pem: str) -> ec.EllipticCurvePublicKey:
-    """The key of a signing request whose holder has signed it. Nothing else of it counts."""
-    try:
-        request = x509.load_pem_x509_csr(pem.encode())
-        key = request.public_key()
-        # Before its signature is looked at, which with some other keys takes as long as one likes.
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, _CURVES):
-            raise _no_request("must be for a key on the curve P-256 or P-384")
-        is_signed = request.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
-        raise _no_request("is no certificate signing request") from None
-    if not is_signed:
-        raise _no_request("is not signed by its own key")
-    return key
-
-
-def _no_request(rule: str) -> Invalid:
-    error = FieldError("request", "", rule)
-    return Invalid(str(error), (error,))

@@ -70,13 +70,15 @@ class ServerTrust:
 
     def handlers(
         self,
-        door: Authenticator,
+        authenticator: Authenticator,
         may_path: Callable[[Identity, str, str], bool],
         is_current: Callable[[], Awaitable[bool]],
     ) -> dict[str, Handler]:
         """The paths of a rotation."""
-        self.seen.door = door
-        return ca_rotation.handlers(self._rotation, door, may_path, self._accesses, is_current)
+        self.seen.authenticator = authenticator
+        return ca_rotation.handlers(
+            self._rotation, authenticator, may_path, self._accesses, is_current
+        )
 
     async def _apply(self, fresh: Trust) -> None:
         """Use this for all new connections. Those that are open go on, if they still count."""

@@ -84,7 +84,7 @@ class SeenClients:
         self._parts: dict[tuple[str, str], SeenClient] = {}
         # Since when everything is observed; None while nothing is.
         self._since_s: float | None = None
-        self.door: Authenticator | None = None
+        self.authenticator: Authenticator | None = None
 
     @property
     def observed_s(self) -> float:
@@ -99,14 +99,14 @@ class SeenClients:
 
     def observe(self, request: web.BaseRequest, code: int, seconds: float) -> None:
         """Is told of every request when it is over."""
-        if not self._is_on() or seconds > FRESH_S or code == 401 or self.door is None:
+        if not self._is_on() or seconds > FRESH_S or code == 401 or self.authenticator is None:
             return
         header = request.headers.get("Authorization", "")
         if is_service_token(header.removeprefix(authentication.BEARER).strip()):
             return
         try:
-            shown = self.door.certificate(request.transport)
-            name = (shown.identity if shown is not None else self.door(request)).name
+            shown = self.authenticator.certificate(request.transport)
+            name = (shown.identity if shown is not None else self.authenticator(request)).name
         except HoldfastError:
             return
         trusts = self._trusts(request.headers.get(TRUST_HEADER, ""))

@@ -1,1 +1,1 @@
-"""The process of a server: settings, store, authority, authentication, housekeeping."""
+"""The server process: settings, store, authority, authentication, housekeeping."""

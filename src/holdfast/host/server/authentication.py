@@ -1,11 +1,11 @@
-"""Who is asking: from the client certificate of the connection, or from a bearer token.
+"""Identifies a caller by the client certificate of the connection or by a bearer token.
 
 A certificate's common name is the identity and its organizations are the groups. A token is
-`NAMESPACE.NAME.SECRET`; the Token object of that name holds only a hash of the secret. Whoever
-shows neither is anonymous. A wrong token is refused, never taken for anonymous: somebody who means
-to be somebody should hear that he is not.
+`NAMESPACE.NAME.SECRET`; the Token object of that name holds only a hash of the secret. A caller
+with neither is anonymous. A wrong token is refused and never treated as anonymous: a caller that
+means to authenticate must learn that it failed.
 
-`door` asks here with what it knows of tokens and of revocations, for every request.
+`authenticator` calls this for every request, with the tokens and revocations that it knows.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from holdfast.model.time import wall_ms
 from holdfast.model.validation.access import GROUPS_MAX, speaks_for_others
 from holdfast.model.validation.names import is_name
 
-# A group of this form gives the right to work in a namespace.
+# A group of this form gives access to a namespace.
 TENANT_GROUP = "tenant:"
 BEARER = "Bearer "
 TOKEN_MAX = 512
 HASH_PREFIX = "sha256:"
 
 FindToken = Callable[[str, str], Token | None]
-# Whether what was issued to this user at this moment, in milliseconds, was taken back since.
+# Whether credentials issued to this user at this moment, in milliseconds, were revoked since.
 IsRevoked = Callable[[str, int], bool]
 
 
 class CertificateEnded(Forbidden):
-    """The certificate of a kept connection has ended since: who it was may be nobody by now."""
+    """The certificate of an open connection has expired or was revoked since the handshake."""
 
 
 class TokenUnknown(Forbidden):
-    """There is no such token, as far as this server has heard; it may have been made just now."""
+    """This server knows no such token. It may have been created a moment ago."""
 
 
 class ClientCertificate(msgspec.Struct, frozen=True, gc=False):
-    """What a certificate says: who, until when, and since when. The dates are the wall clock's.
+    """What a client certificate says: the identity, and its dates by the wall clock.
 
-    issuer: the common name of the authority that has signed it.
+    issuer: the common name of the authority that signed it.
     """
 
     identity: Identity
@@ -62,42 +62,42 @@ class ClientCertificate(msgspec.Struct, frozen=True, gc=False):
 
 
 def secret_hash(secret: str) -> str:
-    """What is stored of a secret. Secrets are random and long, so a plain hash is enough."""
+    """Return what is stored of a secret. Secrets are long and random, so a plain hash is enough."""
     return HASH_PREFIX + hashlib.sha256(secret.encode()).hexdigest()
 
 
 def identity_of(name: str, groups: tuple[str, ...]) -> Identity:
-    """An identity, with the namespaces that its groups give it."""
+    """Return an identity with the namespaces that its groups give it."""
     tenants = (g.removeprefix(TENANT_GROUP) for g in groups if g.startswith(TENANT_GROUP))
-    # `tenant:acme:editors` is a group of that tenant's own making, and no tenant.
+    # `tenant:acme:editors` is a group that the tenant defined, not a tenant.
     named = tuple(it for it in tenants if it == EVERY_TENANT or is_name(it))
     return Identity(name=name, groups=groups, tenants=named)
 
 
 def never_revoked(user: str, issued: int) -> bool:
-    """For whoever has no list of what was taken back."""
+    """Return False: for callers without a list of revocations."""
     return False
 
 
 def demand_current(shown: ClientCertificate, is_revoked: IsRevoked = never_revoked) -> None:
-    """A handshake looks at a certificate once; a connection may outlive it. Raises Forbidden."""
+    """Check a certificate again: a connection may outlive it. Raises Forbidden."""
     if time.time() >= shown.until_s:
         raise CertificateEnded(
-            "the certificate of this connection has ended; connect again with a new one",
+            "the certificate of this connection has expired; connect again with a new one",
             code="Unauthenticated",
         )
     if is_revoked(shown.identity.name, shown.issued_ms):
         raise CertificateEnded(
-            f"the certificate of {shown.identity.name} was revoked; who it was for needs a new one",
+            f"the certificate of {shown.identity.name} was revoked; obtain a new certificate",
             code="Unauthenticated",
         )
 
 
 def client_certificate(transport: Any, life_max_ms: int | None = None) -> ClientCertificate | None:
-    """What the certificate of a connection says, if there is one that names somebody.
+    """Return what the certificate of a connection says, if it names an identity.
 
-    It counts for no longer than `life_max_ms` after its issue, whatever its last date says: a
-    revocation is kept for that long.
+    It is valid for at most `life_max_ms` after its issue, whatever its last date says: a revocation
+    is kept for that long.
     """
     given = transport.get_extra_info("peercert") if transport is not None else None
     peer: dict[str, Any] = given or {}
@@ -116,7 +116,7 @@ def client_certificate(transport: Any, life_max_ms: int | None = None) -> Client
 
 
 def from_certificate(peer: dict[str, Any] | None) -> Identity | None:
-    """The identity in a verified peer certificate, in the form that the ssl module gives it."""
+    """Return the identity in a verified peer certificate, in the form of the ssl module."""
     if not peer:
         return None
     names: list[str] = []
@@ -127,7 +127,7 @@ def from_certificate(peer: dict[str, Any] | None) -> Identity | None:
                 names.append(value)
             elif key == "organizationName":
                 groups.append(value)
-    # Two common names would leave it to the reader who this is.
+    # With two common names the identity would be ambiguous.
     if len(names) != 1 or len(groups) > GROUPS_MAX:
         return None
     return identity_of(names[0], tuple(groups))
@@ -140,19 +140,19 @@ def from_token(
     is_revoked: IsRevoked = never_revoked,
     life_max_ms: int = TOKEN_LIFE_MAX_MS,
 ) -> Identity | None:
-    """The identity behind an Authorization header; None when there is none. Raises Forbidden."""
+    """Return the identity behind an Authorization header, or None. Raises Forbidden."""
     if not header:
         return None
     moment = now if now is not None else datetime.now(UTC)
     token = header.removeprefix(BEARER).strip()
     parts = token.split(".")
-    # A header may hold bytes that are no text, of which nobody could make a hash.
+    # A header may hold bytes that are not text and cannot be hashed.
     is_text = header.startswith(BEARER) and token.isascii()
     if not is_text or len(token) > TOKEN_MAX or len(parts) != 3:
         raise invalid_token_error()
     namespace, name, secret = parts
     found = find(namespace, name)
-    # The hash is computed and compared also for a token that does not exist, in constant time.
+    # The hash is computed and compared in constant time even for a token that does not exist.
     expected = found.spec.hash if found is not None else secret_hash("")
     good = hmac.compare_digest(expected, secret_hash(secret))
     if found is None:
@@ -164,7 +164,7 @@ def from_token(
 
 
 def token_name(header: str) -> str:
-    """The name of the token in an Authorization header, of whatever has the form of one."""
+    """Return the name of the token in an Authorization header, if it has the form of one."""
     parts = header.removeprefix(BEARER).strip()[:TOKEN_MAX].split(".")
     if not header.startswith(BEARER) or len(parts) != 3:
         return ""
@@ -177,9 +177,9 @@ def _is_valid(token: Token, now: datetime, life_max_ms: int) -> bool:
         spec.purpose is TokenPurpose.BEARER
         and not spec.revoked
         and bool(spec.user)
-        # Components are known by certificates.
+        # Components authenticate by certificate.
         and not spec.user.startswith(SYSTEM_PREFIX)
-        # Admission refuses these; what an earlier version let in does not count either.
+        # Admission refuses these; objects that an earlier version accepted are not valid either.
         and len(spec.groups) <= GROUPS_MAX
         and not speaks_for_others(token)
         and ends is not None
@@ -188,16 +188,16 @@ def _is_valid(token: Token, now: datetime, life_max_ms: int) -> bool:
 
 
 def _is_taken_back(token: Token, is_revoked: IsRevoked) -> bool:
-    """Whether it was, together with all else that was issued to its user until a moment."""
+    """Return whether a revocation of its user covers this token."""
     created = token.metadata.creation_timestamp
     return is_revoked(token.spec.user, wall_ms(created) if created is not None else 0)
 
 
 def invalid_token_error(cls: type[Forbidden] = Forbidden) -> Forbidden:
-    """One sentence for every cause: its sender does not learn which part was wrong."""
+    """Return one message for every cause: the sender must not learn which part was wrong."""
     return cls("the bearer token is not valid here", code="Unauthenticated")
 
 
 def anonymous() -> Identity:
-    """Nobody in particular."""
+    """Return the identity of a caller that presented no credential."""
     return Identity(name=ANONYMOUS)

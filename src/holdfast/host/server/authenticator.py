@@ -1,11 +1,11 @@
-"""Tells who is asking, for every request: by certificate, by token, or nobody in particular.
+"""Authenticates every request by certificate or by token, or treats its caller as anonymous.
 
 A token is the text of a Token object, the service token of a replica (`host/pki/service_tokens`),
 or signed by an OpenID Connect issuer (`host/oidc`).
 
-Tokens and revocations are found in the hub, so that what is taken back ends to count as soon as the
-hub knows, for the next request of a kept connection as for a new one. Streams that are open are
-asked about again by `host/api/objects/long_streams`.
+Tokens and revocations are read from the hub. A revocation takes effect as soon as the hub has it,
+for the next request of an open connection as for a new one. `host/api/objects/long_streams` checks
+open streams again.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _REPLICA = kind_of_struct(Replica)
 
 
 class CredentialLives(msgspec.Struct, frozen=True):
-    """For how long after their issue credentials count, whatever they say themselves."""
+    """How long after their issue credentials are valid, whatever they say themselves."""
 
     certificate_ms: int | None = None
     token_ms: int = TOKEN_LIFE_MAX_MS
 
 
-# For whoever knows no server's settings.
+# For callers that know no server's settings.
 UNBOUNDED_LIVES = CredentialLives()
 
 
 class Authenticator:
-    """See the module's docstring. Given to the HTTP server as its way to authenticate."""
+    """See the module's docstring. The HTTP server calls it to authenticate each request."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Authenticator:
         lives: CredentialLives = UNBOUNDED_LIVES,
         authorities: CertificateAuthorities | None = None,
     ) -> None:
-        """`authorities` are those whose certificates count, where that may change."""
+        """`authorities` are those whose certificates are valid, where they may change."""
         self._hub, self._lives, self._authorities = hub, lives, authorities
         self._issuers = issuers if issuers is not None else Issuers(())
         self._service_tokens = service_tokens
@@ -66,7 +66,7 @@ class Authenticator:
         self._known: WeakKeyDictionary[Any, ClientCertificate] = WeakKeyDictionary()
 
     def __call__(self, request: web.BaseRequest) -> Identity:
-        """Raises Forbidden (Unauthenticated) for a token or a certificate that is none any more."""
+        """Raises Forbidden (Unauthenticated) for a token or a certificate that is not valid."""
         shown = self.shown(request.transport)
         if shown is not None:
             return shown
@@ -85,12 +85,12 @@ class Authenticator:
         return found or authentication.anonymous()
 
     def shown(self, transport: Any) -> Identity | None:
-        """Who is at the other end by the certificate alone, if anybody is. Raises Forbidden."""
+        """Return the peer's identity by its certificate alone, or None. Raises Forbidden."""
         known = self.certificate(transport)
         return known.identity if known is not None else None
 
     def certificate(self, transport: Any) -> ClientCertificate | None:
-        """What the certificate of a connection says, if it still counts. Raises Forbidden."""
+        """Return what the peer's certificate says, if it is still valid. Raises Forbidden."""
         if transport is None:
             return None
         known = self._known.get(transport)
@@ -99,10 +99,10 @@ class Authenticator:
             if known is None:
                 return None
             self._known[transport] = known
-        # A handshake asks once which authorities are trusted; a rotation may have ended since.
+        # The handshake checked the authority once. A rotation may have ended since.
         if self._authorities is not None and known.issuer not in self._authorities.names:
             raise CertificateEnded(
-                f"the certificate of {known.identity.name} is of a certificate authority that is "
+                f"the certificate of {known.identity.name} is from a certificate authority that is "
                 "no longer trusted; connect again with a certificate of the current one",
                 code="Unauthenticated",
             )
@@ -110,7 +110,7 @@ class Authenticator:
         return known
 
     def credential(self, request: web.BaseRequest) -> str:
-        """What the sender has shown, by name: never what makes it good. It may be worth nothing."""
+        """Return the name of the presented credential, never its secret. It may be invalid."""
         transport = request.transport
         peer = transport.get_extra_info("peercert") if transport is not None else None
         if peer:
@@ -129,5 +129,5 @@ class Authenticator:
         if entry is None:
             return False
         found = readable(Revocation, entry.data)
-        # One that cannot be read ends everything: it may have been meant for what is shown here.
+        # A revocation that cannot be read revokes everything: it may concern this credential.
         return found is None or revokes(found, issued_ms)

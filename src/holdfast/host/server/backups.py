@@ -1,9 +1,9 @@
-"""Backups of a plane: the store as of one moment, the audit, and a list of what is in them.
+"""Backups of a plane: the store as of one moment, the audit, and a manifest.
 
-`holdfast backup`, `restore` and `verify` call it. A backup is a directory that is whole under its
-name or not there at all. It can be verified without any key: Secrets are in it as the store has
-them, encrypted. The authority (`pki`) and the keys are never part of it, since whoever finds a
-backup would have everything with it; they are kept apart.
+`holdfast backup`, `restore` and `verify` call it. A backup is a directory that is complete under
+its name or does not exist. It can be verified without a key: it holds Secrets as the store does,
+encrypted. It never holds the certificate authority (`pki`) or the encryption keys: with them, a
+stolen backup would give access to everything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from holdfast.store.sqlite.files import make_private
 
 MANIFEST = "manifest.json"
 STORE, SNAPSHOT = "store.db", "etcd.snapshot"
-# What may be in a directory into which a backup is restored: what a backup does not hold.
+# What a directory may hold when a backup is restored into it: what a backup does not contain.
 BESIDE = frozenset({"pki", "kubeconfig"})
 DAMAGED = "BackupDamaged"
 _SECRETS = keys.kind_prefix(kind_of_struct(Secret))
@@ -49,9 +49,9 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     """What a backup holds.
 
     store: `sqlite` or `etcd`.
-    revision: of the store; of etcd one that it had shortly before.
+    revision: of the store; of etcd, a revision shortly before the snapshot.
     secrets: how many there are; `plain` of them are not encrypted.
-    encryption_keys: the names of the keys without which the others cannot be read again.
+    encryption_keys: the names of the keys that are needed to read the others.
     head: how far the audit must reach.
     files: the SHA-256 of every file, by its path in the backup.
     """
@@ -69,10 +69,10 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class VerifiedBackup(msgspec.Struct, frozen=True):
-    """A backup that was read from end to end.
+    """A backup that was read completely.
 
-    audit: what is wrong with the chain of audit records in it, a sentence each.
-    audit_from, audit_to: the records that are in it.
+    audit: what is wrong with the chain of audit records in it, one sentence each.
+    audit_from, audit_to: the first and last record in it.
     """
 
     manifest: Manifest
@@ -83,7 +83,7 @@ class VerifiedBackup(msgspec.Struct, frozen=True):
 
 
 class SnapshotStore(Store, Protocol):
-    """A store that hands out all it holds: etcd."""
+    """A store that can write a snapshot of itself: etcd."""
 
     def snapshot(self) -> AsyncIterator[tuple[bytes, int]]: ...
 
@@ -103,16 +103,16 @@ class _Secrets(msgspec.Struct):
                 self.plain += 1
 
 
-# Making one ---------------------------------------------------------------------------------------
+# Making a backup ----------------------------------------------------------------------------------
 
 
 class Backup:
-    """One backup on its way: a draft beside its name until it is whole."""
+    """One backup in progress: a draft beside its final name until it is complete."""
 
     def __init__(self, target: Path, *, plain: bool, tell: Tell) -> None:
-        """`plain`: whether Secrets that are not encrypted may be in it."""
+        """`plain`: whether the backup may hold Secrets that are not encrypted."""
         if target.exists():
-            raise Invalid(f"{target} exists already: a backup never overwrites another")
+            raise Invalid(f"{target} exists already: name a new directory for the backup")
         self._target, self._plain, self._tell = target, plain, tell
         self._draft = target.with_name(target.name + ".part")
         if self._draft.exists():
@@ -120,14 +120,14 @@ class Backup:
         private_directory(self._draft)
 
     def discard(self) -> None:
-        """What is left when it failed is nothing."""
+        """Remove what a failed backup left."""
         shutil.rmtree(self._draft, ignore_errors=True)
 
     def from_sqlite(self, store: Path, audits: Sequence[Path], made: str) -> Manifest:
-        """The embedded store, while it is in use."""
+        """Copy the embedded store while it is in use."""
         self._tell("Copying the store", 0.0)
         copied = copy_store(store, self._draft / STORE)
-        self._tell("Looking at Secrets", 0.0)
+        self._tell("Checking Secrets", 0.0)
         secrets = _Secrets()
         end = keys.after_prefix(_SECRETS)
         secrets.take(value for _, value in read_prefix(copied.path, _SECRETS, end))
@@ -136,7 +136,7 @@ class Backup:
         return self._finish("sqlite", copied.revision, secrets, heads, audits, made)
 
     async def from_etcd(self, store: SnapshotStore, audits: Sequence[Path], made: str) -> Manifest:
-        """A snapshot of etcd. What is known of it is read just before it is taken."""
+        """Take a snapshot of etcd. Its facts are read just before."""
         secrets, revision = _Secrets(), 0
         start: str | None = _SECRETS
         while start is not None:
@@ -170,9 +170,9 @@ class Backup:
             raise Invalid(
                 f"{secrets.plain} of {secrets.total} Secrets are not encrypted and would be "
                 "readable in the backup: give the servers a key (--encryption-key-file) and wait "
-                "until they say that all are encrypted, or add --plain-secrets"
+                "until they report that all are encrypted, or add --plain-secrets"
             )
-        # After the store: a record is in the files before the store's head tells of it.
+        # After the store: a record is in the files before the store's head names it.
         folder = private_directory(self._draft / FOLDER)
         for part in parts(audits):
             self._tell("Copying the audit", 0.0)
@@ -195,11 +195,11 @@ class Backup:
         return manifest
 
     def _hashed(self, path: Path) -> str:
-        return file_hash(path, lambda share: self._tell("Reading it again", share))
+        return file_hash(path, lambda share: self._tell("Verifying", share))
 
 
 def file_hash(path: Path, tell: Callable[[float], None] = lambda share: None) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     digest, size, done = hashlib.sha256(), max(1, path.stat().st_size), 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -210,7 +210,7 @@ def file_hash(path: Path, tell: Callable[[float], None] = lambda share: None) ->
 
 
 def _check_snapshot(path: Path) -> None:
-    """etcd puts a SHA-256 behind its snapshot."""
+    """Check the SHA-256 that etcd appends to its snapshot."""
     left, digest = path.stat().st_size - _DIGEST_BYTES, hashlib.sha256()
     with path.open("rb") as file:
         while left > 0:
@@ -220,14 +220,14 @@ def _check_snapshot(path: Path) -> None:
             digest.update(chunk)
             left -= len(chunk)
         if left != 0 or file.read() != digest.digest():
-            raise Unavailable(f"{path} is damaged: it is not the snapshot of etcd", code=DAMAGED)
+            raise Unavailable(f"{path} is damaged: it is not a snapshot of etcd", code=DAMAGED)
 
 
-# Looking at one -----------------------------------------------------------------------------------
+# Verifying a backup -------------------------------------------------------------------------------
 
 
 def manifest_of(backup: Path) -> Manifest:
-    """What a backup says of itself. Raises Invalid for what is none."""
+    """Return the manifest of a backup. Raises Invalid if there is none."""
     try:
         return msgspec.json.decode((backup / MANIFEST).read_bytes(), type=Manifest)
     except OSError as error:
@@ -237,7 +237,7 @@ def manifest_of(backup: Path) -> Manifest:
 
 
 def check(backup: Path, tell: Tell) -> VerifiedBackup:
-    """Read a backup from end to end; raises Unavailable if it is damaged. Needs no key."""
+    """Read a backup completely. Raises Unavailable if it is damaged. Needs no key."""
     manifest = manifest_of(backup)
     size = 0
     for name, expected in manifest.files.items():
@@ -261,19 +261,19 @@ def _check_store(backup: Path, manifest: Manifest, tell: Tell) -> None:
     found: BackupContents = verify_store(backup / STORE)
     if found.revision != manifest.revision:
         raise Unavailable(
-            f"{backup / STORE} is of revision {found.revision}, and the backup of "
+            f"{backup / STORE} is at revision {found.revision}, but the manifest says "
             f"{manifest.revision}",
             code=DAMAGED,
         )
 
 
-# Bringing one back --------------------------------------------------------------------------------
+# Restoring a backup -------------------------------------------------------------------------------
 
 
 def restore(backup: Path, data: Path, tell: Tell) -> VerifiedBackup:
-    """Make a backup the data of a server that does not run. Raises Invalid or Unavailable.
+    """Restore a backup as the data of a stopped server. Raises Invalid or Unavailable.
 
-    Of etcd only the audit is brought back here: its members restore the snapshot themselves.
+    For etcd only the audit is restored here: its members restore the snapshot themselves.
     """
     there = (
         sorted(it.name for it in data.iterdir() if it.name not in BESIDE) if data.exists() else []
@@ -281,7 +281,7 @@ def restore(backup: Path, data: Path, tell: Tell) -> VerifiedBackup:
     if there:
         raise Invalid(
             f"{data} is not empty ({', '.join(there[:5])}): name a directory with nothing but "
-            "`pki` in it, or move what is there away"
+            "`pki` in it, or move its contents away"
         )
     found = check(backup, tell)
     private_directory(data)
@@ -290,7 +290,7 @@ def restore(backup: Path, data: Path, tell: Tell) -> VerifiedBackup:
     for part in parts([backup / FOLDER]):
         write_private(folder / part.path.name, part.path.read_bytes())
     if found.manifest.store != "etcd":
-        # At the end: a server starts on what has a store, and only then.
+        # Last: a server starts on a directory only if it has a store.
         tell("Restoring the store", 0.0)
         restore_store(backup / STORE, data / STORE)
     return found

@@ -1,7 +1,7 @@
-"""How the components of a plane are doing, as this server last heard from each.
+"""The last pulse of each component of a plane, as this server received it.
 
-`host/api/plane/heartbeats.py` takes them in and shows them, the server's metrics tell Prometheus.
-Kept in memory only: whoever restarts a server hears from everybody again within seconds.
+`host/api/plane/heartbeats.py` takes pulses in and shows them; the metrics here export them. They
+are kept in memory only: after a restart every component sends again within seconds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from holdfast.host.process.metrics import Labels, Metrics
 from holdfast.model.pulse import Backlog, Beat, Pulse, Pulses, ReceivedPulse
 from holdfast.model.quantity import units_per_one
 
-# Far more processes than a plane has; whoever was silent longest makes room.
+# Far more processes than a plane has. The one that was silent longest makes room.
 PROCESSES_MAX = 256
-# One that ended is shown for so long, so that people see that it did.
+# A process that ended is shown for this long, so that people see that it did.
 FORGET_AFTER_MS = 600_000
-# What waited with a scheduler that was silent for so long may wait with another one by now.
+# After this much silence of a scheduler, its backlog may be with another scheduler.
 BACKLOG_MAX_MS = 30_000
 
 
@@ -30,22 +30,22 @@ class _Heard(msgspec.Struct, frozen=True):
 
 
 class ComponentPulses:
-    """The last pulse of each process, by who sent it and what it is called."""
+    """The last pulse of each process, by sender and name."""
 
     def __init__(self, server: str) -> None:
         self._server, self._since_ms = server, clock.monotonic_ms()
-        # Whoever was heard longest ago comes first.
+        # The one received longest ago comes first.
         self._heard: dict[tuple[str, str], _Heard] = {}
 
     def take(self, sender: str, pulse: Pulse) -> None:
-        """A process says how it is doing."""
+        """Store the pulse of a process."""
         who = (sender, pulse.process)
         self._heard.pop(who, None)
         self._heard[who] = _Heard(clock.monotonic_ms(), pulse)
         self._forget()
 
     def shown(self) -> Pulses:
-        """All that was heard lately."""
+        """Return all recent pulses."""
         self._forget()
         now_ms = clock.monotonic_ms()
         felt = [
@@ -64,38 +64,38 @@ class ComponentPulses:
             del self._heard[who]
 
     def count(self, metrics: Metrics) -> None:
-        """Add all of it to what the server counts."""
+        """Add these metrics to the server's."""
         by_process, by_part = ("process",), ("component", "process")
         metrics.gauges(
             "component_heartbeat_age_seconds",
-            "Since a process was last heard.",
+            "Since the last pulse of a process was received.",
             by_process,
             lambda: (((it.pulse.process,), it.age_ms / 1_000) for it in self.shown().felt),
         )
         metrics.gauges(
             "component_picture_age_seconds",
-            "Since a process last heard from the servers what it follows.",
+            "Since a process last received what it watches.",
             by_process,
             lambda: (
                 ((it.pulse.process,), it.pulse.picture_ms / 1_000) for it in self.shown().felt
             ),
         )
         for name, text, field, scale in (
-            ("component_epoch", "Epoch of its lease; 0 where it stands by.", "epoch", 1),
-            ("component_waiting", "Keys that wait to be looked at or answered.", "waiting", 1),
+            ("component_epoch", "Epoch of its lease; 0 while it is on standby.", "epoch", 1),
+            ("component_waiting", "Keys that wait to be reconciled or answered.", "waiting", 1),
             ("component_overdue_seconds", "How long the oldest key waits.", "overdue_ms", 1_000),
         ):
             metrics.gauges(name, text, by_part, partial(self._parts, field, scale))
         metrics.gauges(
             "component_looks_total",
-            "How often it looked at a key.",
+            "Times that it reconciled a key.",
             by_part,
             partial(self._parts, "looks", 1),
             kind="counter",
         )
         for name, text, field in (
-            ("component_relists_total", "Kinds listed anew after a gap.", "relists"),
-            ("component_missed_total", "Objects that only a list brought to light.", "missed"),
+            ("component_relists_total", "Kinds listed again after a gap.", "relists"),
+            ("component_missed_total", "Objects that only a list revealed.", "missed"),
         ):
             metrics.gauges(name, text, by_process, partial(self._whole, field), kind="counter")
         metrics.gauges(
@@ -108,10 +108,10 @@ class ComponentPulses:
         self._count_backlogs(metrics)
 
     def _count_backlogs(self, metrics: Metrics) -> None:
-        """What waits for a place, and the room there is."""
+        """Add the replicas that wait for a place, and the free capacity."""
         metrics.gauges(
             "pending_replicas",
-            "Replicas that wait for a place, by the reasons of each; several count several times.",
+            "Replicas that wait for a place, by reason; one with several reasons counts in each.",
             ("tenant", "reason"),
             self._waits,
         )
@@ -123,8 +123,8 @@ class ComponentPulses:
         )
         by_place = ("region", "zone", "pool", "resource")
         for name, text, field in (
-            ("capacity_free", "What is free on nodes that take work.", "free"),
-            ("capacity_fragments", "The part in pieces too small for any work.", "fragments"),
+            ("capacity_free", "Free capacity of nodes that accept work.", "free"),
+            ("capacity_fragments", "Free capacity in pieces too small for any work.", "fragments"),
         ):
             metrics.gauges(name, text, by_place, partial(self._rooms, field))
 
@@ -133,7 +133,7 @@ class ComponentPulses:
             yield (felt.pulse.process,), getattr(felt.pulse, field)
 
     def _backlogs(self) -> list[Backlog]:
-        """Of each scheduler that acts. One that is silent may not act any more."""
+        """Return those of each active scheduler. A silent one may not be active any more."""
         found: dict[str, Beat] = {}
         for felt in self.shown().felt:
             for beat in felt.pulse.beats if felt.age_ms <= BACKLOG_MAX_MS else ():
@@ -158,7 +158,7 @@ class ComponentPulses:
         yield from found.items()
 
     def _rooms(self, field: str) -> Iterator[tuple[Labels, float]]:
-        """As one of them sees it: all schedulers look at the same nodes."""
+        """Return the view of one scheduler: all of them see the same nodes."""
         backlogs = self._backlogs()
         for it in backlogs[0].rooms if backlogs else ():
             amount = getattr(it, field) / units_per_one(it.resource)

@@ -1,8 +1,8 @@
-"""A server's decisions: what schedulers hand in is kept in the archive, and read from it.
+"""A server's archive of scheduling decisions: schedulers send rounds, clients read them.
 
-`host/api/plane/decisions.py` calls it for requests. The archive is a file and blocks, so that one
-thread does all its work, and what waits for it is bounded: a disk that hangs costs records and
-never a request of anybody else. What was lost is counted, here and by the schedulers that send.
+`host/api/plane/decisions.py` calls it for requests. The archive is a file and blocks, so one thread
+does all its work, and its queue is bounded: a disk that hangs loses records but delays no other
+request. Lost decisions are counted, here and by the schedulers that send.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from holdfast.model.errors import Unavailable
 from holdfast.propose.decision_rounds import Case, DecisionRound
 from holdfast.store.sqlite.files import make_private
 
-# The file in which a server keeps rounds of decisions: its own, beside the store and not in it.
+# The file in which a server keeps rounds of decisions, beside its store.
 #
-# `decisions.py` calls it from one thread. What is here is evidence: nothing rests on it, so a full
+# `Decisions` calls it from one thread. The archive is evidence and nothing depends on it, so a full
 # disk or a broken file loses records and nothing else. Writes are atomic batches in SQLite's
-# write-ahead log, which a kill at any moment leaves whole; only a power cut may lose the last ones.
-# A file that cannot be read is moved aside, and a new one begun. What is too old, or too much, is
-# removed from the oldest on.
+# write-ahead log, which survives a kill at any moment; only a power cut may lose the last ones. A
+# file that cannot be read is moved aside and a new one is started. The oldest rounds are removed
+# when they are too old or the file is too large.
 
-# Kept for a week, if that is not too much.
+# Kept for a week, if the file does not grow too large.
 AGE_MAX_MS = 7 * 24 * 3_600_000
 BYTES_MAX = 256 << 20
-# A batch removes at most so many of the oldest: no writer waits for a great cleaning.
+# A batch removes at most this many of the oldest, so that no writer waits for a large cleanup.
 REMOVED_MAX = 512
-# The file may be so much larger than what is kept in it, for indexes and pages half full.
+# The file may be this much larger than its contents, for indexes and half-full pages.
 FILE_FACTOR = 2
 _PAGE_BYTES = 4_096
 _PACKED_FROM = 512
@@ -64,7 +64,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class ArchivedCase(msgspec.Struct, frozen=True):
-    """One case that is kept: of which round, and as which of its members it begins."""
+    """One archived case: its round, and the number of its first member in the round."""
 
     row: int
     round: DecisionRound
@@ -73,7 +73,7 @@ class ArchivedCase(msgspec.Struct, frozen=True):
 
 
 class DecisionArchive:
-    """See the module's docstring. All calls are to be made from one thread at a time."""
+    """See the comment above. Call it from one thread at a time."""
 
     def __init__(
         self, path: Path, *, age_max_ms: int = AGE_MAX_MS, bytes_max: int = BYTES_MAX
@@ -84,7 +84,7 @@ class DecisionArchive:
 
     @property
     def bytes(self) -> int:
-        """How much is kept, as it was written."""
+        """Return the size of the archived rounds as they were written."""
         return self._bytes
 
     def close(self) -> None:
@@ -92,17 +92,17 @@ class DecisionArchive:
             self._connection.close()
             self._connection = None
 
-    # Keeping -------------------------------------------------------------------------------------
+    # Writing -------------------------------------------------------------------------------------
 
     def keep(self, rounds: Sequence[DecisionRound], now_ms: int) -> None:
-        """Keep these; one that is there already is replaced. Raises Unavailable if it cannot."""
+        """Store rounds, replacing known ones. Raises Unavailable if it cannot."""
         try:
             self._keep(rounds, now_ms)
         except (apsw.CorruptError, apsw.NotADBError):
             self._begin_anew()
             self._retried(rounds, now_ms)
         except apsw.FullError:
-            # The disk, or the bound of the file: the oldest make room for the newest, or nobody.
+            # The disk or the file's limit: the oldest rounds make room for the newest, if any can.
             with contextlib.suppress(apsw.Error):
                 self._remove_oldest(REMOVED_MAX)
             self._retried(rounds, now_ms)
@@ -124,7 +124,7 @@ class DecisionArchive:
 
     @staticmethod
     def _put(connection: apsw.Connection, decided: DecisionRound) -> int:
-        """Write one round; by how much there is more than before."""
+        """Write one round. Return by how much the archive grew."""
         bodies = [_packed(_ENCODER.encode(case)) for case in decided.cases]
         head = _packed(_ENCODER.encode(msgspec.structs.replace(decided, cases=[])))
         size = len(head) + sum(map(len, bodies))
@@ -152,7 +152,7 @@ class DecisionArchive:
         return int(size - before)
 
     def _clean(self, now_ms: int) -> None:
-        """Remove what is too old or too much, a part of it each time."""
+        """Remove some of what is too old or too much."""
         connection = self._opened()
         oldest_ms = connection.execute("SELECT at_ms FROM rounds ORDER BY id LIMIT 1").get
         while oldest_ms is not None and self._bytes > self._bytes_max:
@@ -162,7 +162,7 @@ class DecisionArchive:
             self._remove_oldest(REMOVED_MAX, before_ms=now_ms - self._age_max_ms)
 
     def _remove_oldest(self, most: int, *, before_ms: int | None = None) -> int:
-        """Remove so many of the oldest, or only those of them that are older than this."""
+        """Remove at most this many of the oldest rounds, if given only those before a moment."""
         connection = self._opened()
         rows: list[tuple[int, int]] = list(
             connection.execute(
@@ -180,15 +180,15 @@ class DecisionArchive:
     # Reading -------------------------------------------------------------------------------------
 
     def page(self, namespace: str, before: tuple[int, int] | None, most: int) -> list[ArchivedCase]:
-        """So many cases at most, the newest first, of one namespace or of all.
+        """Return at most this many cases, the newest first, of one namespace or of all.
 
-        `before` is where to go on: the row of a round, and the first of its members to be shown.
+        `before` is where to continue: the row of a round, and its first member to be shown.
         """
         row, member = before if before is not None else (1 << 62, 0)
         return self._read(_PAGE, (namespace, row, member, most))
 
     def round(self, name: str) -> DecisionRound | None:
-        """One round by its name."""
+        """Return one round by its name."""
         found = self._read(
             "SELECT c.round, r.head, c.first, c.body FROM cases c JOIN rounds r ON r.id = c.round"
             " WHERE r.name = ? ORDER BY c.place",
@@ -240,7 +240,7 @@ class DecisionArchive:
         self._bytes = int(connection.execute("SELECT COALESCE(SUM(bytes), 0) FROM rounds").get)
 
     def _begin_anew(self) -> None:
-        """Move a file aside that cannot be read; one such file is kept for people to look at."""
+        """Move an unreadable file aside. One such file is kept for people to inspect."""
         self.close()
         broken = self._path.with_name(self._path.name + ".broken")
         with contextlib.suppress(OSError):
@@ -253,7 +253,7 @@ class DecisionArchive:
 
 @contextlib.contextmanager
 def _whole(connection: apsw.Connection) -> Iterator[None]:
-    """All of it or nothing. A disk that is full has often undone everything by itself."""
+    """Run a transaction. On a full disk SQLite has often rolled it back by itself."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -265,7 +265,7 @@ def _whole(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _cannot(path: Path, error: Exception) -> Unavailable:
-    return Unavailable(f"decisions cannot be kept in or read from {path.name}: {error}")
+    return Unavailable(f"the archive of decisions ({path.name}) cannot be used: {error}")
 
 
 def _packed(data: bytes) -> bytes:
@@ -277,7 +277,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 FILE = "decisions.db"
-# Batches and reads that wait for the thread. A batch comes about four times a second.
+# Batches and reads that wait for the thread. A batch arrives about four times a second.
 WAITING_MAX = 64
 
 T = TypeVar("T")
@@ -290,16 +290,16 @@ class Decisions:
         self._archive = DecisionArchive(folder / FILE)
         self._thread = ThreadPoolExecutor(1, "decisions")
         self._waiting = 0
-        # Deciding again takes a core for a while: one at a time.
+        # A replay takes a core for a while, so there is one at a time.
         self.again = asyncio.Lock()
-        self._kept = metrics.counter("decisions_kept_total", "Decisions that were kept.")
+        self._kept = metrics.counter("decisions_kept_total", "Decisions that were archived.")
         self._lost = metrics.counter(
-            "decisions_lost_total", "Decisions that could not be kept, here or on the way."
+            "decisions_lost_total", "Decisions that were not archived, here or by their sender."
         )
-        metrics.gauge("decisions_bytes", "What is kept of decisions.", lambda: self._archive.bytes)
+        metrics.gauge("decisions_bytes", "Size of the archive.", lambda: self._archive.bytes)
 
     async def keep(self, rounds: Sequence[DecisionRound], lost: int) -> int:
-        """Keep these. How many decisions were; `lost` is what the sender has lost before."""
+        """Store rounds and return the number of decisions; `lost` is what the sender has lost."""
         count = sum(decided.size for decided in rounds)
         self._lost.add(by=lost)
         try:
@@ -322,7 +322,7 @@ class Decisions:
 
     async def _do(self, work: Callable[[], T]) -> T:
         if self._waiting >= WAITING_MAX:
-            raise Unavailable(f"{WAITING_MAX} others wait for the file of decisions")
+            raise Unavailable(f"{WAITING_MAX} requests wait for the archive already; try again")
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -330,6 +330,6 @@ class Decisions:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Let go of the file, once what waits for it is done. A disk that hangs holds up nobody."""
+        """Close the file after its queue. A disk that hangs does not delay the caller."""
         self._thread.submit(self._archive.close)
         self._thread.shutdown(wait=False)

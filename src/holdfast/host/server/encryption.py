@@ -1,6 +1,6 @@
-"""Encryption at rest as a server does it: finds its keys, and brings old records to the new form.
+"""Encryption at rest in a server: finds the keys and rewrites old records with the current one.
 
-`plane` puts the store that this opens around the one on the disk. ADR 0100 has the reasons.
+`server_process` wraps the store on the disk in the store that this opens. ADR 0100 has the reasons.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from holdfast.store.encryption.keyring import Keyring, KeyService
 from holdfast.store.encryption.kms import ExecKms
 
 FILE = "encryption.keys"
-# Below a server's data: that all Secrets of the plane were encrypted when it last looked.
+# In a server's data: marks that all Secrets of the plane were encrypted at the last pass.
 WHOLE_FILE = "secrets-encrypted"
 FIRST_KEY = "key-1"
-# How often a server looks whether there is another current key; a command costs more than a file.
+# How often a server looks for a new current key; running a command costs more than reading a file.
 LOOK_S, LOOK_KMS_S = 10.0, 600.0
-# Another server may have written with the key before, so that all records are looked through again.
+# Another server may have written with the previous key, so all records are checked again.
 AGAIN_S = 600.0
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 async def open_encrypted(store: Store, settings: ServerSettings, say: Say) -> Store:
-    """The store as everything above it sees it. Raises Forbidden, Invalid or Unavailable."""
+    """Return the store as all layers above see it. Raises Forbidden, Invalid or Unavailable."""
     service = await _service(store, settings)
     if service is None:
         await demand_plain(store)
@@ -61,26 +61,26 @@ async def open_encrypted(store: Store, settings: ServerSettings, say: Say) -> St
 def _mark(path: Path, *, whole: bool) -> None:
     if whole:
         private_directory(path.parent)
-        write_private(path, b"Plain Secrets in the store are not believed (docs/security.md).\n")
+        write_private(path, b"Plain Secrets in the store are not trusted (docs/security.md).\n")
     else:
         path.unlink(missing_ok=True)
 
 
 async def _service(store: Store, settings: ServerSettings) -> KeyService | None:
-    """Where the keys are; None where there are none, and none are wanted."""
+    """Return the key service, or None where there is none and none is wanted."""
     wanted = settings.encryption
     if wanted.kms:
         return ExecKms(wanted.kms)
     if wanted.key_file is not None:
         if not wanted.key_file.exists():
             raise Invalid(
-                f"--encryption-key-file: there is no {wanted.key_file}; "
-                f"`holdfast encryption add-key {wanted.key_file}` makes one"
+                f"--encryption-key-file: {wanted.key_file} does not exist; create it with "
+                f"`holdfast encryption add-key {wanted.key_file}`"
             )
         return KeyFile(wanted.key_file)
     path = settings.pki_directory / FILE
     if not path.exists():
-        # Of several servers each would make a key that the others do not have.
+        # With several servers, each would create a key that the others do not have.
         if wanted.off or settings.store.startswith((MEMORY, ETCD)):
             return None
         await demand_plain(store)
@@ -94,16 +94,16 @@ def _make(path: Path) -> None:
 
 
 class Reencryption:
-    """Brings what is stored to the current key, also when that changes while the server runs."""
+    """Rewrites stored records with the current key, also when it changes while the server runs."""
 
     def __init__(self, store: EncryptedStore, is_ours: Callable[[], bool], say: Say) -> None:
         self._store, self._is_ours, self._say = store, is_ours, say
         self._look_s = LOOK_KMS_S if isinstance(store.ring.service, ExecKms) else LOOK_S
-        # Records that this server could not bring to the current key in its last pass.
+        # Records that this server could not rewrite in its last pass.
         self.left = 0
 
     async def run(self) -> None:
-        """For as long as the server lives."""
+        """Run until cancelled."""
         done, done_s = "", 0.0
         loop = asyncio.get_running_loop()
         while True:
@@ -115,12 +115,12 @@ class Reencryption:
                     await self.once()
                     done, done_s = current, loop.time()
             except HoldfastError as error:
-                # The next round does it; until then everything can be read as before.
-                _log.warning("Secrets were not encrypted anew this time: %s", error.message)
+                # The next pass does it; until then everything can be read as before.
+                _log.warning("Secrets were not re-encrypted in this pass: %s", error.message)
             await asyncio.sleep(self._look_s)
 
     async def once(self) -> None:
-        """One pass over all records. Raises HoldfastError."""
+        """Make one pass over all records. Raises HoldfastError."""
         found = await self._store.reencrypt()
         self.left = found.left
         ring = self._store.ring
@@ -129,15 +129,15 @@ class Reencryption:
             self._say(f"{found.changed} records are {form} now.")
         if found.left:
             self._say(
-                f"{found.left} Secrets cannot be brought to that form: their key is not here, or "
-                "they were written to the store without it. `holdfast repair list` names them."
+                f"{found.left} Secrets cannot be brought to that form: their key is missing here, "
+                "or they were written to the store without it. `holdfast repair list` names them."
             )
 
     def count(self, metrics: Metrics) -> None:
-        """Add it to what the server counts."""
+        """Add these metrics to the server's."""
         metrics.gauge(
             "encryption_records_left",
-            "Secrets that cannot be brought to the current key; alarm above 0.",
+            "Secrets that cannot be rewritten with the current key; alarm above 0.",
             lambda: self.left,
         )
         metrics.gauge(

@@ -1,8 +1,8 @@
-"""Gathering what an explanation rests on, from the store, this server's memory and its archive.
+"""Collects the evidence for an explanation from the store, this server's memory and its archive.
 
-`host/api/plane/explanations.py` calls it for a request. Everything of the store is read as of one
-revision. What agents and components said is what this server heard itself: another one may have
-heard more, which is why clients ask all of them.
+`host/api/plane/explanations.py` calls it for a request. Everything from the store is read at one
+revision. Reports of agents and components are those that this server received; another server may
+have received more, so clients ask all of them.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from holdfast.model.transaction import Record
 from holdfast.propose.decision_rounds import DecisionRound
 from holdfast.store.contract import Store
 
-# Of the decisions of a tenant so many cases are looked through, the newest first.
+# This many cases of a tenant's decisions are searched, the newest first.
 CASES_READ, PAGES_MAX = 64, 8
-# Whoever may ask about a replica need not be one who may ask about all nodes: the server does.
+# A caller that may ask about a replica may not be allowed to read all nodes, so the server reads.
 _ASKER = Identity("explanations", groups=(ADMINS,))
 _WORKS = (Stage.READY, Stage.SERVING)
 
 
 async def explanation_of(services: ApiServices, namespace: str, name: str) -> Explanation:
-    """Why a replica is not further. Raises Missing, and what the store raises."""
+    """Explain why a replica is in its state. Raises Missing, and what the store raises."""
     store = services.store
     key = keys.object_key(kind_of_struct(Replica), namespace, name)
     page = await store.range(key, key + "\0", limit=1)
@@ -82,12 +82,12 @@ async def explanation_of(services: ApiServices, namespace: str, name: str) -> Ex
         )
         return explain(facts, clock.now())
 
-    # All nodes of a large plane are read for one that waits: others are served meanwhile.
+    # In a large plane this reads all nodes for one pending replica, so it runs in a thread.
     return await asyncio.to_thread(work)
 
 
 async def _read(store: Store, wanted: tuple[str, str], revision: int) -> list[Record]:
-    """All records of a range as of a revision."""
+    """Return all records of a range at a revision."""
     place, end = wanted
     found: list[Record] = []
     while True:
@@ -99,7 +99,7 @@ async def _read(store: Store, wanted: tuple[str, str], revision: int) -> list[Re
 
 
 async def _siblings(store: Store, replica: Replica, revision: int) -> tuple[Replica, ...] | None:
-    """The replicas of its workload, where they are needed and not too many."""
+    """Return the replicas of its workload, if they are needed and not too many."""
     status = replica.status
     if status.state is not State.RUNNING or status.stage not in _WORKS:
         return None
@@ -112,7 +112,7 @@ async def _siblings(store: Store, replica: Replica, revision: int) -> tuple[Repl
 
 async def _heard(services: ApiServices, unknown: dict[str, str]) -> HeartbeatReport | None:
     if services.renewals is None:
-        unknown["heartbeats"] = "this server listens to no agents"
+        unknown["heartbeats"] = "this server receives no heartbeats"
         return None
     try:
         answer: HeartbeatReport | Refusal = await services.renewals.ask(
@@ -130,11 +130,11 @@ async def _heard(services: ApiServices, unknown: dict[str, str]) -> HeartbeatRep
 async def _decision(
     kept: Decisions | None, replica: Replica, unknown: dict[str, str]
 ) -> Decision | None:
-    """The last decision about a replica that has no place, as far as it is looked for."""
+    """Return the last decision about a pending replica, within the searched part."""
     if replica.status.state is not State.PENDING:
         return None
     if kept is None:
-        unknown["decisions"] = "this server keeps none"
+        unknown["decisions"] = "this server keeps no decisions"
         return None
     at: tuple[int, int] | None = None
     try:
@@ -153,15 +153,14 @@ async def _decision(
     return None
 
 
-# Deciding again what a scheduler decided, from what this server kept and what the store remembers.
+# Replays a scheduler's decision from this server's archive and the store's history.
 #
-# `host/api/plane/decisions.py` calls it for an administrator. The objects are read as of the
-# revisions that the record names, which the store can do for as long as they are not compacted:
-# Expired says that they are.
+# `host/api/plane/decisions.py` calls it for an administrator. The objects are read at the revisions
+# that the record names. Expired means that the store has compacted them.
 
 
 async def objects_at(store: Store, plural: str, revision: int) -> list[Any]:
-    """All objects of a kind as of a revision. Raises Expired."""
+    """Return all objects of a kind at a revision. Raises Expired."""
     kind = kind_of_plural(plural)
     place = keys.kind_prefix(kind)
     end = keys.after_prefix(place)
@@ -176,7 +175,7 @@ async def objects_at(store: Store, plural: str, revision: int) -> list[Any]:
 
 
 async def earlier_rounds(decisions: Decisions, decided: DecisionRound) -> dict[int, DecisionRound]:
-    """The rounds whose placements it assumed, as far as they are kept."""
+    """Return the archived rounds whose placements this round assumed."""
     found: dict[int, DecisionRound] = {}
     before, _, _ = decided.name.rpartition("-")
     for left in decided.assumed:
@@ -187,14 +186,14 @@ async def earlier_rounds(decisions: Decisions, decided: DecisionRound) -> dict[i
 
 
 async def replay_round(store: Store, decisions: Decisions, name: str) -> list[Any]:
-    """What comes out otherwise now of a round; nothing, if all is as it should be."""
-    # Only whoever asks this needs the scheduler's functions, and the numbers that they need.
+    """Decide a round again. Return the differences; an empty list means none."""
+    # Imported on use: only a replay needs the scheduler and its numeric library.
     from holdfast.explain.replay import decide_again
     from holdfast.host.component.plugins import added_filters, added_scorers
 
     decided = await decisions.round(name)
     if decided is None:
-        raise Missing(f"decisions of round {name!r} are not kept here")
+        raise Missing(f"decisions of round {name!r} are not in this server's archive")
     earlier = await earlier_rounds(decisions, decided)
     objects = {
         plural: await objects_at(store, plural, revision)

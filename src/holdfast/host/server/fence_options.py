@@ -1,8 +1,8 @@
 """The plane's fence timing on the command line of a server.
 
-All servers of a plane must be given the same. Whoever changes how long work runs on without contact
-need not compute the fence: the shortest safe one is taken unless another is given, and one that is
-too short is refused with what it would take.
+All servers of a plane must have the same values. An operator who changes how long work runs without
+contact need not compute the fence: by default it is the shortest safe one. One that is too short is
+refused, with the shortest that would be safe.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.fence import FenceTiming, fence_after_min_ms, short_of_fence_ms
 
 SECONDS_MAX = 86_400
-# No clock of a shell is finer than some milliseconds; what is shorter than this is never kept.
+# A shell's timers are only accurate to some milliseconds; a shorter time could not be kept.
 SELF_STOP_MIN_MS = 500
 
-# Options in seconds: the field, and what it is.
+# Options in seconds: the field and its meaning.
 OPTIONS = {
-    "ack-window": ("ack_window_ms", "how old what a renewal is answered from may be"),
-    "self-stop-after": ("self_stop_after_ms", "how long work runs on without contact"),
-    "stop-grace": ("grace_ms", "how long work that is cut off may take to stop"),
-    "kill-bound": ("kill_bound_ms", "within which a node kills what does not stop"),
-    "fence-margin": ("margin_ms", "what is added to the fence for good measure"),
+    "ack-window": ("ack_window_ms", "how old the data behind the answer to a renewal may be"),
+    "self-stop-after": ("self_stop_after_ms", "how long work runs without contact"),
+    "stop-grace": ("grace_ms", "how long work without contact may take to stop"),
+    "kill-bound": ("kill_bound_ms", "how soon a node kills work that does not stop"),
+    "fence-margin": ("margin_ms", "safety margin added to the fence"),
     "fence-after": (
         "fence_after_ms",
-        "how long after its mark a silent node counts as stopped; if not given, as short as safe",
+        "how long after its mark a silent node counts as stopped; default: the shortest safe time",
     ),
 }
 DRIFT = "clock-drift-ppm"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the fence."""
+    """Add the options of the fence."""
     group = parser.add_argument_group("fence timing", "the same for all servers of a plane")
     for option, (field, meaning) in OPTIONS.items():
         given = getattr(FenceTiming(), field) / 1_000
-        group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (usually {given:g})")
-    group.add_argument(f"--{DRIFT}", metavar="PPM", help="by how much clocks may run wrong")
+        group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (default {given:g})")
+    group.add_argument(f"--{DRIFT}", metavar="PPM", help="the largest error of a clock's rate")
 
 
 def timing_of(arguments: argparse.Namespace) -> FenceTiming:
-    """What the command line says. Raises Invalid for what could not be safe."""
+    """Return the timing on the command line. Raises Invalid if it is not safe."""
     given: dict[str, int] = {}
     for option, (field, _) in OPTIONS.items():
         text = getattr(arguments, option.replace("-", "_"))
@@ -62,18 +62,18 @@ def timing_of(arguments: argparse.Namespace) -> FenceTiming:
 
 
 def check(timing: FenceTiming) -> None:
-    """Refuse what is not safe. Raises Invalid."""
+    """Check that a timing is safe. Raises Invalid."""
     short_ms = short_of_fence_ms(timing)
     if short_ms:
         least = f"{fence_after_min_ms(timing) / 1_000:.3f}"
         raise _wrong(
             "--fence-after",
             f"{timing.fence_after_ms / 1_000:g}",
-            f"must be at least {least} s with the other times as they are: a replacement could "
-            "start while its predecessor still runs",
+            f"must be at least {least} s with the other times as given: a replacement could start "
+            "while its predecessor still runs",
         )
     if timing.self_stop_after_ms < SELF_STOP_MIN_MS:
-        rule = f"must be at least {SELF_STOP_MIN_MS / 1_000:g} s, or no renewal comes in time"
+        rule = f"must be at least {SELF_STOP_MIN_MS / 1_000:g} s, or renewals arrive too late"
         raise _wrong("--self-stop-after", f"{timing.self_stop_after_ms / 1_000:g}", rule)
 
 

@@ -1,8 +1,8 @@
-"""Requests on their way from one server to another, and the verdicts on their way back, as bytes.
+"""Requests that one server forwards to another, and their verdicts, as lines of JSON.
 
-Each is one line of JSON. `neighbours` sends the lines of requests and reads those of verdicts,
-`forwards` does the reverse at the server that decides. What a client sent was guarded and decoded
-by the server that took it in; here it is only carried.
+`other_servers` sends requests and reads verdicts; the handler below does the reverse at the server
+that decides. The server that received a client's request has checked and decoded it; here it is
+only transported.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from holdfast.model.requests import Accepted, Create, Forward, Update, Verdict
 
 PATH = "/peers/forwards"
 CONTENT_TYPE = "application/x-ndjson"
-# One body brings so many requests, and so many bytes unless a single request has more. An object
-# has 1 MiB at most; what else is in a request is small.
+# The most requests in one body, and the most bytes unless a single request is larger. An object has
+# at most 1 MiB; the rest of a request is small.
 LINES_MAX = 500
 BATCH_BYTES = 1 << 20
 BODY_BYTES_MAX = 4 << 20
-# A verdict brings the objects that a request has changed.
+# A verdict carries the objects that a request changed.
 VERDICT_BYTES_MAX = 16 << 20
-# The server that decides gives up a little before the one that asked, so that its word on what
-# became of a request still arrives.
+# The deciding server gives up a little earlier than the asking one, so that its answer still
+# arrives.
 DECIDED_WITHIN_S = 0.9 * FORWARD_TIMEOUT_MS / 1_000
 
 _ANY: Any = reduce(or_, (kind.struct for kind in KINDS))
-# An object may be of any kind, which the types of requests and verdicts do not say.
+# An object may be of any kind, which the types of requests and verdicts do not express.
 _WIDER: dict[Any, Any] = {Object: _ANY, tuple[Object, ...]: tuple[_ANY, ...]}
 # No field of a request has this name; a patch has a `type` of its own.
 _TAG = "struct"
@@ -60,7 +60,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def _form(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same fields, tagged with the struct's name, and with objects of all kinds."""
+    """Return a struct with the same fields, tagged with its name, for objects of all kinds."""
     fields = [
         (field.name, _WIDER.get(field.type, field.type), _default(field))
         for field in msgspec.structs.fields(struct)
@@ -75,7 +75,7 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 class _Fault(msgspec.Struct, frozen=True, tag="Fault", tag_field=_TAG):
-    """No verdict, and whether it may have happened all the same."""
+    """No verdict, and whether the request may have happened anyway."""
 
     message: str
     code: str
@@ -104,22 +104,22 @@ _ARRIVED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
 
 
 def encode_forward(forward: Forward) -> bytes:
-    """A request as a line. Raises Unavailable for one that cannot travel."""
+    """Encode a request as a line. Raises Unavailable for one that cannot be forwarded."""
     request = forward.request
     form = _FORMS.get(type(request))
     if form is None:
-        raise Unavailable(f"{type(request).__name__} is no request that can be forwarded")
+        raise Unavailable(f"requests of type {type(request).__name__} cannot be forwarded")
     try:
         line = _ENCODER.encode(_Sent(forward.identity, _same(form, request), forward.epoch)) + b"\n"
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
         raise Unavailable(f"the request cannot be forwarded: {error}") from error
     if len(line) > BODY_BYTES_MAX:
-        raise Unavailable(f"a request of {len(line)} bytes is too large to be forwarded")
+        raise Unavailable(f"the request is too large to be forwarded: {len(line)} bytes")
     return line
 
 
 def decode_forward(line: bytes) -> Forward:
-    """The request in a line. Raises Invalid for what is none that this server knows."""
+    """Decode the request in a line. Raises Invalid for one that this server does not know."""
     try:
         arrived = _ARRIVED.decode(line)
         request = _same(_REQUESTS[type(arrived.request)], arrived.request)
@@ -142,13 +142,13 @@ _OBJECT = msgspec.json.Decoder(_Around)
 
 
 def _demand_known(obj: Object, data: bytes) -> None:
-    """Raise Invalid for an object of which this version would store less than was asked for."""
+    """Raise Invalid for an object with fields that this version would drop."""
     if has_unknown(obj, data):
         raise Invalid(f"{type(obj).__name__} {obj.name} has fields of a newer version")
 
 
 def encode_verdict(verdict: Verdict | HoldfastError) -> bytes:
-    """What became of a request, as a line."""
+    """Encode the outcome of a request as a line."""
     form: Any
     match verdict:
         case Accepted():
@@ -162,7 +162,7 @@ def encode_verdict(verdict: Verdict | HoldfastError) -> bytes:
 
 
 def decode_verdict(line: bytes) -> Verdict | HoldfastError:
-    """What became of a request. A line that nobody understands says that it may have happened."""
+    """Decode the outcome of a request. For an unreadable line the outcome is unknown."""
     try:
         form = _VERDICT.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -175,28 +175,28 @@ def decode_verdict(line: bytes) -> Verdict | HoldfastError:
 
 
 def _same(to: type[Any], struct: msgspec.Struct) -> Any:
-    """The fields of a struct as another one that has the same."""
+    """Copy the fields of a struct into another with the same fields."""
     return to(*msgspec.structs.astuple(struct))
 
 
-# Takes in requests that other servers forward, for the authority of this one.
+# Receives requests that other servers forward to this server's authority.
 #
-# `plane` gives the handler to the HTTP server. Only a server's own certificate opens it: whoever
-# forwards speaks for others, so a token, which can be copied, is not enough. The requests of a body
-# go to the authority in their order; only then does the answer begin, which tells the sender that
-# it may send the next body. Verdicts follow line by line as they are known, in the same order.
+# `server_process` gives the handler to the HTTP server. It requires a server's certificate: a
+# server that forwards acts for other identities, so a token, which can be copied, is not enough.
+# The requests of a body go to the authority in order. Only then does the answer begin, which tells
+# the sender to send the next body. Verdicts follow line by line as they are known, in this order.
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-# Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
+# Returns the peer's identity by its certificate alone. Raises Forbidden.
 Shown = Callable[[Any], Identity | None]
-# Raises Forbidden for a certificate that was revoked, Unavailable where that cannot be known.
+# Raises Forbidden for a revoked certificate, Unavailable where that cannot be determined.
 Demand = Callable[[web.BaseRequest], Awaitable[None]]
 
 
 def handlers(
     authority: Shell, metrics: Metrics, shown: Shown, demand_unrevoked: Demand | None = None
 ) -> dict[str, Handler]:
-    """The path, and what answers there. `demand_unrevoked` is asked where `shown` may be late."""
+    """Return the handler by path. `demand_unrevoked` is asked where `shown` may be outdated."""
 
     async def take(request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -209,7 +209,7 @@ def handlers(
         metrics.forwards_taken.add(by=len(lines))
         read = [_read(line) for line in lines]
         asked = [it for it in read if isinstance(it, Forward)]
-        # When the other server gives up and hangs up, what is undecided is withdrawn.
+        # When the other server gives up and disconnects, undecided requests are withdrawn.
         with authority.submitted(peer, asked, DECIDED_WITHIN_S) as answers:
             known = iter(answers)
             return await _answer(
@@ -220,29 +220,29 @@ def handlers(
 
 
 def _peer(request: web.BaseRequest, shown: Shown) -> Identity:
-    """The server that forwards."""
+    """Return the identity of the forwarding server."""
     peer = shown(request.transport)
     if peer is None or peer.server is None:
-        name = peer.name if peer is not None else "nobody in particular"
-        raise Forbidden(f"only servers may speak for others, not {name}", code=refusal_reason(peer))
+        name = peer.name if peer is not None else "an anonymous caller"
+        raise Forbidden(f"only servers may forward requests, not {name}", code=refusal_reason(peer))
     if request.method != "POST":
-        raise Rejected("requests are forwarded by POST", code=status.METHOD_NOT_ALLOWED)
+        raise Rejected("forward requests by POST", code=status.METHOD_NOT_ALLOWED)
     return peer
 
 
 def refusal_reason(peer: Identity | None) -> Reason:
-    """What a refusal says to this one: who is nobody that the plane knows is told so first."""
+    """Return the code of a refusal: an unknown caller must authenticate first."""
     is_known = peer is not None and bool(acts_as(peer))
     return Reason.NOT_ALLOWED if is_known else Reason.UNAUTHENTICATED
 
 
 async def _lines(request: web.BaseRequest) -> list[bytes]:
-    """The requests of the body, not read yet. It may be larger than any body of a client."""
+    """Return the undecoded requests of the body, which may be larger than a client's."""
     lines = (await read_body(request, BODY_BYTES_MAX)).split(b"\n")
     if lines.pop():
-        bad("the body does not end with the end of a line")
+        bad("the body must end with a newline")
     if len(lines) > LINES_MAX:
-        bad(f"a body may bring at most {LINES_MAX} requests, not {len(lines)}")
+        bad(f"a body may hold at most {LINES_MAX} requests, not {len(lines)}")
     return lines
 
 
@@ -250,7 +250,7 @@ def _read(line: bytes) -> Forward | Unavailable:
     try:
         return decode_forward(line)
     except Invalid as error:
-        # A newer server may know requests that we do not. It decides those itself.
+        # A newer server may know requests that this one does not. It decides those itself.
         return Unavailable(error.message)
 
 

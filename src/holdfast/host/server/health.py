@@ -1,6 +1,6 @@
-"""Whether this server is alive, and whether it is of use right now: /livez, /readyz, /healthz.
+"""Whether this server is alive and whether it is ready: /livez, /readyz, /healthz.
 
-Load balancers and operators ask without a certificate, so nothing is told but names of checks.
+Load balancers and operators ask without a certificate, so answers hold only the names of checks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.store.contract import Store
 
 CHECK_S = 2.0
 RECENT_S = 1.0
-# The hub may be this far behind the store and the server is still of use.
+# A server counts as ready if its hub is at most this far behind the store.
 BEHIND_S = 1.0
 
 Check = Callable[[], Awaitable[bool]]
@@ -29,7 +29,7 @@ async def _ping() -> bool:
 
 
 class CachedCheck:
-    """A check whose outcome counts for a second: anybody may ask, and each would ask the store."""
+    """A check whose result is reused for a second: anonymous callers must not load the store."""
 
     def __init__(self, check: Check, now_s: Callable[[], float] = time.monotonic) -> None:
         self._check, self._now_s = check, now_s
@@ -41,7 +41,7 @@ class CachedCheck:
         if self._outcome is None or now_s - self._asked_s >= RECENT_S:
             self._asked_s = now_s
             self._outcome = asyncio.ensure_future(_is_good(self._check))
-        # All that ask meanwhile wait for the same; one of them that goes must not end it.
+        # Concurrent callers share one check; a caller that leaves must not cancel it.
         return await asyncio.shield(self._outcome)
 
 
@@ -53,7 +53,7 @@ class HealthChecks:
         self.is_stopping = False
 
     def handlers(self) -> dict[str, Handler]:
-        """The paths and what answers there."""
+        """Return the handlers by path."""
         alive: dict[str, Check] = {"ping": _ping}
         ready: dict[str, Check] = {
             **alive,

@@ -1,9 +1,9 @@
-"""Whom servers heard, on its way from one to another, and which servers there are.
+"""Which nodes servers have heard, exchanged between servers; and which servers there are.
 
-The shell of `commit/heartbeats` asks through `neighbours`, which calls `asked`; `plane` gives the
-handlers to the HTTP server. Only a server's own certificate opens the first, as for forwarded
-requests. Whoever has a certificate of the plane may ask where its servers are (`discovering`), and
-`sound_alarm` says when one of them no longer counts.
+The shell of `commit/heartbeats` asks through `other_servers`, which calls `fetch_heartbeat_report`;
+`server_process` gives the handlers to the HTTP server. The first path requires a server's
+certificate, as forwarded requests do. Any certificate of the plane may ask for the list of servers
+(`server_discovery`). `watch_server_leases` reports servers whose lease has expired.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def handlers(
     generation: Callable[[], int] = lambda: 0,
     revoked: Callable[[], str] = lambda: "",
 ) -> dict[str, Handler]:
-    """The paths, and what answers there. `read` gives the servers by their leases, `generation` is
-    that of the trust bundle here, `revoked` says which servers were.
+    """Return the handlers by path. `read` gives the servers by their leases, `generation` that of
+    the trust bundle here, `revoked` the revoked servers.
     """
 
     async def tell(request: web.BaseRequest) -> web.StreamResponse:
@@ -55,7 +55,7 @@ def handlers(
             peer = shown(request.transport)
             if peer is None or peer.server is None:
                 raise Forbidden(
-                    "only servers are told here whom this one heard", code=refusal_reason(peer)
+                    "only servers may read the heartbeat report", code=refusal_reason(peer)
                 )
             answer: Any = await renewals.ask(peer, HeartbeatQuery(), ANSWER_S)
         except HoldfastError as error:
@@ -69,7 +69,7 @@ def handlers(
             peer = shown(request.transport)
             if refusal_reason(peer) is Reason.UNAUTHENTICATED:
                 raise Forbidden(
-                    "present a client certificate of this plane to ask for its servers",
+                    "present a client certificate of this plane to list its servers",
                     code=Reason.UNAUTHENTICATED,
                 )
         except HoldfastError as error:
@@ -81,27 +81,27 @@ def handlers(
 
 
 def expired_servers(read: Read) -> dict[str, int]:
-    """The servers that no longer count, and for how long they have not renewed their leases."""
+    """Return the servers whose lease has expired, and for how long they have not renewed it."""
     roster = read(clock.now())
     return roster.expired() if roster is not None else {}
 
 
 class ServerLeaseAlarm:
-    """Says once of each server that it no longer counts, and when that is over."""
+    """Reports once that a server's lease has expired, and once when that is over."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def news(self, gone: dict[str, int]) -> list[str]:
-        """The sentences for an operator, with those that are gone now, for so many milliseconds."""
+        """Return the messages for an operator, given the expired servers and for how many ms."""
         lost = [
             f"server {name} has not renewed its lease for {gone[name] / 1_000:.0f} s and no longer "
-            "counts: nodes that only it heard are taken for silent. Start it again; if it is gone "
-            "for good, its lease is forgotten after a day."
+            "counts: nodes that only it heard are considered silent. Start it again; if it is gone "
+            "for good, its lease is removed after a day."
             for name in sorted(gone.keys() - self._known)
         ]
         back = [
-            f"server {name} is back, or its lease was given back or forgotten."
+            f"server {name} is back, or its lease was released or removed."
             for name in sorted(self._known - gone.keys())
         ]
         self._known = set(gone)
@@ -109,7 +109,7 @@ class ServerLeaseAlarm:
 
 
 async def watch_server_leases(read: Read, say: Callable[[str], None]) -> None:
-    """Look for ever whether a server no longer counts."""
+    """Report expired server leases until cancelled."""
     alarm = ServerLeaseAlarm()
     while True:
         for sentence in alarm.news(expired_servers(read)):
@@ -120,7 +120,7 @@ async def watch_server_leases(read: Read, say: Callable[[str], None]) -> None:
 async def fetch_heartbeat_report(
     session: aiohttp.ClientSession, server: str, address: str, timeout_s: float
 ) -> HeartbeatReport:
-    """Whom another server heard. Raises Unavailable."""
+    """Return which nodes another server has heard. Raises Unavailable."""
     timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
     try:
         async with session.get(

@@ -1,9 +1,9 @@
-"""Forgets records that nobody has a use for: operations, revocations and leases that are over.
+"""Removes records that are no longer needed: old operations, revocations and leases.
 
-None of them is an object of a tenant, and no controller follows them: operations that are kept
-apart from their objects cannot be watched, and leases move all the time. So the server that looks
-after the store reads through them now and then, a page at a time, and asks the authority, which
-proves each of them again. Which ones to ask for is decided by `ExpiredRecords`, which has no clock of its
+None of them is an object of a tenant, and no controller watches them: operations that are kept
+apart from their objects cannot be watched, and leases change all the time. So the server that
+maintains the store reads them from time to time, a page at a time, and asks the authority, which
+verifies each of them again. `ExpiredRecords` decides which ones to ask for; it has no clock of its
 own.
 """
 
@@ -34,14 +34,14 @@ from holdfast.store.contract import Store
 
 EVERY_S = 10.0
 PAGE = 1_000
-# All operations are looked through in about this many rounds, however many there are: with a fixed
-# number in each round they would pile up on a plane that makes more than that. The bound keeps a
-# round short on a plane that makes thousands in a second.
+# All operations are read in about this many rounds, however many there are: with a fixed number in
+# each round they would pile up on a plane that makes more than that. The limit keeps a round short
+# on a plane that makes thousands in a second.
 SWEEP_ROUNDS = 6
 PAGES_PER_ROUND_MAX = 100
-# A transaction takes no more than so many at once in any store.
+# The most records that one transaction removes in any store.
 FORGET_AT_ONCE = 60
-# The authority's clock decides; ours may be ahead of it by this much without asking in vain.
+# The authority's clock decides; ours may be ahead of it by this much without useless requests.
 LATE_MS = 5_000
 _LEASE_KEPT_MS = int(LEASE_KEPT.total_seconds() * 1_000) + LATE_MS
 _SERVER_KEPT_MIN_MS = int(SERVER_LEASE_KEPT_MIN.total_seconds() * 1_000) + LATE_MS
@@ -49,18 +49,18 @@ _NEVER = "authority"
 _REVOCATIONS = keys.kind_prefix(kind_of_struct(Revocation))
 _log = logging.getLogger(__name__)
 
-# Epoch, renewals, and since when it was seen so, by scope.
+# By scope: epoch, renewals, and since when the lease has not changed.
 _Leases = dict[str, tuple[int, int, int]]
 Ask = Callable[[Any], Awaitable[Any]]
 
 
 class ExpiredRecords:
-    """What of the records that were read is over."""
+    """Selects the records that can be removed."""
 
     def __init__(self) -> None:
-        # When each lease was first seen as it is, by its scope.
+        # When each lease was first seen in its present state, by scope.
         self._seen: _Leases = {}
-        # Where to go on among the operations and the revocations.
+        # Where to continue among the operations and the revocations.
         self.operations_from = keys.OPERATIONS
         self.revocations_from = _REVOCATIONS
         # Pages of operations in this sweep so far, and how many to read in each round.
@@ -68,7 +68,7 @@ class ExpiredRecords:
         self.pages_per_round = 1
 
     def swept(self, more_from: str | None) -> None:
-        """A page of operations was read; the next one begins there, or the sweep is over."""
+        """Note that a page of operations was read: the next begins there, or the sweep is over."""
         self._swept += 1
         self.operations_from = more_from or keys.OPERATIONS
         if more_from is None:
@@ -77,14 +77,14 @@ class ExpiredRecords:
             self._swept = 0
 
     def operations(self, records: Iterable[Record], now_wall_ms: int) -> list[ForgetOperations]:
-        """The requests to forget what is old among these."""
+        """Return the requests to remove the old ones among these operations."""
         old = []
         for record in records:
             past: PastOperation | None = decode_or_none(record)
             if past is None:
                 continue
-            # A stamp that is still to come is of a calendar that was ahead; its age is for the
-            # authority to tell.
+            # A stamp in the future comes from a clock that was ahead; the authority decides about
+            # its age.
             is_ahead = wall_ms(past.operation.at) > now_wall_ms + LATE_MS
             if is_ahead or wall_ms(past.until) + LATE_MS < now_wall_ms:
                 old.append(record.key.removeprefix(keys.OPERATIONS))
@@ -92,7 +92,7 @@ class ExpiredRecords:
         return [ForgetOperations(tuple(old[at : at + FORGET_AT_ONCE])) for at in starts]
 
     def revocations(self, records: Iterable[Record], now_wall_ms: int) -> list[Remove]:
-        """The requests to take away those that end nothing any more: all of it has ended."""
+        """Return the requests to remove revocations of credentials that have all expired."""
         found: list[Revocation] = [it for it in map(decode_or_none, records) if it is not None]
         return [
             Remove("revocations", "", it.name, it.metadata.uid)
@@ -102,10 +102,10 @@ class ExpiredRecords:
         ]
 
     def leases(self, records: Iterable[Record], now_ms: int) -> list[RetireLease]:
-        """The requests to forget leases that did not move for their time, on our own clock too.
+        """Return the requests to remove leases that did not change for their time by our clock.
 
-        That of a server which did not give it back has no time: whoever looks has to learn that the
-        server is gone, however long ago that was.
+        The lease of a server that did not release it never expires this way: operators must learn
+        that the server is gone, however long ago that was.
         """
         there: _Leases = {}
         held = set()
@@ -127,10 +127,10 @@ class ExpiredRecords:
 
 
 def _surplus(seen: _Leases, now_ms: int, over: Container[str]) -> list[str]:
-    """The leases of servers that make room, those first that have stood still for longest.
+    """Return the server leases to remove for lack of room, the longest unchanged first.
 
-    A server that is gone is named by `holdfast status` until it is removed or back. But servers
-    that come under new names all the time must not fill the roster, which is bounded.
+    `holdfast status` names a server that is gone until it is removed or back. But servers that
+    start under ever new names must not fill the roster, which is bounded.
     """
     servers = [it for it in seen if server_of_scope(it) and it not in over]
     still = [it for it in servers if now_ms - seen[it][2] >= _SERVER_KEPT_MIN_MS]
@@ -145,7 +145,7 @@ async def tidy_for_ever(
     every_s: float = EVERY_S,
     now: Callable[[], Instant] = clock.now,
 ) -> None:
-    """Look through some operations and all leases now and then, where that is our task."""
+    """Check some operations and all leases at intervals, if this server maintains the store."""
     tidying = ExpiredRecords()
     while True:
         await asyncio.sleep(every_s)
@@ -156,11 +156,11 @@ async def tidy_for_ever(
             await _round(store, ask, tidying, now())
         except HoldfastError as error:
             # The next round does it; nothing depends on this one.
-            _log.warning("old records were not forgotten this time: %s", error.message)
+            _log.warning("old records were not removed in this round: %s", error.message)
 
 
 async def _round(store: Store, ask: Ask, tidying: ExpiredRecords, now: Instant) -> None:
-    """Some pages of operations, one of revocations, and the leases."""
+    """Check some pages of operations, one of revocations, and the leases."""
     for _ in range(tidying.pages_per_round):
         start, end = tidying.operations_from, keys.after_prefix(keys.OPERATIONS)
         page = await store.range(start, end, limit=PAGE)
@@ -184,24 +184,24 @@ async def _ask_all(ask: Ask, requests: Iterable[Any]) -> None:
             _log.info("%s was refused: %s", type(request).__name__, answer.message)
 
 
-# Forgets the store's history after a while, so that it does not grow for ever.
+# Compacts the store's history, so that it does not grow without bound.
 #
-# Whoever reads more slowly than that is told Expired (410) and lists again; nobody is waited for
-# but the scribe of the audit, who cannot list again what was done. Which revision to forget is
-# decided by `Horizon`, which has no clock of its own.
+# A watch that is further behind gets Expired (410) and its reader lists again. Only the audit
+# writer is waited for, since it cannot list again what was done. `Horizon` decides which revision
+# to compact to; it has no clock of its own.
 
 KEEP_MS = 600_000
-# However busy a plane is, no more than this is kept; at 2,000 writes a second it is five minutes.
+# The most that is kept, however busy a plane is; at 2,000 writes a second it is five minutes.
 KEEP_REVISIONS_MAX = 600_000
-# However large what is written: an eighth of what etcd takes unless told otherwise. One object of a
-# megabyte that changes twenty times a second would fill that within two minutes.
+# The most bytes that are kept: an eighth of etcd's default quota. One object of a megabyte that
+# changes twenty times a second would fill that within two minutes.
 KEEP_BYTES_MAX = 256 << 20
-# So often is looked how much there is: a tenant may write much before it is held to its rate.
+# How often the size of the history is checked: a tenant may write much before its rate limit acts.
 UPKEEP_EVERY_S = 5.0
 
 
 class Horizon:
-    """Remembers which revision was current when, and so which ones are old."""
+    """Remembers when each revision was current, and so which ones are old."""
 
     def __init__(
         self,
@@ -211,14 +211,14 @@ class Horizon:
         history: HistoryBytes | None = None,
         keep_bytes: int = KEEP_BYTES_MAX,
     ) -> None:
-        """`history` is what a follower of the whole store has counted."""
+        """`history` holds the bytes that a watch of the whole store has counted."""
         self._keep_ms, self._keep_max = keep_ms, keep_max
         self._history, self._keep_bytes = history, keep_bytes
         self._seen: deque[tuple[int, int]] = deque()
         self._forgotten = 0
 
     def note(self, revision: int, now_ms: int) -> int | None:
-        """Take in the current revision; say up to which one history may be forgotten now."""
+        """Note the current revision. Return the revision to compact to, if there is one."""
         self._seen.append((now_ms, revision))
         old = self._forgotten
         while self._seen and now_ms - self._seen[0][0] >= self._keep_ms:
@@ -226,7 +226,7 @@ class Horizon:
         old = max(old, revision - self._keep_max)
         if self._history is not None:
             by_bytes = self._history.revision_before(self._keep_bytes)
-            # What was not counted is kept for its time: an estimate must not end anybody's watch.
+            # What was not counted is kept for its time: an estimate must not end a watch.
             if by_bytes > self._history.counted_since:
                 old = max(old, min(by_bytes, revision))
         if old <= self._forgotten:
@@ -242,9 +242,9 @@ async def compact_for_ever(
     every_s: float = UPKEEP_EVERY_S,
     waits_for: Callable[[int], Awaitable[int]] | None = None,
 ) -> None:
-    """Note the revision now and then, and forget what is old where that is this server's task.
+    """Note the revision from time to time, and compact if this server maintains the store.
 
-    `waits_for` says how much of that may be forgotten already.
+    `waits_for` says how much of that may be compacted already.
     """
     while True:
         await asyncio.sleep(every_s)
@@ -254,4 +254,4 @@ async def compact_for_ever(
                 await store.compact(await waits_for(upto) if waits_for is not None else upto)
         except HoldfastError as error:
             # The next round does it; nothing depends on this one.
-            _log.warning("history was not forgotten this time: %s", error.message)
+            _log.warning("history was not compacted in this round: %s", error.message)

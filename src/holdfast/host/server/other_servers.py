@@ -1,11 +1,11 @@
-"""The way to the other servers of a plane: HTTPS, with certificates on both sides.
+"""Requests to the other servers of a plane: HTTPS, with certificates on both sides.
 
-The authority's shell performs `Ask` through this; `forwards` is the other end. Where a server is
-reached stands in the lease that makes it the one to ask, and that it is that very server is proven
-by a name in its certificate before anything is sent: an address alone proves nothing.
+The authority's shell performs `Ask` through this; `forwarding` is the other end. The address of a
+server is in the lease that makes it the one to ask. The server must prove its name by its
+certificate before anything is sent: an address alone proves nothing.
 
-Requests that wait at the same time go together. Bodies are sent one after the other, each when the
-one before has been taken in, so that the order of requests stays; verdicts come back meanwhile.
+Requests that wait at the same time are sent together. Bodies are sent one after the other, each
+when the one before was received, so that requests stay in order; verdicts come back meanwhile.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.heartbeat import HeartbeatQuery
 from holdfast.model.requests import Forward
 
-# Bodies whose verdicts are not all there yet. The authority decides in one line anyway; more would
-# only wait over there instead of here.
+# Bodies that still wait for verdicts. The authority decides one at a time anyway; more would only
+# wait there instead of here.
 IN_FLIGHT_MAX = 8
 WAITING_MAX = 20_000
-# A server in reach answers at once. One that does not is left alone for a while, so that requests
+# A reachable server answers at once. One that does not is left alone for a while, so that requests
 # do not wait for it one after the other when they could be decided here.
 CONNECT_S = 1.0
 AVOID_S = 1.0
-# Nobody waits any longer for a verdict of this body then, and the next one should not either.
+# By then no caller waits for a verdict of this body, and the next body should not wait either.
 EXCHANGE_S = FORWARD_TIMEOUT_MS / 1_000 + 0.5
-# Nothing was sent yet when one of these is raised.
+# When one of these is raised, nothing was sent.
 _BEFORE_SENDING = (
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
@@ -57,7 +57,7 @@ _BEFORE_SENDING = (
 
 
 class _Waiting:
-    """One request, first in line here and then on its way."""
+    """One request, first queued and then sent."""
 
     __slots__ = ("future", "is_sent", "line")
 
@@ -71,9 +71,9 @@ class _Waiting:
 
 
 class OtherServers(Peers):
-    """`Peers` over the network. `find` tells the address of a server, or nothing.
+    """`Peers` over the network. `find` returns the address of a server, or an empty string.
 
-    Beside requests that are forwarded it carries the question whom another server heard.
+    Besides forwarded requests it carries the question which nodes another server has heard.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class OtherServers(Peers):
         self._metrics = metrics if metrics is not None else Metrics()
         self._session = _session(tls)
         self._links: dict[tuple[str, str], _Link] = {}
-        # Those of earlier certificates: what is under way there ends there.
+        # Sessions of earlier certificates: requests in flight there end there.
         self._earlier: list[tuple[aiohttp.ClientSession, list[_Link]]] = []
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
-        """See `Peers`. The certificate says who the sender is."""
+        """See `Peers`. The certificate proves who the sender is."""
         if isinstance(body, HeartbeatQuery):
             return await hearing_digests.fetch_heartbeat_report(
                 self._session, to, self._found(to), timeout_s
@@ -101,7 +101,7 @@ class OtherServers(Peers):
         return verdict
 
     async def read(self, to: str, path: str, timeout_s: float) -> bytes:
-        """What another server answers at a path. Raises Unavailable."""
+        """Return what another server answers at a path. Raises Unavailable."""
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_S, timeout_s))
         try:
             async with self._session.get(
@@ -117,10 +117,10 @@ class OtherServers(Peers):
             raise Unavailable(f"server {to}: {str(error) or type(error).__name__}") from error
 
     async def take(self, tls: ssl.SSLContext) -> None:
-        """Ask with another certificate, and trust other authorities, from now on."""
+        """Use another certificate, and trust other authorities, from now on."""
         self._earlier.append((self._session, list(self._links.values())))
         self._session, self._links = _session(tls), {}
-        # The last one may have been taken from just now by whoever waits for an answer.
+        # A caller that waits for an answer may just have taken the last session.
         for kept in self._earlier[:-1]:
             session, links = kept
             if not any(link.is_busy for link in links):
@@ -129,11 +129,11 @@ class OtherServers(Peers):
 
     async def _ask(self, to: str, body: Any, timeout_s: float) -> Any:
         if not isinstance(body, Forward):
-            raise Unavailable(f"{type(body).__name__} is nothing that servers ask each other")
+            raise Unavailable(f"servers do not ask each other for {type(body).__name__}")
         address = self._found(to)
         link = self._links.get((to, address))
         if link is None:
-            # There is one holder at a time; the links to earlier ones end by themselves.
+            # There is one holder at a time; links to earlier ones end by themselves.
             self._links = {at: kept for at, kept in self._links.items() if kept.is_busy}
             link = self._links[to, address] = _Link(self._session, to, address)
         return await link.ask(encode_forward(body), timeout_s)
@@ -141,16 +141,16 @@ class OtherServers(Peers):
     def _found(self, to: str) -> str:
         address = self._find(to)
         if not address:
-            raise Unavailable(f"it is not known where server {to} is reached")
+            raise Unavailable(f"the address of server {to} is not known")
         return address
 
     async def close(self) -> None:
-        """End all that is on its way; whoever waits is told that the outcome is unknown."""
+        """End all requests in flight; their callers get OutcomeUnknown."""
         for session, links in (*self._earlier, (self._session, list(self._links.values()))):
             for link in links:
                 await link.close()
             await session.close()
-        # The connections' own goodbyes need a turn of the loop.
+        # Closing the connections takes one more turn of the loop.
         await asyncio.sleep(0)
 
 
@@ -175,10 +175,10 @@ class _Link:
         return bool(self._tasks)
 
     async def ask(self, line: bytes, timeout_s: float) -> Any:
-        """The verdict. Raises Unavailable or OutcomeUnknown, as `Peers` says."""
+        """Return the verdict. Raises Unavailable or OutcomeUnknown, as `Peers` says."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._avoided_until:
-            raise Unavailable(f"server {self._name} could not be reached just now")
+            raise Unavailable(f"server {self._name} was unreachable a moment ago")
         if len(self._line) >= WAITING_MAX:
             raise Unavailable(f"{WAITING_MAX} requests wait for server {self._name} already")
         waiting = _Waiting(line, loop.create_future())
@@ -194,7 +194,7 @@ class _Link:
             # What was not sent by now never will be: its future is done.
             raise (OutcomeUnknown if waiting.is_sent else Unavailable)(silence) from None
         if isinstance(verdict, HoldfastError):
-            # One error may be the answer to many, so it must not gather their tracebacks.
+            # One error may answer many callers, so it must not collect their tracebacks.
             raise verdict.with_traceback(None)
         return verdict
 
@@ -210,7 +210,7 @@ class _Link:
         task.add_done_callback(self._tasks.discard)
 
     async def _send(self) -> None:
-        """Send bodies in order until nobody waits any more."""
+        """Send bodies in order until no request waits."""
         try:
             while self._line:
                 await self._slots.acquire()
@@ -222,7 +222,7 @@ class _Link:
             self._sending = False
 
     def _taken(self) -> list[_Waiting]:
-        """The first of those who wait, as many as a body takes."""
+        """Return the first waiting requests, as many as fit in a body."""
         batch: list[_Waiting] = []
         size = 0
         while self._line and len(batch) < LINES_MAX:
@@ -250,14 +250,14 @@ class _Link:
     async def _exchange(
         self, batch: list[_Waiting], taken_in: asyncio.Event
     ) -> HoldfastError | None:
-        """Send a body and hand out its verdicts. What those get to hear that have none then."""
+        """Send a body and distribute its verdicts. Return the error for requests without one."""
         body = b"".join([waiting.line for waiting in batch])
         for waiting in batch:
             waiting.is_sent = True
         try:
             async with self._session.post(
                 self._url,
-                # aiohttp sends bytes at once and a file in pieces, which suits a large body.
+                # aiohttp sends bytes in one piece and a file in chunks, which suits a large body.
                 data=body if len(body) <= BATCH_BYTES else io.BytesIO(body),
                 headers={"Content-Type": CONTENT_TYPE},
                 server_hostname=peer_host(self._name),
@@ -277,12 +277,12 @@ class _Link:
 
     def _turned_away(self, code: int) -> HoldfastError:
         text = f"server {self._name} answered with {code}"
-        # It was refused as a whole, before anything of it was looked at.
+        # It was refused as a whole, before any of it was read.
         return Unavailable(text) if 400 <= code < 500 else OutcomeUnknown(text)
 
 
 async def _read(response: aiohttp.ClientResponse, batch: list[_Waiting]) -> None:
-    """Hand out verdicts as they come, each to the request in its place."""
+    """Distribute verdicts as they arrive, in the order of the requests."""
     rest = b""
     verdicts = iter(batch)
     async for chunk in response.content.iter_any():

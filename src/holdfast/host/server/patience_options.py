@@ -1,9 +1,8 @@
-"""How long a server waits for a client: for a handshake, a request, its body, and for being read.
+"""How long a server waits for a client: for a handshake, a request, its body, and for its reads.
 
-Each of these is a moment at which a client holds a connection, and with it memory, while it gives
-nothing. `host/api/flow/connections.py` keeps the times; they are options of a server, for links
-that are slower than those we know. None of them ends a watch, a log or a command, which last as
-long as somebody wants them.
+At each of these points a client holds a connection, and with it memory, without progress.
+`host/api/flow/connections.py` enforces the timeouts. They are options of a server for slow links.
+None of them ends a watch, a log or a command, which last as long as their client wants.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ import msgspec
 
 from holdfast.model.errors import FieldError, Invalid
 
-# Below this a busy machine would cut off clients that do nothing wrong.
+# Below this a busy machine would disconnect well-behaved clients.
 SECONDS_MIN = 0.1
 SECONDS_MAX = 3_600.0
 
 
 class ClientTimeouts(msgspec.Struct, frozen=True):
-    """In seconds.
+    """Timeouts in seconds.
 
     tls_s: for a TLS handshake, from the connection on.
-    header_s: for the head of a request, from its first byte on; of the first one, from the
+    header_s: for the header of a request, from its first byte on; of the first request, from the
         handshake on.
-    body_s: for the body of a request, all of it.
+    body_s: for the whole body of a request.
     idle_s: between two requests of one connection.
-    write_s: for a client to take what fills the server's buffer.
+    write_s: for a client to read when the server's send buffer is full.
     """
 
     tls_s: float = 10.0
@@ -37,26 +36,26 @@ class ClientTimeouts(msgspec.Struct, frozen=True):
     write_s: float = 60.0
 
 
-# Options in seconds: the field, and what it is.
+# Options in seconds: the field and its meaning.
 OPTIONS = {
-    "tls-timeout": ("tls_s", "how long a client may take for its TLS handshake"),
-    "header-timeout": ("header_s", "how long a client may take for the head of a request"),
+    "tls-timeout": ("tls_s", "how long a TLS handshake may take"),
+    "header-timeout": ("header_s", "how long a client may take for the header of a request"),
     "body-timeout": ("body_s", "how long a client may take for the body of a request"),
     "idle-timeout": ("idle_s", "how long a connection may wait for its next request"),
-    "write-timeout": ("write_s", "how long a client may take nothing of its answer"),
+    "write-timeout": ("write_s", "how long a client may read nothing of its answer"),
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a server's patience."""
-    group = parser.add_argument_group("patience", "what clients may take their time for")
+    """Add the options of client timeouts."""
+    group = parser.add_argument_group("client timeouts", "how long the server waits for clients")
     for option, (field, meaning) in OPTIONS.items():
         given = getattr(ClientTimeouts(), field)
-        group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (usually {given:g})")
+        group.add_argument(f"--{option}", metavar="SECONDS", help=f"{meaning} (default {given:g})")
 
 
 def patience_of(arguments: argparse.Namespace) -> ClientTimeouts:
-    """What the command line says. Raises Invalid."""
+    """Return the timeouts on the command line. Raises Invalid."""
     given: dict[str, float] = {}
     for option, (field, _) in OPTIONS.items():
         text = getattr(arguments, option.replace("-", "_"))
@@ -66,7 +65,7 @@ def patience_of(arguments: argparse.Namespace) -> ClientTimeouts:
 
 
 def seconds(option: str, text: str) -> float:
-    """A number of seconds as an option states it. Raises Invalid."""
+    """Return a number of seconds given as an option. Raises Invalid."""
     try:
         found = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Watches over the records in quarantine: each server counts them, and says so when one is new.
+"""Counts the records in quarantine, and reports each new one in the server's log.
 
-`plane` runs it. The metric is what an alarm is set on; `holdfast status` asks the same route as
-`holdfast repair`.
+`server_process` runs it. Alarms are set on the metric; `holdfast status` and `holdfast repair` use
+the API instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class QuarantineWatch:
 
     def __init__(self, store: Store, hub: WatchHub, say: Callable[[str], None]) -> None:
         self._store, self._hub, self._say = store, hub, say
-        # The reason of each, by key.
+        # The reason of each record, by key.
         self.found: dict[str, str] = {}
 
     async def look(self) -> None:
@@ -41,18 +41,18 @@ class QuarantineWatch:
         self.found = {it.key: it.reason for it in records}
 
     async def look_for_ever(self, every_s: float = EVERY_S) -> None:
-        """Again and again, for as long as the server lives."""
+        """Read the store at intervals until cancelled."""
         while True:
-            # What was found stays so until the store can be read again.
+            # The last result stays until the store can be read again.
             with contextlib.suppress(HoldfastError):
                 await self.look()
             await asyncio.sleep(every_s)
 
     def count(self, metrics: Metrics, machine: AuthorityServer) -> None:
-        """Add it to what the server counts."""
+        """Add these metrics to the server's."""
         metrics.gauges(
             "records_quarantined",
-            "Records in quarantine, by what was found; alarm above 0.",
+            "Records in quarantine, by reason; alarm above 0.",
             ("reason",),
             self._by_reason,
         )
@@ -63,7 +63,7 @@ class QuarantineWatch:
         )
         metrics.gauge(
             "decisions_in_doubt_total",
-            "Requests refused because records that they need are wrong.",
+            "Requests refused because records that they need are damaged.",
             lambda: machine.doubts,
         )
 

@@ -1,14 +1,14 @@
 """What callers may do, as this server knows it: for reads, watches and access reviews.
 
-Writes are judged by the authority, inside their transaction. Here the roles and bindings are those
-of the hub, a few milliseconds behind the store. A server that has taken in a change of them answers
-only once its own hub has it, so what was given or taken counts there from the answer on; elsewhere
-it counts with the next event of the store's watch.
+The authority authorizes writes, inside their transaction. Here the roles and bindings are those of
+the hub, a few milliseconds behind the store. A server that accepted a change of them answers only
+once its own hub has it, so the change is in effect there from the answer on; elsewhere it takes
+effect with the next event of the store's watch.
 
-An event that does not come must not keep a right alive. So the view is held against the store every
-`CONFIRM_S`; when it was not found current for `TRUST_S`, no role or binding of it counts any more.
-What is built in counts always: components, administrators, and people in their own namespaces go
-on.
+A missing event must not keep a permission alive. So the view is compared with the store every
+`CONFIRM_S`. If it was not confirmed for `TRUST_S`, none of its roles and bindings is in effect.
+Built-in permissions are always in effect: components, administrators, and people in their own
+namespaces go on.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from holdfast.observe.entries import ObjectEntry
 from holdfast.observe.selection import ObjectSelection
 from holdfast.observe.watch_hub import WatchHub
 
-# A right that was taken away is felt everywhere within this time, or nothing is allowed by it.
+# A revoked permission ends everywhere within this time, or roles and bindings have no effect.
 TRUST_S = 5.0
 CONFIRM_S = 1.0
-# People whose rights are kept at hand; after that they are put together anew.
+# Callers whose permissions are cached; beyond that the cache is cleared.
 CALLERS_MAX = 4_096
 
 _ROLE, _BINDING = kind_of_struct(Role), kind_of_struct(RoleBinding)
 
-# The roles and the bindings of one namespace by name, each with the entry that it was read from.
+# The roles and the bindings of one namespace by name, each with the entry it was decoded from.
 _Shown = tuple[dict[str, tuple[ObjectEntry, Any]], dict[str, tuple[ObjectEntry, Any]]]
 
 
@@ -67,34 +67,34 @@ class Rights:
     ) -> None:
         self._hub, self._freshness, self._now_s = hub, freshness, now_s
         self._confirmed_s = now_s()
-        # How many lists of everything the hub had made, and when roles and bindings last changed.
+        # The number of the hub's lists, and when roles and bindings last changed.
         self._seen = (0, 0, 0)
         self._shown: dict[str, _Shown] = {}
         self._ledgers: dict[str, AccessLedger] = {}
-        # In which namespaces bindings give a subject something.
+        # The namespaces in which bindings name a subject.
         self._where: dict[str, set[str]] = {}
         self._given: dict[Identity, tuple[GrantedRule, ...]] = {}
 
     # Questions -----------------------------------------------------------------------------------
 
     def may(self, identity: Identity, deed: Permission) -> bool:
-        """Whether somebody may do this, or go on doing it."""
+        """Return whether an identity may do this, or continue to do it."""
         if find_grant(built_in_grants(identity), deed) is not None:
             return True
         return find_grant(self.given(identity), deed) is not None
 
     def may_path(self, identity: Identity, verb: str, path: str) -> bool:
-        """Whether somebody may use a path that is no resource."""
+        """Return whether an identity may use a non-resource path."""
         if find_path_grant(built_in_grants(identity), verb, path) is not None:
             return True
         return find_path_grant(self.given(identity), verb, path) is not None
 
     def grants(self, identity: Identity) -> tuple[GrantedRule, ...]:
-        """All that somebody was given, wherever it holds."""
+        """Return all grants of an identity, in all namespaces."""
         return (*built_in_grants(identity), *self.given(identity))
 
     def given(self, identity: Identity) -> tuple[GrantedRule, ...]:
-        """What roles and bindings give somebody; nothing while they may be too old."""
+        """Return the grants by roles and bindings; none while these may be outdated."""
         if not subjects_of(identity) or not self.is_trusted:
             return ()
         self._look()
@@ -107,16 +107,16 @@ class Rights:
 
     @property
     def age_s(self) -> float:
-        """How long ago the view was last known to be as new as the store."""
+        """Return how long ago the view was last confirmed to be current."""
         return self._now_s() - self._confirmed_s
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the view may be believed as it is."""
+        """Return whether the view is recent enough to be used."""
         return self.age_s <= TRUST_S
 
     async def is_current(self) -> bool:
-        """Whether the view may be believed; one that is too old is held against the store first."""
+        """Return whether the view can be used; an old one is compared with the store first."""
         if not self.is_trusted:
             await self.confirm()
         return self.is_trusted
@@ -135,8 +135,8 @@ class Rights:
         )
 
     def _look(self) -> None:
-        """Take in what has changed. Only namespaces in which something did are looked at, and only
-        what changed there is read: one tenant's change must not cost what all others have.
+        """Take in what has changed. Only namespaces with changes are visited, and only what changed
+        there is decoded: one tenant's change must not cost in proportion to all others.
         """
         hub, before = self._hub, self._seen
         seen = (hub.lists, hub.changed(_ROLE), hub.changed(_BINDING))
@@ -144,7 +144,7 @@ class Rights:
             return
         self._seen = seen
         if seen[0] != before[0]:
-            # What is gone since has changed as well.
+            # What was deleted meanwhile has changed as well.
             changed = hub.namespaces(_ROLE) | hub.namespaces(_BINDING) | self._shown.keys()
         else:
             changed = hub.namespaces_changed(_ROLE, before[1])
@@ -166,7 +166,7 @@ class Rights:
             self._ledgers.pop(namespace, None)
             return
         self._shown[namespace] = (roles, bindings)
-        # What cannot be read gives nobody anything.
+        # An object that cannot be read grants nothing.
         ledger = self._ledgers[namespace] = ledger_of(
             namespace,
             (it for _, it in roles.values() if it is not None),
@@ -176,32 +176,32 @@ class Rights:
             self._where.setdefault(who, set()).add(namespace)
 
     async def confirm(self) -> None:
-        """Hold the view against the store. One that cannot be asked leaves it as old as it is."""
+        """Compare the view with the store. If the store cannot be asked, the view ages."""
         began_s = self._now_s()
         with contextlib.suppress(HoldfastError):
             if await self._freshness.is_hub_fresh():
                 self._confirmed_s = began_s
 
     async def confirm_for_ever(self) -> None:
-        """Again and again, for as long as the server lives."""
+        """Confirm the view at intervals until cancelled."""
         while True:
             await self.confirm()
             await asyncio.sleep(CONFIRM_S)
 
     async def reached(self, revision: int) -> None:
-        """Wait until a change of roles or bindings that was just accepted counts here."""
+        """Wait until a change of roles or bindings that was just accepted is in effect here."""
         await self._freshness.wait_for_revision(revision, TRUST_S)
 
 
 def concerns_rights(objects: tuple[Object, ...]) -> bool:
-    """Whether a change of these may change what somebody may do."""
+    """Return whether a change of these objects may change permissions."""
     return any(isinstance(obj, Role | RoleBinding) for obj in objects)
 
 
 def _read_again(
     hub: WatchHub, kind: Kind, namespace: str, before: dict[str, tuple[ObjectEntry, Any]]
 ) -> dict[str, tuple[ObjectEntry, Any]]:
-    """What a namespace has of a kind now; what is as it was is not decoded again."""
+    """Return the objects of a kind in a namespace; unchanged ones are not decoded again."""
     found: dict[str, tuple[ObjectEntry, Any]] = {}
     for entry in hub.select(ObjectSelection(kind, namespace)):
         known = before.get(entry.name)
@@ -211,12 +211,12 @@ def _read_again(
     return found
 
 
-# Shows what is built in: a Role for each built-in role, a RoleBinding for each that a group has.
+# Publishes the built-in permissions: a Role for each built-in role, a RoleBinding for each group.
 #
-# `plane` calls this at every start, so `kubectl get roles -n holdfast-system` tells what this
-# version does. The objects are a picture: what counts is the table in `model/access/roles`, and
-# nobody but a server may change or delete them. During an upgrade the last server to start has
-# painted it.
+# `server_process` calls this at every start, so `kubectl get roles -n holdfast-system` shows what
+# this version does. The objects are informative: the table in `model/access/roles` decides, and
+# only a server may change or delete them. During an upgrade they are those of the last server to
+# start.
 
 MANAGER = "holdfast"
 
@@ -229,7 +229,7 @@ def _metadata(name: str) -> ObjectMeta:
 
 
 def built_in_objects() -> Iterator[Role | RoleBinding]:
-    """The objects as they should be."""
+    """Yield the objects as they should be."""
     for name, rules in ROLES.items():
         yield Role(_metadata(name), rules=rules)
     for name, group in HELD_BY.items():
@@ -239,13 +239,13 @@ def built_in_objects() -> Iterator[Role | RoleBinding]:
 
 
 def _wanted(hub: WatchHub, obj: Role | RoleBinding) -> Create | Update | None:
-    """The request that makes the object so, if it is not so yet."""
+    """Return the request that creates or updates the object, if one is needed."""
     entry = hub.get(kind_of(obj), obj.namespace, obj.name)
     if entry is None:
         return Create(obj, MANAGER)
     there: Object | None = readable(type(obj), entry.data)
     if there is None:
-        # The commit says what is wrong with it.
+        # The commit reports what is wrong with it.
         return Update(obj, manager=MANAGER)
     metadata = msgspec.structs.replace(
         there.metadata, labels={**there.metadata.labels, **obj.metadata.labels}
@@ -255,14 +255,14 @@ def _wanted(hub: WatchHub, obj: Role | RoleBinding) -> Create | Update | None:
 
 
 async def publish_built_in_roles(hub: WatchHub, ask: Ask) -> str:
-    """Bring the picture up to date. Returns a sentence if that did not work, which is no harm."""
+    """Publish the built-in objects. Return a message if that failed, which does no harm."""
     requests = [request for obj in built_in_objects() if (request := _wanted(hub, obj)) is not None]
-    # All at once, so that a first start waits for one commit and not for one each.
+    # All at once, so that a first start waits for one commit.
     verdicts = await asyncio.gather(*map(ask, requests), return_exceptions=True)
     for verdict in verdicts:
         if isinstance(verdict, BaseException) and not isinstance(verdict, HoldfastError):
             raise verdict
         is_refused = isinstance(verdict, Refusal) and verdict.reason is not Reason.EXISTS
         if is_refused or isinstance(verdict, HoldfastError):
-            return f"The built-in roles are not shown as they are: {verdict.message}"
+            return f"The built-in roles could not be published: {verdict.message}"
     return ""

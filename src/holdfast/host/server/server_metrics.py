@@ -1,7 +1,7 @@
-"""What the parts of one server are doing, for Prometheus: watches, the hub, connections, budgets.
+"""Metrics of one server's parts for Prometheus: watches, the hub, connections, budgets.
 
-`plane` calls it once, when all parts are there. The gates have a file of their own
-(`api/turns_counted.py`), and so have the components that send pulses (`pulses.py`).
+`server_process` calls `count` once all parts exist. Flow control has its own metrics
+(`api/flow/flow_metrics.py`), and so have the components that send pulses (`component_pulses.py`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store
 
 
 def count(metrics: Metrics, hub: WatchHub, machine: AuthorityServer, api: Api) -> None:
-    """Add all of it to what the server counts."""
+    """Add these metrics to the server's."""
     flow_metrics.count(api.admission, metrics)
     _connections(metrics, api)
     _watches(metrics, hub, api)
     metrics.gauge(
         "authority_epoch",
-        "Epoch under which this server decides for all; 0 when another one does.",
+        "Epoch under which this server is the authority; 0 when another one is.",
         lambda: machine.term.epoch if machine.term is not None else 0,
     )
     metrics.gauges(
@@ -50,10 +50,10 @@ def count(metrics: Metrics, hub: WatchHub, machine: AuthorityServer, api: Api) -
 
 
 def count_servers(metrics: Metrics, read: hearing_digests.Read) -> None:
-    """The other servers, by their leases."""
+    """Add the other servers, by their leases."""
     metrics.gauges(
         "server_lease_expired_seconds",
-        "Servers that no longer count: for how long each has not renewed its lease.",
+        "Servers whose lease has expired: for how long each has not renewed it.",
         ("server",),
         lambda: [
             ((name,), ms / 1_000) for name, ms in hearing_digests.expired_servers(read).items()
@@ -64,14 +64,14 @@ def count_servers(metrics: Metrics, read: hearing_digests.Read) -> None:
 def _connections(metrics: Metrics, api: Api) -> None:
     metrics.gauges(
         "connections_cut_total",
-        "Connections cut because a head did not come, or an answer was not taken, in time.",
+        "Connections cut because a header did not arrive, or an answer was not read, in time.",
         ("waited_for",),
         lambda: [((reason,), count) for reason, count in api.cut.items()],
         kind="counter",
     )
     metrics.gauge(
         "streams_shown_out",
-        "Open streams ended because whoever opened them may not have them any more.",
+        "Open streams ended because their caller lost the permission for them.",
         lambda: api.long_streams.ended,
     )
 
@@ -82,14 +82,14 @@ def _watches(metrics: Metrics, hub: WatchHub, api: Api) -> None:
     gauge("watches_dropped", "Watches ended for slow readers.", lambda: hub.dropped)
     gauge(
         "watches_outlived",
-        "Watches that could not go on where they wanted to, so that their readers listed again.",
+        "Watches that could not resume at their revision, so that their readers listed again.",
         lambda: hub.outlived,
     )
     gauge("hub_revision", "Revision up to which the hub has read.", lambda: hub.revision)
-    gauge("hub_relists", "Times that the hub had to list everything anew.", lambda: hub.relists)
+    gauge("hub_relists", "Times that the hub had to list everything again.", lambda: hub.relists)
     api.services.freshness.lags = metrics.histogram(
         "watch_lag_seconds",
-        "How far the hub was behind the store, of all lists and watches that asked.",
+        "How far the hub was behind the store at each list and watch that asked.",
         LATENCY_S,
     )
 
@@ -101,7 +101,7 @@ def _exhausted(*books: ExhaustedBudgets) -> Iterator[tuple[Labels, float]]:
                 yield (tenant, budget), number
 
 
-# /metrics: for whoever may get that path: administrators, operators, and the group of monitors.
+# /metrics: for administrators, operators, and the group of monitors.
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -111,16 +111,19 @@ def handlers(
     authenticate: Callable[[web.BaseRequest], Identity],
     may_path: Callable[[Identity, str, str], bool],
 ) -> dict[str, Handler]:
-    """The paths and what answers there."""
+    """Return the handlers by path."""
 
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         try:
             identity = authenticate(request)
             if not acts_as(identity):
-                raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+                raise Forbidden(
+                    "authentication required: present a client certificate or bearer token",
+                    code=Reason.UNAUTHENTICATED,
+                )
             if not may_path(identity, "get", "/metrics"):
                 raise Forbidden(
-                    f"{identity.name} may not get /metrics; who is in the group {MONITORS} may",
+                    f"{identity.name} may not get /metrics; members of the group {MONITORS} may",
                     code=Reason.NOT_ALLOWED,
                 )
         except HoldfastError as error:
@@ -130,7 +133,7 @@ def handlers(
     return {"/metrics": show}
 
 
-# What is counted where it happens: requests at the HTTP server, transactions at the store.
+# Counts requests at the HTTP server and transactions at the store.
 
 _GROUP = f"/apis/{API_GROUP}/v1/"
 _PLURALS = frozenset(kind.plural for kind in KINDS)
@@ -138,13 +141,13 @@ _PODS = "/api/v1/namespaces/"
 _OWN = ("requests", "bindings", "heartbeats", "terms")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 OTHER = "other"
-# These last as long as somebody reads, types or listens: how long says nothing about the server.
+# These last as long as their client wants, so their duration says nothing about the server.
 _LASTING = ("log", "exec", "summons", "visits")
 WATCH, CONNECT = "watch", "connect"
 
 
 def verb_and_resource(method: str, path: str, query: str) -> tuple[str, str]:
-    """The labels of a request, of which there are few whatever clients send."""
+    """Return the metric labels of a request: few, whatever clients send."""
     if path.startswith(_PODS) and path.rpartition("/")[2] in _LASTING:
         return CONNECT, f"pods/{path.rpartition('/')[2]}"
     if not path.startswith(_GROUP):
@@ -166,7 +169,7 @@ def verb_and_resource(method: str, path: str, query: str) -> tuple[str, str]:
 
 
 def request_observer(metrics: Metrics) -> Observer:
-    """Tells the metrics of every request; for the HTTP server."""
+    """Return an observer for the HTTP server that counts every request."""
 
     def observe(request: web.BaseRequest, code: int, seconds: float) -> None:
         path, _, query = request.raw_path.partition("?")
@@ -179,7 +182,7 @@ def request_observer(metrics: Metrics) -> Observer:
 
 
 class MeteredStore:
-    """A store, counted. Given to the machines; what is not counted is passed on as it is."""
+    """A store with metrics, given to the machines. Other calls are passed through."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store, self._metrics = store, metrics

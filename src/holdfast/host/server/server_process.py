@@ -1,12 +1,12 @@
-"""One server process, put together: store, authority, hub, HTTP over TLS, and what keeps them well.
+"""One server process: store, authority, hub, HTTP over TLS, and their maintenance.
 
 `python -m holdfast.host serve` runs one; the `holdfast` command and tests use the same class. Parts
-are started from the store upwards and stopped from the socket downwards, so that nobody ever speaks
-to a part that is not there. A stop takes at most `STOP_S`.
+start from the store upwards and stop from the socket downwards, so that no part calls one that is
+not running. A stop takes at most `STOP_S`.
 
-Of several servers over one etcd the holder of the lease `authority` decides and the others forward
-to it (`neighbours`, `forwards`); whoever cannot reach it decides by itself, which compares keep
-safe.
+Of several servers over one etcd, the holder of the lease `authority` decides and the others forward
+to it (`other_servers`, `forwarding`). A server that cannot reach it decides by itself; the compares
+of its transactions keep that safe.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from holdfast.host.server.health import HealthChecks
 from holdfast.host.server.housekeeping import Horizon, compact_for_ever, tidy_for_ever
 from holdfast.host.server.other_servers import OtherServers
 from holdfast.host.server.quarantine_watch import QuarantineWatch
-from holdfast.host.server.revocation_checks import Announcing, StoredRevocations
+from holdfast.host.server.revocation_checks import RevocationAnnouncer, StoredRevocations
 from holdfast.host.server.rights import publish_built_in_roles
 from holdfast.host.server.server_metrics import MeteredStore, handlers, request_observer
 from holdfast.host.server.settings import LOG, ServerSettings
@@ -85,9 +85,9 @@ from holdfast.store.encryption import EncryptedStore
 
 DEFAULT_TENANT = "default"
 CRITICAL_VALUE = 1_000_000
-# How long the first list of the store may take before the server says that it cannot start.
+# How long the first list of the store may take before the start fails.
 LOAD_S = 300.0
-# A stop in order: the HTTP server takes the most of it, for requests that are being served.
+# An orderly stop: the HTTP server takes most of it, for requests in progress.
 STOP_S = 4.5
 RELEASE_S = 0.5
 TIDY_S = 10.0
@@ -101,7 +101,7 @@ class ServerProcess:
     """One server. `start`, then `wait`, then `stop`."""
 
     def __init__(self, settings: ServerSettings, say: Say = lambda text: None) -> None:
-        """`say` gets sentences that an operator should read."""
+        """`say` gets messages for the operator."""
         settings.check()
         self.settings = settings
         self.url = ""
@@ -115,10 +115,10 @@ class ServerProcess:
         self._health: HealthChecks | None = None
         self._roster: hearing_digests.Read = lambda _now: None
 
-    # The life of a server ------------------------------------------------------------------------
+    # Start and stop ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the store, read it, listen. Raises with a sentence when it cannot."""
+        """Open the store, read it, listen. Raises an error with a message if it cannot."""
         try:
             await self._start()
         except BaseException:
@@ -126,7 +126,7 @@ class ServerProcess:
             raise
 
     async def wait(self) -> str:
-        """Until something has failed for good: the sentence that says what."""
+        """Wait until something has failed for good. Return the message that says what."""
         return await asyncio.shield(self._failed)
 
     async def stop(self) -> None:
@@ -191,7 +191,7 @@ class ServerProcess:
         if not hub.count(kind_of_struct(Tenant)):
             await self._furnish(authority)
         await self._show_roles(authority, hub)
-        await self._run(renewals, "the hearing of agents")
+        await self._run(renewals, "the heartbeat receiver")
         await self._begin_audit(audit, store)
         port, api = await self._listen(
             store, authority, hub, hub_shell, renewals, audit, trusted, accesses
@@ -199,12 +199,12 @@ class ServerProcess:
         self._keep(accesses.run())
         self.metrics.gauge(
             "audit_accesses_lost",
-            "Accesses that could not be kept for the audit; alarm above 0.",
+            "Accesses that were lost to the audit; alarm above 0.",
             lambda: accesses.lost,
         )
         self._keep(trusted.upkeep.run())
         machine.address = settings.advertise or settings.listen.url_for_others(port)
-        # Others know at once where to ask whom we hear, and not with the next renewal.
+        # Others learn at once where to ask which nodes we hear, not with the next renewal.
         authority.post(Woken(PRESENCE))
         server_metrics.count(self.metrics, hub, machine, api)
         quarantine = QuarantineWatch(store, hub, self._say)
@@ -232,7 +232,7 @@ class ServerProcess:
             self._keep(reencrypting.run())
 
     def _watch_space(self, store: Store, audit: AuditKeeper) -> StoreSpace:
-        """Look how full the store is, where it has a bound of its own, and make room."""
+        """Watch how full a bounded store is, and make room."""
         space = space_of(store, self._say, lambda upto: audit.horizon(store, upto))
         space.count(self.metrics)
         self._keep(space.look_for_ever())
@@ -243,7 +243,7 @@ class ServerProcess:
         audit.attach(shell)
         audit.count(self.metrics)
         self._stack.callback(audit.close)
-        await self._run(shell, "the scribe of the audit")
+        await self._run(shell, "the audit writer")
         if audit.exporting is not None:
             self._keep(audit.exporting.run())
 
@@ -255,18 +255,18 @@ class ServerProcess:
     async def _end(self, shell: Shell, name: str) -> None:
         try:
             await shell.stop(DRAIN_S)
-        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said
+        except Exception as bug:  # noqa: BLE001 - any bug is reported
             self._broken(name, bug)
 
     async def _mourn(self, shell: Shell, name: str) -> None:
-        """A machine that ends by itself has found a bug of ours; the server must not go on."""
+        """End the server when a machine ends by itself: that is a bug."""
         try:
             await shell.wait()
-        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the server
+        except Exception as bug:  # noqa: BLE001 - any bug is reported and ends the server
             self._broken(name, bug)
 
     def _broken(self, name: str, bug: Exception) -> None:
-        self._fail(f"{name} has stopped on a bug: {type(bug).__name__}: {bug}")
+        self._fail(f"{name} has stopped because of a bug: {type(bug).__name__}: {bug}")
 
     def _keep(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -297,7 +297,7 @@ class ServerProcess:
             certificate_ms=self.settings.certificate_life_max // _MILLISECOND,
             token_ms=self.settings.token_life_max // _MILLISECOND,
         )
-        door = Authenticator(hub, self._issuers(), tokens, lives, trusted.authorities)
+        authenticator = Authenticator(hub, self._issuers(), tokens, lives, trusted.authorities)
         freshness = Freshness(store, hub, hub_shell)
         self._health = HealthChecks(store, freshness)
         decisions = Decisions(self.settings.data, self.metrics)
@@ -322,41 +322,41 @@ class ServerProcess:
             authority=authority,
             hub=hub,
             hub_shell=hub_shell,
-            authenticate=door,
+            authenticate=authenticator,
             extras={
                 **self._health.handlers(),
-                **handlers(self.metrics, door, may_path),
-                **audit_handlers(audit.standing, door, may_path),
+                **handlers(self.metrics, authenticator, may_path),
+                **audit_handlers(audit.standing, authenticator, may_path),
                 **record_handlers(
                     self.settings.data / FOLDER,
                     self.settings.server_name,
                     lambda: audit.scribe.head,
-                    door,
+                    authenticator,
                     may_path,
                     may,
                 ),
-                **forward_handlers(authority, self.metrics, door.shown, demand_unrevoked),
+                **forward_handlers(authority, self.metrics, authenticator.shown, demand_unrevoked),
                 **hearing_digests.handlers(
                     renewals,
                     self._roster,
-                    door.shown,
+                    authenticator.shown,
                     trusted.generation,
                     lambda: revoked.text,
                 ),
-                **trusted.handlers(door, may_path, is_current),
-                **self._admitting(authority, store, trusted, door, accesses).handlers(),
+                **trusted.handlers(authenticator, may_path, is_current),
+                **self._admitting(authority, store, trusted, authenticator, accesses).handlers(),
             },
             limits=ApiLimits(patience=self.settings.patience),
-            observer=both(self._observer(door, accesses), trusted.seen.observe),
+            observer=both(self._observer(authenticator, accesses), trusted.seen.observe),
             renewals=renewals,
             decisions=decisions,
             pulses=pulses,
             service_tokens=tokens,
             accesses=accesses,
-            credential=door.credential,
-            demand_current=StoredRevocations(door, store).demand_current,
+            credential=authenticator.credential,
+            demand_current=StoredRevocations(authenticator, store).demand_current,
         )
-        revoked = Announcing(hub, trusted.authorities, api.services.tunnels.announce)
+        revoked = RevocationAnnouncer(hub, trusted.authorities, api.services.tunnels.announce)
         self._keep(revoked.run())
         listen = self.settings.listen
         try:
@@ -372,7 +372,7 @@ class ServerProcess:
         return port, api
 
     def _issuers(self) -> Issuers:
-        """The OpenID Connect issuers whose tokens count here, with their keys kept current."""
+        """Return the configured OpenID Connect issuers, with tasks that keep their keys current."""
         file = self.settings.oidc
         issuers = Issuers(read_issuers(file).issuers if file is not None else ())
         tasks = key_fetchers(issuers)
@@ -381,40 +381,46 @@ class ServerProcess:
             self._keep(task.run())
         return issuers
 
-    def _observer(self, door: Authenticator, accesses: AccessRecorder) -> Observer:
-        """Is told of every request when it is over."""
-        metered = both(request_observer(self.metrics), failure_observer(accesses, door.credential))
-        return both(metered, RefusalLog(door).observe) if self.settings.refusals == LOG else metered
+    def _observer(self, authenticator: Authenticator, accesses: AccessRecorder) -> Observer:
+        """Return the observer of every completed request."""
+        metered = both(
+            request_observer(self.metrics), failure_observer(accesses, authenticator.credential)
+        )
+        return (
+            both(metered, RefusalLog(authenticator).observe)
+            if self.settings.refusals == LOG
+            else metered
+        )
 
     def _admitting(
         self,
         authority: Shell,
         store: Store,
         trusted: ServerTrust,
-        door: Authenticator,
+        authenticator: Authenticator,
         accesses: AccessRecorder,
     ) -> JoinAdmission:
         life = self.settings.certificate_life
-        issuers, shown = trusted.authorities, door.certificate
+        issuers, shown = trusted.authorities, authenticator.certificate
         return JoinAdmission(self._identity, authority, store, issuers, shown, life, accesses)
 
     def _live(self) -> tuple[server_discovery.KnownServer, ...]:
-        """The servers that renew their leases."""
+        """Return the servers that renew their leases."""
         return server_discovery.live_servers(self._roster(clock.now()))
 
     async def _furnish(self, authority: Shell) -> None:
-        """What a new plane needs so that somebody can work in it: a tenant, and the class of work
-        that must come back when a region is lost.
+        """Create what a new plane needs before anyone can work in it: a tenant, and the priority
+        class of work that must come back when a region is lost.
         """
         tenant = Tenant(metadata=ObjectMeta(name=DEFAULT_TENANT))
-        # It goes before others, so it is for those whom an operator names.
+        # It takes precedence over other work, so only tenants that an operator names may use it.
         critical = PriorityClassSpec(
             value=CRITICAL_VALUE,
             urgent=True,
             allowed_tenants=(DEFAULT_TENANT,),
             description="Work that must come back when a region is lost.",
         )
-        # Servers have no tenants to give; this is an operator's doing, at the first start.
+        # Servers may not create these; they act for the operator here, at the first start.
         operator = Identity(name="bootstrap", groups=(who.ADMINS,))
         for obj in (PriorityClass(metadata=ObjectMeta(name=CRITICAL), spec=critical), tenant):
             verdict = await authority.ask(operator, Create(obj, manager="holdfast"), 30.0)
@@ -430,23 +436,23 @@ class ServerProcess:
             self._say(trouble)
 
     async def _release(self, authority: Shell, machine: AuthorityServer) -> None:
-        """Let another server be the usual one at once, instead of after the lease, and let nobody
-        wait for our word."""
+        """Release the leases, so that another server becomes the authority at once and none waits
+        for ours to expire."""
         held = [term for term in (machine.presence, machine.term) if term is not None]
         given = (authority.ask(self._identity, ReleaseLease(it), RELEASE_S) for it in held)
         await asyncio.gather(*given, return_exceptions=True)
 
 
 def _luck() -> random.Random:
-    """For uids and names, which must differ but need not be secret.
+    """Return a generator for uids and names, which must differ but need not be secret.
 
-    Asking the system for each would cost as much as a read of the view; it is asked once.
+    Asking the system for each would cost as much as a read of the view, so it is asked once.
     """
     return random.Random(random.SystemRandom().getrandbits(256))
 
 
 def _address(hub: WatchHub, name: str) -> str:
-    """Where a server is reached: by the lease that makes it the usual one, or else by its own."""
+    """Return a server's address by the authority's lease, or else by its own lease."""
     for scope in (SCOPE, server_scope(name)):
         entry = hub.get(kind_of_struct(Lease), "", lease_name(scope))
         lease = readable(Lease, entry.data) if entry is not None else None
@@ -457,5 +463,5 @@ def _address(hub: WatchHub, name: str) -> str:
 
 
 def _is_ours(store: Store, machine: AuthorityServer) -> bool:
-    """Whether this server looks after the store: the only one, or the usual one of several."""
+    """Return whether this server maintains the store: the only one, or the authority of several."""
     return not hasattr(store, "max_ops") or machine.term is not None

@@ -1,4 +1,4 @@
-"""What one server process is started with, and what its parts mean."""
+"""The settings of one server process."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from holdfast.model.fence import FenceTiming
 MEMORY = "memory:"
 ETCD = "etcd://"
 SQLITE = "sqlite:"
-# What etcd takes unless it is told otherwise (--quota-backend-bytes).
+# etcd's default quota (--quota-backend-bytes).
 ETCD_QUOTA_BYTES = 2 << 30
-# As `store.etcd.config` has it, which is there only where etcd's client is installed.
+# The same as in `store.etcd.config`, which needs etcd's client to be installed.
 ETCD_PREFIX = "/holdfast/"
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 NAME_MAX = 63
-# What gives way when the audit cannot be written for long.
+# What happens when the audit cannot be written for long.
 REFUSE, FORGET = "refuse", "forget"
 WHEN_BEHIND = (REFUSE, FORGET)
 # Whether refused changes are logged.
 QUIET, LOG = "quiet", "log"
 REFUSALS = (QUIET, LOG)
-# A journal is kept in files of 64 MiB, of which the last always stays.
+# A journal has files of 64 MiB, of which the last is never removed.
 AUDIT_LIFE_MIN, AUDIT_LIFE_MAX = timedelta(days=1), timedelta(days=3_650)
 AUDIT_BYTES_MIN = 128 << 20
-# Below this a certificate ends while it is on its way; nobody outlives the authority.
+# A shorter certificate would expire on its way to the client; none outlives the authority.
 LIFE_MIN, LIFE_MAX = timedelta(seconds=3), timedelta(days=3_650)
 TOKEN_LIFE_MAX = timedelta(milliseconds=TOKEN_LIFE_MAX_MS)
-# A server has the authority at hand and renews its own certificates while it runs, so that a stolen
-# one is soon worth nothing.
+# A server can sign and renew its own certificates while it runs, so they are short-lived and a
+# stolen one is soon worthless.
 SERVER_LIFE = timedelta(days=7)
-# Servers know each other by names below this one, which nobody resolves: a server proves by one in
-# its certificate that it is the one that was meant, whatever its address.
+# Servers know each other by names below this domain, which are never resolved: a server proves by
+# such a name in its certificate that it is the intended one, whatever its address.
 PEER_DOMAIN = "server.holdfast.internal"
 
 
 def peer_host(server: str) -> str:
-    """The name in a server's certificate by which other servers know it."""
+    """Return the name in a server's certificate by which other servers know it."""
     return f"{server}.{PEER_DOMAIN}"
 
 
 def host_of(address: str) -> str:
-    """The host of an address such as https://10.0.0.1:6443; nothing if it is no such address."""
+    """Return the host of an address such as https://10.0.0.1:6443; empty if it is not one."""
     try:
         parts = urlsplit(address)
         good = parts.scheme == "https" and parts.port != 0 and parts.username is None
@@ -65,7 +65,7 @@ def host_of(address: str) -> str:
 
 
 class EtcdAccess(msgspec.Struct, frozen=True):
-    """How to prove who we are to etcd, beside its endpoints."""
+    """How to authenticate to etcd; its endpoints are elsewhere."""
 
     prefix: str = ETCD_PREFIX
     ca_file: str | None = None
@@ -79,10 +79,10 @@ class EtcdAccess(msgspec.Struct, frozen=True):
 class Encryption(msgspec.Struct, frozen=True):
     """How Secrets are encrypted at rest.
 
-    key_file: the keys; without any word, the embedded store has some in the directory of the
+    key_file: the keys; by default the embedded store has some in the directory of the certificate
         authority, made at the first start.
     kms: a command that wraps data keys, instead of a file.
-    off: write plain records from now on, and bring those that are there to that form.
+    off: write plain records from now on, and rewrite the existing ones.
     """
 
     key_file: Path | None = None
@@ -91,11 +91,12 @@ class Encryption(msgspec.Struct, frozen=True):
 
 
 class AuditRetention(msgspec.Struct, frozen=True):
-    """For how long a server keeps its part of the audit, and where it sends it.
+    """How long a server keeps its part of the audit, and where it exports it.
 
-    life, bytes: whichever bound is met first.
-    export: a directory, a syslog server or an https address; nothing is removed before it is there.
-    token_file: with what to prove who we are to an https address.
+    life, bytes: whichever limit is reached first.
+    export: a directory, a syslog server or an https address; records are removed only after they
+        were exported.
+    token_file: the bearer token for an https address.
     """
 
     life: timedelta = timedelta(days=90)
@@ -116,34 +117,34 @@ class AuditRetention(msgspec.Struct, frozen=True):
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """An address to listen on; port 0 takes any that is free."""
+    """An address to listen on; port 0 takes any free port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> ListenAddress:
-        """From `HOST:PORT`, with an IPv6 address in brackets."""
+        """Parse `HOST:PORT`, with an IPv6 address in brackets."""
         host, _, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-            raise Invalid(f"{text!r} is no address; it reads like 127.0.0.1:6443")
+            raise Invalid(f"{text!r} is not an address: use HOST:PORT, such as 127.0.0.1:6443")
         return cls(host, int(port))
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether it is all addresses of this computer, and so none that a client could use."""
+        """Return whether it is all addresses of this computer, and so none for a client."""
         try:
             return ipaddress.ip_address(self.host).is_unspecified
         except ValueError:
             return False
 
     def url(self, port: int) -> str:
-        """The address for clients on this computer."""
+        """Return the URL for clients on this computer."""
         return self._url("127.0.0.1" if self.is_everywhere else self.host, port)
 
     def url_for_others(self, port: int) -> str:
-        """The address for other computers, as far as we can tell."""
+        """Return the URL for other computers, as far as it is known."""
         return self._url(socket.gethostname() if self.is_everywhere else self.host, port)
 
     @staticmethod
@@ -154,23 +155,23 @@ class ListenAddress(msgspec.Struct, frozen=True):
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One server.
 
-    data: the directory of everything that it keeps.
+    data: the directory of everything that it stores.
     store: `sqlite:PATH`, `memory:`, or `etcd://HOST:PORT,HOST:PORT`; empty means DATA/store.db.
-    name: what it is called among its peers; two servers of a plane never share one.
-    pki: where the authority and the certificates are; empty means DATA/pki.
-    advertise: the address under which others reach it, when that is not the one it listens on.
-    names: further names for its certificate.
-    fence: when work on a silent node counts as stopped; the same at all servers of a plane.
-    patience: how long clients may take for what they send and read.
+    name: its name among its peers, unique in the plane.
+    pki: the directory of the authority and the certificates; empty means DATA/pki.
+    advertise: the address for other processes, if it differs from the one it listens on.
+    names: additional names in its certificate.
+    fence: when work on a silent node counts as stopped; the same on all servers of a plane.
+    patience: how long clients may take to send and to read.
     certificate_life: of the certificates that it issues to nodes.
-    token_life_max: no bearer token counts for longer after its creation.
-    audit_behind: what gives way when the audit cannot be written for long: `refuse` changes, or
-        `forget` what was not written down.
-    refusals: whether changes that are refused to somebody (403) are logged: `quiet` or `log`.
+    token_life_max: the longest life of a bearer token after its creation.
+    audit_behind: what to do when the audit cannot be written for long: `refuse` changes, or
+        `forget` what was not written.
+    refusals: whether forbidden changes (403) are logged: `quiet` or `log`.
     encryption: how Secrets are encrypted at rest.
     oidc: the file that names the OpenID Connect issuers whose tokens are accepted.
-    audit: how long the audit is kept, and where it is sent.
-    work: what is set aside for work that does not state it; the same at all servers of a plane.
+    audit: how long the audit is kept, and where it is exported.
+    work: the resources of work that does not state them; the same on all servers of a plane.
     """
 
     data: Path
@@ -194,24 +195,24 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server_certificate_life(self) -> timedelta:
-        """Of its own certificates, which nobody has to hand over."""
+        """Return the life of its own certificates, which need no distribution."""
         return min(self.certificate_life, SERVER_LIFE)
 
     @property
     def certificate_life_max(self) -> timedelta:
-        """No certificate counts for longer after its issue; those of components live for a year."""
+        """Return the longest life of any certificate; those of components live for a year."""
         return max(self.certificate_life, LEAF_LIFE)
 
     def check(self) -> None:
-        """Refuse what cannot work, in one sentence."""
+        """Check all settings. Raises Invalid."""
         if not _NAME.fullmatch(self.server_name) or len(self.server_name) > NAME_MAX:
             raise Invalid(
-                f"{self.server_name!r} is no name for a server: lower-case letters, digits and -,"
-                f" at most {NAME_MAX} of them"
+                f"{self.server_name!r} is not a name for a server: use at most {NAME_MAX} "
+                "lower-case letters, digits and -"
             )
         if self.store and not self.store.startswith((SQLITE, MEMORY, ETCD)):
             raise Invalid(
-                f"--store {self.store!r} is none of sqlite:PATH, memory: and etcd://HOST:PORT,…"
+                f"--store {self.store!r}: must be sqlite:PATH, memory: or etcd://HOST:PORT,…"
             )
         fence_options.check(self.fence)
         if not LIFE_MIN <= self.certificate_life <= LIFE_MAX:
@@ -233,7 +234,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise Invalid("--encryption-kms: cannot be used together with --encryption-key-file")
         if self.advertise and not host_of(self.advertise):
             raise Invalid(
-                f"--advertise {self.advertise!r} is no address; it reads like https://HOST:PORT"
+                f"--advertise {self.advertise!r} is not an address: use https://HOST:PORT"
             )
 
     @property
@@ -242,12 +243,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server_name(self) -> str:
-        """The given name, or this computer's."""
+        """Return the given name, or this computer's."""
         return self.name or socket.gethostname().lower().partition(".")[0] or "server"
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
-        """Every name under which a client may rightly know this server."""
+        """Return every name by which a client may address this server."""
         hostname = socket.gethostname().lower()
         advertised = host_of(self.advertise)
         names = ["localhost", "127.0.0.1", "::1", hostname, advertised, *self.names]

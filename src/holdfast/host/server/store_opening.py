@@ -1,4 +1,4 @@
-"""Opens the store that a server runs on, or says in one sentence why it cannot."""
+"""Opens the store of a server, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from holdfast.store.contract import Store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 
-# etcd keeps a transaction small, so a group of requests is cut to about what one holds.
+# etcd limits a transaction, so a group of requests is cut to about what one holds.
 ETCD_REQUESTS_MAX = 64
 
 
 async def open_store(
     settings: ServerSettings, on_failure: Callable[[str], None], warn: Callable[[str], None]
 ) -> Store:
-    """The store of these settings.
+    """Return the store of these settings.
 
-    `on_failure` is told when an embedded store has stopped for good, `warn` what an operator should
-    know. Raises Unavailable, Forbidden or Invalid, each with a sentence for people.
+    `on_failure` is called when an embedded store has stopped for good, `warn` with warnings for the
+    operator. Raises Unavailable, Forbidden or Invalid, each with a message for people.
     """
     where = settings.store
     if where == MEMORY:
@@ -44,10 +44,10 @@ async def _open_etcd(endpoints: str, access: EtcdAccess, warn: Callable[[str], N
         from holdfast.store.etcd import EtcdConfig, EtcdStore
     except ImportError as error:
         raise Invalid(
-            f"etcd needs more than is installed here ({error}): pip install 'holdfast[etcd]'"
+            f"the etcd client is not installed ({error}): run pip install 'holdfast[etcd]'"
         ) from error
     named = tuple(part.strip() for part in endpoints.split(",") if part.strip())
-    # TLS is asked for by certificates; the endpoints themselves need no scheme.
+    # Certificates imply TLS; the endpoints themselves need no scheme.
     scheme = "https://" if access.ca_file or access.cert_file else ""
     config = EtcdConfig(
         endpoints=tuple(e if "://" in e else f"{scheme}{e}" for e in named),
@@ -69,7 +69,7 @@ async def _open_etcd(endpoints: str, access: EtcdAccess, warn: Callable[[str], N
 
 
 def unprotected(endpoints: Sequence[str]) -> tuple[str, ...]:
-    """A warning if etcd is reached over a network without TLS."""
+    """Return a warning if etcd is reached over a network without TLS."""
     plain = [it for it in endpoints if not it.startswith("https://") and not _is_local(it)]
     if not plain:
         return ()
@@ -90,31 +90,31 @@ def _is_local(endpoint: str) -> bool:
 
 
 def _password(access: EtcdAccess) -> str | None:
-    """From a file: on a command line everybody could read it."""
+    """Read the password from a file: on a command line all users could read it."""
     if access.password_file is None:
         return None
     try:
         return Path(access.password_file).read_text(encoding="utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
-        raise Invalid(f"the password of etcd cannot be read: {error}") from error
+        raise Invalid(f"--etcd-password-file cannot be read: {error}") from error
 
 
 def limits_for(store: Store) -> GroupLimits:
-    """How large a group of requests this store takes at once."""
+    """Return how large a group of requests this store accepts."""
     most = getattr(store, "max_ops", None)
     if most is None:
         return DEFAULT_LIMITS
-    # One write more than there are compares says who did what.
+    # A transaction has one write more than compares: the audit record.
     return GroupLimits(requests_max=ETCD_REQUESTS_MAX, compares_max=max(1, most - 1))
 
 
 async def demand_format(store: Store) -> None:
-    """Raise Forbidden where this version is too old for what is in the store."""
+    """Raise Forbidden if this version is too old for the format of the store."""
     key = keys.plane_format()
     page = await store.range(key, key + "\0", limit=1)
     for record in page.records:
         found = decode_or_none(record)
-        # With one that cannot be read nothing is written either, but it can be mended here.
+        # An unreadable format record allows no writes either, but can be repaired here.
         why = too_new(found.format) if found is not None else ""
         if why:
             raise Forbidden(why)

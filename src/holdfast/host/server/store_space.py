@@ -1,12 +1,11 @@
-"""Closes the plane to growth before its store is full, so that there is room to make room.
+"""Refuses growth before the store is full, so that there is room left to make room.
 
-etcd takes no more writes at all at a size of its own (--quota-backend-bytes), and every deletion of
-ours also writes: ledgers, the operation, its word for the audit. So from a part of that size on,
-what people would add is refused, with a sentence that says what to do; reads, deletions and all
-that components do go on. Should it be full all the same (others use the same etcd, or it was given
-less room), each server makes room by itself: history that nobody needs is forgotten, members give
-back free pages, and the alarm is taken back. `plane` runs it where the store is etcd;
-docs/stores.md has the runbook.
+etcd stops all writes at its quota (--quota-backend-bytes), and every deletion of ours also writes:
+ledgers, the operation, its audit record. So from a part of the quota on, people's additions are
+refused, with a message that says what to do; reads, deletions and all work of components go on. If
+etcd is full all the same (others use it too, or its quota is smaller), each server makes room by
+itself: unneeded history is compacted, members are defragmented, and the alarm is disarmed.
+`server_process` runs it where the store is etcd; docs/stores.md has the runbook.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ Ask = Callable[[], Awaitable[Space]]
 Do = Callable[[], Awaitable[None]]
 
 EVERY_S = 5.0
-# From this part on people add nothing. Components, deletions and the history that waits to be
-# forgotten have the rest.
+# From this part of the quota on people add nothing. The rest is for components, deletions and
+# history that is not compacted yet.
 CLOSED_AT = 0.8
-# And below this part they may again: it must not open and close with every deletion.
+# Below this part they may add again: it must not open and close with every deletion.
 OPEN_AT = 0.75
-# With more than this left the alarm would be raised again by the next writes.
+# With more than this in use the next writes would raise the alarm again.
 HOPELESS_AT = 0.97
-# Servers do not all stop members at the same time, and none does so again and again.
+# Servers do not all defragment members at the same time, and none does so too often.
 RELIEF_AFTER_S, RELIEF_EVERY_S = 5.0, 60.0
 _RUNBOOK = 'docs/stores.md, "When etcd is full", says how to make room'
 
 
 @runtime_checkable
 class _Bounded(Protocol):
-    """A store with a bound of its own, which only etcd has. Its module is not loaded for others."""
+    """A store with a quota, which only etcd has. Its module is not loaded for others."""
 
     async def space(self) -> Space: ...
 
@@ -58,8 +57,8 @@ class StoreSpace:
         make_room: Do | None = None,
         disarm: Do | None = None,
     ) -> None:
-        """`space` asks the store; None where it has no bound of its own. `make_room` gives back
-        all that nobody needs, after which `disarm` lets a full store take writes again.
+        """`space` asks the store; None where it has no quota. `make_room` removes all unneeded
+        history, after which `disarm` lets a full store accept writes again.
         """
         self._space, self._say = space, say
         self._make_room, self._disarm = make_room, disarm
@@ -79,9 +78,9 @@ class StoreSpace:
         self._is_full = is_full
 
     async def look_for_ever(self, every_s: float = EVERY_S) -> None:
-        """Again and again, for as long as the server lives."""
+        """Check at intervals until cancelled."""
         while self._space is not None:
-            # What was seen counts until the store answers again.
+            # The last result counts until the store answers again.
             with contextlib.suppress(HoldfastError):
                 await self.look()
                 if self.closed():
@@ -99,7 +98,7 @@ class StoreSpace:
             await self.relieve()
 
     async def relieve(self) -> None:
-        """Make room in a store that takes no writes, if it can be made. Raises HoldfastError."""
+        """Make room in a store that accepts no writes, if possible. Raises HoldfastError."""
         if self._make_room is None or self._disarm is None:
             return
         try:
@@ -108,30 +107,30 @@ class StoreSpace:
             seen = self.seen
             if seen is None or seen.size >= HOPELESS_AT * seen.most:
                 self._say(
-                    "etcd takes no more writes, and all that it holds is needed: give its members "
-                    f"more room. {_RUNBOOK}."
+                    "etcd accepts no writes, and it needs all that it holds: raise the quota of "
+                    f"its members. {_RUNBOOK}."
                 )
                 return
             await self._disarm()
         except HoldfastError as error:
-            self._say(f"etcd takes no writes, and could not be opened again: {error.message}")
+            self._say(f"etcd accepts no writes and could not be reopened: {error.message}")
             raise
         await self.look()
         if not self.closed():
-            self._say("etcd takes writes again: history was forgotten and its members defragmented")
+            self._say("etcd accepts writes again: history was compacted and members defragmented")
 
     def full(self) -> str:
-        """Why people may add nothing at the moment; empty while they may."""
+        """Return why people may add nothing at the moment; empty while they may."""
         if not self._is_full or self.seen is None:
             return ""
         return f"{self._sentence(self.seen)} Delete what is not needed; {_RUNBOOK}."
 
     def closed(self) -> str:
-        """Why nothing at all can be written at the moment; empty while it can."""
+        """Return why nothing can be written at the moment; empty while writes are possible."""
         if self.seen is None or not self.seen.is_closed:
             return ""
         return (
-            "etcd takes no more writes (alarm NOSPACE): only reads are served until the servers "
+            "etcd accepts no writes (alarm NOSPACE): only reads are served until the servers "
             f"have made room; {_RUNBOOK}"
         )
 
@@ -139,20 +138,19 @@ class StoreSpace:
     def _sentence(seen: Space) -> str:
         return (
             f"the store is nearly full: {seen.in_use >> 20} of {seen.most >> 20} MiB are in use, "
-            "so nothing is added at the moment."
+            "so nothing can be added at the moment."
         )
 
     def count(self, metrics: Metrics) -> None:
-        """Add it to what the server counts."""
+        """Add these metrics to the server's."""
         metrics.gauge(
             "store_in_use_ratio",
-            "How much of what the store takes is in use; alarm from 0.8 on, when people's writes "
-            "are refused.",
+            "Used part of the store's quota; alarm from 0.8 on, when people's writes are refused.",
             lambda: self.seen.in_use / self.seen.most if self.seen is not None else 0.0,
         )
         metrics.gauge(
             "store_closed",
-            "1 while the store takes no writes at all (etcd's NOSPACE); alarm above 0.",
+            "1 while the store accepts no writes at all (etcd's NOSPACE); alarm above 0.",
             lambda: float(self.seen is not None and self.seen.is_closed),
         )
 
@@ -160,7 +158,7 @@ class StoreSpace:
 def space_of(
     store: Store, say: Callable[[str], None], horizon: Callable[[int], Awaitable[int]]
 ) -> StoreSpace:
-    """What looks after the room of a store. `horizon` says up to where history may be forgotten."""
+    """Return the watcher of a store's space. `horizon` returns the revision to compact to."""
     if not isinstance(store, _Bounded):
         return StoreSpace(None, say)
 

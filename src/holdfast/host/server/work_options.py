@@ -1,8 +1,7 @@
-"""What a server sets aside for work that does not state it, and the least that work may state.
+"""The default and the minimum resources of work, as options of a server.
 
-Options of a server, for all tenants that have no rules of their own (`spec.defaults` and
-`spec.minimum` of a Tenant). `commit/objects/object_defaults.py` and
-`commit/objects/admission_checks.py` apply them.
+They apply to all tenants without rules of their own (`spec.defaults` and `spec.minimum` of a
+Tenant). `commit/objects/object_defaults.py` and `commit/objects/admission_checks.py` apply them.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from holdfast.model.kinds.template import Resources
 from holdfast.model.quantity import Resource, demand
 
 DEFAULT_OPTION, MINIMUM_OPTION = "--default-resources", "--minimum-resources"
-# What a small process needs. Memory and disk that are set aside are also the limits where none is
-# stated, so that no work can fill a disk that others need.
+# What a small process needs. Requested memory and disk are also the limits where none is stated, so
+# that no work can fill a disk that others need.
 DEFAULT = "cpu=100m,memory=128Mi,disk=512Mi"
-# Less than that no process takes, and a thousand of them would still be a load.
+# No process needs less, and a thousand of them would still be a load.
 MINIMUM = "cpu=10m,memory=4Mi"
-DEFAULT_HELP = "what is set aside for each replica of work that does not state it"
-MINIMUM_HELP = "what each replica of a tenant's work must have set aside at least"
+DEFAULT_HELP = "resources reserved for each replica of work that does not state them"
+MINIMUM_HELP = "the least resources that each replica of a tenant's work must reserve"
 _NAMES = (Resource.CPU, Resource.MEMORY, Resource.DISK)
 
 
 class WorkRules(msgspec.Struct, frozen=True):
-    """Both rules of one server; where nothing is said there is none."""
+    """Both rules of one server; an empty field means no rule."""
 
     default: Resources = Resources()
     minimum: Resources = Resources()
 
 
 def work_rules(default: str, minimum: str) -> WorkRules:
-    """What the command line says. Raises Invalid."""
+    """Return the rules on the command line. Raises Invalid."""
     rules = WorkRules(_resources(DEFAULT_OPTION, default), _resources(MINIMUM_OPTION, minimum))
     for name in _NAMES:
         least, given = getattr(rules.minimum, name.value), getattr(rules.default, name.value)
@@ -43,7 +42,7 @@ def work_rules(default: str, minimum: str) -> WorkRules:
 
 
 def _resources(option: str, text: str) -> Resources:
-    """From `cpu=100m,memory=128Mi,disk=512Mi`; empty means no rule."""
+    """Parse `cpu=100m,memory=128Mi,disk=512Mi`; empty means no rule."""
     given = pairs(option, text.split(",")) if text else {}
     for name, amount in given.items():
         if name not in _NAMES:

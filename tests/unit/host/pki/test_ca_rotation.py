@@ -18,7 +18,7 @@ from holdfast.host.client.paths import TRUST_HEADER
 from holdfast.host.client.server_discovery import KnownServer
 from holdfast.host.pki import ca_rotation, trust_upkeep
 from holdfast.host.pki.ca_keys import KEY, KEYS, CertificateAuthorities, key_file
-from holdfast.host.pki.ca_rotation import CaRotation, RotationStatus, RotationStep, RotationRequest
+from holdfast.host.pki.ca_rotation import CaRotation, RotationRequest, RotationStatus, RotationStep
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.first_trust import Trust, establish
 from holdfast.host.pki.rotation_readiness import (
@@ -33,14 +33,14 @@ from holdfast.host.pki.rotation_readiness import (
 )
 from holdfast.host.pki.trust_bundle import (
     SHORT,
-    TrustBundle,
     RotationPhase,
+    TrustBundle,
     begin_rotation,
+    decode_bundle,
     first_bundle,
     switch_signer,
-    decode_bundle,
 )
-from holdfast.host.pki.trust_seen import OBSERVE_S, SeenClient, SeenClients, ClientSort
+from holdfast.host.pki.trust_seen import OBSERVE_S, ClientSort, SeenClient, SeenClients
 from holdfast.host.pki.trust_upkeep import TrustUpkeep, stored_bundle
 from holdfast.host.process.files import write_private
 from holdfast.host.server.authenticator import Authenticator
@@ -572,7 +572,7 @@ def test_a_person_fills_no_servers_memory_of_what_parts_trust(tmp_path: Path) ->
     both = begin_rotation(authorities.bundle, new.pem)
     authorities.take(CertificateAuthorities(both, authorities.held))
     seen = SeenClients(authorities, lambda: 5.0)
-    seen.door = Ann(WatchHub(Forms()))
+    seen.authenticator = Ann(WatchHub(Forms()))
     old, newest = (it[:SHORT] for it in both.fingerprints)
     for number in range(100):
         for said in (f"{number:016x}", f"{newest},{number:016x},{old}"):

@@ -17,7 +17,7 @@ from holdfast.host.client.server_discovery import ServerDiscovery
 from holdfast.host.pki.ca_keys import CertificateAuthorities
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.revoked_servers import RevokedServers, statement
-from holdfast.host.tunnel.protocol import RevocationNotice, revocation_notice, decode_tunnel_request
+from holdfast.host.tunnel.protocol import RevocationNotice, decode_tunnel_request, revocation_notice
 from holdfast.host.tunnel.server_end import Tunnels
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import Unavailable

@@ -12,17 +12,17 @@ from holdfast.host.pki.ca_keys import BUNDLE, KEY, CertificateAuthorities, keep_
 from holdfast.host.pki.certificates import CertificateAuthority
 from holdfast.host.pki.join_tokens import JoinToken, fingerprint
 from holdfast.host.pki.trust_bundle import (
-    TrustBundle,
     RotationPhase,
+    TrustBundle,
     abort_rotation,
-    verify_newer,
     begin_rotation,
     certificates,
     finish_rotation,
-    verify_bundle,
-    switch_servers,
     sign_bundle,
+    switch_servers,
     switch_signer,
+    verify_bundle,
+    verify_newer,
 )
 from holdfast.host.process.files import write_private
 from holdfast.model.errors import Invalid, Unavailable

@@ -22,12 +22,12 @@ from holdfast.host.pki.trust_bundle import (
     begin_rotation,
     certificates,
     common_name,
+    decode_bundle,
     finish_rotation,
     issuer_of,
-    switch_servers,
     sign_bundle,
+    switch_servers,
     switch_signer,
-    decode_bundle,
 )
 from holdfast.host.pki.trust_upkeep import Outdated, TrustUpkeep, publish_bundle, stored_bundle
 from holdfast.host.process.files import write_private

@@ -29,7 +29,7 @@ from holdfast.model.kinds.access import Revocation, RevocationSpec
 from holdfast.model.meta import Object, ObjectMeta
 from holdfast.model.transaction import Delete, Put, Transaction
 from holdfast.model.validation import validate
-from holdfast.observe.watch_hub import WatchHub, Reach
+from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.store.memory import MemoryStore
 from tests.patience import STORY_S
 
@@ -58,7 +58,7 @@ class Line:
 
 
 class Asking:
-    """What the door looks at of a request."""
+    """What the authenticator looks at of a request."""
 
     def __init__(self, line: Line, token: str = "") -> None:
         self.transport = line
@@ -66,13 +66,13 @@ class Asking:
 
 
 class Rig:
-    """A hub over a store, and the door that asks it."""
+    """A hub over a store, and the authenticator that asks it."""
 
     def __init__(self) -> None:
         self.store, self.hub = MemoryStore(), WatchHub(Forms())
         hub = self.hub
         self.shell = Shell(hub, who.server("one"), store=self.store)
-        self.door = Authenticator(hub)
+        self.authenticator = Authenticator(hub)
 
     async def put(self, *objects: Object) -> None:
         await self._write(*(Put(keys.key_of(it), encode(it)) for it in objects))
@@ -85,7 +85,7 @@ class Rig:
         await self.shell.ask("test", Reach(outcome.revision), 10.0)  # type: ignore[union-attr]
 
     def who(self, line: Line, token: str = "") -> who.Identity:
-        return self.door(Asking(line, token))  # type: ignore[arg-type]
+        return self.authenticator(Asking(line, token))  # type: ignore[arg-type]
 
 
 def play(story: Callable[[Rig], Awaitable[None]]) -> None:
@@ -119,7 +119,7 @@ def test_a_certificate_is_good_until_it_is_revoked_also_on_an_open_connection(
         with pytest.raises(CertificateEnded, match="of system:node:n1 was revoked"):
             rig.who(old)
         with pytest.raises(CertificateEnded):
-            rig.door.shown(old)
+            rig.authenticator.shown(old)
         new = Line(authority.issue("system:node:n1", now=NOW + timedelta(milliseconds=2)))
         other = Line(authority.issue("system:node:n2", now=NOW))
         assert (rig.who(new).node, rig.who(other).node) == ("n1", "n2")
@@ -134,7 +134,7 @@ def test_a_certificate_of_a_removed_authority_counts_on_no_connection(tmp_path: 
     async def story(rig: Rig) -> None:
         authorities = CertificateAuthorities.open(tmp_path)
         old, (new, _) = authorities.signer, CertificateAuthority.new()
-        rig.door = Authenticator(rig.hub, authorities=authorities)
+        rig.authenticator = Authenticator(rig.hub, authorities=authorities)
         of_old = Line(old.issue("ann"))
         of_new = Line(new.issue("ann"))
         assert rig.who(of_old).name == "ann"
@@ -157,7 +157,7 @@ def test_a_certificate_counts_for_no_longer_than_the_server_allows(tmp_path: Pat
 
     async def story(rig: Rig) -> None:
         authority = CertificateAuthority.open(tmp_path)
-        rig.door = Authenticator(rig.hub, lives=CredentialLives(certificate_ms=86_400_000))
+        rig.authenticator = Authenticator(rig.hub, lives=CredentialLives(certificate_ms=86_400_000))
         now = datetime.now(UTC)
         life = timedelta(days=3_000)
         young = Line(authority.issue("ann", life=life, now=now - timedelta(hours=23)))
@@ -166,7 +166,7 @@ def test_a_certificate_counts_for_no_longer_than_the_server_allows(tmp_path: Pat
         foreign._peer["serialNumber"] = "0123456789ABCDEF"
         assert rig.who(young).name == "ann"
         for line in (old, foreign):
-            with pytest.raises(CertificateEnded, match="has ended"):
+            with pytest.raises(CertificateEnded, match="has expired"):
                 rig.who(line)
 
     play(story)
@@ -219,7 +219,7 @@ def test_a_token_is_good_until_it_is_revoked_ends_or_its_user_is_revoked() -> No
 def test_whoever_shows_nothing_is_nobody_in_particular() -> None:
     async def story(rig: Rig) -> None:
         assert rig.who(Line(None)).name == who.ANONYMOUS
-        assert rig.door.shown(None) is None
+        assert rig.authenticator.shown(None) is None
 
     play(story)
 

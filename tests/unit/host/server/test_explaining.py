@@ -64,7 +64,7 @@ def test_what_was_decided_on_a_plane_is_decided_again_from_its_history(tmp_path:
         alone = {**last.seen, "nodes": 0}
         await decisions.keep([msgspec.structs.replace(last, decided_ms=2**42, seen=alone)], 0)
         assert await replay_round(store, decisions, last.name), "without nodes it is another one"
-        with pytest.raises(Missing, match="are not kept here"):
+        with pytest.raises(Missing, match="are not in this server's archive"):
             await replay_round(store, decisions, "d-0-0-0")
         await store.compact(await store.revision())
         with pytest.raises(Expired):

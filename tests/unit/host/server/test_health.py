@@ -10,9 +10,9 @@ from aiohttp.test_utils import make_mocked_request
 from holdfast.host.api.objects.freshness import Freshness
 from holdfast.host.api.objects.presentation import Forms
 from holdfast.host.process.shell import Shell
-from holdfast.host.server.health import HealthChecks, CachedCheck
+from holdfast.host.server.health import CachedCheck, HealthChecks
 from holdfast.model.access.identity import server
-from holdfast.observe.watch_hub import WatchHub, Reach
+from holdfast.observe.watch_hub import Reach, WatchHub
 from holdfast.store.memory import MemoryStore
 
 

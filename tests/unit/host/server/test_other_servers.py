@@ -87,14 +87,14 @@ class Pair:
         store, hub = MemoryStore(), WatchHub(Forms())
         self.shell = Shell(self.machine, ONE)
         await self.shell.start()
-        door = Authenticator(hub)
+        authenticator = Authenticator(hub)
         self.api = Api(
             store=store,
             authority=self.shell,
             hub=hub,
             hub_shell=Shell(hub, ONE, store=store),
-            authenticate=door,
-            extras=handlers(self.shell, self.metrics, door.shown),
+            authenticate=authenticator,
+            extras=handlers(self.shell, self.metrics, authenticator.shown),
             observer=self._count,
         )
         self.port = await self.api.start(tls=self.trusts["one"].context())
@@ -184,7 +184,7 @@ def test_who_refuses_a_connection_has_taken_nothing_in(
         await pair.api.stop()
         with pytest.raises(Unavailable, match="cannot be reached"):
             await pair.ask(1)
-        with pytest.raises(Unavailable, match="just now"):
+        with pytest.raises(Unavailable, match="a moment ago"):
             await pair.ask(2)
 
     play(tmp_path, story)
@@ -193,7 +193,7 @@ def test_who_refuses_a_connection_has_taken_nothing_in(
 def test_an_address_that_nobody_has_told_is_nowhere(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
         pair.address = ""
-        with pytest.raises(Unavailable, match="not known where"):
+        with pytest.raises(Unavailable, match="address of server one is not known"):
             await pair.ask(1)
 
     play(tmp_path, story)

@@ -90,7 +90,7 @@ class Rig:
         renewals = Renewals("one", FenceTiming())
         self.renewals = Shell(renewals, ONE, store=self.store)
         self.decider = Shell(Renewals("two", FenceTiming()), ONE, store=self.store)
-        door = Authenticator(self.hub)
+        authenticator = Authenticator(self.hub)
 
         async def demand_unrevoked(request: Any) -> None:
             await self.api.demand_unrevoked(request)
@@ -100,10 +100,10 @@ class Rig:
             authority=self.decider,
             hub=self.hub,
             hub_shell=self.hub_shell,
-            authenticate=door,
-            extras=handlers(self.decider, Metrics(), door.shown, demand_unrevoked),
+            authenticate=authenticator,
+            extras=handlers(self.decider, Metrics(), authenticator.shown, demand_unrevoked),
             renewals=self.renewals,
-            demand_current=StoredRevocations(door, self.store).demand_current,
+            demand_current=StoredRevocations(authenticator, self.store).demand_current,
         )
         self.port = 0
 

@@ -31,16 +31,16 @@ def test_an_address_is_read_and_has_a_form_for_clients(
 
 @pytest.mark.parametrize("text", ["6443", ":6443", "host:", "host:port", "host:70000", ""])
 def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
-    with pytest.raises(Invalid, match="it reads like"):
+    with pytest.raises(Invalid, match="use HOST:PORT"):
         ListenAddress.parse(text)
 
 
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (["--store", "postgres://x"], "is none of sqlite:PATH"),
-        (["--name", "Has Spaces"], "is no name for a server"),
-        (["--advertise", "http://x:1"], "it reads like https://"),
+        (["--store", "postgres://x"], "must be sqlite:PATH"),
+        (["--name", "Has Spaces"], "is not a name for a server"),
+        (["--advertise", "http://x:1"], "use https://"),
         (["--token-life-max", "367d"], "--token-life-max.*must be from 3s to 366d"),
     ],
 )
@@ -100,7 +100,7 @@ def test_an_advertised_address_that_nobody_could_use_is_refused(advertise: str) 
 
 @pytest.mark.parametrize("name", ["a..b", "a.", ".a", "-a", "a" * 64, "A", "a_b"])
 def test_a_name_that_no_certificate_can_carry_is_refused(name: str) -> None:
-    with pytest.raises(Invalid, match="is no name for a server"):
+    with pytest.raises(Invalid, match="is not a name for a server"):
         ServerSettings(data=Path("data"), name=name).check()
 
 
