@@ -1,1 +1,1 @@
-"""Nouns and rules, pure: kinds, quantities, lifecycle, what fits where, errors, wire format."""
+"""The data model and its pure rules: kinds, quantities, lifecycle, placement, errors, encoding."""

@@ -1,8 +1,8 @@
-"""What a tenant may still have: quota, cohort and grant arithmetic, each once.
+"""Quota, cohort and grant arithmetic: what a tenant may still use.
 
-The commit calls `quota_refusal` inside the transaction that charges; admission, proposal, explain
-and what-if call it on what they see. Lowering a quota evicts nothing: a tenant above its limit
-just gets nothing more.
+The commit calls `quota_refusal` inside the transaction that charges; admission, proposal and
+explain call it on their snapshots. Lowering a quota evicts nothing: a tenant above its limit gets
+nothing more.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def _over(reason: Reason, whose: str, resource: str, wanted: int, used: int, lim
     need, have, most = (render(resource, units) for units in (wanted, used, limit))
     return Refusal(
         reason,
-        f"{whose} uses {have} of {most} {resource}, {need} more is asked for",
+        f"{whose} uses {have} of {most} {resource}, {need} more is requested",
         {"resource": resource, "needed": need, "used": have, "limit": most},
     )
 
 
 def ceiling(limits: TenantLimits, of: CapacityClass, resource: str) -> int | None:
-    """The most that a tenant may ever have of a resource; None where it is not limited."""
+    """The most that a tenant may use of a resource; None if it is not limited."""
     if of is CapacityClass.RECLAIMABLE:
         return limits.reclaimable.get(resource)
     nominal = limits.hard.get(resource)
@@ -49,12 +49,12 @@ def ceiling(limits: TenantLimits, of: CapacityClass, resource: str) -> int | Non
 
 
 def cohort_nominal(ledger: QuotaLedger, resource: str) -> int:
-    """What the cohort has in all of a resource: the sum of its tenants' nominal amounts."""
+    """The cohort's total of a resource: the sum of its tenants' nominal amounts."""
     return sum(limits.hard.get(resource, 0) for limits in ledger.limits.values())
 
 
 def cohort_used(ledger: QuotaLedger, resource: str) -> int:
-    """What the cohort's tenants use of it, of those that are limited in it at all."""
+    """What the cohort's tenants use of a resource. Tenants without a limit on it do not count."""
     return sum(
         use.hard.get(resource, 0)
         for tenant, use in ledger.used.items()
@@ -69,9 +69,9 @@ def quota_refusal(
     amounts: Amounts,
     priority_class: str = "",
 ) -> Refusal | None:
-    """Whether the tenant, its cohort, and its budget for the priority class have room for this.
+    """Refuses amounts that exceed the tenant's quota, its cohort, or its priority class budget.
 
-    Soft capacity backs no commitment at all. What names no class is held to no budget of one.
+    Soft capacity backs no commitment. Work without a priority class has no class budget.
     """
     if of is CapacityClass.SOFT:
         return _SOFT
@@ -81,7 +81,7 @@ def quota_refusal(
     use = use_of(ledger.used.get(tenant, _NO_USE), of)
     for resource, units in amounts.items():
         most = ceiling(limits, of, resource)
-        # Nothing of a resource is never refused, not even to a tenant that is above its limit.
+        # A demand of zero is never refused, not even to a tenant above its limit.
         if most is None or not units:
             continue
         used = use.get(resource, 0)
@@ -92,16 +92,16 @@ def quota_refusal(
         together, whole = cohort_used(ledger, resource), cohort_nominal(ledger, resource)
         if together + units > whole:
             return _over(Reason.COHORT_EXHAUSTED, "the cohort", resource, units, together, whole)
-    # Most quotas have none, and every bind asks.
+    # Most quotas have no class budgets, and every bind comes here.
     return budget_refusal(ledger, tenant, priority_class, amounts) if limits.classes else None
 
 
 def budget_refusal(
     ledger: QuotaLedger, tenant: str, priority_class: str, amounts: Amounts
 ) -> Refusal | None:
-    """Whether the tenant's budget for a priority class has room for this.
+    """Refuses amounts that exceed the tenant's budget for a priority class.
 
-    Nobody lends any of it: it says how much may be urgent at once, not how much there is.
+    A budget cannot be lent: it limits how much may be urgent at once, not how much exists.
     """
     budget = ledger.limits.get(tenant, _NO_LIMITS).classes.get(priority_class)
     if budget is None:
@@ -126,9 +126,9 @@ def _over_budget(
 def never_fits(
     limits: TenantLimits, of: CapacityClass, amounts: Amounts, priority_class: str = ""
 ) -> Refusal | None:
-    """Whether this could not be had even if the tenant used nothing else. Admission asks this.
+    """Refuses amounts that would not fit even if the tenant used nothing else. For admission.
 
-    The cohort may lend, so only the tenant's own ceiling and its budget for the class count here.
+    The cohort may lend, so only the tenant's own ceiling and its class budget count here.
     """
     if of is CapacityClass.SOFT:
         return _SOFT
@@ -146,7 +146,7 @@ def never_fits(
 def _with_use(
     ledger: QuotaLedger, tenant: str, of: CapacityClass, sums: Amounts, classes: dict[str, Amounts]
 ) -> QuotaLedger:
-    """The ledger with these sums. A tenant that uses nothing has no entry, as in a new ledger."""
+    """The ledger with these sums. A tenant without usage has no entry, as in a new ledger."""
     invariant(of is not CapacityClass.SOFT, f"tenant {tenant} cannot be charged soft capacity")
     use = ledger.used.get(tenant, _NO_USE)
     if of is CapacityClass.HARD:
@@ -168,7 +168,7 @@ def charge_quota(
     amounts: Amounts,
     priority_class: str = "",
 ) -> QuotaLedger:
-    """The ledger after the tenant took this, for work of a priority class."""
+    """The ledger after charging the tenant, for work of a priority class."""
     least = min(amounts.values(), default=0)
     invariant(least >= 0, f"tenant {tenant} took less than nothing")
     use = ledger.used.get(tenant, _NO_USE)
@@ -186,10 +186,7 @@ def refund_quota(
     amounts: Amounts,
     priority_class: str = "",
 ) -> QuotaLedger:
-    """The ledger after the tenant gave this back.
-
-    Refunding what was never charged is our own bug.
-    """
+    """The ledger after a refund to the tenant. Refunding more than was charged is a bug."""
     use = ledger.used.get(tenant, _NO_USE)
     rest, classes = subtract(use_of(use, of), amounts), use.classes
     left: Amounts = {}
@@ -207,12 +204,12 @@ def refund_quota(
 def grant_refusal(
     ledger: GrantLedger, budget: str, amounts: Amounts, now: datetime, skew_ms: int
 ) -> Refusal | None:
-    """Whether a region may still spend this.
+    """Refuses what a region may no longer spend.
 
-    It stops a skew early, since the reclaimer acts a skew late. A grant that never says when it
-    ends was never made. A resource that no budget of the grant names is not limited, like one that
-    the quota does not name; one that only other budgets name is not granted here at all, or an
-    empty recovery budget would be a boundless one.
+    The grant ends one clock skew early here, because the reclaimer acts one skew late. A grant
+    without an expiry was never made. A resource that no budget of the grant names is not limited,
+    as in a quota. A resource that only other budgets name is not granted here at all, or an empty
+    recovery budget would be unlimited.
     """
     if ledger.expires is None or ledger.expires - now <= timedelta(milliseconds=skew_ms):
         expires = ledger.expires.isoformat() if ledger.expires is not None else ""

@@ -1,8 +1,9 @@
-"""Cron schedules: an exact parser of what crontab and Kubernetes write.
+"""Cron schedules as in crontab and Kubernetes: the parser, and when a schedule fires.
 
-Validation parses; `firing.py` says when a parsed schedule fires. Five fields with numbers, ranges,
-lists, steps and English names, or an alias such as @daily. As in Kubernetes, a date fits when the
-day of the month or the day of the week does, where both are restricted; otherwise both must fit.
+Validation calls `parse`, the workload controller `next_fire` and `last_fire`. A schedule has five
+fields with numbers, ranges, lists, steps and English names, or is an alias such as @daily. As in
+Kubernetes, if both day fields are restricted, a date that fits either of them fits; otherwise it
+must fit both.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _ITEM = re.compile(
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """One of the five fields: its bounds, and the names that stand for numbers in it."""
+    """One of the five fields: its bounds, and its names for numbers."""
 
     title: str
     low: int
@@ -59,7 +60,7 @@ _SUNDAY_LAST = 7
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A parsed schedule: what each field allows, in ascending order. Sunday is 0."""
+    """A parsed schedule: the allowed values of each field, in ascending order. Sunday is 0."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -69,7 +70,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
     @property
     def is_interval(self) -> bool:
-        """Whether it means an interval and not times of the day."""
+        """Whether it means an interval instead of times of the day."""
         return len(self.hours) == 24
 
     def fits_date(self, day: date) -> bool:
@@ -82,7 +83,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return day.month in self.months and by_day and by_weekday
 
     def fits(self, local: datetime) -> bool:
-        """Whether it fires when local clocks show this."""
+        """Whether it fires at this local time."""
         return (
             local.minute in self.minutes
             and local.hour in self.hours
@@ -96,7 +97,7 @@ class _Wrong(Exception):
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Schedule:
-    """The schedule that a text states. Raises Invalid with every field that is wrong."""
+    """Parses a schedule. Raises Invalid with every field that is wrong."""
     if len(text) > TEXT_MAX or not text.isascii():
         raise _invalid([f"must be at most {TEXT_MAX} characters of plain ASCII"])
     lowered = text.strip().lower()
@@ -184,13 +185,13 @@ def _possible(schedule: Schedule) -> bool:
 
 # When a cron schedule fires, also where clocks jump.
 #
-# The workload controller asks for `next_fire` and, after an outage, `last_fire`. Time zone data is
-# a file, and pure rooms read none: the caller hands in a `Zone`, a function that says how far local
-# clocks are ahead of UTC at a moment. Where clocks jump, two rules hold:
+# The workload controller calls `next_fire` and, after an outage, `last_fire`. Time zone data is a
+# file, and pure code reads no files: the caller passes a `Zone`, a function that returns the UTC
+# offset of a moment. Where clocks jump, two rules hold:
 #
 # - A schedule that names hours fires once per local time. It looks at the latest local time that
-#   clocks have ever shown: while they show a repeated hour nothing fires again, and what a skipped
-#   hour would have fired is made up for by one run in the first minute after the jump.
+#   clocks have ever shown: nothing fires again in a repeated hour, and a skipped hour that would
+#   have fired causes one run in the first minute after the jump.
 # - A schedule for every hour ("*/15 * * * *") means an interval. It fires whenever clocks show a
 #   fitting time, so that a repeated hour gets its runs and a skipped one needs none.
 #
@@ -204,7 +205,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
 _DAY = 1440
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-# The calendar of the standard library ends at 9999; what lies beyond is never.
+# The calendar of the standard library ends at 9999; later moments never come.
 _FIRST = (date(2, 1, 1).toordinal() - _EPOCH_DAY) * _DAY
 _LAST = (date(9999, 1, 1).toordinal() - _EPOCH_DAY) * _DAY
 
@@ -223,7 +224,7 @@ _ROUNDS_MAX = 64
 def next_fire(schedule: Schedule, after: datetime, zone: Zone) -> datetime | None:
     """The first moment after this one at which the schedule fires, in UTC; None for never.
 
-    It is never, for a schedule that `parse` let pass, only at the end of the calendar.
+    For a schedule that `parse` accepts, this is None only at the end of the calendar.
     """
     begin = max((after - _EPOCH) // _MINUTE + 1, _FIRST)
     for _ in range(_ROUNDS_MAX):
@@ -241,10 +242,10 @@ def next_fire(schedule: Schedule, after: datetime, zone: Zone) -> datetime | Non
 
 
 def last_fire(schedule: Schedule, after: datetime, until: datetime, zone: Zone) -> datetime | None:
-    """The last moment after the one and up to the other at which the schedule fires, if any.
+    """The last moment in (after, until] at which the schedule fires; None if there is none.
 
-    However many runs were missed, this takes the same few steps: the next fire after a moment
-    never comes earlier for a later moment, so the last one is found by halving.
+    The cost does not depend on the number of missed runs: the next fire after a later moment never
+    comes earlier, so a binary search finds the last one.
     """
     found = next_fire(schedule, after, zone)
     if found is None or found > until:
@@ -261,7 +262,7 @@ def last_fire(schedule: Schedule, after: datetime, until: datetime, zone: Zone) 
 
 
 def _fire_within(schedule: Schedule, begin: int, end: int, zone: Zone) -> int | None:
-    """The first fire of a stretch of time, by the two rules that the module states."""
+    """The first fire of a time range, by the two rules above."""
     shown = max(stop - 1 + ahead for _, stop, ahead in _constant(begin - _BACK_MAX, begin, zone))
     for start, stop, ahead in _constant(begin, end, zone):
         fitting = _first_fitting(schedule, start + ahead if schedule.is_interval else shown + 1)
@@ -272,7 +273,7 @@ def _fire_within(schedule: Schedule, begin: int, end: int, zone: Zone) -> int | 
 
 
 def _constant(begin: int, end: int, zone: Zone) -> Iterator[tuple[int, int, int]]:
-    """Cuts time where clocks jump: start, stop and how far clocks are ahead in between.
+    """Splits time where clocks jump: yields start, stop and the UTC offset in between.
 
     Hourly samples find every jump that lasts for an hour, and no zone has shorter ones.
     """

@@ -1,9 +1,9 @@
-"""Defaults that depend on other fields, filled in once, at admission.
+"""Defaults that depend on other fields, applied once, at admission.
 
-A plain default stands in the struct and is never written: on the wire a field that equals its
-default is left out, so the struct cannot tell "Always" from nothing. Where the right default
-depends on another field, it is written into the object here, before validation, and each change
-comes with a sentence that the server hands back as a warning. Filling in twice changes nothing.
+A plain default is declared in the struct and never written: on the wire a field at its default is
+left out, so the struct cannot tell "Always" from an absent field. A default that depends on another
+field is written into the object here, before validation. Each change comes with a sentence that the
+server returns as a warning. Applying the defaults twice changes nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Changes = tuple[str, ...]
 
 
 def apply_defaults(obj: AnyObject) -> tuple[AnyObject, Changes]:
-    """The object with what follows from its other fields, and what was changed, in sentences."""
+    """The object with its dependent defaults, and a sentence for each change."""
     changed: Object = obj
     sentences: Changes = ()
     if isinstance(obj, Workload):
         changed, sentences = _workload(obj)
     elif isinstance(obj, Secret):
         changed, sentences = _secret(obj)
-    # Each function returns the kind that it was given, which a type variable cannot follow.
+    # Each function returns the kind that it receives, which the type variable cannot express.
     return changed, sentences  # type: ignore[return-value]
 
 
@@ -49,7 +49,7 @@ def _workload(obj: Workload) -> tuple[Workload, Changes]:
 
 
 def _restart(spec: WorkloadSpec) -> RestartPolicy:
-    """Work that ends cannot be restarted always.
+    """Work that ends cannot have the restart policy Always.
 
     With a failure policy the job must see each exit code, so the agent must not restart it at all.
     """
@@ -62,7 +62,7 @@ def _restart(spec: WorkloadSpec) -> RestartPolicy:
 
 
 def _rollout(spec: WorkloadSpec) -> Rollout:
-    """One replica per node cannot have more of them while a rollout goes on."""
+    """A node has one replica of PerNode work, so a rollout cannot surge."""
     default = Rollout().max_surge
     if spec.type is not WorkloadType.PER_NODE or spec.rollout.max_surge != default:
         return spec.rollout
@@ -70,10 +70,10 @@ def _rollout(spec: WorkloadSpec) -> Rollout:
 
 
 def _secret(obj: Secret) -> tuple[Secret, Changes]:
-    """Plain text is for writing only; where both name a key, it wins, as in Kubernetes."""
+    """stringData is write-only. If both maps have a key, stringData wins, as in Kubernetes."""
     if not obj.string_data:
         return obj, ()
     moved = {key: base64.b64encode(text.encode()).decode() for key, text in obj.string_data.items()}
     changed = msgspec.structs.replace(obj, data={**obj.data, **moved}, string_data={})
-    # Keys are not named: they are not validated yet, and a warning travels in a header.
-    return changed, (f"stringData was moved into data, {len(moved)} in all",)
+    # The keys are not named: they are not validated yet, and a warning is an HTTP header.
+    return changed, (f"stringData was moved into data, {len(moved)} keys",)

@@ -1,7 +1,7 @@
-"""The one place for errors, sorted by what the caller does next.
+"""All errors, sorted by what the caller does next.
 
-Every room raises or returns these and no others of its own, so that a caller decides by class and
-a person reads a sentence. The tree:
+Every package raises or returns these and defines none of its own, so a caller decides by class and
+a user reads a sentence. The tree:
 
     HoldfastError            stable .code; the message names kind, name, revision
       Rejected               did not happen, by decision
@@ -28,7 +28,7 @@ import msgspec
 
 
 class HoldfastError(Exception):
-    """Anything Holdfast tells its caller on purpose."""
+    """The base of all errors that Holdfast reports to its callers on purpose."""
 
     code: ClassVar[str] = "Error"
 
@@ -42,7 +42,7 @@ class HoldfastError(Exception):
 
 
 class Rejected(HoldfastError):
-    """It did not happen, and somebody decided so."""
+    """It did not happen, by decision."""
 
     code = "Rejected"
 
@@ -54,13 +54,13 @@ class Conflict(Rejected):
 
 
 class Forbidden(Rejected):
-    """A rule, an owner or a quota said no: publish the condition and wait for a change."""
+    """A rule, an owner or a quota refused it: publish the condition and wait for a change."""
 
     code = "Forbidden"
 
 
 class FieldError(msgspec.Struct, frozen=True, gc=False):
-    """One thing wrong with one field: where, what was given, and the rule it breaks."""
+    """One error of one field: its path, the given value, and the rule that it breaks."""
 
     path: str
     value: str
@@ -71,7 +71,7 @@ class FieldError(msgspec.Struct, frozen=True, gc=False):
 
 
 class Invalid(Rejected):
-    """Malformed. Carries every field error found, so that a user mends them in one go."""
+    """Malformed. Carries every field error, so that a user can fix all of them at once."""
 
     code = "Invalid"
 
@@ -83,7 +83,7 @@ class Invalid(Rejected):
 
 
 class Missing(Rejected):
-    """There is no such object. Often this means: already done."""
+    """The object does not exist. Often this means that the work is already done."""
 
     code = "Missing"
 
@@ -101,13 +101,13 @@ class OutcomeUnknown(HoldfastError):
 
 
 class Expired(HoldfastError):
-    """A lease or a place in a watch is gone: step down, or list again."""
+    """A lease or a watch position has expired: step down, or list again."""
 
     code = "Expired"
 
 
 class InvariantBroken(Exception):
-    """Our own bug. Deliberately not a HoldfastError, so that no handler for those can catch it."""
+    """A bug in Holdfast. Not a HoldfastError, so that no handler for those can catch it."""
 
     def __init__(self, message: str, story: tuple[str, ...] = ()) -> None:
         super().__init__("\n  ".join((message, *story)))
@@ -116,10 +116,10 @@ class InvariantBroken(Exception):
 
 
 class RecordsDisagree(InvariantBroken):
-    """Two records cannot both be right: what is given back was never taken, for one.
+    """Two records cannot both be right; for example, a refund exceeds the charge.
 
-    On records that were seen at different revisions this means nothing yet. Whoever decides on such
-    a view has the store confirm it first. `key` names the record to look at, as far as is known.
+    For records that were read at different revisions this proves nothing. A decision on such a view
+    has the store confirm it first. `key` names the suspect record, if known.
     """
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -132,7 +132,7 @@ class RecordUnreadable(RecordsDisagree):
 
 
 class suspect:  # noqa: N801 - it is used like a function
-    """Name the record to look at in every disagreement that is found inside the block."""
+    """Sets the suspect record of every disagreement that is raised inside the block."""
 
     __slots__ = ("_key",)
 
@@ -148,17 +148,17 @@ class suspect:  # noqa: N801 - it is used like a function
 
 
 def agree(condition: object, message: str) -> None:
-    """Demand that two records agree with each other."""
+    """Raises RecordsDisagree unless the condition holds."""
     if not condition:
         raise RecordsDisagree(message)
 
 
 def invariant(condition: object, message: str, story: tuple[str, ...] = ()) -> None:
-    """Stop when something that must always hold does not. Unlike `assert` it stays on under -O."""
+    """Raises InvariantBroken unless the condition holds. Unlike `assert` it works under -O."""
     if not condition:
         raise InvariantBroken(message, story)
 
 
 def unreachable(message: str) -> NoReturn:
-    """Mark a branch that no input may reach."""
+    """Marks a branch that no input may reach."""
     raise InvariantBroken(message)

@@ -1,4 +1,4 @@
-"""The fencing inequality: how long to wait until work on a silent node has surely stopped.
+"""The fencing inequality: how long to wait until work on a silent node has certainly stopped.
 
 A server acknowledges a renewal only if a linearizable read that it sent within `ack_window_ms`
 showed no mark on the node. An agent counts `self_stop_after_ms` from the moment it sent the last
@@ -18,7 +18,7 @@ PPM = 1_000_000
 
 
 class FenceTiming(msgspec.Struct, frozen=True, gc=False):
-    """The times that belong together; `short_of_fence_ms` says whether they are safe."""
+    """The timing parameters of a fence; `short_of_fence_ms` checks whether they are safe."""
 
     ack_window_ms: int = 2_000
     self_stop_after_ms: int = 30_000
@@ -30,21 +30,21 @@ class FenceTiming(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def renew_every_ms(self) -> int:
-        """How often an agent renews: three times in the life of a renewal, so that one or two lost
-        ones cost nothing.
+        """How often an agent renews: three times per renewal lifetime, so that one or two lost
+        renewals have no effect.
         """
         return self.self_stop_after_ms // 3
 
 
 def _check(timing: FenceTiming) -> None:
-    """Refuse what would turn the inequality around, and so call any wait safe."""
+    """Refuses values that would reverse the inequality and so make any wait look safe."""
     errors = [
         FieldError(path=field, value=str(units), rule="must not be negative")
         for field, units in msgspec.structs.asdict(timing).items()
         if units < 0
     ]
     if timing.drift_ppm >= PPM:
-        rule = f"must be less than {PPM}: a clock that stands still fences nothing"
+        rule = f"must be less than {PPM}: a clock that stands still cannot time a fence"
         errors.append(FieldError(path="drift_ppm", value=str(timing.drift_ppm), rule=rule))
     if errors:
         raise Invalid("; ".join(str(error) for error in errors), tuple(errors))
@@ -66,26 +66,26 @@ def short_of_fence_ms(timing: FenceTiming) -> int:
     return max(0, fence_after_min_ms(timing) - timing.fence_after_ms)
 
 
-# Fence timings that change: what work on a node may hold, and what a fence has to wait for.
+# Changes of the fence timing: which timing work on a node may use, and what a fence must wait for.
 #
-# The servers' settings may change at any restart, and servers may differ for a while. Work holds
-# what it was given: the shim its grace for as long as it runs, and a deadline that was counted by
-# the timing of the server that acknowledged the last renewal. So each node carries, in the store,
-# the greatest timing that anything on it may hold. A server acknowledges no more than that, a fence
-# waits for that, and only the node's own agent can say that less is held by now.
+# The servers' settings may change at any restart, and servers may differ for a while. Work keeps
+# the timing that it received: the shim its grace for as long as it runs, and a deadline computed
+# from the timing of the server that acknowledged the last renewal. So the store holds, for each
+# node, the greatest timing that any work on it may use. A server acknowledges no more than that, a
+# fence waits for that, and only the node's own agent can report that less is in use.
 
-# The condition of a node: whether work on it holds more than the plane's present timing.
+# The node condition that says whether its work uses greater times than the plane's present timing.
 TIMING_PENDING = "TimingPending"
-# What a server gives an agent with an acknowledgement; the other times are assumptions about the
-# machines, by which only a fence counts.
+# The times that a server sends an agent with an acknowledgement. The others are assumptions about
+# the machines, which only the fence uses.
 _GIVEN = ("ack_window_ms", "self_stop_after_ms", "grace_ms")
 
 
 class HeldTimes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an agent says that its work holds: at most so long until it stops, and this grace.
+    """The greatest times that an agent's work uses: the time until it stops itself, and the grace.
 
-    `number` is that of the record which it knows. Without one it has just started, and does not
-    know yet what earlier processes of it have said.
+    `number` is the number of the node's timing record that the agent knows. An agent without one
+    has just started and does not know what its earlier processes reported.
     """
 
     self_stop_after_ms: int
@@ -94,7 +94,7 @@ class HeldTimes(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def greatest_timing(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
-    """The timing whose every time is the greatest of all, and whose fence waits for all of that."""
+    """The maximum of each time over all timings, with a fence wait that covers them."""
     after = timing
     for other in others:
         after = FenceTiming(
@@ -109,7 +109,7 @@ def greatest_timing(timing: FenceTiming, *others: FenceTiming) -> FenceTiming:
 
 
 def limit_timing(timing: FenceTiming, held: FenceTiming | None) -> FenceTiming:
-    """What may be given to an agent of a node whose record is this."""
+    """The timing that an agent may receive, limited by its node's timing record."""
     if held is None:
         return timing
     given = {it: min(getattr(timing, it), getattr(held, it)) for it in _GIVEN}
@@ -117,7 +117,7 @@ def limit_timing(timing: FenceTiming, held: FenceTiming | None) -> FenceTiming:
 
 
 def exceeds(timing: FenceTiming, other: FenceTiming) -> bool:
-    """Whether any time of the first is greater than that of the second."""
+    """Whether any time of the first timing is greater than in the second."""
     times, others = msgspec.structs.asdict(timing), msgspec.structs.asdict(other)
     return any(value > others[field] for field, value in times.items())
 
@@ -137,6 +137,6 @@ def timing_record(timing: FenceTiming, number: int) -> HeldTiming:
 
 
 def fence_wait_ms(record: HeldTiming | None, timing: FenceTiming) -> int:
-    """How long a fence of this node has to wait, by its record and the plane's present timing."""
+    """How long a fence of this node must wait, by its record and the plane's present timing."""
     held = timing_of(record)
     return timing.fence_after_ms if held is None else greatest_timing(held, timing).fence_after_ms

@@ -1,16 +1,16 @@
-"""What agents, servers and controller:nodes say to each other about who is alive.
+"""Heartbeat messages between agents, servers and controller:nodes.
 
-A renewal is an observation and an answer, never a store write: a server keeps in memory whom it
-heard, and servers tell each other. controller:nodes asks any of them and hears of all. What makes a
-renewal worth something is the answer: `Renewed` without a mark lets the agent's work run on
-(`model.fence` has the arithmetic).
+A renewal is never a store write: a server keeps the time of each node's last renewal in memory, and
+servers exchange these times. controller:nodes queries any server and receives the times of all. The
+answer matters: a `Renewed` without a mark lets the agent's work run on (`model/fence.py` has the
+arithmetic).
 
-Which servers there are is known by their leases, which each of them renews in the store: the scope
-is `server:NAME`, the instance tells one life of the process from the next.
+The servers are known by their leases in the store, which each server renews: the scope is
+`server:NAME`, and the instance distinguishes successive processes.
 
-With a renewal an agent also says how far it is with work of which the servers have not acknowledged
-that. Nothing is decided by it: it tells people whether a binding was seen, and whether status is
-behind (`explain/on_node.py`).
+With a renewal an agent also reports its progress on work whose status the servers have not
+acknowledged yet. No component decides by it: `explain/on_node.py` shows users whether the agent has
+seen a binding and whether a status is behind.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from msgspec import Meta
 from holdfast.model.fence import FenceTiming
 from holdfast.model.kinds.node import NodePhase
 
-# Of so much work an agent says how far it is; more than this is under way only for a moment.
+# An agent reports progress on at most this much work; more is in progress only briefly.
 NOTES_MAX = 32
 
 
 class WorkProgress(StrEnum):
-    """How far an agent is with work of which status does not say so yet."""
+    """An agent's progress on work whose status does not show it yet."""
 
-    # It knows of the binding, and nothing runs.
+    # The agent has seen the binding; nothing runs yet.
     STARTING = "starting"
     RUNS = "running"
-    # It ran, and does not any more.
+    # It ran, and has ended.
     ENDED = "ended"
 
 
 class ProgressNote(msgspec.Struct, frozen=True, gc=False):
-    """How far an agent is with one replica, by its uid."""
+    """The progress on one replica, by its uid."""
 
     uid: Annotated[str, Meta(max_length=63)]
     doing: WorkProgress
 
 
 class ProgressNotes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of which an agent has no acknowledgement yet; `more` counts what has no room here."""
+    """All unacknowledged progress of an agent; `more` counts what does not fit."""
 
     notes: Annotated[tuple[ProgressNote, ...], Meta(max_length=NOTES_MAX)] = ()
     more: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
 
 
 class Renew(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An agent says that it is alive, in this life of its node, and asks to be let run on."""
+    """An agent renews its node, in this incarnation, so that its work may run on."""
 
     node: str
     uid: str
@@ -62,11 +62,11 @@ class Renew(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """What a linearizable read, sent within the ack window before this answer, showed of the node.
+    """The node as read by a linearizable read, sent within the ack window before this answer.
 
-    Only an answer that `acknowledges` the life that asked moves its deadline; any other tells the
-    agent where it stands. The timing is the plane's, limited to what the node's record allows;
-    `wanted` is the plane's where the record differs from it.
+    Only an answer that `acknowledges` the agent's incarnation extends its deadline; any other tells
+    the agent the node's state. `timing` is the plane's timing, limited by the node's record;
+    `wanted` is the plane's timing if the record differs from it.
     """
 
     node: str
@@ -78,22 +78,22 @@ class Renewed(msgspec.Struct, frozen=True):
     wanted: FenceTiming | None = None
 
     def is_of(self, renew: Renew) -> bool:
-        """Whether the life that asked is the one on record."""
+        """Whether the renewal came from the recorded incarnation."""
         asked = (renew.node, renew.uid, renew.incarnation)
         return (self.node, self.uid, self.incarnation) == asked
 
     def acknowledges(self, renew: Renew) -> bool:
-        """Whether the work of the life that asked may run on."""
+        """Whether the work of that incarnation may run on."""
         is_trusted = self.phase in (NodePhase.READY, NodePhase.SUSPECT)
         return self.is_of(renew) and is_trusted and not self.mark
 
 
 class HeartbeatQuery(msgspec.Struct, frozen=True, gc=False):
-    """Ask a server whom it heard. For controller:nodes, and for the other servers."""
+    """Asks a server for its heartbeat report. From controller:nodes and the other servers."""
 
 
 class ServerLease(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The lease of a server as the store had it. `life` is empty where it was given back."""
+    """The lease of a server in the store. `life` is empty if the lease was released."""
 
     server: str
     life: str
@@ -105,10 +105,10 @@ class ServerLease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ServerRoster(msgspec.Struct, frozen=True):
-    """All servers by their leases, from a linearizable read that was sent so long ago.
+    """All servers by their leases, from a linearizable read that was sent `age_ms` ago.
 
-    `idle_ms` is for how long the server that read it has not seen each lease move. It is for
-    people: whoever decides by it counts on a clock of his own.
+    `idle_ms` is how long the reading server has seen no renewal of each lease. It is for users: a
+    component that decides by it counts on its own clock.
     """
 
     age_ms: int
@@ -116,8 +116,7 @@ class ServerRoster(msgspec.Struct, frozen=True):
     idle_ms: dict[str, int] = {}
 
     def expired(self) -> dict[str, int]:
-        """The servers that did not renew their leases for as long as those last, nor gave them
-        back: for how long they have not."""
+        """The servers whose leases expired without a release, each with the time since renewal."""
         return {
             it.server: self.idle_ms[it.server]
             for it in self.servers
@@ -126,9 +125,9 @@ class ServerRoster(msgspec.Struct, frozen=True):
 
 
 class ServerReport(msgspec.Struct, frozen=True):
-    """What one server heard is in an answer, as of so long ago, and for how long it listens.
+    """States that a report includes one server's heartbeats: their age, and how long it listens.
 
-    Only with its word does the absence of a node from an answer say something.
+    The absence of a node from a report means something only for servers that are included.
     """
 
     server: str
@@ -139,10 +138,10 @@ class ServerReport(msgspec.Struct, frozen=True):
 
 
 class HeartbeatReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How long ago, in milliseconds, each node was heard, and for how long this server listens.
+    """The age of each node's last renewal in milliseconds, and how long this server listens.
 
-    `said` is what agents said then, of those that said anything. `words` are of the other servers
-    whose hearing is in here, too; `life` tells this process from an earlier one of its name.
+    `said` holds the progress notes of agents that sent any. `words` are the reports of the other
+    servers that are included; `life` distinguishes this process from earlier ones of its name.
     """
 
     server: str
@@ -155,12 +154,12 @@ class HeartbeatReport(msgspec.Struct, frozen=True, omit_defaults=True):
     roster: ServerRoster | None = None
 
     def all_words(self) -> tuple[ServerReport, ...]:
-        """The words of all servers whose hearing this answer holds, its own first."""
+        """The reports of all included servers, its own first."""
         own = ServerReport(self.server, self.life, 0, self.listening_ms, self.timing)
         return (own, *self.words)
 
 
-# More servers than any plane has; leases beyond this are cleared away early.
+# More servers than any plane has; leases beyond this are removed early.
 SERVERS_MAX = 64
 _SERVER_SCOPE = "server:"
 # A server's lease at the usual timing, and the least for planes whose times are very short.
@@ -174,17 +173,20 @@ def server_scope(server: str) -> str:
 
 
 def server_of_scope(scope: str) -> str:
-    """The server whose lease has this scope; nothing for any other lease."""
+    """The server whose lease has this scope; empty for any other lease."""
     return scope.removeprefix(_SERVER_SCOPE) if scope.startswith(_SERVER_SCOPE) else ""
 
 
 def server_lease_ms(timing: FenceTiming) -> int:
-    """For how long a server that does not renew its lease still counts: less than a node may be
-    silent before it is marked, so that the loss of a server hardly delays the word on a node."""
+    """How long a server counts after its last lease renewal.
+
+    This is less than a node may be silent before it is marked, so that the loss of a server hardly
+    delays the decision about a node.
+    """
     wanted_ms = timing.renew_every_ms * 3 // 2
     return min(_SERVER_LEASE_MAX_MS, max(_SERVER_LEASE_MIN_MS, wanted_ms))
 
 
 def exchange_every_ms(timing: FenceTiming) -> int:
-    """How often servers ask each other whom they heard, and controller:nodes asks them."""
+    """How often servers query each other's reports, and controller:nodes queries them."""
     return min(_EXCHANGE_MAX_MS, max(_EXCHANGE_MIN_MS, timing.renew_every_ms // 4))

@@ -1,13 +1,13 @@
-"""What names an image: a reference to a registry, or a directory of the node.
+"""Image names: a reference to a registry, or a directory of the node.
 
-Validation asks this of every template, and the agent asks it again before it calls podman: podman
-reads texts such as `docker-archive:/root/x.tar` or `oci:/srv/x` as files of the node, which it
-would open as root. So a reference has the grammar of the OCI distribution and nothing else:
+Validation checks every template, and the agent checks again before it calls podman: podman takes
+texts such as `docker-archive:/root/x.tar` or `oci:/srv/x` for files of the node, which it would
+open as root. So a reference has the grammar of the OCI distribution and nothing else:
 
     [HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST]
 
-Without a host it is one of docker.io, or whatever the operator has loaded on the node under that
-name. Which directories a container may have is up to the agent's operator (`--images`).
+Without a host it refers to docker.io, or to an image that the operator has loaded on the node under
+that name. The agent's operator chooses the directories that a container may use (`--images`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RULE = (
     "case, or the path of a directory such as /srv/images/app"
 )
 PATH_RULE = "must be an absolute path without '..', commas, colons, quotes and backslashes"
-# What podman reads before a colon as the place of an image, and all but one are files of the node.
+# The transports that podman accepts before a colon; all but one refer to files of the node.
 TRANSPORTS = frozenset(
     {
         "atomic",
@@ -45,14 +45,14 @@ _REFERENCE = re.compile(
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.ASCII,
 )
-# podman takes such a text for the identifier of an image, whoever pulled that.
+# podman takes such a text for the identifier of an image, whichever tenant pulled it.
 _IDENTIFIER = re.compile(r"sha256:.*|[0-9a-f]{64}", re.ASCII)
-# Separators of the options that mount takes, and what no path of an image needs.
+# Separators of mount options, and characters that no image path needs.
 _UNSAFE = re.compile(r"[,:\\\"\x00-\x20\x7f]")
 
 
 def image_fault(image: str) -> str:
-    """What is wrong with the name of an image; empty if nothing is."""
+    """The rule that an image name breaks; empty if it is valid."""
     if image.startswith("/"):
         is_safe = len(image) <= REFERENCE_MAX and image.isascii() and not _UNSAFE.search(image)
         return "" if is_safe and ".." not in image.split("/") else PATH_RULE
@@ -60,13 +60,13 @@ def image_fault(image: str) -> str:
 
 
 def registry_name(reference: str) -> str:
-    """How podman is asked for a reference: a digest says all, and podman refuses a tag beside it.
+    """The name to pass to podman: with a digest the tag is dropped, as podman refuses both.
 
-    Raises ValueError for what is no reference.
+    Raises ValueError if the text is not a reference.
     """
     found = _parsed(reference)
     if found is None:
-        raise ValueError(f"{reference[:80]!r} is no reference")
+        raise ValueError(f"{reference[:80]!r} is not an image reference")
     name, tag, digest = found["name"], found["tag"], found["digest"]
     return f"{name}@{digest}" if digest else f"{name}:{tag}" if tag else str(name)
 

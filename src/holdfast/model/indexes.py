@@ -1,9 +1,9 @@
 """Sets of whole numbers, written as people and Kubernetes write them: "0-3,7".
 
-A job's status says by this which of its indexes are complete. controller:workload adds to it and
-controller:status counts it; the commit refuses, by the same set, to start an index again. Indexes
-are started from the lowest on, so that the text has about as many parts as replicas run at once,
-however many have ended.
+A job's status lists its complete indexes in this form. controller:workload adds to the set and
+controller:status counts it; the commit refuses to start an index of the set again. Indexes start
+from the lowest, so the text has about as many parts as replicas run at once, however many have
+ended.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SPAN = re.compile(r"(0|[1-9][0-9]{0,6})(?:-([1-9][0-9]{0,6}))?", re.ASCII)
 
 
 class Indexes(msgspec.Struct, frozen=True):
-    """A set of indexes: its stretches, first and last of each, in order and apart."""
+    """A set of indexes as sorted, disjoint spans: the first and last index of each."""
 
     spans: tuple[tuple[int, int], ...] = ()
 
     def span_of(self, index: int) -> int:
-        """In which of its stretches an index is; -1 for none."""
+        """The position of the span that holds an index; -1 for none."""
         at = bisect_right(self.spans, (index, INDEX_MAX + 1)) - 1
         return at if at >= 0 and index <= self.spans[at][1] else -1
 
@@ -48,7 +48,7 @@ class Indexes(msgspec.Struct, frozen=True):
         )
 
     def plus(self, more: Iterable[int]) -> Indexes:
-        """The set with these as well."""
+        """The union with these indexes."""
         ones = [(index, index) for index in more]
         if not ones:
             return self
@@ -61,7 +61,7 @@ class Indexes(msgspec.Struct, frozen=True):
         return Indexes(tuple(joined))
 
     def missing(self, end: int) -> Iterator[int]:
-        """What it lacks below an end, from the lowest on."""
+        """The indexes below `end` that are not in the set, in ascending order."""
         at = 0
         for first, last in self.spans:
             yield from range(at, min(first, end))
@@ -70,25 +70,25 @@ class Indexes(msgspec.Struct, frozen=True):
 
 
 def is_index(text: str) -> bool:
-    """Whether a text is one index, as it is written here."""
+    """Whether a text is a single index."""
     found = _SPAN.fullmatch(text)
     return found is not None and found[2] is None and int(text) <= INDEX_MAX
 
 
 def is_within(few: str, many: str) -> bool:
-    """Whether all that the one text states is stated by the other; not if that cannot be read."""
+    """Whether `many` includes all indexes of `few`; False if either cannot be parsed."""
     try:
         have, more = parse(few), parse(many)
     except Invalid:
         return False
-    # The stretches are apart, so each lies in one stretch of the other or is not within it.
+    # The spans are disjoint, so a span lies in one span of the other set or is not included.
     return all(more.span_of(first) == more.span_of(last) >= 0 for first, last in have.spans)
 
 
-# Thousands of births of one job ask for the same few texts.
+# Creating thousands of replicas of one job parses the same few texts.
 @lru_cache(maxsize=256)
 def parse(text: str) -> Indexes:
-    """The set that a text states. Raises Invalid."""
+    """Parses a set. Raises Invalid."""
     spans: list[tuple[int, int]] = []
     for part in text.split(",") if text else ():
         found = _SPAN.fullmatch(part)

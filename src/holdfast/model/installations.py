@@ -1,11 +1,12 @@
-"""Which installation of a node's agent ran a piece of work, and what it alone can prove.
+"""Which installation of a node's agent ran a replica, and what only that installation can prove.
 
-An installation is one directory of one agent. A node's name may pass to another one after a fence:
-another machine, or the same one over an empty directory. A fence proves that `stop` work has ended,
-whatever installation comes next. It proves nothing about `keep` work, which runs on when it is cut
-off: only the installation that ran it can say that it has stopped, or a person who has seen it.
+An installation is one data directory of one agent. After a fence a node's name may pass to another
+installation: another machine, or the same one with an empty directory. A fence proves that `stop`
+work has ended, whichever installation comes next. It proves nothing about `keep` work, which keeps
+running when cut off: only the installation that ran it, or an operator, can confirm that it
+stopped.
 
-The commit decides by this, and agents, controller:repair and `explain` read the same rules.
+The commit decides by these rules; agents, controller:repair and `explain` use the same.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from holdfast.model.kinds.template import OnDisconnect
 from holdfast.model.lifecycle import State
 from holdfast.model.meta import Condition, ConditionStatus, condition, with_condition
 
-# Of `keep` work that was lost sight of: whether a copy of it may still run, and on which machine.
+# The condition of `keep` work out of contact: whether a copy may still run, and on which machine.
 MAY_STILL_RUN = "MayStillRun"
 
 
 def keeps(replica: Replica) -> bool:
-    """Whether it runs on when its node is cut off."""
+    """Whether it keeps running when its node is cut off."""
     return replica.spec.template.on_disconnect is OnDisconnect.KEEP
 
 
 def ran_on(binding: Binding, installation: str) -> bool:
-    """Whether this installation is the one that the work was bound to."""
+    """Whether the work was bound to this installation."""
     return binding.installation == installation
 
 
 def proves_stop(replica: Replica, incarnation: int | None, installation: str) -> bool:
-    """Whether an agent of its node's name can prove that nothing of it runs.
+    """Whether an agent with its node's name can prove that nothing of it runs.
 
-    Within the life that it was bound in, it can. Afterwards any later life can speak of `stop`
-    work, which the fence has ended; of `keep` work only the installation that ran it can, whether
-    the node's name is its own at present or not.
+    An agent in the incarnation that it was bound to can. Any later incarnation can for `stop` work,
+    which the fence has ended. For `keep` work only the installation that ran it can, whether or not
+    it has the node's name at present.
     """
     binding = replica.status.binding
     if binding is None:
@@ -45,7 +46,8 @@ def proves_stop(replica: Replica, incarnation: int | None, installation: str) ->
     if not keeps(replica):
         return is_later or incarnation == binding.node_incarnation
     if not ran_on(binding, installation):
-        # Within its life an agent need not name itself; one that does must be the right one.
+        # In the same incarnation an agent need not name its installation; if it does, it must
+        # match.
         return incarnation == binding.node_incarnation and not (
             installation and binding.installation
         )
@@ -53,9 +55,10 @@ def proves_stop(replica: Replica, incarnation: int | None, installation: str) ->
 
 
 def adopts(replica: Replica, incarnation: int | None, installation: str) -> bool:
-    """Whether an agent in a later life of the node may take the replica into that life.
+    """Whether an agent in a later incarnation of the node may adopt the replica.
 
-    It runs on, its installation is back, and nothing replaces it while it is Unknown.
+    The replica keeps running, its installation is back, and nothing replaces it while it is
+    Unknown.
     """
     binding = replica.status.binding
     return (
@@ -69,7 +72,7 @@ def adopts(replica: Replica, incarnation: int | None, installation: str) -> bool
 
 
 def machine_of(binding: Binding) -> str:
-    """The machine that it was bound to, in words that let a person find it."""
+    """A description of the machine that it was bound to, by which an operator can find it."""
     name = f"the machine that was node {binding.node} in incarnation {binding.node_incarnation}"
     found = (("address", binding.address), ("installation", binding.installation))
     known = ", ".join(f"{what} {value}" for what, value in found if value)
@@ -79,25 +82,25 @@ def machine_of(binding: Binding) -> str:
 def contact_conditions(
     replica: Replica, to: State, conditions: tuple[Condition, ...], at: datetime, *, by_agent: bool
 ) -> tuple[Condition, ...]:
-    """The conditions after a move, which say whether a copy may run where it cannot be seen."""
+    """The conditions after a transition, with MayStillRun for a copy out of contact."""
     binding = replica.status.binding
     if binding is None or not keeps(replica):
         return conditions
     if not by_agent and to in (State.UNKNOWN, State.FAILED, State.RELEASED):
-        news = Condition(
+        update = Condition(
             MAY_STILL_RUN,
             ConditionStatus.TRUE,
             reason="OutOfContact" if to is State.UNKNOWN else "GivenUp",
             message=f"a copy may still run on {machine_of(binding)}; it stops there once that "
-            "machine is in contact again, unless it is still wanted",
+            "machine is back in contact, unless it is still wanted",
         )
-        return with_condition(conditions, news, at)
+        return with_condition(conditions, update, at)
     if by_agent and condition(conditions, MAY_STILL_RUN) is not None:
-        news = Condition(
+        update = Condition(
             MAY_STILL_RUN,
             ConditionStatus.FALSE,
             reason="AgentReported",
-            message=f"{machine_of(binding)} is in contact and says how it fares",
+            message=f"{machine_of(binding)} is back in contact and reports the replica",
         )
-        return with_condition(conditions, news, at)
+        return with_condition(conditions, update, at)
     return conditions

@@ -1,4 +1,4 @@
-"""When a job is over, and how much of it there is. Asked by the commit and by controllers alike."""
+"""When a job is finished, and the runs of cron jobs. Used by the commit and by controllers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.meta import API_VERSION, Condition, ConditionStatus, ObjectM
 
 COMPLETE = "Complete"
 FAILED = "Failed"
-# The reason of the latter when the time that was stated is over.
+# The reason of a Failed condition after the job's deadline.
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 
@@ -22,7 +22,7 @@ def completions(spec: WorkloadSpec) -> int:
 
 
 def finished_condition(job: Workload) -> Condition | None:
-    """The condition that says that a job is over, for better or worse. It is never taken back."""
+    """The condition that a job is Complete or Failed; None before. It is never withdrawn."""
     for condition in job.status.conditions:
         if condition.type in (COMPLETE, FAILED) and condition.status is ConditionStatus.TRUE:
             return condition
@@ -31,28 +31,27 @@ def finished_condition(job: Workload) -> Condition | None:
 
 # The runs of a cron job: each is a job of its own, named after the minute that it is for.
 #
-# controller:workload makes them by this, and the commit holds it to it. The name follows from the
-# schedule alone, so that nobody who asks twice, or after somebody else, starts a second run for one
-# minute.
+# controller:workload creates them, and the commit enforces the same rules. The name follows from
+# the schedule alone, so a repeated request cannot start a second run for the same minute.
 
-# Every run carries the name of its cron job, for selectors, and the moment that it is for.
+# Every run carries the name of its cron job, for selectors, and its scheduled time.
 CRON_LABEL = "holdfast.dev/cron"
 SCHEDULED_ANNOTATION = "holdfast.dev/scheduled-at"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
 _DIGITS_MAX = 8
-# When a calendar is set back, so many runs are not started a second time.
+# When a wall clock is set back, this many runs are not started a second time.
 RUNS_REMEMBERED = 32
 
 
 def run_name(cron: str, scheduled: datetime) -> str:
-    """The name of the run for a moment of the schedule."""
+    """The name of the run for a scheduled time."""
     return f"{cron}-{(scheduled - _EPOCH) // _MINUTE}"
 
 
 def scheduled_at(cron: str, name: str) -> datetime | None:
-    """For which moment of its cron job's schedule a run is, by its name; None if it is for none."""
+    """The scheduled time of a run, by its name; None if the name is not that of a run."""
     digits = name.removeprefix(f"{cron}-")
     if digits == name or not digits.isascii() or not digits.isdigit():
         return None
@@ -62,26 +61,26 @@ def scheduled_at(cron: str, name: str) -> datetime | None:
 
 
 def last_run(status: CronStatus, now: datetime) -> datetime | None:
-    """The last moment up to now for which a run was started.
+    """The last scheduled time up to now for which a run was started.
 
-    Later ones were started when a calendar was ahead, and say nothing about those in between.
+    Later ones were started while a wall clock was ahead, and say nothing about those in between.
     """
     known = (status.last_schedule, *status.recent_schedules)
     return max((it for it in known if it is not None and it <= now), default=None)
 
 
 def remember_run(status: CronStatus, scheduled: datetime) -> tuple[datetime, ...]:
-    """The moments to remember once a run was started for one more: the last that were started."""
+    """The scheduled times to remember after starting one more run: the last ones started."""
     return (*status.recent_schedules, scheduled)[-RUNS_REMEMBERED:]
 
 
 def run_spec(spec: WorkloadSpec) -> WorkloadSpec:
-    """What a run of this cron job is to do."""
+    """The spec of a run of this cron job."""
     return msgspec.structs.replace(spec, type=WorkloadType.JOB, cron=None)
 
 
 def run_of(cron: Workload, scheduled: datetime) -> Workload:
-    """The run of a cron job for a moment of its schedule."""
+    """The run of a cron job for a scheduled time."""
     owner = OwnerReference(
         api_version=API_VERSION,
         kind="Workload",
@@ -101,7 +100,7 @@ def run_of(cron: Workload, scheduled: datetime) -> Workload:
 
 
 def cron_of(workload: Workload) -> OwnerReference | None:
-    """The cron job that this is a run of, if it is one."""
+    """The cron job of a run; None if the workload is not a run."""
     if workload.spec.type is not WorkloadType.JOB:
         return None
     owners = workload.metadata.owner_references

@@ -1,7 +1,7 @@
-"""Where things lie in the store.
+"""The keys of all records in the store.
 
-One prefix per sort of record, so that a watch of objects never sees a ledger and a list of one
-kind is one range. Names cannot contain `/`, which keeps every key unambiguous.
+Each type of record has its own prefix, so that a watch of objects never sees a ledger and a list of
+one kind is one range. Names cannot contain `/`, so every key is unambiguous.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ FORMATS = "formats/"
 ENCRYPTION = "encryption/"
 TRUST = "trust/"
 
-# The last code point. No store takes a key that begins with it, so every key comes before it.
+# The last code point. No store accepts a key that starts with it, so every key sorts before it.
 END = "\U0010ffff"
 
 
 def object_key(kind: Kind, namespace: str, name: str) -> str:
     """The key of one object."""
-    # Every decision makes a dozen of these, so this does not go through kind_prefix.
+    # Every decision builds a dozen of these, so this does not call kind_prefix.
     if namespace and kind.namespaced:
         return f"{OBJECTS}{kind.plural}/{namespace}/{name}"
     return f"{OBJECTS}{kind.plural}/{name}"
@@ -39,7 +39,7 @@ def key_of(obj: Object) -> str:
 
 
 def kind_prefix(kind: Kind, namespace: str = "") -> str:
-    """The prefix of all objects of a kind, or of those of one namespace."""
+    """The prefix of all objects of a kind, or of those in one namespace."""
     if kind.namespaced and namespace:
         return f"{OBJECTS}{kind.plural}/{namespace}/"
     return f"{OBJECTS}{kind.plural}/"
@@ -90,37 +90,37 @@ def operation(operation_id: str) -> str:
 
 
 def audit_stamp() -> str:
-    """Where each transaction says who did what in it; the history keeps what it overwrites."""
+    """The key where each transaction records who did what; the history keeps earlier values."""
     return f"{AUDIT}stamp/last"
 
 
 def audit_head() -> str:
-    """How far what was said there is written down."""
+    """The key of the audit chain's head: how far the stamps are written to the journal."""
     return f"{AUDIT}head/chain"
 
 
 def plane_format() -> str:
-    """Where the plane's format is written down."""
+    """The key of the plane's format."""
     return f"{FORMATS}plane"
 
 
 def encryption_proof() -> str:
-    """Where a record is kept that only servers with the plane's key can read."""
+    """The key of a record that only servers with the plane's encryption key can read."""
     return f"{ENCRYPTION}proof"
 
 
 def encryption_whole() -> str:
-    """Where it is kept, encrypted, whether all Secrets of the plane are encrypted."""
+    """The key of the encrypted record that says whether all Secrets are encrypted."""
     return f"{ENCRYPTION}whole"
 
 
 def trust_bundle() -> str:
-    """Where the certificate authorities that the plane trusts are kept."""
+    """The key of the certificate authorities that the plane trusts."""
     return f"{TRUST}bundle"
 
 
 def quarantine(key: str) -> str:
-    """Where it is written down that a record is in quarantine."""
+    """The key that marks a record as quarantined."""
     return f"{QUARANTINE}{key}"
 
 
@@ -132,6 +132,6 @@ def after_prefix(prefix: str) -> str:
     kept = prefix.rstrip(END)
     if not kept:
         return END
-    # The surrogates are no characters, so no key holds them and none is skipped.
+    # Surrogates are not characters, so no key contains them and none is skipped.
     following = ord(kept[-1]) + 1
     return kept[:-1] + chr(0xE000 if following == 0xD800 else following)

@@ -1,13 +1,13 @@
-"""Ledgers: the few sums that decide whether something is still free.
+"""Ledgers: the sums that decide whether capacity, quota or budget is still free.
 
-A ledger is its own record in the store. Every transaction that takes or returns something compares
-and writes the ledger, so two of them can never both take the last unit. Ledgers hold sums and
-owners only; the proof of a charge is the replica or reservation that carries it, and a checker can
-always add those up again.
+A ledger is a separate record in the store. Every transaction that takes or returns something
+compares and writes the ledger, so two of them can never both take the last unit. Ledgers hold only
+sums and owners; the proof of a charge is the replica or reservation that carries it, and a checker
+can always recount those.
 
-What a decision needs to know about a node or a tenant besides sums (the *gate*, the limits) is
-mirrored here by the very transaction that changes it, so that ordinary status writes never get in
-the way of a bind.
+Other facts that a decision needs about a node or a tenant (the *gate*, the limits) are mirrored
+here by the transaction that changes them, so that ordinary status writes never conflict with a
+bind.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from holdfast.model.kinds.workload import WorkloadType
 from holdfast.model.meta import Part, Quantity, Timestamp
 from holdfast.model.quantity import MILLI, Resource, capacity, demand
 
-# A node's slots for replicas when it does not state them itself; Kubernetes' own default.
+# The replica slots of a node that does not state them; the default of Kubernetes.
 REPLICAS_PER_NODE = 110
-# A workload has so many pages of places at most: all of them can be deleted in one transaction.
+# A workload has at most this many pages of ordinals, so one transaction can delete all of them.
 PLACES_PAGES = 64
 PLACES_PER_PAGE = 1_024
 
@@ -36,7 +36,7 @@ _Classes = tuple[tuple[str, _Stated], ...]
 
 
 class NodeGate(Part, frozen=True):
-    """What the ledger knows of its node: whether it takes work, and in which life of its agent."""
+    """Facts about the node: whether it takes new work, where it is, and its agent's incarnation."""
 
     uid: str
     phase: NodePhase = NodePhase.READY
@@ -55,9 +55,9 @@ class NodeGate(Part, frozen=True):
 
 
 class DeviceSlot(Part, frozen=True):
-    """A device: what it is, and how much of it belongs to whom, in thousandths.
+    """A device: its properties, and how many thousandths of it each owner has.
 
-    `absent` means that the node no longer lists it: nobody gets any more of it.
+    `absent` means that the node no longer lists it, so no more of it is allocated.
     """
 
     device_class: str
@@ -70,22 +70,22 @@ class DeviceSlot(Part, frozen=True):
 
     @property
     def left(self) -> int:
-        """What nobody owns."""
+        """The thousandths without an owner."""
         return MILLI - sum(self.owners.values())
 
     def free(self, holder: str = "") -> int:
-        """What `holder` may still take; what is promised to a reservation is free for it only."""
+        """What `holder` may still take. A promised device is free only for its reservation."""
         if self.absent or self.promised not in ("", holder):
             return 0
         return self.left
 
 
 class NodeLedger(Part, frozen=True):
-    """What a node has, and what is taken of it.
+    """The capacity of a node, and what is allocated of it.
 
     A preemption stops its victims first and binds later. Until then its share is `promised` to a
-    reservation, and what the victims still hold is `leaving`; nobody else gets the difference.
-    `tenants` is how many replicas and claims of each tenant hold something of it.
+    reservation, and what the victims still hold is `leaving`; no other work gets the difference.
+    `tenants` counts the replicas and claims of each tenant on the node.
     """
 
     gate: NodeGate
@@ -96,13 +96,13 @@ class NodeLedger(Part, frozen=True):
     promised: dict[str, Amounts] = {}
     promised_ports: dict[str, str] = {}
     leaving: Amounts = {}
-    # Whether it was found to disagree with the objects: nothing more is taken until it is repaired.
+    # Whether it disagrees with the objects: nothing more is allocated until it is repaired.
     quarantined: bool = False
     port_share: PortShare | None = None
     tenants: Amounts = {}
 
     def offers(self, port: str) -> bool:
-        """Whether a fixed port such as TCP/80 is this node's to give, taken or not."""
+        """Whether a fixed port such as TCP/80 belongs to this node, in use or not."""
         return self.port_share is None or self.port_share.has(int(port.partition("/")[2]))
 
     def free(self, resource: str, holder: str = "") -> int:
@@ -117,7 +117,7 @@ class NodeLedger(Part, frozen=True):
 class TenantLimits(Part, frozen=True):
     """A tenant's limits inside its cohort's ledger, in internal units.
 
-    What is not named is not limited. `classes` are the budgets of priority classes.
+    A resource that is not named is not limited. `classes` are the budgets of priority classes.
     """
 
     hard: Amounts = {}
@@ -127,10 +127,10 @@ class TenantLimits(Part, frozen=True):
 
 
 class TenantUse(Part, frozen=True):
-    """What a tenant has charged, by class of capacity, and the same again by priority class.
+    """The charges of a tenant, by capacity class, and again by priority class.
 
-    A priority class is counted whether it has a budget or not: a budget that is set later must
-    find what is charged already.
+    A priority class is counted even without a budget: a budget that is set later must include the
+    existing charges.
     """
 
     hard: Amounts = {}
@@ -143,14 +143,14 @@ class QuotaLedger(Part, frozen=True):
 
     limits: dict[str, TenantLimits] = {}
     used: dict[str, TenantUse] = {}
-    # As of a node's ledger.
+    # As in a node's ledger.
     quarantined: bool = False
 
 
 class ObjectsLedger(Part, frozen=True):
-    """How many objects a tenant has, by plural, how many bytes were written into all of them, and
-    how many replicas its workloads want together, for its caps. `model/weights.py` says what
-    counts of an object.
+    """A tenant's objects by plural, their bytes, and the replicas its workloads want, for its caps.
+
+    `model/weights.py` computes what an object counts.
     """
 
     counts: Amounts = {}
@@ -159,13 +159,13 @@ class ObjectsLedger(Part, frozen=True):
 
 
 class DisruptionLedger(Part, frozen=True):
-    """How many replicas one workload has, and how many of them may be missing.
+    """How many replicas a workload has, and how many may be missing.
 
-    `replicas` is how many objects there are, `healthy` how many of them do not count as missing.
-    These are counts and no names, so that a birth costs the same however many there are; whether
-    one replica counts is said by itself (`model/placement/disruption.py`). `allowed` is None where
-    the workload states no budget, and `desired` where no count says how many there should be.
-    `type` is the workload's. `pages` are those of its places ledger that there are.
+    `replicas` counts its replica objects, `healthy` those that do not count as missing. These are
+    counts without names, so that creating a replica costs the same for any number of them; a
+    replica's own status decides whether it counts (`model/placement/disruption.py`). `allowed` is
+    None if the workload has no disruption budget, `desired` if no count is stated. `type` is the
+    workload's type. `pages` are the existing pages of its places ledger.
     """
 
     allowed: int | None = None
@@ -177,21 +177,21 @@ class DisruptionLedger(Part, frozen=True):
 
 
 class PlacesLedger(Part, frozen=True):
-    """The highest incarnation at each of some places of a workload, of those whose object is gone.
+    """One page of the highest deleted incarnation at each ordinal of a workload.
 
-    What is still there says so itself, so births only read this: an object that goes leaves its
-    incarnation here. All pages of a workload go with it.
+    Existing replicas state their incarnation themselves, so creating one only reads this. A deleted
+    replica leaves its incarnation here. All pages of a workload are deleted with it.
     """
 
     reached: dict[int, int] = {}
 
     def at(self, ordinal: int) -> int:
-        """The highest incarnation that a place has lost; -1 if none."""
+        """The highest deleted incarnation at an ordinal; -1 if none."""
         return self.reached.get(ordinal, -1)
 
 
 def places_page(ordinal: int) -> int:
-    """The page that a place is on. Those that are born together are mostly on one."""
+    """The page of an ordinal. Replicas that are created together mostly share a page."""
     return ordinal // PLACES_PER_PAGE % PLACES_PAGES
 
 
@@ -202,7 +202,7 @@ class PoolsLedger(Part, frozen=True):
 
 
 class GrantLedger(Part, frozen=True):
-    """What the global plane lets this region spend for a tenant, and until when."""
+    """What the global plane allows this region to spend for a tenant, and until when."""
 
     serial: int = 0
     expires: Timestamp | None = None
@@ -211,7 +211,7 @@ class GrantLedger(Part, frozen=True):
 
 
 def add(left: Amounts, right: Amounts) -> Amounts:
-    """The sum of two amounts. Nothing of a resource is no entry, so that equal sums are equal."""
+    """The sum of two amounts. A zero has no entry, so that equal sums compare equal."""
     total = dict(left)
     for resource, units in right.items():
         total[resource] = total.get(resource, 0) + units
@@ -221,7 +221,7 @@ def add(left: Amounts, right: Amounts) -> Amounts:
 
 
 def subtract(left: Amounts, right: Amounts) -> Amounts:
-    """What is left. What comes to nothing disappears: an emptied ledger equals a new one."""
+    """The difference. A zero has no entry: an emptied ledger equals a new one."""
     rest = dict(left)
     for resource, units in right.items():
         rest[resource] = rest.get(resource, 0) - units
@@ -250,10 +250,10 @@ def gate_of(node: Node) -> NodeGate:
 
 
 def allocatable_of(node: Node) -> Amounts:
-    """What may be set aside here: capacity less what the system keeps, times the overcommit."""
+    """The allocatable amounts: capacity less what the system reserves, times the overcommit."""
     total = {Resource.REPLICAS.value: REPLICAS_PER_NODE}
     for resource, value in node.spec.capacity.items():
-        # What is kept is a demand: rounded up, or the fraction would be promised to others.
+        # What is reserved is a demand: rounded up, or the fraction would be allocated to work.
         kept = demand(resource, node.spec.reserved.get(resource, 0))
         percent = node.spec.overcommit.get(resource, 100)
         total[resource] = max(0, capacity(resource, value) - kept) * percent // 100
@@ -261,10 +261,10 @@ def allocatable_of(node: Node) -> Amounts:
 
 
 def mirror_node(node: Node, ledger: NodeLedger | None) -> NodeLedger:
-    """The node's ledger after a change of the node: new gate and capacity, the same use and owners.
+    """The ledger after a change of the node: new gate and capacity, the same usage and owners.
 
-    A device that disappears while it has an owner, or is promised to one, keeps its slot: its owner
-    is charged until proof of stop, and nobody else is put on it should it come back.
+    A device that disappears while it is owned or promised keeps its slot: its owner is charged
+    until proof of stop, and no other work gets the device should it come back.
     """
     before = ledger if ledger is not None else NodeLedger(gate=gate_of(node))
     devices = {
@@ -301,7 +301,7 @@ def limits_of(quota: Quota) -> TenantLimits:
     )
 
 
-# Every birth asks, and a tenant has one quota.
+# Creating a replica calls this every time, and a tenant has one quota.
 @lru_cache(maxsize=4096)
 def _limits(
     hard: _Stated, reclaimable: _Stated, borrowing: _Stated, classes: _Classes
@@ -319,7 +319,7 @@ def _read(stated: _Stated) -> Amounts:
 
 
 def use_of(use: TenantUse, of: CapacityClass) -> Amounts:
-    """The sums of one class. Soft capacity is only expected, so nothing is ever charged to it."""
+    """The sums of one capacity class. Soft capacity is only expected, so it is never charged."""
     match of:
         case CapacityClass.HARD:
             return use.hard

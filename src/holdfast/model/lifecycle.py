@@ -1,9 +1,8 @@
-"""The life of a replica: its states, and who may move it from one to the next.
+"""The lifecycle of a replica: its states, and who may move it from one to the next.
 
-The table below is the law. `commit/` refuses whatever it does not list or lists for somebody else;
-controllers, `explain`, the simulator's checkers and the documentation read the same rows. Each row
-also says by when it is due and what happens when it is overdue, so that no state is left without a
-way out.
+The table below is the law. `commit/` refuses every transition that it does not list for the caller;
+controllers, `explain`, the simulator's checkers and the documentation use the same rows. Each row
+also states when it is due and what happens when it is overdue, so that every state has a way out.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 
 
 class State(StrEnum):
-    """Who owns the replica's fate at the moment."""
+    """The state of a replica, which determines who may act on it."""
 
     PENDING = "Pending"
     RESERVED = "Reserved"
@@ -28,10 +27,10 @@ class State(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far a replica has come, for people and other controllers.
+    """The progress of a replica, for users and other controllers.
 
-    Each is completed on its own. Scheduled means that a reservation holds a place; a bind without
-    a reservation goes to Bound in one step.
+    Each stage is completed on its own. Scheduled means that a reservation holds a place; a bind
+    without a reservation goes to Bound in one step.
     """
 
     ADMITTED = "Admitted"
@@ -47,10 +46,10 @@ STAGES = tuple(Stage)
 
 
 class Actor(StrEnum):
-    """Who proposes.
+    """Who proposes a transition.
 
-    AGENT means the agent of the very node that the replica is bound to, same incarnation; of work
-    that outlived its incarnation `model/installations.py` says more.
+    AGENT means the agent of the node that the replica is bound to, in the same incarnation.
+    `model/installations.py` has the rules for work that outlived its incarnation.
     """
 
     SCHEDULER = "scheduler"
@@ -98,16 +97,16 @@ CAUSE_OWNER: dict[Cause, Actor] = {
     Cause.USER_DELETE: Actor.USER,
 }
 
-# Whoever may stop running work, through one door: evict, with the disruption ledger in the
-# transaction.
+# The actors that may stop running work. All use one request, Evict, with the disruption ledger in
+# the transaction.
 EVICTORS = tuple(dict.fromkeys(CAUSE_OWNER.values()))
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """One row of the law.
+    """One row of the table.
 
-    `within` names the time in which a replica should have left `source` by this row; `overdue`
-    says who notices and what then happens.
+    `within` names the time in which a replica should leave `source` by this row; `overdue` states
+    who notices if it does not, and what happens then.
     """
 
     source: State | None
@@ -193,14 +192,14 @@ TRANSITIONS: tuple[Transition, ...] = (
         (Actor.AGENT,),
         evidence="process identity",
         within="startupDeadlineSeconds",
-        overdue="controller:repair evicts it and it is placed anew",
+        overdue="controller:repair evicts it and it is placed again",
     ),
     *_rows(
         _ON_NODE,
         (State.FAILED, State.SUCCEEDED),
         (Actor.AGENT,),
         evidence="the exit, or why it could not start",
-        within="startupDeadlineSeconds while it starts; then it may run for ever",
+        within="startupDeadlineSeconds while it starts; then it may run forever",
         overdue="controller:repair evicts what does not start; controller:nodes marks silence",
     ),
     *_rows(
@@ -239,15 +238,15 @@ TRANSITIONS: tuple[Transition, ...] = (
         (State.UNKNOWN,),
         (State.FAILED,),
         (Actor.AGENT, Actor.REPAIR, Actor.OPERATOR),
-        evidence="persisted exit; the fence; replaceAfter for keep work; an operator's word",
+        evidence="persisted exit; the fence; replaceAfter for keep work; operator's confirmation",
         within="fenceAfter, counted by controller:nodes",
-        overdue="controller:repair says for which node it waits and until when",
+        overdue="controller:repair reports which node it waits for and until when",
     ),
     *_rows(
         (State.FAILED, State.SUCCEEDED, State.STOPPING),
         (State.RELEASED,),
         (Actor.AGENT, Actor.REPAIR, Actor.OPERATOR),
-        evidence="proof of stop; the fence; that it was never bound; an operator's word",
+        evidence="proof of stop; the fence; that it was never bound; operator's confirmation",
         within="graceSeconds and the kill bound",
         overdue="controller:repair releases it once the node is fenced",
     ),
@@ -275,13 +274,13 @@ MAY_RUN = frozenset(
 
 
 def transition(source: State | None, target: State, actor: Actor) -> Transition | None:
-    """The row that lets this actor make this move, or None when there is none."""
+    """The row that allows this actor this transition; None if there is none."""
     row = _BY_MOVE.get((source, target))
     return row if row is not None and actor in row.actors else None
 
 
 def owners(source: State | None, target: State) -> tuple[Actor, ...]:
-    """Everybody who may make this move; empty when nobody may."""
+    """All actors that may make this transition; empty if none may."""
     row = _BY_MOVE.get((source, target))
     return row.actors if row is not None else ()
 

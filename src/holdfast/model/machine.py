@@ -1,13 +1,13 @@
-"""The words that machines and their shells have in common.
+"""The stimuli and effects that machines and their shells exchange.
 
 A machine (scheduler, controller, agent, server) is pure: `step(stimulus, now)` changes its own
-memory and returns effects in the order in which they are to be performed. It never waits. `host/`
-performs effects with real sockets, disks and clocks, `sim/` under virtual time with seeded faults;
-both run the very same machines.
+memory and returns effects in the order in which to perform them. It never waits. `host/` performs
+effects with real sockets, disks and clocks, `sim/` under virtual time with seeded faults; both run
+the same machines.
 
-Whatever a machine keeps in memory is lost in a crash. What must survive goes through the store or
-through `Persist`, and a shell performs the effects of one step strictly in order, so that a crash
-leaves a prefix of them. Bodies are immutable values: the simulator hands them over as they are.
+A machine's memory is lost in a crash. State that must survive goes into the store or through
+`Persist`. A shell performs the effects of one step strictly in order, so that a crash leaves a
+prefix of them. Bodies are immutable values: the simulator passes them on without copying.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.model.transaction import Transaction
 
 
 class Rng(Protocol):
-    """Randomness handed in by the shell: seeded in the simulator, the system's own in a host."""
+    """Randomness from the shell: seeded in the simulator, the system's own in a host."""
 
     def random(self) -> float:
         """Uniform in [0, 1)."""
@@ -31,7 +31,7 @@ class Rng(Protocol):
 
 
 class Tokens(Protocol):
-    """Operation tokens handed in by the shell, from the store that it runs transactions on."""
+    """Operation tokens from the shell, made by the store that runs its transactions."""
 
     def new_token(self) -> str:
         """A fresh token for one `Txn` and, if its answer is lost, for `FateOf`."""
@@ -42,7 +42,7 @@ class Tokens(Protocol):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The first stimulus after every start, with what earlier lives of this machine persisted.
+    """The first stimulus after every start, with the state that earlier processes persisted.
 
     `boot` names the current boot of the computer: monotonic readings taken under another boot mean
     nothing now.
@@ -59,10 +59,10 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Somebody sent a request.
+    """A request arrived.
 
-    `sender` is who the shell authenticated, never a claim of the body: the name of a component, or
-    an identity with its groups.
+    `sender` is the sender that the shell authenticated, never a claim of the body: the name of a
+    component, or an identity with its groups.
     """
 
     call: int
@@ -71,13 +71,13 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Withdrawn(msgspec.Struct, frozen=True, gc=False):
-    """Whoever sent these `Asked` waits for no answer any more: what was not begun need not be."""
+    """The senders of these `Asked` wait no longer: requests not yet started can be dropped."""
 
     calls: tuple[int, ...]
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """An own `Ask`, `Txn`, `Range` or `FateOf` ended. `body` is a value, or an error as a value.
+    """One of its own `Ask`, `Txn`, `Range` or `FateOf` ended, with a value or an error as a value.
 
     Unavailable means that it did not happen; OutcomeUnknown that it may have. A shell gives each
     call exactly one answer unless the machine crashes first.
@@ -88,7 +88,7 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A watch on the store delivered.
+    """A watch on the store delivered changes.
 
     The body is a `store.contract.Batch`, or Expired as a value, after which the watch is closed.
     """
@@ -98,7 +98,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """Somebody opened a stream to this machine; `Push` feeds it until `Left` or the own `End`."""
+    """A client opened a stream to this machine. `Push` feeds it until `Left` or `End`."""
 
     stream: int
     sender: str | Identity
@@ -106,26 +106,25 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
-    """The other side of an `Opened` stream is gone, or the way to it is."""
+    """The client of an `Opened` stream is gone, or the connection to it broke."""
 
     stream: int
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """Everything that was pushed down an `Opened` stream so far has gone out.
+    """All items pushed so far to an `Opened` stream have been sent.
 
-    Whoever waits for this before the next `Push` holds what a slow reader has not taken yet, and so
-    decides itself when that is too much.
+    A machine that waits for this before the next `Push` buffers for a slow reader itself, and so
+    decides itself when the buffer is too large.
     """
 
     stream: int
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """An own `Open` stream brought something.
+    """One of its own `Open` streams delivered an item.
 
-    A stream passes proxies and buffers: whoever reads one must stand items that are missing, old
-    or repeated.
+    A stream passes proxies and buffers: the reader must tolerate missing, old and repeated items.
     """
 
     stream: int
@@ -133,7 +132,7 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """An own `Open` stream is over. `body` is the server's last word, or an error as a value."""
+    """One of its own `Open` streams ended. `body` is the server's last item, or an error."""
 
     stream: int
     body: Any
@@ -155,8 +154,8 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
 class Ask(msgspec.Struct, frozen=True):
     """Send a request to another machine and expect an answer within the time-out.
 
-    `sender` is as whom, for a machine that speaks for several, such as a team of controllers: one
-    of the identities that its shell was given. Empty means its own.
+    `sender` selects the identity to use, for a machine with several, such as the controller runner:
+    one of the identities that its shell has. Empty means its own.
     """
 
     call: int
@@ -174,7 +173,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Txn(msgspec.Struct, frozen=True):
-    """Run a transaction on the store. `FateOf` asks by the token when the answer is lost."""
+    """Run a transaction on the store. If the answer is lost, `FateOf` asks by the token."""
 
     call: int
     transaction: Transaction
@@ -225,20 +224,20 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False):
-    """Close an own `Open` stream. Nothing of it arrives any more."""
+    """Close one of its own `Open` streams. No more items of it arrive."""
 
     stream: int
 
 
 class Push(msgspec.Struct, frozen=True):
-    """Send an item down the `Opened` stream of this number. One that is gone takes it silently."""
+    """Send an item to the `Opened` stream of this number; dropped silently if that is gone."""
 
     stream: int
     body: Any
 
 
 class End(msgspec.Struct, frozen=True):
-    """Close the `Opened` stream of this number after what was pushed before."""
+    """Close the `Opened` stream of this number after all pushed items are sent."""
 
     stream: int
     body: Any = None
@@ -252,9 +251,10 @@ class Persist(msgspec.Struct, frozen=True, gc=False):
 
 
 class ArchiveRecord(msgspec.Struct, frozen=True, gc=False):
-    """Hand evidence to whoever keeps it outside the authority's store.
+    """Send a record to the archive, which is kept outside the authority's store.
 
-    Nobody answers: what cannot be kept is lost, which a shell counts and no machine waits for.
+    There is no answer: a record that cannot be kept is lost. The shell counts the losses, and no
+    machine waits for them.
     """
 
     body: Any
@@ -264,5 +264,5 @@ class Machine(Protocol):
     """Pure: only `step` changes it, and `step` never suspends."""
 
     def step(self, stimulus: Any, now: Instant) -> Sequence[Any]:
-        """Take in one stimulus and return the effects to perform, in order."""
+        """Process one stimulus and return the effects to perform, in order."""
         ...

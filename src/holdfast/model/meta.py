@@ -1,9 +1,9 @@
 """What all objects have in common: metadata, conditions, owners, and how parts are declared.
 
 Every struct of the wire is a `Part`: frozen, so that caches, snapshots and the simulator share it
-without copies; camelCase on the wire; fields that hold their default are left out. A part's
-docstring explains each field on a line `field: sentence`; `schema.py` carries these sentences into
-the JSON schema, from where `kubectl explain` shows them.
+without copies; camelCase on the wire; fields at their default are left out. A part's docstring
+explains each field on a line `field: sentence`; `encoding/schema.py` copies these sentences into
+the JSON schema, and `kubectl explain` shows them.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class ManagedFields(Part, frozen=True, omit_defaults=False):
 
 
 class Operation(Part, frozen=True):
-    """An accepted operation, remembered so that its repetition is answered and not performed again.
+    """An accepted operation, kept so that a repetition is answered and not performed again.
 
     id: identity, uid, transition number and intent.
-    digest: of the request; the same id with another digest is a mistake.
+    digest: the digest of the request; the same id with another digest is an error.
     at: when it was accepted.
-    result: "created" of an apply that made the object; of a create that goes without saying.
-    revision: of the store, by which it had been accepted. No calendar moves it, so its age tells
-    when the operation may be forgotten. 0 until the object is written once more.
+    result: "created" for an apply that created the object; empty for a create.
+    revision: the store revision by which it had been accepted; 0 until the next write of the
+    object. Wall clocks do not affect it, so its age decides when the operation is forgotten.
     """
 
     id: str
@@ -109,12 +109,12 @@ class ObjectMeta(Part, frozen=True):
     resource_version: changes with every write; opaque to clients.
     generation: grows when the spec changes.
     creation_timestamp: when it was accepted.
-    deletion_timestamp: when deletion was asked for; it is gone once the finalizers are.
+    deletion_timestamp: when deletion was requested; it is removed once the finalizers are gone.
     deletion_grace_period_seconds: how long the work may take to stop after deletion.
     labels: short values to select by.
     annotations: longer values that nothing selects by.
     owner_references: the objects it goes away with.
-    finalizers: who must agree before it is gone.
+    finalizers: the components that must agree before it is removed.
     managed_fields: who set which fields.
     operations: the last accepted operations, so that a repeated one is not performed again.
     """
@@ -147,10 +147,10 @@ class Condition(Part, frozen=True):
 
     type: the aspect, for example Ready.
     status: True, False or Unknown.
-    observed_generation: the generation of the spec that this speaks of.
+    observed_generation: the generation of the spec that this refers to.
     last_transition_time: when the status last changed.
-    reason: one stable word for machines.
-    message: a sentence for people.
+    reason: a stable CamelCase identifier for programs.
+    message: a sentence for users.
     """
 
     type: str
@@ -162,7 +162,7 @@ class Condition(Part, frozen=True):
 
 
 class Object(msgspec.Struct, frozen=True, gc=False, rename="camel", tag_field="kind"):
-    """An API object. Its kind is its tag on the wire; spec is what is wanted, status what was seen.
+    """An API object. Its kind is its tag on the wire; spec is desired, status observed.
 
     metadata: name, version, owners and life.
     api_version: the API group and version of the kind.

@@ -1,9 +1,9 @@
-"""Which version each part of a plane has, and whether the format of the plane may be raised.
+"""The version of each component of a plane, and whether the plane's format may be raised.
 
-A server gathers the parts (`host/api/plane/upgrade`), `holdfast upgrade` shows them. An older
-server is kept from writing under a newer format by the compare of every transaction, whatever is
-said here: the format is not raised while an older part lives so that no part stops working by
-surprise.
+A server collects the components (`host/api/plane/upgrade.py`), and `holdfast upgrade` shows them.
+Every transaction compares the format, so an older server cannot write under a newer one in any
+case. The checks here only avoid surprises: the format is not raised while an older component is
+alive.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.model.meta import Part
 
 
 class InstalledPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One part of the plane.
+    """One component of the plane.
 
     part: server, scheduler, controller or agent.
-    name: its name; of a controller, the process that acts.
-    version: the version of holdfast that it runs; empty where it does not say.
-    is_gone: it was not heard for so long that nobody waits for it.
+    name: its name; for a controller, the process that is active.
+    version: its version of holdfast; empty if unknown.
+    is_gone: whether it has been silent for so long that an upgrade does not wait for it.
     """
 
     part: str
@@ -30,12 +30,12 @@ class InstalledPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Upgrade(msgspec.Struct, frozen=True):
-    """What a server says of the plane.
+    """A server's view of the plane's versions.
 
-    format: the format that the plane has.
-    newest: the newest format that this server knows.
+    format: the format of the plane.
+    newest: the newest format that this server supports.
     version: the version of this server.
-    parts: all parts that are known.
+    parts: all known components.
     """
 
     format: int
@@ -44,7 +44,7 @@ class Upgrade(msgspec.Struct, frozen=True):
     parts: tuple[InstalledPart, ...] = ()
 
     def older(self) -> tuple[InstalledPart, ...]:
-        """The parts that live and have an older version than the server that was asked."""
+        """The live components with an older version than this server."""
         return tuple(
             it for it in self.parts if not it.is_gone and is_older(it.version, self.version)
         )
@@ -53,8 +53,8 @@ class Upgrade(msgspec.Struct, frozen=True):
         """Why the format may not be raised now; empty when it may."""
         if self.format >= self.newest:
             return (
-                f"the plane has format {self.format}, and version {self.version} of holdfast knows "
-                "no newer one: there is nothing to finish"
+                f"the plane has format {self.format}, the newest that holdfast {self.version} "
+                "supports: nothing to finish"
             )
         older = self.older()
         if not older:
@@ -62,25 +62,25 @@ class Upgrade(msgspec.Struct, frozen=True):
         named = ", ".join(f"{it.part} {it.name} ({it.version or 'unknown'})" for it in older[:10])
         more = f" and {len(older) - 10} more" if len(older) > 10 else ""
         return (
-            f"these parts are older than version {self.version}: {named}{more}; upgrade and "
+            f"these components are older than version {self.version}: {named}{more}; upgrade and "
             "restart them, or stop them, and try again"
         )
 
 
 class RaiseRequest(msgspec.Struct, frozen=True):
-    """What an operator asks a server for: the plane's next format, and why."""
+    """An operator's request to raise the plane's format, with the reason in `word`."""
 
     to: int
     word: str = ""
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a version comes before another one. One that is not said is older than any."""
+    """Whether a version is older than another. An unknown version is older than any."""
     return _numbers(version) < _numbers(than)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: 1.12.0rc1 is 1, 12, 0."""
+    """The leading numbers of a version: 1.12.0rc1 is 1, 12, 0."""
     found = []
     for part in version.split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
@@ -92,29 +92,29 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 # The format of a plane: which versions may write to its store.
 #
-# One small record that every transaction compares. Fields that are added need no new format: they
-# survive versions that do not know them (`unknown_fields`). A format is raised when a version
-# writes what an older one would take for something else, and only once an operator says so; from
+# It is one small record that every transaction compares. An added field needs no new format: it
+# survives versions that do not know it (`encoding/unknown_fields.py`). A new format is needed when
+# a version writes records that an older one would misread, and only an operator raises it. From
 # then on older servers write nothing, not even what they had decided before.
 
-# The newest format that this version can work with, and what it writes into a new plane.
+# The newest format that this version supports, and the format of a new plane.
 FORMAT = 1
-# The version of this program, by which others know what it can work with.
+# The version of this program, by which other components know what it supports.
 VERSION = __version__
 
 
 class PlaneFormat(Part, frozen=True):
-    """The format that the records of a plane have.
+    """The format of a plane's records.
 
-    A default is left out of a record, so this one is the first format in every version: were it
-    the newest, each version would read its own format from what another one wrote.
+    A field at its default is left out, so the default is the first format in every version. If it
+    were the newest, each version would read its own format from another version's record.
     """
 
     format: int = 1
 
 
 def too_new(found: int) -> str:
-    """Why a server of this version may not write to a plane of this format, if so."""
+    """Why this version may not write to a plane of this format; empty if it may."""
     if found <= FORMAT:
         return ""
     return (
@@ -124,11 +124,11 @@ def too_new(found: int) -> str:
 
 
 def format_refusal(value: bytes) -> str:
-    """Why a server of this version may not write to a plane with this record of its format."""
+    """Why this version may not write to a plane with this format record; empty if it may."""
     try:
         return too_new(_DECODER.decode(value).format)
     except msgspec.DecodeError as error:
-        return f"the format of the plane cannot be read: {error}"
+        return f"the format record of the plane cannot be read: {error}"
 
 
 _DECODER = msgspec.json.Decoder(PlaneFormat)

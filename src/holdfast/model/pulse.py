@@ -1,9 +1,9 @@
-"""What controllers and schedulers say of themselves: the heartbeat of each, many in one pulse.
+"""Health reports of controllers and schedulers: a pulse holds one beat for each.
 
-A process sends one to every server every few seconds (`host/component/pulse_sender.py`). Servers
-keep the last of each in memory and write nothing (`host/server/component_pulses.py`); `holdfast
-status` and the servers' metrics show them. Nothing is decided by them: who acts is a matter of
-leases, and the commit's.
+A process sends a pulse to every server every few seconds (`host/component/pulse_sender.py`).
+Servers keep the last pulse of each process in memory and write nothing
+(`host/server/component_pulses.py`); `holdfast status` and the servers' metrics show them. No
+component decides by them: leases and the commit decide who may act.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-# All that others send has bounds: far more parts than there are controllers, and the longest names.
+# Everything that others send is bounded: far more beats than there are controllers, the longest
+# names.
 BEATS_MAX = 64
-# Of a backlog: pairs of tenant and reason, priority classes, and zones of pools by resource.
+# The bounds of a backlog: pairs of tenant and reason, priority classes, zones of pools by resource.
 WAITS_MAX, AGES_MAX, ROOMS_MAX = 1_000, 256, 1_000
-# What is beyond a bound is counted together, under this name.
+# Entries beyond a bound are counted together under this name.
 OTHERS = "(others)"
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 _Label = Annotated[str, Meta(max_length=253)]
@@ -26,7 +27,7 @@ _Sentence = Annotated[str, Meta(max_length=1_024)]
 
 
 class PendingCount(msgspec.Struct, frozen=True):
-    """So many replicas of a tenant wait for this reason; one that has several counts for each."""
+    """How many replicas of a tenant wait for a reason. A replica with several counts for each."""
 
     tenant: _Name
     reason: _Name
@@ -34,9 +35,9 @@ class PendingCount(msgspec.Struct, frozen=True):
 
 
 class FreeCapacity(msgspec.Struct, frozen=True):
-    """What is free of a resource on the open nodes of one zone of one pool, in internal units.
+    """The free amount of a resource on the open nodes of one zone of one pool, in internal units.
 
-    fragments: the part of it in pieces into which none of the work that was seen lately fits.
+    fragments: the part of it in pieces that fit none of the recent work.
     """
 
     region: _Label
@@ -48,10 +49,11 @@ class FreeCapacity(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What waits for a place with a scheduler, and the room there is.
-    `propose/queue/scheduling_queue.py`.
+    """The pending replicas of a scheduler, and the free capacity.
 
-    oldest_ms: how long the oldest of each priority class has waited.
+    `propose/queue/scheduling_queue.py` computes it.
+
+    oldest_ms: how long the oldest replica of each priority class has waited.
     """
 
     waits: Annotated[tuple[PendingCount, ...], Meta(max_length=2 * WAITS_MAX)] = ()
@@ -60,17 +62,17 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One controller or scheduler, as it was when the pulse was sent.
+    """The state of one controller or scheduler when the pulse was sent.
 
-    scope: the lease that it acts under, such as controller:nodes, and so its name.
-    epoch: of that lease; 0 where another process acts and this one stands by.
-    looks: how often it looked at a key, and how long ago it last did, if ever.
-    waiting: keys that wait to be looked at, or for an answer; not all of them are due.
-    overdue_ms: for how long the key that is due longest has waited.
-    sent: requests, with what became of them: accepted, refused by reason, down (did not happen, by
-        fault), unknown (no answer).
-    last_error: the last refusal or fault, and how long ago that was.
-    backlog: what waits for a place; of a scheduler that acts.
+    scope: its lease, such as controller:nodes, which is also its name.
+    epoch: the epoch of that lease; 0 if another process holds it and this one stands by.
+    looks: how many reconciles it ran; `looked_ago_ms` is the time since the last one.
+    waiting: keys that wait for a reconcile or for an answer; not all of them are due.
+    overdue_ms: how long the most overdue key has waited.
+    sent: requests by outcome: accepted, refused by reason, down (did not happen, by fault), unknown
+        (no answer).
+    last_error: the last refusal or fault; `last_error_ago_ms` is the time since then.
+    backlog: the pending replicas of an active scheduler.
     """
 
     scope: _Name
@@ -92,11 +94,11 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
 class Pulse(msgspec.Struct, frozen=True, omit_defaults=True):
     """All beats of one process.
 
-    process: which of its kind, such as `controllers main`.
-    up_ms: for how long it lives.
-    picture_ms: how old its picture of the plane is.
-    relists: how often it had to list a kind anew, because what it missed was not kept any more.
-    missed: how many objects only such a list, or the resync, brought to light.
+    process: the name of the process, such as `controllers main`.
+    up_ms: its uptime.
+    picture_ms: the age of its snapshot of the plane.
+    relists: how often it had to list a kind again because the missed history was compacted.
+    missed: how many changes only such a list, or a resync, revealed.
     """
 
     process: _Name
@@ -108,7 +110,7 @@ class Pulse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReceivedPulse(msgspec.Struct, frozen=True):
-    """A pulse as a server remembers it: from whom, and how long ago it came."""
+    """A pulse in a server's memory, with its sender and its age."""
 
     sender: str
     age_ms: int
@@ -116,7 +118,7 @@ class ReceivedPulse(msgspec.Struct, frozen=True):
 
 
 class Pulses(msgspec.Struct, frozen=True):
-    """All that a server has felt lately, and for how long it has been there to do so."""
+    """The recent pulses that a server received, and how long it has been listening."""
 
     server: str
     listening_ms: int

@@ -49,7 +49,7 @@ _UNITS_PER_ONE = {Resource.CPU: MILLI, Resource.MEMORY: 1, Resource.DISK: 1, Res
 
 
 def units_per_one(resource: str) -> int:
-    """How many internal units make 1 of this resource.
+    """The number of internal units in 1 of this resource.
 
     Device classes count in thousandths, for fractions.
     """
@@ -63,7 +63,7 @@ def _wrong(value: object, rule: str) -> Invalid:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Fraction:
-    """The exact value of a quantity's text. Raises Invalid with the rule that the text breaks."""
+    """Parses a quantity to its exact value. Raises Invalid with the rule that the text breaks."""
     found = _FORM.fullmatch(text) if len(text) <= TEXT_MAX else None
     if found is None:
         raise _wrong(text, 'must be a quantity such as "500m", "1.5Gi" or "2"')
@@ -95,19 +95,19 @@ def exact(value: Quantity) -> Fraction:
 # By type as well: 1 and True are equal and hash alike, but only one of them is a quantity.
 @lru_cache(maxsize=4096, typed=True)
 def demand(resource: str, value: Quantity) -> int:
-    """What is asked for, in internal units, rounded up."""
+    """A demand in internal units, rounded up."""
     return _bounded(value, math.ceil(_units(resource, value)))
 
 
 @lru_cache(maxsize=4096, typed=True)
 def capacity(resource: str, value: Quantity) -> int:
-    """What is there or allowed, in internal units, rounded down."""
+    """A capacity or limit in internal units, rounded down."""
     return _bounded(value, math.floor(_units(resource, value)))
 
 
 def _units(resource: str, value: Quantity) -> Fraction:
     units = exact(value) * units_per_one(resource)
-    # Judged before rounding: -1m of memory, rounded up, would pass for nothing.
+    # Checked before rounding: -1m of memory, rounded up, would be 0.
     if units < 0:
         raise _wrong(value, "must not be negative")
     return units
@@ -120,7 +120,7 @@ def _bounded(value: Quantity, units: int) -> int:
 
 
 def render(resource: str, units: int) -> str:
-    """Internal units as a person writes them: exact, in the largest unit that loses nothing."""
+    """Internal units as users write them: exact, in the largest unit that loses nothing."""
     per_one = units_per_one(resource)
     if per_one != 1:
         whole, rest = divmod(units, per_one)

@@ -1,7 +1,7 @@
-"""Records in quarantine: what was found wrong with them, and on what evidence.
+"""Quarantined records: what is wrong with them, and the evidence.
 
-The authority writes one when a decision found that records disagree or that one cannot be read, and
-the store has confirmed what it saw. `holdfast repair` shows them and takes them away again.
+The authority writes a quarantine record when a decision finds that records disagree or that one is
+unreadable, and the store has confirmed it. `holdfast repair` shows and removes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MESSAGE_MAX = 512
 
 
 class RecordRevision(Part, frozen=True):
-    """A record that the decision rested on, and the revision at which it was written."""
+    """A record that the decision read, and the revision of its last write."""
 
     key: str
     revision: int = ABSENT
@@ -28,12 +28,12 @@ class RecordRevision(Part, frozen=True):
 class Quarantined(Part, frozen=True):
     """One record in quarantine.
 
-    key: where the record is stored.
-    revision: the revision at which it was written, as it was found.
+    key: the key of the record.
+    revision: the revision of its last write when it was found.
     reason: RecordsDisagree or RecordUnreadable.
     message: what is wrong with it.
-    request: what was asked for when it was found, and by whom.
-    evidence: all records that the decision rested on.
+    request: the request that found it, and its sender.
+    evidence: all records that the decision read.
     since: when it was found.
     """
 
@@ -46,18 +46,18 @@ class Quarantined(Part, frozen=True):
     evidence: tuple[RecordRevision, ...] = ()
 
 
-# Asks a server what a record in quarantine says, and repairs nothing.
+# The action that shows a quarantined record and repairs nothing.
 SHOW = "Show"
 
 
 class Repair(msgspec.Struct, frozen=True, rename="camel"):
-    """What an operator asks a server for.
+    """An operator's repair request.
 
-    key: the record.
+    key: the key of the record.
     action: Show, Recount, Restore or Release.
-    word: why, for the audit.
-    dry_run: say what would be written, and write nothing.
-    seen: the revision that the operator looked at; 0 means whatever it is.
+    word: the reason, for the audit log.
+    dry_run: return what would be written, and write nothing.
+    seen: the revision that the operator saw; 0 means any.
     """
 
     key: str
@@ -68,11 +68,11 @@ class Repair(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Repaired(msgspec.Struct, frozen=True, rename="camel"):
-    """What a repair writes, or would write.
+    """What a repair wrote, or would write.
 
-    before, after: the record, as JSON; what cannot be read is text.
-    source: the revision of the objects that were counted, or of the record that was restored.
-    disagreements: what the recount of everything finds afterwards, as far as it is about sums.
+    before, after: the record as JSON; an unreadable one as text.
+    source: the revision of the counted objects, or of the restored record.
+    disagreements: the wrong sums that a full recount finds afterwards.
     """
 
     key: str
@@ -85,8 +85,8 @@ class Repaired(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """All records in quarantine, as a server tells them."""
+    """All quarantined records that a server knows."""
 
     records: tuple[Quarantined, ...] = ()
-    # Objects that this server could not read when it followed the store, by key.
+    # Objects that this server could not decode from its watch of the store, by key.
     unreadable: dict[str, str] = {}

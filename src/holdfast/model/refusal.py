@@ -1,7 +1,7 @@
-"""Why something was not done: stable reason codes, and refusals as values.
+"""Refusals as values, with stable reason codes.
 
-The codes appear in API answers, pending reasons, decisions, metrics and dashboards. They may be
-added to, but an existing code is never renamed or given another meaning.
+The codes appear in API responses, pending reasons, decisions, metrics and dashboards. New codes may
+be added, but an existing code is never renamed and never changes its meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.model.errors import Conflict, FieldError, Forbidden, Invalid, Miss
 
 
 class Reason(StrEnum):
-    """Every reason for which the authority refuses or a proposal finds no place."""
+    """Every reason why the authority refuses a request or a proposal finds no node."""
 
     # The request itself.
     INVALID = "Invalid"
@@ -63,7 +63,7 @@ class Reason(StrEnum):
     RESERVATION_EXPIRED = "ReservationExpired"
     RESERVATION_EXISTS = "ReservationExists"
     GANG_INCOMPLETE = "GangIncomplete"
-    # Who may, and on what it rested.
+    # Permission, ownership, and stale preconditions.
     NOT_OWNER = "NotOwner"
     NOT_ALLOWED = "NotAllowed"
     WRONG_STATE = "WrongState"
@@ -113,9 +113,9 @@ _MISSING = frozenset({Reason.MISSING, Reason.NODE_MISSING, Reason.RESERVATION_MI
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A no, with its reason. `causes` lists every field that is wrong.
+    """A refusal with its reason. `causes` lists every invalid field.
 
-    `details` names what a machine may want: field, node, revisions, amounts.
+    `details` holds values for programs: field, node, revisions, amounts.
     """
 
     reason: Reason
@@ -124,7 +124,7 @@ class Refusal(msgspec.Struct, frozen=True):
     causes: tuple[FieldError, ...] = ()
 
     def error(self) -> Rejected:
-        """The same as an exception, for callers that raise."""
+        """The refusal as an exception, for callers that raise."""
         if self.reason is Reason.INVALID:
             return Invalid(self.message, self.causes)
         for reasons, error in ((_CONFLICTS, Conflict), (_MISSING, Missing)):

@@ -1,7 +1,7 @@
-"""Every kind, once: its struct, its names on the wire, its scope, and which fields never change.
+"""The table of kinds: struct, names on the wire, scope, and immutable fields of each.
 
-The server's routes, the decoder, the schema, storage keys and the command line are all derived
-from this table; a kind that is not here does not exist, and a kind that is here exists everywhere.
+The server's routes, the decoder, the schema, the storage keys and the command line are derived from
+this table. A kind that is not here does not exist, and a kind that is here exists everywhere.
 """
 
 from __future__ import annotations
@@ -27,17 +27,15 @@ from holdfast.model.kinds.tenant import PriorityClass, Quota, Tenant
 from holdfast.model.kinds.workload import Workload, WorkloadRevision
 from holdfast.model.meta import Object
 
-# Objects that concern the whole cluster but are of a namespaced kind live here: cluster-wide
-# roles, for one.
+# The namespace of cluster-wide objects of namespaced kinds, such as cluster-wide roles.
 SYSTEM_NAMESPACE = "holdfast-system"
 
 
 class Kind(msgspec.Struct, frozen=True):
     """One kind.
 
-    `namespaced` kinds belong to a tenant. `dotted` kinds may have dots in their names. `immutable`
-    fields are refused by any update that changes them. `status` says whether there is a status
-    subresource.
+    `namespaced` kinds belong to a tenant. `dotted` kinds may have dots in their names. An update
+    that changes an `immutable` field is refused. `status` is whether it has a status subresource.
     """
 
     struct: type[Object]
@@ -99,8 +97,8 @@ KINDS: tuple[Kind, ...] = (
         Override,
         "overrides",
         short_names=("ov",),
-        # What a person decided stays as it was decided; only its end, its runbook and what is
-        # checked afterwards may change. Anything else is a new override with a reason of its own.
+        # An override records a decision; only its end, its runbook and its postconditions may
+        # change. Anything else needs a new override with its own reason.
         immutable=(
             "spec.type",
             "spec.scope",
@@ -119,7 +117,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         Token,
         "tokens",
-        # Whoever may update a token must not be able to make it speak for somebody else.
+        # Permission to update a token must not allow changing the identity that it stands for.
         immutable=(
             "spec.purpose",
             "spec.user",
@@ -167,7 +165,7 @@ def kind_named(name: str) -> Kind:
         return _BY_NAME[name]
     except KeyError:
         raise Missing(
-            f"no kind {name!r} in holdfast.dev/v1; there are {', '.join(_BY_NAME)}"
+            f"unknown kind {name!r} in holdfast.dev/v1; known kinds: {', '.join(_BY_NAME)}"
         ) from None
 
 
@@ -176,7 +174,7 @@ def kind_of_plural(plural: str) -> Kind:
     try:
         return _BY_PLURAL[plural]
     except KeyError:
-        raise Missing(f"no resource {plural!r} in holdfast.dev/v1") from None
+        raise Missing(f"unknown resource {plural!r} in holdfast.dev/v1") from None
 
 
 def kind_of(obj: Object) -> Kind:

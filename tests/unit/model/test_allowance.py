@@ -43,7 +43,7 @@ def test_the_last_unit_of_quota_is_given_once() -> None:
     refusal = quota_refusal(full, "fraud", HARD, {"cpu": 1})
     assert refusal is not None
     assert refusal.reason is Reason.QUOTA_EXCEEDED
-    assert refusal.message == "tenant fraud uses 4 of 4 cpu, 1m more is asked for"
+    assert refusal.message == "tenant fraud uses 4 of 4 cpu, 1m more is requested"
     assert refusal.details == {"resource": "cpu", "needed": "1m", "used": "4", "limit": "4"}
 
 
@@ -150,7 +150,7 @@ def test_what_never_fits_is_told_from_what_waits() -> None:
     assert never_fits(limits, HARD, {"cpu": 6000, "memory": 10**12}) is None
     refusal = never_fits(limits, HARD, {"cpu": 6001})
     assert refusal is not None
-    assert refusal.message == "the tenant uses 0 of 6 cpu, 6001m more is asked for"
+    assert refusal.message == "the tenant uses 0 of 6 cpu, 6001m more is requested"
     assert never_fits(COHORT.limits["fraud"], RECLAIMABLE, {"cpu": 1001}) is not None
     assert [ceiling(limits, of, "cpu") for of in (HARD, RECLAIMABLE)] == [6000, None]
 

@@ -1,8 +1,8 @@
 """Whether a demand fits a node: the one answer for proposal, commit, explain and the checkers.
 
 `demand_of` computes a demand from a template. `claim` chooses devices and returns the allocation,
-or refuses with a reason. `take_allocation` and `return_allocation` are the only functions that change
-the sums of a node.
+or refuses with a reason. `take_allocation` and `return_allocation` are the only functions that
+change the sums of a node.
 """
 
 from __future__ import annotations

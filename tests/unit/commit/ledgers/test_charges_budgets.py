@@ -63,7 +63,7 @@ def test_work_beyond_the_budget_of_its_class_is_refused_and_takes_nothing() -> N
     third = it.pending(high)
     refusal = refused(it.ask(SCHEDULER, it.bind(third)), EXCEEDED)
     assert refusal.message == (
-        "tenant acme, in its budget for priority class high, uses 2 of 2 cpu, 1 more is asked for"
+        "tenant acme, in its budget for priority class high, uses 2 of 2 cpu, 1 more is requested"
     )
     assert refusal.details["priorityClass"] == "high"
     it.running(it.of_class("low"))
