@@ -266,7 +266,7 @@ async def _is_refused_for_admin(of: Story, capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     assert await of.command("ca", "rotate", "finish") == 1
     await asyncio.sleep(1.0)
-    return "user admin showed a certificate of the old authority" in capsys.readouterr().err
+    return "user admin presented a certificate of the old authority" in capsys.readouterr().err
 
 
 async def _only_people(of: Story, capsys: pytest.CaptureFixture[str]) -> bool:

@@ -341,7 +341,7 @@ def test_what_cannot_start_says_why_and_ends_with_one(tmp_path: Path) -> None:
         (("scheduler", *server, *empty), "system:scheduler:main has no certificate in"),
         (("controllers", *server, *empty, "--name", "A b"), "is no name"),
         (("agent", *server, *place), "node n1 has no certificate in"),
-        (("agent", *server, *place, "--token-file", "-"), "this is no join token"),
+        (("agent", *server, *place, "--token-file", "-"), "this is not a join token"),
         (("agent", *server, *place, "--capacity", "cpu=lots"), "--capacity: cpu=lots"),
         (("agent", *server, *place, "--label", "x"), "--label: x: must read KEY=VALUE"),
         (("agent", *server, *place[2:]), "--region: must be given"),

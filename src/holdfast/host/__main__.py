@@ -146,14 +146,14 @@ async def run_server(settings: ServerSettings) -> int:
     # Imported on use: the server's modules would take a third of an agent's memory.
     from holdfast.host.server.server_process import ServerProcess
 
-    plane = ServerProcess(settings, say)
-    return await until_signal(plane, lambda: _greet(plane))
+    server = ServerProcess(settings, say)
+    return await until_signal(server, lambda: _greet(server))
 
 
-def _greet(plane: ServerProcess) -> None:
-    say(f"Holdfast is ready at {plane.url}")
-    say(f"The administrator's kubeconfig is {plane.kubeconfig}")
-    say(f"Try: kubectl --kubeconfig {plane.kubeconfig} api-resources --api-group holdfast.dev")
+def _greet(server: ServerProcess) -> None:
+    say(f"Holdfast is ready at {server.url}")
+    say(f"The administrator's kubeconfig is {server.kubeconfig}")
+    say(f"Try: kubectl --kubeconfig {server.kubeconfig} api-resources --api-group holdfast.dev")
 
 
 async def _run(arguments: argparse.Namespace) -> int:

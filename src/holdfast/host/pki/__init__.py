@@ -1,1 +1,1 @@
-"""Certificates, join tokens, service tokens, trust and its rotation."""
+"""Certificates, join tokens, service tokens, and the rotation of the certificate authority."""

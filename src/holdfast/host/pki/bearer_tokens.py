@@ -1,10 +1,10 @@
-"""Bearer tokens: how people and services show who they are without a certificate.
+"""Bearer tokens: how people and services authenticate without a certificate.
 
-`NAMESPACE.NAME.SECRET`, of which the Token object keeps a hash of the secret alone. The text is
-shown once, to whoever made it; `host/server/authentication` takes it in.
+A token is `NAMESPACE.NAME.SECRET`; the Token object holds only a hash of the secret. The text is
+shown once, to its creator; `host/server/authentication` verifies it.
 
-A token of the system's namespace speaks for anybody, one of a tenant's namespace for users and
-groups of that tenant's own making: their names begin with the tenant's.
+A token in the system's namespace may name any user. One in a tenant's namespace may only name users
+and groups that the tenant defines: their names begin with the tenant's.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def new_bearer(
     now: datetime | None = None,
     namespace: str = SYSTEM_NAMESPACE,
 ) -> tuple[Token, str]:
-    """A token for this user in these groups; and its text, for once."""
+    """Return a token for this user in these groups, and its text, which is not stored."""
     if not timedelta(0) < ttl <= TTL_MAX:
-        raise Invalid(f"a bearer token lasts for a while, and for {TTL_MAX.days} days at most")
+        raise Invalid(f"the life of a bearer token must be above 0 and at most {TTL_MAX.days} days")
     moment = now if now is not None else datetime.now(UTC)
     name, secret = f"bearer-{secrets.token_hex(6)}", secrets.token_urlsafe(SECRET_BYTES)
     spec = TokenSpec(
@@ -49,13 +49,13 @@ def new_bearer(
 
 
 def _own(name: str, namespace: str) -> str:
-    """A user or a group as a token of this namespace may name it."""
+    """Return a user or a group as a token of this namespace may name it."""
     prefix = "" if namespace == SYSTEM_NAMESPACE else tenant_prefix(namespace)
     return name if name.startswith(prefix) else prefix + name
 
 
 def groups_for(groups: Sequence[str], tenants: Sequence[str]) -> tuple[str, ...]:
-    """The groups of somebody who works in these tenants as well."""
+    """Return the groups with those that give access to these tenants."""
     return (*groups, *(TENANT_GROUP + tenant for tenant in tenants))
 
 
@@ -66,8 +66,8 @@ async def create_bearer(
     ttl: timedelta,
     namespace: str = SYSTEM_NAMESPACE,
 ) -> tuple[str, Token]:
-    """Make a token at the plane of this client, who must be allowed to: its text, and what the
-    plane made of it, which may end earlier.
+    """Create a token with this client, which needs the permission. Return its text and the created
+    object, which may expire earlier than asked.
     """
     token, text = new_bearer(user, groups, ttl, namespace=namespace)
     return text, await client.create(token)

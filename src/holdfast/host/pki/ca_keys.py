@@ -1,12 +1,12 @@
-"""The authorities of a server: the trust bundle, and the keys of those that it can sign with.
+"""The certificate authorities of a server: the trust bundle and the private keys that it holds.
 
-They are in one directory. `ca.crt` has the certificates, `ca.key` the key that signs in ordinary
-times, `ca-FINGERPRINT.key` that of an authority that a rotation brings in, and `ca.bundle` the
-signed bundle once there was a rotation. A key is found by the certificate that it fits, whatever
-its file is called, so that a crash between two writes leaves nothing that cannot be read.
+They are in one directory. `ca.crt` has the certificates, `ca.key` the usual signing key,
+`ca-FINGERPRINT.key` the key of an authority that a rotation introduces, and `ca.bundle` the signed
+bundle after the first rotation. A key is found by the certificate that it matches, whatever its
+file is called, so that a crash between two writes leaves a readable state.
 
-Private keys never leave their directory. Servers with directories of their own get the key of the
-next authority as they got the first one: an operator copies it.
+Private keys never leave their directory. Servers with separate directories get the key of the next
+authority as they got the first one: an operator copies it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ KEYS = "ca*.key"
 
 
 def key_file(of: str) -> str:
-    """The file with the key of an authority that a rotation brings in."""
+    """Return the file with the key of an authority that a rotation introduces."""
     return f"ca-{of[:SHORT]}.key"
 
 
 class CertificateAuthorities:
-    """See the module's docstring. One that is shared is brought up to date by `take`."""
+    """See the module's docstring. `take` updates a shared instance."""
 
     def __init__(
         self, bundle: TrustBundle, held: Mapping[str, CertificateAuthority], text: bytes = b""
@@ -44,18 +44,18 @@ class CertificateAuthorities:
 
     @classmethod
     def open(cls, directory: Path) -> CertificateAuthorities:
-        """What is in this directory; a first authority is made if there is none. Raises Invalid."""
+        """Load this directory; create a first authority if there is none. Raises Invalid."""
         if not any((directory / it).exists() for it in (CERTIFICATES, KEY, BUNDLE)):
             CertificateAuthority.open(directory)
         found = cls.load(directory)
         if (directory / BUNDLE).exists():
-            # A crash may have left some of it undone.
+            # A crash may have left a part of it undone.
             _settle(directory, found.bundle)
         return found
 
     @classmethod
     def load(cls, directory: Path) -> CertificateAuthorities:
-        """What is in this directory. Raises Invalid."""
+        """Load this directory. Raises Invalid."""
         kept = directory / BUNDLE
         if not kept.exists():
             one = CertificateAuthority.load(directory / CERTIFICATES, directory / KEY)
@@ -66,30 +66,30 @@ class CertificateAuthorities:
         return cls(bundle, held_keys(directory, bundle), text)
 
     def take(self, other: CertificateAuthorities) -> None:
-        """Be these from now on."""
+        """Replace the contents by those of another instance."""
         self.bundle, self.held, self.names = other.bundle, other.held, other.names
         self._text = other._text
 
     @property
     def pem(self) -> bytes:
-        """The certificates that clients trust."""
+        """Return the certificates that clients trust."""
         return self.bundle.pem
 
     @property
     def text(self) -> bytes:
-        """The bundle with its signatures."""
+        """Return the bundle with its signatures."""
         if not self._text:
             self._text = trust_bundle.sign_bundle(self.bundle, self.held.values())
         return self._text
 
     @property
     def signer(self) -> CertificateAuthority:
-        """The one that issues to nodes, components and people. Raises Unavailable."""
+        """Return the authority that issues to nodes, components and people. Raises Unavailable."""
         return self._with_key(self.bundle.signs)
 
     @property
     def server_signer(self) -> CertificateAuthority:
-        """The one that issues what servers show. Raises Unavailable."""
+        """Return the authority that issues server certificates. Raises Unavailable."""
         return self._with_key(self.bundle.serves)
 
     def _with_key(self, wanted: str) -> CertificateAuthority:
@@ -104,14 +104,15 @@ class CertificateAuthorities:
 
 
 def held_keys(directory: Path, bundle: TrustBundle) -> dict[str, CertificateAuthority]:
-    """The authorities of a bundle whose keys are in this directory, by fingerprint."""
+    """Return the authorities of a bundle whose keys are in this directory, by fingerprint."""
     found: dict[str, CertificateAuthority] = {}
     trusted = certificates(bundle.pem)
     for path in sorted(directory.glob(KEYS)):
         try:
             key = serialization.load_pem_private_key(path.read_bytes(), password=None)
         except (OSError, ValueError) as error:
-            raise Invalid(f"{path} is no private key: {error}; restore it from a backup") from error
+            text = f"{path} is not a private key: {error}; restore it from a backup"
+            raise Invalid(text) from error
         for it in trusted:
             if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == it.public_key():
                 found[fingerprint(it)] = CertificateAuthority(it, key)
@@ -119,7 +120,7 @@ def held_keys(directory: Path, bundle: TrustBundle) -> dict[str, CertificateAuth
 
 
 def keep_bundle(directory: Path, before: TrustBundle, text: bytes) -> None:
-    """Keep the next bundle, which is proven, with the keys where they belong after it.
+    """Store the next verified bundle, and move the keys to where they belong after it.
 
     The bundle is written first: it decides what the other files mean.
     """
@@ -132,8 +133,8 @@ def keep_bundle(directory: Path, before: TrustBundle, text: bytes) -> None:
 
 
 def _settle(directory: Path, bundle: TrustBundle) -> None:
-    """Let the usual files say what the bundle does. After a rotation the key that signs is in the
-    usual one, and the key before it is gone.
+    """Make the usual files agree with the bundle. After a rotation the signing key is in the usual
+    file, and the previous key is removed.
     """
     if (directory / CERTIFICATES).read_bytes() != bundle.pem:
         write_private(directory / CERTIFICATES, bundle.pem)

@@ -1,14 +1,14 @@
 """`/ca/rotation`: the steps with which an administrator replaces the certificate authority.
 
-    begin    the new authority is trusted by all, and signs nothing yet
+    begin    all trust the new authority, which signs nothing yet
     switch   it signs: nodes, components and administrators get new certificates early
-    finish   servers show certificates of it, and then the old one is trusted no more
+    finish   servers present its certificates, then the old authority is no longer trusted
     abort    before the switch: everything is as it was
 
-Each step is a trust bundle of the next generation, written to the store by a compare-and-swap; all
-servers follow it (`trust_upkeep`), and all parts after them (`trust_following`). A crash leaves the
-step done or not done, and each can be asked for again. Any server that holds the keys can do any
-step. A step that would cut a client off is refused with a list (`ca_readiness`).
+Each step is a trust bundle of the next generation, written to the store by a compare-and-swap. All
+servers follow it (`trust_upkeep`), and then all components (`trust_seen`). After a crash a step is
+done or not done, and it can be repeated. Any server that holds the keys can do any step. A step
+that would disconnect a client is refused with a list of reasons (`rotation_readiness`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from holdfast.store.contract import Store
 PATH, PEERS_PATH = "/ca/rotation", "/peers/trust"
 BODY_MAX = 4 << 10
 ASK_S = 3.0
-# So long a step waits for the other servers to follow; asked for again, it goes on from there.
+# How long a step waits for the other servers to follow; repeated, it continues from there.
 FOLLOW_S, LOOK_S = 30.0, 0.2
 VERB = "RotateAuthority"
 _MEANWHILE = "another step was made meanwhile; see `holdfast ca status`"
@@ -73,14 +73,14 @@ class RotationStep(Enum):
 
 
 class RotationRequest(msgspec.Struct, frozen=True):
-    """What an administrator asks for. `force` finishes although clients are cut off."""
+    """What an administrator asks for. `force` finishes even if that disconnects clients."""
 
     step: RotationStep
     force: bool = False
 
 
 class TrustedAuthority(msgspec.Struct, frozen=True, rename="camel"):
-    """One authority, and what it is for at the moment."""
+    """One authority and its present role."""
 
     fingerprint: str
     expires: datetime
@@ -89,11 +89,11 @@ class TrustedAuthority(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RotationStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """How a rotation stands.
+    """The state of a rotation.
 
     against_switch, against_finish: why that step is refused now.
-    unknown: who may be cut off by the end of the old authority, as far as servers can tell.
-    cut_off: of a finish that was forced, who was known to be.
+    unknown: clients that may be disconnected by the end of the old authority.
+    cut_off: of a forced finish, the clients that were known to be disconnected by it.
     """
 
     generation: int
@@ -124,14 +124,14 @@ class CaRotation:
         live: Callable[[], Iterable[KnownServer]],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`directory` is where keys are kept, `live` the servers that there are by their leases."""
+        """`directory` holds the keys; `live` returns the servers that renew their leases."""
         self._server, self._directory = server, directory
         self._store, self._hub, self._upkeep = store, hub, upkeep
         self._seen, self._peers, self._live = seen, peers, live
         self._turn, self._now = asyncio.Lock(), now
 
     def report(self) -> TrustReport:
-        """What this server says to another one."""
+        """Return this server's report for another server."""
         mine = self._upkeep.authorities
         return TrustReport(
             server=self._server,
@@ -142,7 +142,7 @@ class CaRotation:
         )
 
     async def standing(self, cut_off: Iterable[str] = ()) -> RotationStatus:
-        """How it stands, as all servers know it. Raises HoldfastError."""
+        """Return the state of the rotation, as all servers know it. Raises HoldfastError."""
         facts = await self._facts()
         bundle = facts.bundle
         trusted = (
@@ -168,9 +168,9 @@ class CaRotation:
         )
 
     async def make(self, wish: RotationRequest) -> RotationStatus:
-        """Make a step. Raises Conflict with all that stands against it."""
+        """Make a step. Raises Conflict with all reasons against it."""
         if wish.force and wish.step is not RotationStep.FINISH:
-            raise Invalid("force: is for finish alone; the other steps cut no client off")
+            raise Invalid("force: only applies to finish; the other steps disconnect no client")
         async with self._turn:
             cut_off: list[str] = []
             match wish.step:
@@ -191,7 +191,7 @@ class CaRotation:
         _demand("begin", readiness.against_begin(facts))
         made, pem = CertificateAuthority.new()
         file = self._directory / key_file(made.fingerprint)
-        # The key before the bundle that names it: after a crash it could be lost otherwise.
+        # The key is written before the bundle that names it, or a crash could lose it.
         await asyncio.to_thread(write_private, file, pem.key)
         try:
             bundle = trust_bundle.begin_rotation(facts.bundle, made.pem)
@@ -218,7 +218,7 @@ class CaRotation:
             _demand("finish", cut_off)
         if facts.bundle.phase is RotationPhase.SWITCHED:
             await self._publish(trust_bundle.switch_servers(facts.bundle))
-        # A part that trusts the new authority alone must meet no server that shows the old one.
+        # A client that trusts only the new authority must not meet a server with the old one.
         try:
             await self._followed(wait=True)
         except Unavailable as error:
@@ -227,13 +227,13 @@ class CaRotation:
                     f"{error.message}. No client is cut off yet; run finish again once they do"
                 ) from error
             cut_off.append(error.message)
-        # Another server may have ended this rotation meanwhile, and even have begun the next one.
+        # Another server may have finished this rotation meanwhile, and even begun the next one.
         now = self._upkeep.authorities.bundle
         if now.authorities == facts.bundle.authorities:
             await self._publish(trust_bundle.finish_rotation(now))
         elif now.fingerprints != (facts.new,):
             raise Conflict(_MEANWHILE)
-        # Until then a server would still let in who shows a certificate of the old authority.
+        # Until then some server would still accept a certificate of the old authority.
         try:
             await self._followed(wait=True)
         except Unavailable as error:
@@ -245,7 +245,7 @@ class CaRotation:
         if bundle.phase is not RotationPhase.BEGUN:
             raise Conflict(
                 f"the rotation is in the phase {bundle.phase.value!r} and cannot be aborted: "
-                "certificates of the new authority are in use. Finish it, and rotate again"
+                "certificates of the new authority are in use. Finish it, then rotate again"
             )
         await self._publish(trust_bundle.abort_rotation(bundle))
         await self._followed(wait=False)
@@ -268,7 +268,7 @@ class CaRotation:
             raise Conflict(_MEANWHILE)
 
     async def _followed(self, *, wait: bool) -> None:
-        """Use the bundle here; if `wait`, until all servers do. Raises Unavailable."""
+        """Use the bundle here and, with `wait`, wait until all servers do. Raises Unavailable."""
         await self._upkeep.look()
         deadline_s = asyncio.get_running_loop().time() + FOLLOW_S
         wanted = self._upkeep.authorities.bundle.generation
@@ -279,14 +279,14 @@ class CaRotation:
             if asyncio.get_running_loop().time() > deadline_s:
                 raise Unavailable(
                     f"these servers do not follow generation {wanted}: {', '.join(late)}. They "
-                    "trust and show what is older until they do"
+                    "trust and present an older generation until they do"
                 )
             await asyncio.sleep(LOOK_S)
 
-    # What it is judged by ------------------------------------------------------------------------
+    # Evidence for a step -------------------------------------------------------------------------
 
     async def _facts(self) -> RotationFacts:
-        # What this server decides by must be what the store says.
+        # The decision must be based on what the store says now.
         await self._upkeep.look()
         return RotationFacts(
             self._upkeep.authorities.bundle,
@@ -309,7 +309,7 @@ class CaRotation:
             return TrustReport(server=server, trouble=error.message)
         except msgspec.DecodeError:
             return TrustReport(
-                server=server, trouble="its answer cannot be read: is it another version?"
+                server=server, trouble="its answer cannot be decoded: is it another version?"
             )
 
 
@@ -320,7 +320,7 @@ def handlers(
     accesses: AccessRecorder,
     is_current: Callable[[], Awaitable[bool]],
 ) -> dict[str, Handler]:
-    """The paths and what answers there. `is_current` says whether this server has heard of every
+    """Return the handlers by path. `is_current` says whether this server knows of every
     revocation.
     """
 
@@ -346,7 +346,7 @@ def handlers(
                 return reply(200, msgspec.json.encode(await rotation.standing()))
             identity = await demand_admin(request, "post")
             if request.method != "POST":
-                raise Invalid("a rotation is read by GET and goes on by POST")
+                raise Invalid("use GET to read a rotation, POST to make a step")
             wish = msgspec.json.decode(await read_body(request, BODY_MAX), type=RotationRequest)
             await accesses.record(
                 Mutation(
@@ -362,7 +362,7 @@ def handlers(
             )
             return reply(200, msgspec.json.encode(await rotation.make(wish)))
         except msgspec.DecodeError as error:
-            return reply(*status.of(Invalid(f"this is no step of a rotation: {error}")))
+            return reply(*status.of(Invalid(f"unknown step of a rotation: {error}")))
         except HoldfastError as error:
             return reply(*status.of(error))
 
@@ -371,7 +371,7 @@ def handlers(
             peer = authenticator.shown(request.transport)
             if peer is None or peer.server is None:
                 raise Forbidden(
-                    "only servers may ask what this one trusts", code=refusal_reason(peer)
+                    "only servers may read what this server trusts", code=refusal_reason(peer)
                 )
         except HoldfastError as error:
             return reply(*status.of(error))
@@ -383,8 +383,8 @@ def handlers(
 async def _demand_current(is_current: Callable[[], Awaitable[bool]]) -> None:
     if not await is_current():
         raise Unavailable(
-            "this server does not hear from its store and cannot tell whether your credential was "
-            "revoked; try another one"
+            "this server has lost contact with its store and cannot tell whether your credential "
+            "was revoked; try another server"
         )
 
 

@@ -1,8 +1,8 @@
-"""Certificates: an authority of our own, and what it issues to servers, components and people.
+"""Certificates: Holdfast's own authority, and what it issues to servers, components and people.
 
-The first start of a plane makes the authority; everything else is issued from it. A certificate
-says who somebody is: the common name is the identity, organizations are its groups. Keys are on
-the P-256 curve, so that a handshake costs little and making one at start-up is not noticed.
+The first start of a plane creates the authority, which issues everything else. In a certificate the
+common name is the identity, and organizations are its groups. Keys are on the P-256 curve, so that
+a handshake is cheap and creating a key at start-up is fast.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from holdfast.model.errors import Invalid, unreachable
 
 AUTHORITY_DAYS = 3_650
 LEAF_LIFE = timedelta(days=365)
-# A leaf is renewed in this part of its life: late enough to be rare, and early enough that whoever
-# cannot be reached for a third of it costs nobody a place in the plane.
+# A leaf is renewed in this part of its life: late enough to be rare, and early enough that a
+# client without contact for a third of it does not lose its place in the plane.
 RENEW_FROM, RENEW_BY = 1 / 2, 2 / 3
-# X.509 allows no longer ones.
+# The longest common name that X.509 allows.
 COMMON_NAME_MAX = 64
-# Clocks differ a little; a certificate must not be of tomorrow for the one who gets it. A short
-# life is dated back by a part of itself, or most of it would be over at its beginning.
+# Clocks differ a little; a certificate must not start in its receiver's future. A short life is
+# backdated by a part of itself, or most of it would be over at its beginning.
 BACKDATE = timedelta(minutes=5)
 BACKDATE_SHARE = 10
-# A serial number of ours: a mark, the moment of issue in milliseconds, and luck. Certificates are
-# dated back, so that their dates do not tell those from before a revocation from later ones.
-# How many points a key on P-256 can be.
+# Our serial numbers hold a mark, the time of issue in milliseconds, and random bits. Certificates
+# are backdated, so their dates cannot separate those before a revocation from later ones.
+# The order of the curve P-256.
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _SERIAL_MARK, _MOMENT_BITS, _LUCK_BITS = 0x484644, 48, 80
 
 
 class IssuedCertificate(msgspec.Struct, frozen=True):
-    """A certificate and its key, as PEM. It is never printed: the key is in it."""
+    """A certificate and its key, as PEM. It is never printed, because it holds the key."""
 
     certificate: bytes
     key: bytes
 
     def __repr__(self) -> str:
-        return "Issued(certificate and key)"
+        return "IssuedCertificate(certificate and key)"
 
 
 class Purpose(msgspec.Struct, frozen=True):
-    """What a certificate is for: to be a server under these names, or to be a client."""
+    """The purpose of a certificate: a server under these names, or a client."""
 
     server_names: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ CLIENT = Purpose()
 
 
 class CertificateAuthority:
-    """Our own certificate authority, kept in a directory of its own."""
+    """Holdfast's own certificate authority, in its own directory."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -77,7 +77,7 @@ class CertificateAuthority:
 
     @classmethod
     def open(cls, directory: Path) -> CertificateAuthority:
-        """The authority kept here; made now if there is none yet."""
+        """Load the authority of this directory; create it if there is none."""
         certificate, key = directory / "ca.crt", directory / "ca.key"
         if not certificate.exists() and not key.exists():
             made = _new_authority()
@@ -89,7 +89,7 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, certificate: Path, key: Path) -> CertificateAuthority:
-        """The authority in these files, or a clear word on what is wrong with them."""
+        """Load the authority in these files. Raises Invalid and says what is wrong with them."""
         try:
             found = x509.load_pem_x509_certificate(certificate.read_bytes())
             secret = serialization.load_pem_private_key(key.read_bytes(), password=None)
@@ -106,23 +106,23 @@ class CertificateAuthority:
         return cls(found, secret)
 
     def derived_key(self, purpose: str) -> ec.EllipticCurvePrivateKey:
-        """A key for another purpose, the same wherever the authority's key is.
+        """Derive a key for another purpose, the same wherever the authority's key is.
 
-        Who has the derived key cannot compute the authority's, nor that of another purpose.
+        The derived key reveals neither the authority's key nor that of another purpose.
         """
         secret = self._key.private_bytes(
             serialization.Encoding.DER,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
-        # Half as many bits again as the order of the curve has: no key is likelier than another.
+        # Half as many bits again as the order of the curve, so that all keys are equally likely.
         spread = HKDF(hashes.SHA256(), 48, None, purpose.encode()).derive(secret)
         number = int.from_bytes(spread, "big") % (_P256_ORDER - 1) + 1
         return ec.derive_private_key(number, ec.SECP256R1())
 
     @classmethod
     def new(cls) -> tuple[CertificateAuthority, IssuedCertificate]:
-        """A new authority, and the same as PEM."""
+        """Create an authority; return it, and its certificate and key as PEM."""
         made = _new_authority()
         key = serialization.load_pem_private_key(made.key, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -131,16 +131,16 @@ class CertificateAuthority:
 
     @property
     def pem(self) -> bytes:
-        """The certificate that clients trust."""
+        """Return the certificate that clients trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def fingerprint(self) -> str:
-        """The hash by which it is known."""
+        """Return the hash that identifies it."""
         return self._certificate.fingerprint(hashes.SHA256()).hex()
 
     def signature(self, data: bytes) -> bytes:
-        """A signature of data that is no certificate; see `trust_bundle`."""
+        """Sign data that is not a certificate; see `trust_bundle`."""
         return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
 
     def issue(
@@ -152,7 +152,7 @@ class CertificateAuthority:
         life: timedelta = LEAF_LIFE,
         now: datetime | None = None,
     ) -> IssuedCertificate:
-        """A certificate for an identity and its groups, or for a server under its names."""
+        """Issue a certificate for an identity and its groups, or for a server and its names."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self.certify(key.public_key(), name, purpose, groups, life=life, now=now)
         return IssuedCertificate(made, _pem(key))
@@ -167,7 +167,7 @@ class CertificateAuthority:
         life: timedelta = LEAF_LIFE,
         now: datetime | None = None,
     ) -> bytes:
-        """A certificate, as PEM, for a key that somebody else keeps."""
+        """Issue a certificate, as PEM, for a key that another process holds."""
         moment = now if now is not None else datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
@@ -196,8 +196,8 @@ class CertificateAuthority:
         *,
         life: timedelta = LEAF_LIFE,
     ) -> tuple[Path, Path]:
-        """The files of a certificate, issued anew when missing, foreign, under other names, past
-        the first part of its life, or made for a longer one.
+        """Return the files of a certificate. It is issued again if it is missing, of another
+        authority, under other names, past the first part of its life, or made for a longer one.
         """
         certificate, key = directory / f"{file}.crt", directory / f"{file}.key"
         if not self._is_good(certificate, key, purpose, life):
@@ -223,20 +223,20 @@ class CertificateAuthority:
 
 
 def moment(certificate: bytes, share: float) -> datetime:
-    """When this share of a certificate's life is over. Raises Invalid for what is none."""
+    """Return when this share of a certificate's life is over. Raises Invalid if it is not one."""
     try:
         return _moment(x509.load_pem_x509_certificate(certificate), share)
     except ValueError as error:
-        raise Invalid(f"this is no certificate: {error}") from error
+        raise Invalid(f"not a certificate: {error}") from error
 
 
 def serial_of(certificate: bytes) -> int:
-    """The serial number of a certificate, as PEM. Raises ValueError for what is none."""
+    """Return the serial number of a certificate in PEM. Raises ValueError if it is not one."""
     return x509.load_pem_x509_certificate(certificate).serial_number
 
 
 def issued_ms(serial: int, not_before_s: float) -> int:
-    """When a certificate was issued. One that is not of ours says no better than its first date."""
+    """Return when a certificate was issued; for foreign ones, their first date."""
     if serial >> (_MOMENT_BITS + _LUCK_BITS) != _SERIAL_MARK:
         return int(not_before_s * 1_000)
     return serial >> _LUCK_BITS & (1 << _MOMENT_BITS) - 1
@@ -254,7 +254,7 @@ def _moment(of: x509.Certificate, share: float) -> datetime:
 
 def _new_authority() -> IssuedCertificate:
     key = ec.generate_private_key(ec.SECP256R1())
-    # The serial in the name keeps two authorities of the same plane apart in trust stores.
+    # The serial in the name distinguishes two authorities of the same plane in trust stores.
     serial = x509.random_serial_number()
     subject = _subject(f"holdfast-ca-{serial:x}"[:40], ())
     now = datetime.now(UTC)

@@ -1,10 +1,10 @@
-"""Who a component is to the servers: certificate files, one pair for each identity.
+"""The credentials of components: a certificate and a key file for each identity.
 
-On a machine that has the plane's authority `provide` issues them into a directory of their own:
-`ca.crt` and, for each identity, its certificate and key. `holdfast up` does so before it starts a
-part, `holdfast component certificate` for parts elsewhere. A component never has the authority's
-key: whoever took over its process would be everybody. Agents usually join with a token instead
-(`host/pki/node_join`).
+On a machine with the plane's authority, `provide` issues them into a separate directory: `ca.crt`
+and, for each identity, its certificate and key. `holdfast up` does so before it starts a component,
+`holdfast component certificate` for components elsewhere. A component never has the authority's
+key: with it, a compromised process could pose as any identity. Agents usually join with a token
+instead (`host/pki/node_join`).
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SCHEDULER, CONTROLLERS, AGENT = "scheduler", "controllers", "agent"
 
 
 def checked_name(name: str) -> str:
-    """The name of a component, if it can be part of an identity. Raises Invalid."""
+    """Return the name of a component if it can be part of an identity. Raises Invalid."""
     if not who.acts_as(who.scheduler(name)):
-        raise Invalid(f"{name[:63]!r} is no name: lower-case letters, digits, - and .")
+        raise Invalid(f"{name[:63]!r} is not a name: use lower-case letters, digits, - and .")
     return name
 
 
 def identities(part: str, name: str) -> tuple[str, ...]:
-    """Who a process of this kind and name is to the servers. Raises Invalid."""
+    """Return the identities of a process of this kind and name. Raises Invalid."""
     if part == SCHEDULER:
         return (who.scheduler(checked_name(name)).name,)
     if part == AGENT:
         return (who.agent(checked_name(name)).name,)
-    # Only who makes them needs the controllers at hand.
+    # Imported on use: only this function needs the controllers.
     from holdfast.correct.all_controllers import all_controllers
     from holdfast.host.component.time_zones import zones
 
@@ -54,13 +54,13 @@ def identities(part: str, name: str) -> tuple[str, ...]:
 
 
 def file_name(identity: str) -> str:
-    """What the files of an identity are called. No part of an identity has an underscore."""
+    """Return the base name of an identity's files. No part of an identity has an underscore."""
     return identity.replace(":", "_")
 
 
 def issue(pki: Path, identity: str, into: Path | None = None, file: str = "") -> tuple[Path, Path]:
-    """Certificate and key of an identity, issued anew when need be; beside the authority, or into
-    another directory, and perhaps under another name.
+    """Return the certificate and key of an identity, issued again if needed: beside the authority,
+    or in another directory, and under another name if given.
     """
     directory = private_directory(pki)
     with alone(directory):
@@ -69,14 +69,14 @@ def issue(pki: Path, identity: str, into: Path | None = None, file: str = "") ->
 
 
 def provide(pki: Path, into: Path, names: Iterable[str], file: str = "") -> None:
-    """Have the certificates of these identities, and what they trust, in a directory of their own.
+    """Write the certificates of these identities, and what they trust, to a separate directory.
 
-    Whatever is good for a while yet stays as it is.
+    Certificates that are not due for renewal stay as they are.
     """
     private_directory(into)
     for name in names:
         issue(pki, name, into, file)
-    # The bundle first, as in `trust_following`: it says of which generation the certificates are.
+    # The bundle first, as in `trust_seen`: it names the generation of the certificates.
     for source in filter(Path.exists, (pki / BUNDLE, pki / AUTHORITY)):
         trusted, kept = source.read_bytes(), into / source.name
         if not kept.exists() or kept.read_bytes() != trusted:
@@ -84,21 +84,21 @@ def provide(pki: Path, into: Path, names: Iterable[str], file: str = "") -> None
 
 
 def has_authority(directory: Path) -> bool:
-    """Whether a key of the authority is here."""
+    """Return whether a key of the authority is here."""
     return any(directory.glob(AUTHORITY_KEYS))
 
 
 def refuse_authority(directory: Path, part: str, advice: str) -> None:
-    """Raises Invalid if a key of the authority lies where a component keeps its own things.
+    """Raise Invalid if a key of the authority is in a component's directory.
 
-    Whoever gets at its process, its directory or a backup of it would be everybody.
+    An attacker with its process, its directory or a backup of it could pose as any identity.
     """
     for path in sorted(directory.glob(AUTHORITY_KEYS)):
         raise Invalid(f"{path} is the key of the plane's authority, which no {part} has: {advice}")
 
 
 def access_of(servers: tuple[str, ...], pki: Path, identity: str) -> Access:
-    """The access of an identity by its files. Raises Invalid."""
+    """Return the access of an identity by its files. Raises Invalid."""
     certificate, key = (pki / f"{file_name(identity)}.{end}" for end in ("crt", "key"))
     try:
         access = Access(
@@ -115,20 +115,20 @@ def access_of(servers: tuple[str, ...], pki: Path, identity: str) -> Access:
     return access
 
 
-# Keeps the certificates of a component from ending while it runs.
+# Renews the certificates of a component while it runs.
 #
-# `components` starts one for each process; before it come the certificates of its start (`joining`,
-# `credentials`), after it `remote`, which asks with the new ones. Each is renewed in the middle
-# part of its life, at a moment of its own, so that a thousand agents of one day do not come on one
-# day. A renewal that fails is tried again, more often the less time is left; only the end is an
-# end. When another authority signs (`trust_following`), all are renewed within seconds.
+# `component/build` starts one for each process. The first certificates come from `node_join` or
+# from `provide`; `client/api_client` uses the new ones. Each is renewed in the middle part of its
+# life, at a random moment, so that a thousand agents started on one day do not renew on one day. A
+# failed renewal is repeated, more often the less time is left, until the certificate expires. When
+# another authority signs (`trust_seen`), all are renewed within seconds.
 
-# A clock may be set, and a suspended computer counts no sleep: so often is looked at the time.
+# Clocks may be set, and a suspended computer counts no sleep, so the time is checked this often.
 LOOK_S = 60.0
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 3_600.0
-# A renewal that failed is tried again after this part of the time that is left.
+# A failed renewal is repeated after this part of the remaining time.
 TRIES = 16
-# Within this time all renew when another authority signs, and so often who could not tries again.
+# When another authority signs, all renew within this time; failed ones retry at this interval.
 HURRY_S = 10.0
 
 Renew = Callable[[str, Access], Awaitable[Access]]
@@ -136,7 +136,7 @@ Take = Callable[[str, Access], Awaitable[None]]
 
 
 class CertificateRenewal:
-    """See the module's docstring. `renew` makes the next access, or gives back the same one."""
+    """See the comment above. `renew` returns the next access, or the same one."""
 
     def __init__(
         self, accesses: Mapping[str, Access], renew: Renew, take: Take, rng: Rng | None = None
@@ -145,15 +145,15 @@ class CertificateRenewal:
         self._rng: Rng = rng if rng is not None else random.SystemRandom()
         self._accesses = {name: it for name, it in accesses.items() if it.certificate}
         self._wake, self._turn = asyncio.Event(), asyncio.Lock()
-        # The authorities to trust, and the name of the one that signs, once they are told here.
+        # The authorities to trust, and the name of the one that signs, once known.
         self._ca, self._signer = b"", ""
         # When each is renewed next, by the wall clock.
         self.due_s = {name: self._first(it) for name, it in self._accesses.items()}
-        # Why one cannot be renewed, for whoever runs the component; empty when all can.
+        # Why a certificate cannot be renewed, for the operator; empty when all can.
         self.trouble = ""
 
     async def run(self) -> None:
-        """For as long as the component lives."""
+        """Run until cancelled."""
         while self.due_s:
             now_s = _now_s()
             left_s = min(self.due_s.values()) - now_s
@@ -165,7 +165,7 @@ class CertificateRenewal:
                 await self.turn(name)
 
     async def trust(self, ca: bytes, signer: str) -> None:
-        """Trust these authorities from now on, and soon show certificates of this one."""
+        """Trust these authorities from now on, and soon present certificates of this one."""
         async with self._turn:
             self._ca = ca
             for name, access in list(self._accesses.items()):
@@ -174,14 +174,14 @@ class CertificateRenewal:
         self.expect(signer)
 
     def expect(self, signer: str) -> None:
-        """Renew what is not of the authority with this name."""
+        """Renew certificates that are not from the authority with this name."""
         self._signer = signer
         for name, access in self._accesses.items():
             self.due_s[name] = min(self.due_s[name], self._first(access))
         self._wake.set()
 
     async def turn(self, name: str) -> None:
-        """Renew one certificate now, and ask with it from now on."""
+        """Renew one certificate now, and use it from now on."""
         async with self._turn:
             await self._renew_now(name)
 
@@ -192,7 +192,7 @@ class CertificateRenewal:
             if self._ca:
                 after = msgspec.structs.replace(after, ca=self._ca)
             if after.certificate == before.certificate:
-                self._fail(name, "nobody has put a new one there")
+                self._fail(name, "no new certificate was put there")
                 return
             await self._take(name, after)
         except HoldfastError as error:

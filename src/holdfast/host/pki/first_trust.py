@@ -1,7 +1,7 @@
-"""What a first start makes so that all can trust each other: authority, certificates, a way in.
+"""What a first start creates: the authority, certificates, and the administrator's kubeconfig.
 
-The next starts find it all there. Files are for this user alone. `certificates` says what a
-certificate is, `docs/adr/0042-certificates.md` why it is so.
+Later starts find it all there. Only this user may read the files. `certificates` says what a
+certificate is, `docs/adr/0042-certificates.md` explains why.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ SERVER = "server"
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """The authorities, and what they have issued to this server and to its administrator."""
+    """The authorities, and what they issued to this server and to its administrator."""
 
     authorities: CertificateAuthorities
     server: tuple[Path, Path]
-    # Who this server is when it asks another one.
+    # The client certificate of this server towards other servers.
     peer: tuple[Path, Path]
     admin: IssuedCertificate
 
     def context(self) -> ssl.SSLContext:
-        """The TLS of the server's socket. Whoever has a certificate of ours may show it."""
+        """Return the TLS context of the server's socket. Client certificates are optional."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(*self.server)
-        # Our own only: a certificate of any other authority says nothing about who may do what.
+        # Only our own authorities: a certificate of any other proves nothing about permissions.
         context.load_verify_locations(cadata=self.authorities.pem.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
     def peer_context(self) -> ssl.SSLContext:
-        """The TLS towards other servers: they prove themselves to us, and we to them."""
+        """Return the TLS context towards other servers, with certificates on both sides."""
         context = ssl.create_default_context(cadata=self.authorities.pem.decode())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(*self.peer)
@@ -54,10 +54,10 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 class ServerTls:
-    """The TLS of a socket that stays open while what is trusted and shown there changes.
+    """The TLS of a socket that stays open while trust and certificates change.
 
-    `context` is for the socket. Handshakes use what was taken last: an authority cannot be removed
-    from a context, so that each change makes another one.
+    `context` is for the socket. Handshakes use the context that was taken last: an authority cannot
+    be removed from a context, so each change needs a new one.
     """
 
     def __init__(self, trust: Trust) -> None:
@@ -65,7 +65,7 @@ class ServerTls:
         self.context.sni_callback = self._choose
 
     def take(self, current: ssl.SSLContext) -> None:
-        """Use this one for all handshakes from now on."""
+        """Use this context for all handshakes from now on."""
         self._current = current
 
     def _choose(self, tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
@@ -73,7 +73,7 @@ class ServerTls:
 
 
 def establish(settings: ServerSettings) -> Trust:
-    """Find or make everything. Raises Invalid when what is there cannot be used."""
+    """Load or create everything. Raises Invalid if existing files cannot be used."""
     private_directory(settings.data)
     directory = private_directory(settings.pki_directory)
     with alone(directory):
@@ -82,7 +82,7 @@ def establish(settings: ServerSettings) -> Trust:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Servers that share a directory and start together must not make two authorities in it."""
+    """Lock a directory: servers that start together must not create two authorities in it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -93,7 +93,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 def _establish(settings: ServerSettings, directory: Path) -> Trust:
     name = who.server(settings.server_name).name
-    # Servers that share a directory of certificates have files of their own in it.
+    # Servers that share a directory of certificates have their own files in it.
     suffix = f"-{settings.server_name}" if settings.pki is not None else ""
     authorities = CertificateAuthorities.open(directory)
     signer = authorities.signer
@@ -108,7 +108,7 @@ def _establish(settings: ServerSettings, directory: Path) -> Trust:
 
 
 def write_kubeconfig(settings: ServerSettings, trust: Trust, url: str) -> Path:
-    """The administrator's way in, in the data directory. It is left alone while it is right."""
+    """Write the administrator's kubeconfig to the data directory, if it changed."""
     path = settings.data / "kubeconfig"
     content = kubeconfig(url, trust.authorities.pem, trust.admin, user=ADMIN)
     try:

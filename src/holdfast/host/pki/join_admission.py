@@ -1,11 +1,11 @@
-"""Lets new nodes in: a join token and a key for a certificate, each token for one key.
+"""Admits new nodes: a join token and a key for a certificate, each token for one key.
 
-`plane` gives the handlers to the HTTP server, outside the API: whoever joins has no identity yet.
-A token is used up by a compare-and-swap on its object before anything is issued, so several servers
-cannot let in two. When the answer is lost, the same key may ask again and gets its certificate; any
-other is refused. A node that has a certificate gets a new one by showing it. What was issued until
-a revocation (`model/access/credential_life`) opens nothing here: neither the certificate nor a
-token that was used before it.
+`server_process` gives the handlers to the HTTP server, outside the API: a node that joins has no
+identity yet. A token is used up by a compare-and-swap on its object before anything is issued, so
+several servers cannot admit two nodes with it. When the answer is lost, the same key may ask again
+and gets its certificate; any other key is refused. A node with a certificate gets a new one by
+presenting it. Credentials from before a revocation (`model/access/credential_life`) are refused
+here: both the certificate and a token that was used before it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from holdfast.host.pki.join_protocol import (
     Joined,
     JoinRequest,
 )
-from holdfast.host.pki.join_requests import decoded, identity_name, signed_key
+from holdfast.host.pki.join_requests import decode_join_request, identity_name, signed_key
 from holdfast.host.process.shell import Shell
 from holdfast.host.server import authentication
 from holdfast.model import keys
@@ -60,22 +60,22 @@ from holdfast.model.time import wall_ms
 from holdfast.store.contract import Store
 
 BODY_MAX = 16 << 10
-# Somebody else used or revoked the token meanwhile; what it is now decides.
+# The token was used or revoked concurrently; read it again.
 TRIES_MAX = 3
 TIMEOUT_S = 10.0
-# A certificate must be issued after the revocation before it. Servers' clocks differ by no more.
+# A certificate must be issued after the last revocation. Servers' clocks differ by no more.
 WAIT_MAX_S = 3.0
 TOKENS_PAGE = 500
-# Requests whose signatures are looked at, and which are signed, at the same time.
+# Requests whose signatures are verified and signed at the same time.
 SIGNED_AT_ONCE = 4
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-# Who is at the other end of a connection, by its certificate alone. Raises Forbidden.
+# Returns the peer's identity by its certificate alone. Raises Forbidden.
 ClientCertificate = Callable[[Any], authentication.ClientCertificate | None]
 
 
 class JoinAdmission:
-    """See the module's docstring. `identity` is this server's own, who marks tokens as used."""
+    """See the module's docstring. `identity` is this server's, which marks tokens as used."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class JoinAdmission:
         self._accesses = accesses
 
     def handlers(self) -> dict[str, Handler]:
-        """The paths and what answers there."""
+        """Return the handlers by path."""
         return {
             JOIN_PATH: self._join,
             AUTHORITY_PATH: self._show,
@@ -101,19 +101,19 @@ class JoinAdmission:
         }
 
     async def _show(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The certificates are no secret; a token says whether to trust one of them."""
+        """Send the certificates, which are not secret; a token says which one to trust."""
         return web.Response(body=self._issuers.pem, content_type="application/x-pem-file")
 
     async def _show_bundle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The same, so that whoever trusts one of them can trust all."""
+        """Send the signed bundle: a client that trusts one authority in it can trust all."""
         return reply(200, self._issuers.text)
 
     async def _join(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             if request.method != "POST":
-                raise Rejected("nodes join by POST", code=status.METHOD_NOT_ALLOWED)
+                raise Rejected("use POST to join a node", code=status.METHOD_NOT_ALLOWED)
             shown = self._shown(request.transport)
-            wanted = decoded(await read_body(request, BODY_MAX))
+            wanted = decode_join_request(await read_body(request, BODY_MAX))
             joined = await self.join(shown, wanted, source_of(request))
         except HoldfastError as error:
             return reply(*status.of(error))
@@ -122,14 +122,14 @@ class JoinAdmission:
     async def join(
         self, shown: authentication.ClientCertificate | None, wanted: JoinRequest, source: str = ""
     ) -> Joined:
-        """The certificate of a node, for who may have it. Raises what is wrong."""
+        """Return the certificate of a node that may have it. Raises what is wrong."""
         name = identity_name(wanted.node)
-        # Who has neither costs no more than this look: a signature takes long, and anybody can ask.
+        # Checked first: verifying a signature is expensive, and callers are anonymous.
         if wanted.token:
             await self._known(wanted.token)
         elif shown is None or shown.identity.node != wanted.node:
             raise Forbidden(
-                "a node joins with a token, or with the certificate that it has",
+                "a node joins with a token or with its current certificate",
                 code=Reason.UNAUTHENTICATED,
             )
         async with self._signing:
@@ -149,21 +149,21 @@ class JoinAdmission:
         else:
             _demand_unrevoked(shown, revoked)
             if await self._read(Node, "", wanted.node) is None:
-                raise Forbidden(f"there is no node {wanted.node}; join with a token", code=_NO)
+                raise Forbidden(f"node {wanted.node} does not exist; join with a token", code=_NO)
         await _until_after(revoked)
         signer = self._issuers.signer
         certificate = await asyncio.to_thread(signer.certify, key, name, life=self._life)
-        # A revocation that came between the look and the issue is of an earlier moment than the
-        # certificate, and would not end it.
+        # A revocation between the check and the issue is dated before the certificate, and would
+        # not end it.
         if await self._revoked_until(name) != revoked:
-            raise Unavailable(f"{name} was revoked while its certificate was made; ask again")
+            raise Unavailable(f"{name} was revoked while its certificate was issued; try again")
         if self._accesses is not None:
             verb = ISSUE if wanted.token else RENEW
             await self._accesses.record(certificate_record(verb, certificate, name, source))
         return Joined(wanted.node, certificate.decode(), self._issuers.pem.decode())
 
     async def _revoked_until(self, name: str) -> datetime | None:
-        """Until when what was issued to this identity does not count, if anything does not."""
+        """Return the moment of this identity's last revocation, if there is one."""
         found = await self._read(Revocation, "", revocation_name(name))
         return found.spec.before if isinstance(found, Revocation) else None
 
@@ -183,8 +183,8 @@ class JoinAdmission:
             _demand_good(token, wanted.node)
             if not token.spec.node and await self._read(Node, "", wanted.node) is not None:
                 raise Forbidden(
-                    f"there is a node {wanted.node} already; only a token for that very node "
-                    "lets it join again",
+                    f"node {wanted.node} exists already; only a token for that node lets it join "
+                    "again",
                     code=_NO,
                 )
             used = TokenStatus(
@@ -198,14 +198,14 @@ class JoinAdmission:
                 return await self._demand_first(token, wanted.node, hashed, revoked)
             if verdict.reason is not Reason.STALE_OBJECT:
                 raise verdict.error()
-        raise Forbidden("the join token is being used by others", code=Reason.CONTENTION)
+        raise Forbidden("other nodes are using the join token; try again", code=Reason.CONTENTION)
 
     async def _demand_first(
         self, token: Token, node: str, key: str, revoked: datetime | None
     ) -> None:
-        """Two tokens for any node must not make one node of two machines. Raises Forbidden.
+        """Refuse a second machine under the same name with another token. Raises Forbidden.
 
-        Each marks its token before it looks, so that of two who hurry the later one sees the other.
+        Each caller marks its token before it checks, so the later of two sees the other.
         """
         if token.spec.node:
             return
@@ -213,7 +213,7 @@ class JoinAdmission:
         mine = max((at for at, it in used if it.name == token.name), default=0)
         if any(at < mine and it.status.key != key for at, it in used):
             raise Forbidden(
-                f"somebody else is joining as node {node}; only a token for that very node lets it "
+                f"another machine is joining as node {node}; only a token for that node lets it "
                 "join again",
                 code=_NO,
             )
@@ -221,7 +221,7 @@ class JoinAdmission:
     async def _used_tokens(
         self, node: str, revoked: datetime | None
     ) -> AsyncIterator[tuple[int, Token]]:
-        """The tokens that were used for a node since its last revocation, with their revisions."""
+        """Yield the tokens used for a node since its last revocation, with their revisions."""
         prefix = keys.kind_prefix(kind_of_struct(Token), SYSTEM_NAMESPACE)
         start: str | None = prefix
         while start is not None:
@@ -230,7 +230,7 @@ class JoinAdmission:
                 try:
                     it: Token = decode(record.key, record.value)
                 except RecordUnreadable as error:
-                    # It may be one that was used for this very node.
+                    # It may be one that was used for this node.
                     raise Unavailable(f"{error.message}; join with a token for a node") from error
                 at = it.status.used_at
                 if it.status.used_by == node and at and (revoked is None or at > revoked):
@@ -238,14 +238,14 @@ class JoinAdmission:
             start = page.more_from
 
     async def _known(self, text: str) -> Token:
-        """The token behind a text. One sentence for whatever is wrong with it."""
+        """Return the token behind a text. All causes of a refusal have one message."""
         refused = Forbidden("the join token is not valid here", code=Reason.UNAUTHENTICATED)
         try:
             given = join_tokens.parse(text)
         except Invalid:
             raise refused from None
         found = await self._read(Token, SYSTEM_NAMESPACE, given.name)
-        # The hash is computed and compared also for a token that does not exist.
+        # The hash is computed and compared even for a token that does not exist.
         expected = found.spec.hash if isinstance(found, Token) else authentication.secret_hash("")
         is_right = hmac.compare_digest(expected, authentication.secret_hash(given.secret))
         if not isinstance(found, Token) or not is_right:
@@ -255,7 +255,7 @@ class JoinAdmission:
         return found
 
     async def _read(self, cls: type[Object], namespace: str, name: str) -> Object | None:
-        """An object as it is now, with its version. What is in memory here may be old."""
+        """Read an object and its version from the store. The hub may be outdated."""
         key = keys.object_key(kind_of_struct(cls), namespace, name)
         page = await self._store.range(key, key + "\0", limit=1)
         for record in page.records:
@@ -272,8 +272,8 @@ _NO = Reason.NOT_ALLOWED
 def _demand_unrevoked(
     shown: authentication.ClientCertificate | None, revoked: datetime | None
 ) -> None:
-    """A renewal by what was revoked would outlive the revocation. The hub, which was asked about
-    the connection, may not have heard of it. Raises Forbidden.
+    """Refuse a renewal with a revoked certificate: it would outlive the revocation, of which the
+    hub, which checked the connection, may not know yet. Raises Forbidden.
     """
     if shown is not None:
         authentication.demand_current(
@@ -282,9 +282,9 @@ def _demand_unrevoked(
 
 
 def _is_again(token: Token, node: str, key: str, revoked: datetime | None) -> bool:
-    """Whether this very key used the token before, and its answer was lost.
+    """Return whether this key used the token before, and its answer was lost.
 
-    What it was used for then may have been revoked since; that is not to be had once more.
+    If that was revoked since, the token gives no second certificate.
     """
     used = token.status
     same = hmac.compare_digest(used.key.encode(), key.encode()) and used.used_by == node
@@ -294,7 +294,7 @@ def _is_again(token: Token, node: str, key: str, revoked: datetime | None) -> bo
 
 
 async def _until_after(revoked: datetime | None) -> None:
-    """Wait until what is issued now counts. Raises Unavailable when that takes too long."""
+    """Wait until the clock is past a revocation. Raises Unavailable if that takes too long."""
     if revoked is None:
         return
     left_s = (revoked - datetime.now(UTC)).total_seconds() + 0.001
@@ -305,13 +305,13 @@ async def _until_after(revoked: datetime | None) -> None:
 
 
 def _demand_good(token: Token, node: str) -> None:
-    """Say what is wrong with a token to somebody who knows its secret. Raises Forbidden."""
+    """Tell a caller that knows its secret what is wrong with a token. Raises Forbidden."""
     spec, ends = token.spec, ends_at(token, JOIN_LIFE_MAX_MS)
     problem = ""
     if token.status.used_at is not None:
         problem = f"was used by node {token.status.used_by} already"
     elif spec.revoked or token.metadata.deletion_timestamp is not None:
-        problem = "was taken back"
+        problem = "was revoked"
     elif ends is None or datetime.now(UTC) >= ends:
         problem = "has expired"
     elif spec.node and spec.node != node:

@@ -1,6 +1,6 @@
-"""What a node that joins and the servers say to each other: `joining` here, `admitting` there.
+"""The messages between a node that joins (`node_join`) and the servers (`join_admission`).
 
-By themselves, for an agent must not load half a server to say them.
+In a separate module, so that an agent need not import the server's part.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import msgspec
 
 JOIN_PATH = "/join"
 AUTHORITY_PATH = "/ca"
-# The same with signatures, by which others than the one that is known can be trusted.
+# The same with signatures, by which a client that trusts one authority can trust the others.
 BUNDLE_PATH = "/ca/bundle"
 
 
 class JoinRequest(msgspec.Struct, frozen=True):
     """What a node sends. `request` is a certificate signing request, as PEM.
 
-    Without a token the certificate of the connection says who asks.
+    Without a token the certificate of the connection identifies the caller.
     """
 
     node: str
@@ -28,7 +28,7 @@ class JoinRequest(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """What it gets: its certificate and the plane's authority, as PEM."""
+    """What the node gets: its certificate and the plane's authority, as PEM."""
 
     node: str
     certificate: str

@@ -14,29 +14,27 @@ from holdfast.model.access import identity as who
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import FieldError, Invalid, Rejected
 
-# What somebody sends who means to join, read with suspicion: he is nobody yet.
-#
-# `admitting` asks here for the parts; what they are good for is decided there.
+# `join_admission` asks here for the parts and decides what they allow.
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
 _REQUESTS = msgspec.json.Decoder(JoinRequest)
 
 
-def decoded(body: bytes) -> JoinRequest:
-    """What a body asks for. Raises Rejected."""
+def decode_join_request(body: bytes) -> JoinRequest:
+    """Decode a body. Raises Rejected."""
     try:
         return _REQUESTS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # What is in it may be a secret, so it is not repeated.
+        # The body may hold a secret, so the message does not repeat it.
         raise Rejected(
-            "the body must be JSON with node, request and perhaps token", code=status.BAD_REQUEST
+            "the body must be JSON with node, request and optionally token", code=status.BAD_REQUEST
         ) from None
 
 
 def identity_name(node: str) -> str:
-    """The identity of a node. Raises Invalid for what is no name of one."""
+    """Return the identity of a node. Raises Invalid if it is not a node's name."""
     name = who.agent(node).name
-    # The length first: names that were looked at once are remembered.
+    # The length first: the pattern check caches its arguments.
     if len(name) > COMMON_NAME_MAX or Identity(name=name).node != node:
         most = COMMON_NAME_MAX - len(who.NODE_PREFIX)
         rule = f"must be lower-case letters, digits, - and ., at most {most} of them"
@@ -46,16 +44,16 @@ def identity_name(node: str) -> str:
 
 
 def signed_key(pem: str) -> ec.EllipticCurvePublicKey:
-    """The key of a signing request whose holder has signed it. Nothing else of it counts."""
+    """Return the key of a signing request that the key itself signed. Nothing else is used."""
     try:
         request = x509.load_pem_x509_csr(pem.encode())
         key = request.public_key()
-        # Before its signature is looked at, which with some other keys takes as long as one likes.
+        # Before its signature is verified, which can take very long with some other keys.
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, _CURVES):
             raise _no_request("must be for a key on the curve P-256 or P-384")
         is_signed = request.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
-        raise _no_request("is no certificate signing request") from None
+        raise _no_request("is not a certificate signing request") from None
     if not is_signed:
         raise _no_request("is not signed by its own key")
     return key

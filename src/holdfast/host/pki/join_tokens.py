@@ -1,12 +1,12 @@
-"""Join tokens as text: which one, its secret, and whom to trust with it.
+"""Join tokens as text: the token's name, its secret, and the authority to trust.
 
-`NAME.SECRET.HASH`: the Token object in the system's namespace, of which only a hash of the secret
-is stored, and the hash of the plane's certificate authority. Whoever joins proves by the last part
-that it speaks to this plane before it shows the secret to anybody. `host/pki/node_join` uses
-tokens, `host/pki/join_admission` takes them in.
+`NAME.SECRET.HASH`: the Token object in the system's namespace, which holds only a hash of the
+secret, and the hash of the plane's certificate authority. By the last part a node verifies that it
+talks to this plane before it sends the secret. `host/pki/node_join` uses tokens,
+`host/pki/join_admission` verifies them.
 
-In a plane whose authority was rotated a token ends with `.GENERATION`, that of the trust bundle: an
-earlier bundle, which the same authority has signed, may name one that was removed since.
+After a rotation of the authority a token ends with `.GENERATION`, that of the trust bundle: an
+earlier bundle with a signature of the same authority may name one that was removed since.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TEXT = re.compile(
 
 
 class JoinToken(msgspec.Struct, frozen=True):
-    """The parts of a token's text. It is never printed but once."""
+    """The parts of a token's text, which is printed only once."""
 
     name: str
     secret: str
@@ -52,16 +52,16 @@ class JoinToken(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> JoinToken:
-    """The token in a text. Raises Invalid, without repeating it."""
+    """Parse a token. Raises Invalid, without repeating the text."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
-        raise Invalid("this is no join token; it reads like join-1a2b3c4d.SECRET.HASH")
+        raise Invalid("this is not a join token: the form is join-1a2b3c4d.SECRET.HASH")
     name, secret, authority, generation = found.groups()
     return JoinToken(name, secret, authority, int(generation or 0))
 
 
 def fingerprint(authority_pem: bytes) -> str:
-    """The hash by which an authority is known: of several the newest, which counts the longest.
+    """Return the hash of an authority; of several, of the newest, which is valid the longest.
     Raises Invalid.
     """
     return trust_bundle.fingerprint(trust_bundle.certificates(authority_pem)[-1])
@@ -75,9 +75,9 @@ def new_token(
     *,
     generation: int = 0,
 ) -> tuple[Token, JoinToken]:
-    """A token for one node, or for any new one if `node` is empty; and its text, for once."""
+    """Return a token for one node, or for any new one if `node` is empty, and its text."""
     if not timedelta(0) < ttl <= TTL_MAX:
-        raise Invalid(f"a join token lasts for a while, and for {TTL_MAX.days} days at most")
+        raise Invalid(f"the life of a join token must be above 0 and at most {TTL_MAX.days} days")
     moment = now if now is not None else datetime.now(UTC)
     text = JoinToken(
         f"join-{secrets.token_hex(6)}",
@@ -96,8 +96,8 @@ def new_token(
 
 
 async def create_token(client: Client, node: str, ttl: timedelta) -> str:
-    """Make a token at the plane of this client, who must be an administrator; its text."""
-    # Not what this client trusts: its kubeconfig may be older than a rotation.
+    """Create a token with the client of an administrator. Return its text."""
+    # Fetched, since the client's kubeconfig may be older than a rotation.
     authorities, generation = await trust_bundle.current_authorities(
         client.transport, client.access.ca
     )
@@ -107,5 +107,5 @@ async def create_token(client: Client, node: str, ttl: timedelta) -> str:
 
 
 def key_hash(public_key_der: bytes) -> str:
-    """How a key is known that a token was used for."""
+    """Return the hash of a key that a token was used for."""
     return hashlib.sha256(public_key_der).hexdigest()

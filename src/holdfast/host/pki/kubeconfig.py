@@ -20,9 +20,9 @@ def kubeconfig(
     user: str,
     namespace: str = "default",
 ) -> bytes:
-    """The file's content, with a certificate, a bearer token, or a file that holds one.
+    """Return the file's content, with a certificate, a bearer token, or a file that holds one.
 
-    JSON is YAML, and needs no library to be written right.
+    JSON is valid YAML, and needs no YAML library.
     """
     document = {
         "apiVersion": "v1",

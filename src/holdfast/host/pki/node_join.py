@@ -1,18 +1,18 @@
-"""How a node becomes one: a key that never leaves it, and a certificate for it from the plane.
+"""How a node joins: it creates a key that never leaves it, and gets a certificate from the plane.
 
-An agent calls `joined` at every start. The first time it needs a join token; then it has what it
-needs in its own directory, for this user alone. `renewed` gets it the next certificate for the same
-key, at a start and while it runs (`rotation`). A node whose certificate was revoked, or that was
-deleted, joins anew with another token and another key.
-The key is on disk before it is shown to anybody, so that an agent which dies in between joins again
-with the same key and the same token.
+An agent calls `join_or_load` at every start. The first time it needs a join token; then its
+directory has what it needs, readable only by its user. `renew_certificate` gets the next
+certificate for the same key, at a start and while it runs (`component_credentials`). A node whose
+certificate was revoked, or that was deleted, joins again with a new token and a new key. The key is
+on disk before it is used, so that an agent that crashes in between joins again with the same key
+and token.
 
-Whoever joins does not know the servers yet. The token carries the hash of the plane's authority:
-the authority's certificate is fetched from anybody, and believed only if it has that hash. The
-secret is shown to servers of the plane's authorities alone. During a rotation there are two; the
-one with the hash proves the other by its signature (`trust_bundle`). The bundle must not be older
-than the token: an authority that was removed has been in bundles with the same signature. A node
-that was away while the authority was rotated joins again with a token, and keeps its key.
+A joining node does not know the servers yet. The token holds the hash of the plane's authority: its
+certificate is fetched from any server, and trusted only if it has that hash. The secret is sent
+only to servers of the plane's authorities. During a rotation there are two; the one with the hash
+vouches for the other by its signature (`trust_bundle`). The bundle must not be older than the
+token: a removed authority was in bundles with the same signature. A node that was away while the
+authority was rotated joins again with a token, and keeps its key.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from holdfast.model.access import identity as who
 from holdfast.model.errors import HoldfastError, Invalid, Unavailable
 
 TRY_S = 15.0
-# Where servers say who we are to them.
+# Where servers say which identity a caller has.
 WHO_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 AUTHORITY_BYTES_MAX = 64 << 10
 REFUSED = 401
-# How a moment is told to people.
+# How moments are shown to people.
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 Say = Callable[[str], None]
 
 
 class NodeFiles(msgspec.Struct, frozen=True):
-    """Where an agent keeps who it is."""
+    """The files with an agent's credentials."""
 
     directory: Path
 
@@ -80,7 +80,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
 
     @property
     def generation(self) -> int:
-        """Of the trust bundle that is kept here. Raises Invalid."""
+        """Return the generation of the trust bundle in these files. Raises Invalid."""
         text = self.bundle.read_bytes() if self.bundle.exists() else b""
         return trust_bundle.bundle_of_files(self.authority.read_bytes(), text).generation
 
@@ -92,10 +92,10 @@ async def join_or_load(
     token: str = "",
     say: Say = lambda text: None,
 ) -> Access:
-    """The access of a node's agent, by what it has or by joining now. Raises what went wrong."""
+    """Return the access of a node's agent, from its files or by joining. Raises what failed."""
     files = NodeFiles(directory)
     found = await asyncio.to_thread(_found, files, servers, node)
-    # Only whoever has brought another way in asks whether the one that he has was taken back.
+    # Only with a new token is it worth asking whether the old certificate was revoked.
     if found is not None and token:
         code = await _asked(found)
         if code == REFUSED:
@@ -106,13 +106,13 @@ async def join_or_load(
             try:
                 return await _join(servers, node, files, token)
             except HoldfastError as error:
-                say(f"Node {node} cannot join again, and goes on as before: {error.message}")
+                say(f"Node {node} cannot join again and continues as before: {error.message}")
     if found is not None:
         return await _renewed_if_due(found, node, files, say)
     if not token:
         raise Invalid(
             f"node {node} has no certificate in {directory}; give it a join token (an "
-            "administrator makes one with: token create)"
+            "administrator creates one with: token create)"
         )
     return await _join(servers, node, files, token)
 
@@ -126,12 +126,12 @@ async def _join(servers: tuple[str, ...], node: str, files: NodeFiles, token: st
 
 
 async def is_refused(access: Access) -> bool:
-    """Whether the servers do not know us any more. If none can be asked, they may."""
+    """Return whether the servers refuse us. If none answers, they may still accept us."""
     return await _asked(access) == REFUSED
 
 
 async def _asked(access: Access) -> int:
-    """What a server answers when it is asked who we are; 0 if none does."""
+    """Return a server's HTTP code for our identity; 0 if none answers."""
     async with Transport(access) as transport:
         try:
             answer = await transport.send("POST", WHO_PATH, body=b"{}", timeout_s=TRY_S)
@@ -141,8 +141,8 @@ async def _asked(access: Access) -> int:
 
 
 def _is_newer(token: str, files: NodeFiles) -> bool:
-    """Whether a token is of a later generation than what is trusted here. One that was used for an
-    earlier join never is.
+    """Return whether a token is of a later generation than what is trusted here. A token that was
+    used for an earlier join never is.
     """
     try:
         return join_tokens.parse(token).generation > files.generation
@@ -151,13 +151,13 @@ def _is_newer(token: str, files: NodeFiles) -> bool:
 
 
 def _forget(files: NodeFiles) -> None:
-    """Whoever has taken the certificate may have taken the key as well."""
+    """Remove the key too: an attacker with the certificate may have the key as well."""
     files.certificate.unlink(missing_ok=True)
     files.key.unlink(missing_ok=True)
 
 
 async def renew_certificate(access: Access, node: str, directory: Path) -> Access:
-    """The same access under a new certificate. Raises what went wrong; the old one counts on."""
+    """Return the access with a new certificate. Raises what failed; the old one stays valid."""
     files = NodeFiles(directory)
     key = await asyncio.to_thread(_kept_key, files)
     return await _ask(access, node, files, key, "")
@@ -169,9 +169,9 @@ async def _renewed_if_due(access: Access, node: str, files: NodeFiles, say: Say)
     try:
         return await renew_certificate(access, node, files.directory)
     except HoldfastError as error:
-        # It is good for a while yet, and tried again while the agent runs.
+        # It is valid for a while, and the running agent tries again.
         ends = moment(access.certificate, 1)
-        say(f"The certificate of node {node} ends at {ends:{MOMENT}}: {error.message}")
+        say(f"The certificate of node {node} expires at {ends:{MOMENT}}: {error.message}")
         return access
 
 
@@ -183,9 +183,9 @@ async def _ask(
     token: str,
     bundle: bytes = b"",
 ) -> Access:
-    """Get a certificate for the key, from the first server that answers, and keep it."""
+    """Get a certificate for the key from the first server that answers, and store it."""
     body = msgspec.json.encode(JoinRequest(node, _signing_request(node, key), token))
-    failure: HoldfastError = Unavailable("no server is named")
+    failure: HoldfastError = Unavailable("no server is configured")
     async with Transport(access) as transport:
         for _ in access.servers:
             try:
@@ -211,20 +211,20 @@ async def _ask(
 
 
 def _read(body: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The certificate in an answer. Raises Unavailable."""
+    """Return the certificate in an answer. Raises Unavailable."""
     try:
         found = msgspec.json.decode(body, type=Joined)
         certificate = x509.load_pem_x509_certificate(found.certificate.encode())
     except (msgspec.DecodeError, ValueError) as error:
-        raise Unavailable(f"an answer that cannot be read: {error}") from error
+        raise Unavailable(f"the answer cannot be decoded: {error}") from error
     if certificate.public_key() != key.public_key():
         raise Unavailable("the server sent a certificate for another key")
     return found.certificate.encode()
 
 
 def _keep_trust(access: Access, files: NodeFiles, bundle: bytes) -> None:
-    """Keep what was proven, never what an answer names. A renewal leaves it alone: it may have
-    begun before the last bundle was kept.
+    """Store the verified bundle, never what an answer names. A renewal leaves it alone: it may have
+    begun before the last bundle was stored.
     """
     if bundle:
         write_private(files.bundle, bundle)
@@ -232,7 +232,7 @@ def _keep_trust(access: Access, files: NodeFiles, bundle: bytes) -> None:
 
 
 def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> Access | None:
-    """What an earlier start has left, if it can still be used."""
+    """Return the access that an earlier start left, if it is still usable."""
     if not (files.certificate.exists() and files.key.exists() and files.authority.exists()):
         return None
     pem = files.certificate.read_bytes()
@@ -240,12 +240,12 @@ def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> Access | No
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     except ValueError as error:
-        raise Invalid(f"{files.certificate} is no certificate: {error}") from error
+        raise Invalid(f"{files.certificate} is not a certificate: {error}") from error
     name = str(names[0].value) if names else ""
     if name != who.agent(node).name:
         raise Invalid(
-            f"the certificate in {files.directory} is of {name}, not of node {node}; give this "
-            "node a directory of its own"
+            f"the certificate in {files.directory} is for {name}, not for node {node}; give this "
+            "node its own directory"
         )
     if certificate.not_valid_after_utc <= datetime.now(UTC):
         return None
@@ -258,14 +258,14 @@ def _found(files: NodeFiles, servers: tuple[str, ...], node: str) -> Access | No
 
 
 def _kept_key(files: NodeFiles) -> ec.EllipticCurvePrivateKey:
-    """The node's key, made now if there is none yet."""
+    """Return the node's key; create it if there is none."""
     private_directory(files.directory)
     if not files.key.exists():
         write_private(files.key, _pem(ec.generate_private_key(ec.SECP256R1())))
     try:
         key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
     except ValueError as error:
-        raise Invalid(f"{files.key} is no key: {error}") from error
+        raise Invalid(f"{files.key} is not a key: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise Invalid(f"{files.key} is not a key on an elliptic curve")
     return key
@@ -289,11 +289,11 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 async def _authority(servers: tuple[str, ...], token: JoinToken) -> tuple[bytes, bytes]:
-    """The authorities that the one of the token vouches for, and the bundle with its signature if
-    there is one, from any server. Raises what is wrong.
+    """Return the authorities that the one in the token vouches for, and the signed bundle if there
+    is one, from any server. Raises what is wrong.
     """
-    failure: HoldfastError = Unavailable("no server is named")
-    # Nobody is trusted yet, so nothing is verified and nothing is shown; the hash decides.
+    failure: HoldfastError = Unavailable("no server is configured")
+    # No server is trusted yet, so nothing is verified and nothing is sent; the hash decides.
     unverified = ssl.create_default_context()
     unverified.check_hostname = False
     unverified.verify_mode = ssl.CERT_NONE
@@ -312,7 +312,7 @@ async def _authority(servers: tuple[str, ...], token: JoinToken) -> tuple[bytes,
             if found is not None:
                 return found
             failure = Invalid(
-                f"{server} is not of the plane that the join token is for: its authority has "
+                f"{server} does not belong to the plane of the join token: its authority has "
                 "another hash"
             )
     raise failure
@@ -333,8 +333,8 @@ async def _bounded(content: aiohttp.StreamReader) -> bytes:
 
 
 def _proven(pem: bytes, text: bytes, token: JoinToken) -> tuple[bytes, bytes] | None:
-    """The authorities that the one of the token vouches for, or that one alone: whatever else is
-    in the answer would be trusted as well.
+    """Return the authorities that the one in the token vouches for, or that one alone: everything
+    else in the answer is unverified.
     """
     try:
         found = trust_bundle.certificates(pem)
@@ -346,7 +346,7 @@ def _proven(pem: bytes, text: bytes, token: JoinToken) -> tuple[bytes, bytes] | 
             try:
                 bundle = trust_bundle.verify_bundle(text, [certificate])
             except Invalid:
-                # A server of the version before has no bundle, and so no other authority.
+                # A server of the previous version has no bundle, and so no other authority.
                 return alone, b""
             return (bundle.pem, text) if bundle.generation >= token.generation else (alone, b"")
     return None

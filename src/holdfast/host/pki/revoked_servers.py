@@ -1,12 +1,13 @@
 """Components refuse servers whose certificates were revoked, as servers do among each other.
 
-Each server tells which ones these are: agents on the line on which they wait to be asked
-(`tunnel.server_end`), others with the list of servers (`discovering`). Only what an authority of the
-plane has signed is believed, so a thief of a server's key can neither make others refuse good
-servers nor take a name from the list: what was learnt once stays. A revoked server can keep quiet
-about itself; any other one that the component reaches tells.
+Each server announces the revoked ones: to agents over their tunnels (`tunnel/server_end`), to
+others with the list of servers (`server_discovery`). An announcement must be signed by an authority
+of the plane, so a stolen server key can neither make others refuse good servers nor remove a name
+from the list: what a component has learned stays. A revoked server can omit itself; any other
+server that the component reaches announces it.
 
-This is the component's side; `Announcing` in `host/server/revocation_checks` is the server's.
+This is the component's side; `RevocationAnnouncer` in `host/server/revocation_checks` is the
+server's.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from holdfast.host.pki.certificates import issued_ms
 from holdfast.host.server.authentication import from_certificate
 from holdfast.model.errors import Invalid
 
-# A plane has few servers; this only bounds what a component keeps.
+# A plane has few servers; this only bounds what a component stores.
 SERVERS_MAX = 1_000
-# No certificate and no bundle begins so: a signature of one never counts as one of another.
+# No certificate or bundle begins like this: a signature of one is never valid for another.
 _CONTEXT = b"holdfast revoked servers, version 1\n"
 _BEFORE = msgspec.json.Decoder(dict[str, int])
 
 
 def statement(before_ms: Mapping[str, int], authorities: CertificateAuthorities) -> str:
-    """Up to which moment certificates of these servers do not count, signed; empty for none."""
+    """Return a signed statement of when each server was revoked; empty if none was."""
     if not before_ms:
         return ""
     text = msgspec.json.encode(dict(sorted(before_ms.items())))
@@ -39,7 +40,7 @@ def statement(before_ms: Mapping[str, int], authorities: CertificateAuthorities)
 
 
 class RevokedServers:
-    """What a component knows. `changed` is called when it has learnt of another one."""
+    """The revoked servers that a component knows. `changed` is called when it learns another."""
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._before_ms: dict[str, int] = {}
@@ -47,14 +48,14 @@ class RevokedServers:
         self._last = ""
 
     def learn(self, text: str, ca: bytes) -> None:
-        """Take in what a server tells, if one of these authorities has signed it."""
+        """Take in a server's statement, if one of these authorities has signed it."""
         if not text or text == self._last:
             return
         try:
             trusted = trust_bundle.certificates(ca)
             told = _BEFORE.decode(trust_bundle.verify_seal(_CONTEXT, text.encode(), trusted))
         except (Invalid, msgspec.DecodeError):
-            # Whoever it is that tells this, it does not speak for the plane.
+            # The statement does not come from the plane.
             return
         self._last = text
         merged = {**told, **self._before_ms}
@@ -65,7 +66,7 @@ class RevokedServers:
             self._changed()
 
     def refusal(self, peer: Mapping[str, Any] | None) -> str:
-        """Why this is no server to speak with, by its certificate; empty if it is one."""
+        """Return why not to use a server, by its certificate; empty if it may be used."""
         identity = from_certificate(dict(peer or {}))
         before_ms = self._before_ms.get(identity.name) if identity is not None else None
         if peer is None or identity is None or before_ms is None:

@@ -1,7 +1,7 @@
-"""What stands against the next step of a rotation: pure, from what all servers have seen.
+"""Reasons against the next step of a rotation, computed from what all servers have seen.
 
 `ca_rotation` asks before each step, and `holdfast ca status` shows the same sentences. Each names
-who would be cut off by the step, and what to do.
+the client that the step would disconnect, and what to do.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from holdfast.model.kinds.access import Token, TokenPurpose
 from holdfast.model.kinds.node import Node, NodePhase
 from holdfast.model.time import wall_ms
 
-# A component that did not ask for so long does not run.
+# A component that sent no request for this long is not running.
 LIVE_S = 45.0
-# What people and work have shown in this time they are likely to show again.
+# Credentials that people and work presented within this time are likely to be used again.
 RECENT_S = 600.0
-# No one has a new kubeconfig at the moment of a switch, the administrator who makes it included.
+# At the moment of a switch no person has a new kubeconfig, not even the administrator.
 SETTLE_S = 10.0
-# A person does not read a list of ten thousand nodes.
+# The most reasons that are shown.
 TOLD_MAX = 50
 
 
 class TrustReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server says of itself and of whom it has seen.
+    """What one server reports about itself and the clients that it has seen.
 
     generation: of the bundle that it uses; -1 if it could not be asked.
     held: the authorities whose keys it has.
@@ -48,7 +48,7 @@ class TrustReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RotationFacts:
-    """All that a step is judged by."""
+    """The evidence for a step."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RotationFacts:
 
 
 def latest_seen(reports: Iterable[TrustReport]) -> dict[tuple[str, str], SeenClient]:
-    """What was seen last of each part; of a person, of each of the certificates."""
+    """Return what was last seen of each client; of a person, of each certificate."""
     found: dict[tuple[str, str], SeenClient] = {}
     for it in (one for report in reports for one in report.seen):
         key = (it.name, f"{it.authority}{it.trusts}" if it.sort is ClientSort.PERSON else "")
@@ -76,14 +76,14 @@ def latest_seen(reports: Iterable[TrustReport]) -> dict[tuple[str, str], SeenCli
 
 
 def against_begin(facts: RotationFacts) -> list[str]:
-    """Why no rotation can begin now; nothing if it can."""
+    """Return why no rotation can begin now; empty if it can."""
     if facts.bundle.phase is not RotationPhase.STABLE:
-        return ["a rotation is under way already; finish or abort it first"]
+        return ["a rotation is in progress already; finish or abort it first"]
     return [_unreached(it) for it in facts.reports if it.trouble]
 
 
 def against_switch(facts: RotationFacts) -> list[str]:
-    """Why the new authority must not sign yet; nothing if it may."""
+    """Return why the new authority must not sign yet; empty if it may."""
     if facts.bundle.phase is not RotationPhase.BEGUN:
         return [_out_of_turn(facts.bundle, "switch", RotationPhase.BEGUN)]
     parts = latest_seen(facts.reports)
@@ -96,7 +96,7 @@ def against_switch(facts: RotationFacts) -> list[str]:
 
 
 def against_finish(facts: RotationFacts) -> list[str]:
-    """Whom the end of the old authority would cut off; nothing if none is known."""
+    """Return the clients that the end of the old authority would disconnect, as far as known."""
     if facts.bundle.phase not in (RotationPhase.SWITCHED, RotationPhase.FINISHING):
         return [_out_of_turn(facts.bundle, "finish", RotationPhase.SWITCHED)]
     parts = latest_seen(facts.reports)
@@ -112,7 +112,7 @@ def against_finish(facts: RotationFacts) -> list[str]:
 
 
 def unknown_clients(facts: RotationFacts) -> list[str]:
-    """Clients that do not say what they trust: tokens that were handed out before the rotation."""
+    """Return clients that do not say what they trust: tokens issued before the rotation."""
     begun = facts.bundle.begun
     if begun is None:
         return []
@@ -127,7 +127,7 @@ def unknown_clients(facts: RotationFacts) -> list[str]:
 
 
 def shorten(sentences: Sequence[str]) -> list[str]:
-    """As many as a person reads."""
+    """Return as many sentences as a person reads."""
     left = len(sentences) - TOLD_MAX
     return [*sentences[:TOLD_MAX], *([f"and {left} more"] if left > 0 else [])]
 
@@ -152,7 +152,7 @@ def _servers(facts: RotationFacts) -> list[str]:
         elif it.generation != facts.bundle.generation:
             found.append(
                 f"server {it.server} uses generation {it.generation} of the trust bundle, not "
-                f"{facts.bundle.generation}; its log says why if it stays so"
+                f"{facts.bundle.generation}; if it stays so, its log says why"
             )
         elif missing:
             files = ", ".join(key_file(key) for key in missing)
@@ -162,7 +162,7 @@ def _servers(facts: RotationFacts) -> list[str]:
             )
         elif it.observed_s < OBSERVE_S:
             left_s = OBSERVE_S - it.observed_s
-            found.append(f"server {it.server} observes the parts for {left_s:.0f} s more; wait")
+            found.append(f"server {it.server} observes clients for {left_s:.0f} s more; wait")
     return found
 
 
@@ -181,19 +181,19 @@ def _lagging(
     what: str, seen: SeenClient | None, facts: RotationFacts, *, certificates: bool
 ) -> list[str]:
     if seen is None:
-        return [f"{what} has not been heard since the rotation began"]
+        return [f"{what} has sent no request since the rotation began"]
     if seen.trusts is None:
         return [f"{what} does not say what it trusts: it runs an older version; upgrade it"]
     if facts.new[:SHORT] not in seen.trusts:
         return [f"{what} does not trust the new authority yet; it asks every 10 s"]
     if certificates and seen.authority != facts.new:
-        return [f"{what} shows a certificate of the old authority: {_renewal(seen.sort)}"]
+        return [f"{what} presents a certificate of the old authority: {_renewal(seen.sort)}"]
     return []
 
 
 def _renewal(sort: ClientSort) -> str:
     if sort is ClientSort.NODE:
-        return "its agent renews it within a minute; its log says why if not"
+        return "its agent renews it within a minute; if not, its log says why"
     return "`holdfast up` renews it; elsewhere run `holdfast component certificate` for it again"
 
 
@@ -205,15 +205,15 @@ def _people(facts: RotationFacts, parts: dict[tuple[str, str], SeenClient]) -> l
         since_s = max(since_s, settled_s)
         left_s = settled_s + SETTLE_S - facts.now.timestamp()
         if left_s > 0:
-            found.append(f"what people show after the switch is observed for {left_s:.0f} s more")
+            found.append(f"certificates of people are observed for {left_s:.0f} s more; wait")
     for seen in parts.values():
         if seen.sort is not ClientSort.PERSON or seen.at_s < since_s:
             continue
         when = f"{datetime.fromtimestamp(seen.at_s, UTC):%H:%M:%SZ}"
         if seen.authority == facts.old:
             found.append(
-                f"user {seen.name} showed a certificate of the old authority at {when}: copy the "
-                "kubeconfig again that a server has written, or issue a new certificate"
+                f"user {seen.name} presented a certificate of the old authority at {when}: copy "
+                "the kubeconfig from a server again, or issue a new certificate"
             )
         elif seen.trusts is not None and facts.new[:SHORT] not in seen.trusts:
             found.append(
@@ -225,8 +225,8 @@ def _people(facts: RotationFacts, parts: dict[tuple[str, str], SeenClient]) -> l
 
 def _work(facts: RotationFacts, parts: dict[tuple[str, str], SeenClient]) -> list[str]:
     return [
-        f"work {seen.name} showed a service token of the old authority: its agent has replaced the "
-        "file, which the work must read again; wait, or restart it"
+        f"work {seen.name} presented a service token of the old authority: its agent has replaced "
+        "the file, which the work must read again; wait, or restart it"
         for seen in parts.values()
         if seen.sort is ClientSort.WORK
         and seen.authority == facts.old
@@ -238,7 +238,7 @@ def _join_tokens(facts: RotationFacts) -> list[str]:
     begun = facts.bundle.begun
     return [
         f"join token {it.name} for {it.spec.node or 'any node'} names the old authority and is not "
-        "used yet: use it, or revoke it and make another"
+        "used yet: use it, or revoke it and create another"
         for it in facts.tokens
         if it.spec.purpose is TokenPurpose.JOIN
         and it.status.used_at is None

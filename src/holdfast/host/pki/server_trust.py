@@ -1,4 +1,4 @@
-"""All that a server trusts and shows, put together for `plane`: it changes while a server runs."""
+"""All that a server trusts and presents, for `server_process`. It changes while a server runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.store.contract import Store
 
 
 class ServerTrust:
-    """`start` before anything listens, `introduce` when it does, then `upkeep.run`."""
+    """Call `start` before anything listens, `introduce` when it does, then `upkeep.run`."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class ServerTrust:
         accesses: AccessRecorder,
         ended: Callable[[str], None],
     ) -> None:
-        """`ended` is told why this server must not go on."""
+        """`ended` is called with the reason why this server must stop."""
         self._settings, self._trust, self._peers = settings, trust, peers
         self._accesses, self._url = accesses, ""
-        # Shared by all who ask whether something counts; `apply` brings it up to date.
+        # Shared by all that check credentials; `apply` updates it.
         self.authorities = trust.authorities
         self.tls, self.seen = ServerTls(trust), SeenClients(trust.authorities)
         self.upkeep = TrustUpkeep(settings, trust, store, self._apply, ended)
@@ -59,13 +59,13 @@ class ServerTrust:
         await self.upkeep.look()
 
     async def introduce(self, url: str) -> Path:
-        """Write the administrator's kubeconfig, now and whenever it has to be another one."""
+        """Write the administrator's kubeconfig, now and whenever it changes."""
         self._url = url
         record_own_certificates(self._accesses, self._trust)
         return await asyncio.to_thread(write_kubeconfig, self._settings, self._trust, url)
 
     def generation(self) -> int:
-        """Of the bundle that is in use here."""
+        """Return the generation of the bundle in use."""
         return self.authorities.bundle.generation
 
     def handlers(
@@ -74,14 +74,14 @@ class ServerTrust:
         may_path: Callable[[Identity, str, str], bool],
         is_current: Callable[[], Awaitable[bool]],
     ) -> dict[str, Handler]:
-        """The paths of a rotation."""
+        """Return the handlers of a rotation by path."""
         self.seen.authenticator = authenticator
         return ca_rotation.handlers(
             self._rotation, authenticator, may_path, self._accesses, is_current
         )
 
     async def _apply(self, fresh: Trust) -> None:
-        """Use this for all new connections. Those that are open go on, if they still count."""
+        """Use this for all new connections. Open ones continue while they are valid."""
         tls, peer = await asyncio.to_thread(lambda: (fresh.context(), fresh.peer_context()))
         self._trust = fresh
         self.authorities.take(fresh.authorities)

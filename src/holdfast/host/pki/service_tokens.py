@@ -1,10 +1,10 @@
 """Tokens of replicas: signed by the plane, short-lived, and bound to one attempt of one replica.
 
-The agent of its node asks for a replica's token (`host/api/plane/service_tokens`) and puts it where
-the work finds it. Nothing of it is stored: the key follows from that of the authority that signs,
-so that every server can issue one and check any; during a rotation both authorities' tokens count.
-A token counts while the replica it was issued for, by uid, has not ended, its node is the same, and
-no later attempt was reported; docs/adr/0103 says why.
+The agent of its node asks for a replica's token (`host/api/plane/service_tokens`) and stores it
+where the work finds it. Tokens are not stored by servers: the key is derived from that of the
+signing authority, so every server can issue and verify one; during a rotation tokens of both
+authorities are valid. A token is valid while its replica, by uid, has not ended, its node is the
+same, and no later attempt was reported; docs/adr/0103 says why.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from holdfast.observe.entries import ObjectEntry
 PURPOSE = "holdfast service tokens of replicas, version 1"
 HEAD = msgspec.json.encode({"alg": ES256, "typ": "holdfast-replica+jwt"})
 _BEGINS = text64(HEAD) + "."
-# States in which work may run, as far as anybody knows.
+# States in which work may run.
 LIVING = (State.BOUND, State.RUNNING, State.STOPPING, State.UNKNOWN)
-# Servers' clocks differ a little; a token that another one has just issued must count here.
+# Servers' clocks differ a little; a token that another server has just issued must be valid here.
 SKEW_S = 30.0
 REMEMBERED_MAX = 8_192
 
@@ -50,7 +50,7 @@ FindReplica = Callable[[str, str], ObjectEntry | None]
 
 
 class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a token says: for whom, by and for which plane, since when and until when."""
+    """The claims of a token: its subject, its plane, and its validity."""
 
     iss: str
     aud: str
@@ -71,16 +71,16 @@ class SignedServiceToken(msgspec.Struct, frozen=True):
     expires: datetime
 
     def __repr__(self) -> str:
-        return f"ServiceToken(until {self.expires.isoformat()})"
+        return f"SignedServiceToken(until {self.expires.isoformat()})"
 
 
 def is_service_token(text: str) -> bool:
-    """Whether this says to be such a token."""
+    """Return whether a text claims to be such a token."""
     return text.startswith(_BEGINS)
 
 
 class _Signing:
-    """What follows from one authority: the key, its public half, and the name of the plane."""
+    """What is derived from one authority: the key, its public half, and the plane's name."""
 
     def __init__(self, fingerprint: str, authority: CertificateAuthority) -> None:
         self.fingerprint = fingerprint
@@ -92,7 +92,7 @@ class _Signing:
 
 
 class ServiceTokens:
-    """Issues and checks them. One for each server."""
+    """Issues and verifies tokens. One for each server."""
 
     def __init__(
         self,
@@ -100,18 +100,18 @@ class ServiceTokens:
         now_s: Callable[[], float] = time.time,
         seen: Callable[[str, str, str], None] = lambda account, replica, authority: None,
     ) -> None:
-        """`seen` is told whose token was shown, and the fingerprint of its authority."""
+        """`seen` is called with the holder of each token and the fingerprint of its authority."""
         self._authorities, self._now_s, self._seen = authorities, now_s, seen
-        # By the name that each gives to the plane; made again when others are held.
+        # By the plane's name under each authority; rebuilt when the authorities change.
         self._signing: dict[str, _Signing] = {}
         self._made_of: dict[str, CertificateAuthority] | None = None
         self._remembered: dict[bytes, Claims] = {}
-        # What the last decoding of a replica's record found; see `_demand_alive`.
+        # The result of the last decoding of a replica's record; see `_demand_alive`.
         self._alive: dict[str, tuple[ObjectEntry, bool]] = {}
 
     def issue(self, replica: Replica, node: str, attempt: int, life_s: float) -> SignedServiceToken:
-        """A token for one attempt of a replica that is bound to this node."""
-        # Says by itself what is missing if this server cannot sign.
+        """Issue a token for one attempt of a replica that is bound to this node."""
+        # Raises an error with the reason if this server cannot sign.
         wanted = self._authorities.signer.fingerprint
         signing = next(it for it in self._issuers().values() if it.fingerprint == wanted)
         now_s = round(self._now_s(), 3)
@@ -135,7 +135,7 @@ class ServiceTokens:
         return SignedServiceToken(f"{signed}.{signature}", datetime.fromtimestamp(ends_s, UTC))
 
     def _issuers(self) -> dict[str, _Signing]:
-        """The authorities whose tokens count now."""
+        """Return the authorities whose tokens are valid now."""
         held = self._authorities.held
         if self._made_of is not held:
             made = [_Signing(known, it) for known, it in held.items()]
@@ -143,7 +143,7 @@ class ServiceTokens:
         return self._signing
 
     def identity(self, text: str, find: FindReplica, is_revoked: IsRevoked) -> Identity:
-        """Whose this token is. Raises Forbidden, or TokenUnknown if its replica is not known."""
+        """Return the holder of a token. Raises Forbidden, or TokenUnknown for unknown replicas."""
         try:
             claims = self._verified(text)
         except TokenRefused:
@@ -160,7 +160,7 @@ class ServiceTokens:
         claims, issuers = self._remembered.get(digest), self._issuers()
         if claims is None:
             opened = envelope.parse_token(text)
-            # A name that no authority has here is asked for by no key.
+            # No authority has this name here, so there is no key to verify with.
             named = issuers.get(str(opened.claims.get("iss")))
             if named is None:
                 raise TokenRefused("Signature")
@@ -180,10 +180,10 @@ class ServiceTokens:
         return claims
 
     def _demand_alive(self, claims: Claims, find: FindReplica) -> None:
-        """A token dies with the attempt of the replica that it was issued for."""
+        """Check that the attempt of the replica has not ended."""
         entry = find(claims.namespace, claims.replica)
         if entry is None:
-            # It may have been bound just now, and this server not have heard of it.
+            # It may have been bound a moment ago, and the hub is behind.
             raise invalid_token_error(TokenUnknown)
         known = f"{claims.uid}/{claims.attempt}/{claims.node}"
         seen = self._alive.get(known)
@@ -196,7 +196,7 @@ class ServiceTokens:
 
 
 def _is_alive(claims: Claims, replica: Replica | None) -> bool:
-    # One that cannot be read may be any: it counts for nothing.
+    # A replica that cannot be read gives no validity.
     if replica is None or replica.metadata.uid != claims.uid:
         return False
     status = replica.status

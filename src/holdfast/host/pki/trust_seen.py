@@ -1,9 +1,9 @@
-"""What each part shows and trusts while a certificate authority is rotated, as this server sees it.
+"""What each client presents and trusts during a rotation, as this server sees it.
 
-`plane` has every request observed. A client of ours says which authorities it trusts (`Access`);
-which one has issued its certificate is proven by the handshake. Nothing is kept while no rotation
-is under way, nor over a restart: parts ask every few seconds, so that a server knows of all of them
-after `OBSERVE_S`. `ca_rotation` puts together what all servers have seen.
+`server_process` passes every request here. Our own clients say which authorities they trust
+(`Access`); the handshake proves which one issued their certificate. Nothing is stored outside a
+rotation or over a restart: clients ask every few seconds, so a server knows all of them after
+`OBSERVE_S`. `ca_rotation` combines what all servers have seen.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from holdfast.model.access.identity import (
 from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.observe.watch_events import SERVERS
 
-# Every component asks for the servers more often than this (`discovering`).
+# Every component asks for the servers more often than this (`server_discovery`).
 OBSERVE_S = 15.0
 PARTS_MAX = 50_000
-# A request that took longer may tell what was so before the last change.
+# A request that took longer may show the state before the last change.
 FRESH_S = 5.0
 _TRUSTS = re.compile(rf"[0-9a-f]{{{SHORT}}}(?:,[0-9a-f]{{{SHORT}}}){{0,3}}")
 
 
 class ClientSort(Enum):
-    """Who is asking."""
+    """The sort of client."""
 
     NODE = "node"
     COMPONENT = "component"
@@ -59,10 +59,9 @@ class ClientSort(Enum):
 
 
 class SeenClient(msgspec.Struct, frozen=True):
-    """What one part has shown last.
+    """What one client presented last.
 
-    authority: the fingerprint of the authority that its certificate or token comes from; empty for
-        other tokens.
+    authority: the fingerprint of the authority of its certificate or token; empty for other tokens.
     trusts: those of our authorities that it trusts, in short; None if it did not say.
     at_s: when, by the wall clock of the server.
     """
@@ -82,23 +81,23 @@ class SeenClients:
     ) -> None:
         self._authorities, self._now_s = authorities, now_s
         self._parts: dict[tuple[str, str], SeenClient] = {}
-        # Since when everything is observed; None while nothing is.
+        # Since when requests are observed; None while they are not.
         self._since_s: float | None = None
         self.authenticator: Authenticator | None = None
 
     @property
     def observed_s(self) -> float:
-        """For how long everything was observed."""
+        """Return for how long requests were observed."""
         if not self._is_on() or self._since_s is None:
             return 0.0
         return self._now_s() - self._since_s
 
     def all(self) -> tuple[SeenClient, ...]:
-        """What is known, of each part and certificate authority."""
+        """Return what is known of each client and certificate authority."""
         return tuple(self._parts.values()) if self._is_on() else ()
 
     def observe(self, request: web.BaseRequest, code: int, seconds: float) -> None:
-        """Is told of every request when it is over."""
+        """Observe a completed request."""
         if not self._is_on() or seconds > FRESH_S or code == 401 or self.authenticator is None:
             return
         header = request.headers.get("Authorization", "")
@@ -116,8 +115,8 @@ class SeenClients:
             self._note(name, sort, authority, trusts)
 
     def _trusts(self, said: str) -> tuple[str, ...] | None:
-        """Those of our authorities that a client says it trusts. Names of others are of its own
-        making, and would make a record each.
+        """Return those of our authorities that a client says it trusts. It could invent others,
+        which would make a record each.
         """
         if not _TRUSTS.fullmatch(said):
             return None
@@ -126,14 +125,14 @@ class SeenClients:
         return tuple(it for it in ours if it in named)
 
     def token_shown(self, account: str, replica: str, authority: str) -> None:
-        """Work has shown a service token of this authority."""
+        """Note a service token of this authority."""
         if self._is_on():
             self._note(f"{account} ({replica})", ClientSort.WORK, authority, None)
 
     def _note(
         self, name: str, sort: ClientSort, authority: str, trusts: tuple[str, ...] | None
     ) -> None:
-        # Of a person each certificate counts: copies of a kubeconfig may be in several places.
+        # Each certificate of a person counts: copies of a kubeconfig may be in several places.
         key = (name, f"{authority}{trusts}" if sort is ClientSort.PERSON else "")
         self._parts.pop(key, None)
         self._parts[key] = SeenClient(name, sort, authority, trusts, self._now_s())
@@ -160,16 +159,16 @@ def _sort(name: str) -> ClientSort | None:
 
 # A component follows the trust bundle of its plane while it runs, without a restart.
 #
-# The servers say with their list (`discovering`) which generation they have. A newer one is
-# fetched, taken if an authority that is trusted here has signed it, and kept beside the certificate
-# before it is used: the servers are told what is trusted with the next request, and a restart must
-# not undo it. When another authority signs, `rotation` renews the certificates early.
+# The servers announce their generation with their list (`server_discovery`). A newer bundle is
+# fetched, accepted if an authority that is trusted here has signed it, and stored beside the
+# certificate before it is used: the next request tells the servers what is trusted, and a restart
+# must not undo that. When another authority signs, `CertificateRenewal` renews the certificates.
 
 TIMEOUT_S = 10.0
 
 
 class TrustFollower:
-    """One component's. `changed` is called when there is another bundle."""
+    """Follows the bundle for one component. `changed` is called when there is a new bundle."""
 
     def __init__(
         self,
@@ -185,14 +184,14 @@ class TrustFollower:
         rotation.expect(_signer(self._bundle))
 
     async def follow(self, generation: int) -> bool:
-        """Take the servers' bundle if theirs is newer; whether it was. Raises HoldfastError."""
+        """Take the servers' bundle if it is newer. Return whether it was. Raises HoldfastError."""
         if generation <= self._bundle.generation:
             return False
         wanted = ApiCall("GET", BUNDLE_PATH, _text)
         text = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
         try:
             if trust_bundle.decode_bundle(text).generation <= self._bundle.generation:
-                # A server that has not followed the others yet was asked.
+                # The answer came from a server that has not followed the others yet.
                 return False
             bundle = trust_bundle.verify_newer(self._bundle, text)
             await asyncio.to_thread(save_bundle, self._directory, text)
@@ -208,13 +207,13 @@ class TrustFollower:
 
 
 def load_bundle(directory: Path) -> TrustBundle:
-    """The bundle in a directory of certificates. Raises Invalid or OSError."""
+    """Return the bundle in a directory of certificates. Raises Invalid or OSError."""
     pem, path = (directory / CERTIFICATES).read_bytes(), directory / BUNDLE
     return trust_bundle.bundle_of_files(pem, path.read_bytes() if path.exists() else b"")
 
 
 def save_bundle(directory: Path, text: bytes) -> None:
-    """Keep a bundle that is proven."""
+    """Store a verified bundle."""
     write_private(directory / BUNDLE, text)
     write_private(directory / CERTIFICATES, trust_bundle.decode_bundle(text).pem)
 

@@ -1,10 +1,10 @@
-"""Keeps what a server trusts and shows current while it runs: its certificates and the bundle.
+"""Keeps a server's certificates and its trust bundle current while it runs.
 
-`plane` lets this run beside the HTTP server. Certificates are renewed in the middle of their lives.
-The trust bundle is followed in the store: a newer one is taken if an authority that is trusted here
-has signed it, kept beside the keys, and used by all handshakes from then on. Connections that are
-open go on. A server that cannot follow the end of an authority stops: it would let in who shows a
-certificate of it.
+`server_process` runs this beside the HTTP server. Certificates are renewed in the middle of their
+lives. The trust bundle is followed in the store: a newer one is accepted if an authority that is
+trusted here has signed it, stored beside the keys, and used by all handshakes from then on. Open
+connections continue. A server that cannot follow the removal of an authority stops: it would accept
+certificates of it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from holdfast.model.errors import HoldfastError, Invalid
 from holdfast.model.transaction import ABSENT, Compare, CompareFailed, Put, Transaction
 from holdfast.store.contract import Store
 
-# A clock may be set, and a suspended computer counts no sleep. A rotation waits for all servers.
+# Clocks may be set, and a suspended computer counts no sleep. A rotation waits for all servers.
 LOOK_S = 2.0
 PAUSE_MIN_S = 0.2
-# There is time left until the end of a certificate, and a full disk may have room by then.
+# There is time left until a certificate expires, and a full disk may have room by then.
 AGAIN_S = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 async def stored_bundle(store: Store) -> tuple[bytes, int]:
-    """The signed bundle in the store, if there is one, and the revision it was written at."""
+    """Return the signed bundle in the store, if there is one, and its revision."""
     key = keys.trust_bundle()
     page = await store.range(key, key + "\0", limit=1)
     for record in page.records:
@@ -45,7 +45,7 @@ async def stored_bundle(store: Store) -> tuple[bytes, int]:
 
 
 async def publish_bundle(store: Store, text: bytes, instead_of: int) -> bool:
-    """Write a bundle in place of the one of this revision; whether that was still there."""
+    """Replace the bundle of this revision. Return whether it was still the current one."""
     key = keys.trust_bundle()
     wish = Transaction((Compare(key, instead_of),), (Put(key, text),))
     return not isinstance(await store.txn(wish), CompareFailed)
@@ -56,8 +56,8 @@ class Outdated(Invalid):
 
 
 class TrustUpkeep:
-    """See the module's docstring. `applied` is called with what is to be used from now on, `ended`
-    with the sentence that says why this server must not go on.
+    """See the module's docstring. `applied` is called with what to use from now on, `ended` with
+    the reason why this server must stop.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class TrustUpkeep:
 
     @property
     def authorities(self) -> CertificateAuthorities:
-        """Those that are in use here."""
+        """Return the authorities in use."""
         return self._trust.authorities
 
     async def run(self) -> None:
-        """For as long as the server lives."""
+        """Run until cancelled."""
         said = ""
         while True:
             left_s = (self._due - datetime.now(UTC)).total_seconds()
@@ -92,7 +92,7 @@ class TrustUpkeep:
                 return
             except (HoldfastError, OSError) as error:
                 if str(error) != said:
-                    _log.warning("the trust of this server cannot be brought up to date: %s", error)
+                    _log.warning("the certificates and trust bundle were not updated: %s", error)
                 said = str(error)
 
     async def look(self) -> None:
@@ -111,17 +111,17 @@ class TrustUpkeep:
         if there > mine.bundle.generation:
             await self._use(await self._taken(text))
         elif there < mine.bundle.generation:
-            # The store was restored from a time before; what was removed must not come back.
+            # The store was restored from an earlier time; what was removed must not come back.
             await publish_bundle(self._store, mine.text, revision)
         elif len(mine.held) < len(mine.bundle.authorities):
-            # An operator may have brought the key of the next authority.
+            # An operator may have copied the key of the next authority.
             held = await asyncio.to_thread(held_keys, self._settings.pki_directory, mine.bundle)
             if held.keys() != mine.held.keys():
                 found = CertificateAuthorities(mine.bundle, held, mine.text)
                 await self._use(msgspec.structs.replace(self._trust, authorities=found))
 
     async def _taken(self, text: bytes) -> Trust:
-        """What a newer bundle asks for. Raises Outdated, or HoldfastError if there is time."""
+        """Accept a newer bundle. Raises Outdated, or HoldfastError if there is time."""
         mine, wanted = self.authorities.bundle, trust_bundle.decode_bundle(text)
         try:
             trust_bundle.verify_newer(mine, text)
@@ -142,7 +142,7 @@ class TrustUpkeep:
 
 
 def _kept(settings: ServerSettings, text: bytes) -> Trust:
-    """Keep a bundle that is proven, and issue what it asks for."""
+    """Store a verified bundle, and issue what it requires."""
     directory = settings.pki_directory
     with alone(directory):
         before = CertificateAuthorities.load(directory).bundle
@@ -153,10 +153,10 @@ def _kept(settings: ServerSettings, text: bytes) -> Trust:
 
 
 def _renewed(settings: ServerSettings, trust: Trust) -> Trust:
-    # Only looked at: an authority that is gone is not made again under a plane that runs.
+    # Only loaded: a missing authority must not be created again under a running plane.
     there, ours = CertificateAuthorities.load(settings.pki_directory), trust.authorities
     if there.bundle.generation > ours.bundle.generation:
-        # A server that shares the directory was here first.
+        # A server that shares the directory was first.
         trust_bundle.verify_newer(ours.bundle, there.text)
     elif there.pem != ours.pem:
         raise Invalid(

@@ -137,7 +137,7 @@ def test_a_server_alone_rotates_its_authority_and_forgets_the_old_key(tmp_path: 
         assert (found.generation, found.phase) == (1, RotationPhase.BEGUN)
         assert one.authorities.signer.pem == old
         # It has not observed for long enough to know who is there.
-        with pytest.raises(Conflict, match="observes the parts for 15 s more"):
+        with pytest.raises(Conflict, match="observes clients for 15 s more"):
             await one.make(RotationStep.SWITCH)
         one.observe()
         assert (await one.make(RotationStep.SWITCH)).phase is RotationPhase.SWITCHED
@@ -183,9 +183,9 @@ def test_a_step_out_of_its_turn_is_refused_also_by_force(
             with pytest.raises(Conflict, match="is in the phase 'begun'"):
                 await one.make(step, force=True)
         else:
-            with pytest.raises(Invalid, match="force: is for finish alone"):
+            with pytest.raises(Invalid, match="force: only applies to finish"):
                 await one.make(step, force=True)
-        with pytest.raises(Conflict, match="a rotation is under way already"):
+        with pytest.raises(Conflict, match="a rotation is in progress already"):
             await one.make(RotationStep.BEGIN)
         assert one.authorities.bundle.phase is RotationPhase.BEGUN
 
@@ -511,12 +511,12 @@ def test_a_finish_names_everybody_who_is_known_to_need_the_old_authority(tmp_pat
     facts = it.facts(it.report(*seen), nodes=nodes, tokens=tokens)
     against = against_finish(facts)
     begins = (
-        "component system:scheduler:main shows a certificate of the old",
-        "node n1 shows a certificate of the old",
+        "component system:scheduler:main presents a certificate of the old",
+        "node n1 presents a certificate of the old",
         "node n2 (Unknown) has no certificate of the new authority",
-        "user admin showed a certificate of the old authority at 11:59:59Z",
+        "user admin presented a certificate of the old authority at 11:59:59Z",
         "user ann trusted only the old authority",
-        "work tenant:risk:workload:web (web-0) showed a service token of the old",
+        "work tenant:risk:workload:web (web-0) presented a service token of the old",
         "join token t for any node names the old authority",
     )
     assert len(against) == len(begins), against
@@ -537,7 +537,7 @@ def test_people_are_held_to_what_they_show_after_the_switch_alone(tmp_path: Path
         assert against_finish(RotationFacts(bundle, (it.report(early),), now=NOW)) == []
     # A finish right after a switch waits until something can be seen.
     soon = RotationFacts(bundle, (it.report(),), now=made + timedelta(seconds=1))
-    assert against_finish(soon) == ["what people show after the switch is observed for 19 s more"]
+    assert against_finish(soon) == ["certificates of people are observed for 19 s more; wait"]
     late = it.seen("admin", ClientSort.PERSON, it.old, ago_s=59.0 - SETTLE_S)
     assert len(against_finish(RotationFacts(bundle, (it.report(late),), now=NOW))) == 1
 

@@ -151,7 +151,7 @@ def test_a_running_component_takes_the_next_certificate_that_is_put_there(tmp_pa
     async def story() -> None:
         rotation = CertificateRenewal({NAME: old}, renew, taken.take)
         await rotation.turn(NAME)
-        assert rotation.trouble.endswith("nobody has put a new one there")
+        assert rotation.trouble.endswith("no new certificate was put there")
         provide(tmp_path / "pki", own, (NAME,))
         await rotation.turn(NAME)
         assert not rotation.trouble
