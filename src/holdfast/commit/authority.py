@@ -184,7 +184,12 @@ class Authority:
 
     def _enqueue(self, asked: Asked) -> list[Any]:
         if len(self._line) >= QUEUE_MAX:
-            return [Answer(asked.call, Unavailable(f"{QUEUE_MAX} requests wait already"))]
+            return [
+                Answer(
+                    asked.call,
+                    Unavailable(f"the queue is full: {QUEUE_MAX} requests wait; retry later"),
+                )
+            ]
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
         body, under = asked.body, None
@@ -279,7 +284,7 @@ class Authority:
             why = too_new(self._view.value(_FORMAT, seen).format)
         except RecordUnreadable as error:
             # Waiting does not repair it, and clients recognize that by the code.
-            mend = f"{error.message}; `holdfast repair restore {_FORMAT}` mends it"
+            mend = f"{error.message}; repair it with `holdfast repair restore {_FORMAT}`"
             return Unavailable(mend, code=Reason.RECORD_UNREADABLE)
         return Unavailable(why) if why else None
 
@@ -356,7 +361,7 @@ class Authority:
         """
         line, self._line = self._line, deque()
         self._passes = 0
-        error = Unavailable("the store cannot be read right now")
+        error = Unavailable("the store cannot be read now; retry later")
         return [_failure(waiting, error) for waiting in line]
 
     def _committed(self, flight: _Flight, revision: int, now: Instant) -> list[Any]:
@@ -400,7 +405,7 @@ class Authority:
         answers = []
         for waiting, outcome in members:
             if isinstance(outcome, NoLongerLeader):
-                answers.append(_failure(waiting, Unavailable("another server decides by now")))
+                answers.append(_failure(waiting, Unavailable("another server decides now; retry")))
                 continue
             if isinstance(outcome, Doubt):
                 self._quarantine(waiting, outcome, now)
@@ -429,7 +434,7 @@ class Authority:
         flight.fate_tries += 1
         if flight.fate_tries > FATE_TRIES_MAX:
             self._flight = None
-            lost = OutcomeUnknown("the store did not say what became of the transaction")
+            lost = OutcomeUnknown("the store did not report the outcome of the transaction")
             return self._fail(flight, lost)
         flight.call = self.next_call()
         return [FateOf(flight.call, flight.token)]
@@ -455,7 +460,9 @@ def _failure(waiting: PendingRequest, error: Exception) -> Answer:
     happened the first time either.
     """
     if waiting.sent_before and isinstance(error, Unavailable):
-        error = OutcomeUnknown(f"sent before, with an unknown outcome; then: {error.message}")
+        error = OutcomeUnknown(
+            f"an earlier try has an unknown outcome; the retry failed: {error.message}"
+        )
     return Answer(waiting.call, error)
 
 

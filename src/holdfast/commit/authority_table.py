@@ -399,6 +399,6 @@ def age_refusal(request: Any, age_ms: int) -> Refusal | None:
         return None
     return Refusal(
         Reason.TOO_OLD,
-        f"the proposal rests on an observation of {age_ms} ms ago, {most} ms is allowed",
+        f"the observation of the proposal is {age_ms} ms old; at most {most} ms is allowed",
         {"ageMs": str(age_ms), "ageMaxMs": str(most)},
     )

@@ -36,7 +36,7 @@ _VERSION = "resourceVersion"
 _UID = "uid"
 # The field of each precondition, and how a component gets its value.
 _PRECONDITIONS = {
-    _OPERATION: ("operation", "state an id of its own for this operation, the same for each retry"),
+    _OPERATION: ("operation", "state a unique id for this operation, the same for each retry"),
     _VERSION: ("metadata.resourceVersion", "read the object and state the version that was read"),
     _UID: ("preconditions.uid", "read the object and state its uid"),
 }
@@ -76,7 +76,7 @@ def _missing_refusal(context: Context, missing: str) -> Refusal:
     field, what_to_do = _PRECONDITIONS[missing]
     return Refusal(
         Reason.INVALID,
-        f"{field}: required in a request of {context.identity.name}, as of every component: "
+        f"{field}: required in requests of components such as {context.identity.name}: "
         f"{what_to_do}",
         {"field": field},
     )

@@ -44,7 +44,9 @@ from holdfast.model.requests import RaiseFormat
 def raise_format(draft: Draft, context: Context, request: RaiseFormat) -> Refusal | None:
     """Raise the plane's records to the next format."""
     if not request.word.strip():
-        return Refusal(Reason.INVALID, "word: say why, for the audit", {"field": "word"})
+        return Refusal(
+            Reason.INVALID, "word: required: state the reason, for the audit", {"field": "word"}
+        )
     found: PlaneFormat | None = draft.read(keys.plane_format())
     newest = plane_format.FORMAT
     # An empty plane gets the newest format with its first record.
@@ -52,13 +54,13 @@ def raise_format(draft: Draft, context: Context, request: RaiseFormat) -> Refusa
     if request.to > newest:
         return Refusal(
             Reason.INVALID,
-            f"to: format {request.to}: this version of holdfast knows formats up to {newest}",
+            f"to: format {request.to}: this version of holdfast supports formats up to {newest}",
             {"field": "to"},
         )
     if request.to != current + 1:
         return Refusal(
             Reason.STALE_OBJECT,
-            f"the plane has format {current}, which {request.to} does not follow; look again",
+            f"to: format {request.to}: the plane has format {current}, next is {current + 1}",
             {"format": str(current)},
         )
     draft.write(keys.plane_format(), PlaneFormat(request.to))
@@ -118,7 +120,7 @@ def decide(draft: Draft, context: Context, request: Any) -> Approval | Refusal:
     """
     handler = HANDLERS.get(type(request))
     if handler is None:
-        return Refusal(Reason.INVALID, f"{type(request).__name__} is no request")
+        return Refusal(Reason.INVALID, f"unknown request type {type(request).__name__}")
     refusal = (
         form_refusal(context.identity, request)
         or visibility_refusal(draft, context, request)

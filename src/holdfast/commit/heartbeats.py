@@ -161,7 +161,9 @@ class Renewals:
         renew: Renew = asked.body
         identity = _identity(asked)
         if identity.node is None:
-            no = Refusal(Reason.NOT_ALLOWED, f"{identity.name} is no node's agent, renews nothing")
+            no = Refusal(
+                Reason.NOT_ALLOWED, f"{identity.name} is not the agent of a node: it cannot renew"
+            )
             return [Answer(asked.call, no)]
         if identity.node != renew.node:
             no = Refusal(Reason.NOT_OWNER, f"{identity.name} may not renew node {renew.node!r}")
@@ -171,10 +173,10 @@ class Renewals:
             return [Answer(asked.call, Unavailable(unready))]
         read = self._by_node.get(renew.node)
         if read is not None and len(read.waiting) >= WAITING_PER_NODE_MAX:
-            full = f"{WAITING_PER_NODE_MAX} renewals of node {renew.node!r} wait already"
+            full = f"{WAITING_PER_NODE_MAX} renewals of node {renew.node!r} wait; retry later"
             return [Answer(asked.call, Unavailable(full))]
         if self._waiting >= WAITING_MAX:
-            return [Answer(asked.call, Unavailable(f"{WAITING_MAX} renewals wait already"))]
+            return [Answer(asked.call, Unavailable(f"{WAITING_MAX} renewals wait; retry later"))]
         self._waiting += 1
         waiting = _Waiting(asked.call, renew, now.monotonic_ms, is_late=read is not None)
         if read is not None:
@@ -231,7 +233,7 @@ class Renewals:
                 left.append(msgspec.structs.replace(it, is_late=False, reads=it.reads + 1))
             else:
                 window_ms = self._timing.ack_window_ms
-                slow = f"the store did not show node {node!r} within {window_ms} ms"
+                slow = f"the store did not return node {node!r} within {window_ms} ms"
                 effects.append(self._answer(it, Unavailable(slow)))
         return [*effects, self._send(node, left, now)] if left else effects
 
@@ -258,7 +260,7 @@ class Renewals:
         self._waiting -= 1
         return Answer(waiting.call, body)
 
-    # Whom we heard -------------------------------------------------------------------------------
+    # Nodes that we heard -------------------------------------------------------------------------
 
     def _hear(self, waiting: _Waiting, answer: Renewed | Refusal, now: Instant) -> None:
         """Remember a renewal of the recorded incarnation.
@@ -286,7 +288,9 @@ class Renewals:
         identity = _identity(asked)
         # People reach this point only if their roles allow the question.
         if not any(actor in _ASKERS for actor in acts_as(identity)):
-            return Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not ask who was heard")
+            return Refusal(
+                Reason.NOT_ALLOWED, f"{identity.name} may not ask which nodes were heard"
+            )
         self._forget(now)
         heard_ms, said = dict(self._heard_ms), dict(self._said)
         for node, at_ms, there in self._digests.heard(now):

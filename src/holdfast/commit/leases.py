@@ -40,8 +40,8 @@ def term_refusal(draft: Draft, context: Context, term: Term | None) -> Refusal |
     if term is None:
         return Refusal(
             Reason.EPOCH_REQUIRED,
-            f"term: required in a request of {context.identity.name}: hold a lease, and state its "
-            "scope and epoch",
+            f"term: required in a request of {context.identity.name}: acquire a lease, and state "
+            "its scope and epoch",
             {"field": "term"},
         )
     current: Epoch | None = draft.read(keys.epoch(term.scope))
@@ -98,10 +98,10 @@ def acquire(draft: Draft, context: Context, request: AcquireLease) -> Lease | Re
         # Even if it is free: a delayed request must not acquire it for a holder that has released
         # it since.
         holder = lease.spec.holder if lease is not None else ""
-        holds = f"{holder} holds it" if holder else "it is free" if lease else "it is forgotten"
+        holds = f"{holder} holds it" if holder else "it is free" if lease else "it does not exist"
         return Refusal(
             Reason.LEASE_HELD,
-            f"lease {request.scope!r} has moved since it was seen, and {holds}: read it again",
+            f"lease {request.scope!r} has changed since it was read, and {holds}: read it again",
             {"holder": holder, "epoch": str(now[0])},
         )
     spec = LeaseSpec(
@@ -157,7 +157,7 @@ def renew(draft: Draft, context: Context, request: RenewLease) -> Lease | Refusa
     if request.number <= held.spec.renewals:
         return Refusal(
             Reason.CONTENTION,
-            f"renewal {request.number} of {held.spec.scope!r} comes after {held.spec.renewals}",
+            f"renewal {request.number} of {held.spec.scope!r} is not after {held.spec.renewals}",
             {"renewals": str(held.spec.renewals)},
         )
     said = (request.address, request.version)
@@ -195,11 +195,11 @@ def retire(draft: Draft, context: Context, request: RetireLease) -> Refusal | No
     next epoch is above the floor, which rises with every deleted epoch.
     """
     if not context.is_actor(Actor.AUTHORITY):
-        return Refusal(Reason.NOT_OWNER, "only servers retire leases")
+        return Refusal(Reason.NOT_OWNER, "only servers may retire leases")
     lease = draft.object(Lease, "", lease_name(request.scope))
     current: Epoch | None = draft.read(keys.epoch(request.scope))
     if lease is None or current is None or lease.spec.scope != request.scope:
-        return Refusal(Reason.MISSING, f"nobody ever held {request.scope!r}, or not any more")
+        return Refusal(Reason.MISSING, f"lease {request.scope!r} does not exist")
     seen = (request.seen_epoch, request.seen_renewals)
     since = lease.spec.renewed or lease.metadata.creation_timestamp
     kept = SERVER_LEASE_KEPT_MIN if server_of_scope(request.scope) else LEASE_KEPT
@@ -208,7 +208,7 @@ def retire(draft: Draft, context: Context, request: RetireLease) -> Refusal | No
     if (lease.spec.epoch, lease.spec.renewals) != seen or not is_idle:
         return Refusal(
             Reason.LEASE_HELD,
-            f"{request.scope!r} was renewed within {kept}, or has moved since it was seen",
+            f"{request.scope!r} was renewed within {kept}, or has changed since it was read",
             {"holder": lease.spec.holder, "epoch": str(lease.spec.epoch)},
         )
     floor: EpochFloor | None = draft.read(keys.epoch_floor())
@@ -234,7 +234,7 @@ def _held(draft: Draft, context: Context, term: Term) -> Lease | Refusal:
     with suspect(keys.epoch(term.scope)):
         agree(lease is not None, f"scope {term.scope!r} has an epoch but no lease")
     if lease is None or lease.spec.holder != context.identity.name:
-        return Refusal(Reason.STALE_EPOCH, f"{context.identity.name} gave {term.scope!r} back")
+        return Refusal(Reason.STALE_EPOCH, f"{context.identity.name} has released {term.scope!r}")
     return lease
 
 

@@ -115,7 +115,7 @@ def _judge(past: Operation, mark: str) -> Replayed | Refusal:
         return Replayed(past)
     return Refusal(
         Reason.OPERATION_REUSED,
-        f"operation {past.id!r} was accepted before for another request",
+        f"operation {past.id!r} was already accepted for another request",
         {"operation": past.id},
     )
 
@@ -231,7 +231,9 @@ def remember_unversioned(
 def forget(draft: Draft, context: Context, request: ForgetOperations) -> Refusal | None:
     """Forget operations whose time has passed. Those that must still be remembered stay."""
     if not context.is_actor(Actor.GARBAGE, Actor.AUTHORITY):
-        return Refusal(Reason.NOT_OWNER, "only servers and controller:garbage forget operations")
+        return Refusal(
+            Reason.NOT_OWNER, "only servers and controller:garbage may forget operations"
+        )
     # A server needs no lease for it: whichever server does it, and however often, each record
     # proves that its own time is over.
     if not context.is_actor(Actor.AUTHORITY):

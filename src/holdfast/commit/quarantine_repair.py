@@ -57,7 +57,7 @@ class Doubt(msgspec.Struct, frozen=True):
         return Refusal(
             reason or self.reason,
             f"{self.message}; {self.key or 'the record'} is put into quarantine: "
-            "an operator has to look at `holdfast repair list`",
+            "an operator must check `holdfast repair list`",
             {"record": self.key, "found": self.reason.value},
         )
 
@@ -97,7 +97,7 @@ def doubt_of(error: Exception, draft: Draft) -> Doubt:
 def quarantine_record(draft: Draft, context: Context, request: QuarantineRecord) -> Refusal | None:
     """Put a record into quarantine. The first evidence is kept."""
     if not context.is_actor(Actor.AUTHORITY):
-        return Refusal(Reason.NOT_OWNER, "only servers put records into quarantine")
+        return Refusal(Reason.NOT_OWNER, "only servers may put records into quarantine")
     found = request.record
     where = keys.quarantine(found.key)
     draft.load(found.key, where)
@@ -119,7 +119,7 @@ def repair(draft: Draft, context: Context, request: RepairRecord) -> Refusal | N
         return _mend_format(draft, request)
     counted = (keys.LEDGERS, keys.EPOCHS) if is_quarantined else (keys.LEDGERS,)
     if request.action is RepairAction.RECOUNT and not request.key.startswith(counted):
-        wrong = f"key: {request.key} is no ledger, and no epoch in quarantine: recount only those"
+        wrong = f"key: {request.key} is neither a ledger nor an epoch in quarantine"
         return Refusal(Reason.INVALID, clip(wrong), {"field": "key"})
     # No decision detects a sum that is wrong without being impossible. It can be corrected all the
     # same: its value follows from the objects.
@@ -159,7 +159,7 @@ def _mend_format(draft: Draft, request: RepairRecord) -> Refusal | None:
     else:
         return Refusal(
             Reason.NOT_ALLOWED,
-            f"{request.key} can be read, so there is nothing to mend",
+            f"{request.key} is readable, so there is nothing to repair",
             {"record": request.key},
         )
     value = _value(request)
@@ -174,13 +174,15 @@ def _mend_format(draft: Draft, request: RepairRecord) -> Refusal | None:
 def _unseen_refusal(draft: Draft, request: RepairRecord) -> Refusal | None:
     """Refuse a repair without a reason, or based on another revision of the record."""
     if not request.word.strip():
-        return Refusal(Reason.INVALID, "word: say why, for the audit", {"field": "word"})
+        return Refusal(
+            Reason.INVALID, "word: required: state the reason, for the audit", {"field": "word"}
+        )
     now = draft.rest_on(request.key)
     if now == request.seen:
         return None
     return Refusal(
         Reason.STALE_OBJECT,
-        f"{request.key} was written since it was looked at; look at it again",
+        f"{request.key} was written since it was read; read it again",
         {"seen": str(request.seen), "revision": str(now)},
     )
 
@@ -206,7 +208,7 @@ def _release(draft: Draft, key: str) -> Refusal | None:
     except RecordUnreadable:
         return Refusal(
             Reason.NOT_ALLOWED,
-            f"{key} cannot be read by this version, so it is not right as it is: restore it, or "
+            f"{key} is unreadable for this version, so it cannot stay as it is: restore it, or "
             "recount it if it is a ledger",
             {"record": key},
         )

@@ -289,14 +289,16 @@ class AuthorityServer:
             return [Answer(asked.call, Unavailable(no_room, code="StoreFull"))]
         if isinstance(asked.body, Forward):
             if Actor.AUTHORITY not in acts_as(identity):
-                no = Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not speak for others")
+                no = Refusal(Reason.NOT_ALLOWED, f"{identity.name} may not act for others")
                 return [Answer(asked.call, no)]
             return self._take_in_forward(asked.call, asked.body, now)
         holder = self._holder()
         if holder is None or self._seen is None:
             return self._through(asked, now)
         if len(self._forwarded) >= QUEUE_MAX:
-            full = Unavailable(f"{QUEUE_MAX} requests wait for {holder} already")
+            full = Unavailable(
+                f"the queue is full: {QUEUE_MAX} requests wait for {holder}; retry later"
+            )
             return [Answer(asked.call, full)]
         call = self._authority.next_call()
         self._forwarded[call] = Asked(asked.call, identity, asked.body)

@@ -116,7 +116,9 @@ def identity_refusal(context: Context) -> Refusal | None:
     """Refuse a caller without an authenticated identity."""
     if context.identity.name in ("", ANONYMOUS) or not context.actors():
         return Refusal(
-            Reason.UNAUTHENTICATED, f"{context.identity.name or 'nobody'} is not known here"
+            Reason.UNAUTHENTICATED,
+            f"unknown identity {context.identity.name!r}: present a client certificate or "
+            "bearer token",
         )
     return None
 

@@ -81,8 +81,8 @@ def built_in_refusal(context: Context, obj: Object, old: Object | None) -> Refus
     what = kind_of(obj).singular
     return Refusal(
         Reason.NOT_ALLOWED,
-        f"{what} {obj.name}: is built in, with its name and the label {BUILT_IN_LABEL}; make one "
-        "of your own, in this namespace for the whole cluster or in a tenant's",
+        f"{what} {obj.name}: is built in: its name and the label {BUILT_IN_LABEL} are reserved; "
+        "create one of your own, in this namespace for the whole cluster or in a tenant's",
         {"name": obj.name, "label": BUILT_IN_LABEL},
     )
 
@@ -135,8 +135,8 @@ def _no(context: Context, what: str, missing: str, instead: str, namespace: str)
     where = "in the whole cluster" if namespace == SYSTEM_NAMESPACE else f"in {namespace}"
     return Refusal(
         Reason.NOT_ALLOWED,
-        f"{what}: would allow to {missing} {where}, which {context.identity.name} may not do "
-        f"himself; nor may he {instead}",
+        f"{what}: would allow to {missing} {where}, which {context.identity.name} may not do; "
+        f"this requires that permission, or the permission to {instead}",
         {"missing": missing, "namespace": namespace},
     )
 
@@ -179,7 +179,7 @@ def _token_refusal(draft: Draft, context: Context, token: Token) -> Refusal | No
             where = f" in {permission.namespace}" if permission.namespace else ""
             return Refusal(
                 Reason.NOT_ALLOWED,
-                f"token {token.name}: would speak for {whom}, which {identity.name} may not "
+                f"token {token.name}: would stand for {whom}, which {identity.name} may not "
                 f"{IMPERSONATE}{where}",
                 {"missing": f"{IMPERSONATE} {whom}"},
             )

@@ -103,9 +103,9 @@ class _Turns(Generic[P]):
         return len(self._heap)
 
     def next(self) -> P:
-        """Whose turn it is; somebody waits."""
+        """The next in turn; something must wait."""
         while True:
-            invariant(self._heap, "somebody waits, and it is nobody's turn")
+            invariant(self._heap, "items wait, and no party has a turn")
             due, number, party = self._heap[0]
             if not party.waiting:
                 heapq.heappop(self._heap)
@@ -212,7 +212,7 @@ class TenantFairQueue(Generic[W]):
 
     @property
     def next_tenant(self) -> str:
-        """Whose turn it is; somebody waits."""
+        """The next in turn; something must wait."""
         return self._turns.next().name
 
     def push(self, item: W) -> tuple[bool, W | None]:
@@ -254,7 +254,7 @@ class TenantFairQueue(Generic[W]):
 
     def remove(self, item: W) -> None:
         """Remove an item that is in the queue."""
-        invariant(item.is_in_line, "what is not in line cannot be taken out of it")
+        invariant(item.is_in_line, "an item that is not queued cannot be removed")
         tenant = self._turns.parties[item.tenant]
         user = tenant.turns.parties[item.user]
         self._left(item, tenant, user)

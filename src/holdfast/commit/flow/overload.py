@@ -25,13 +25,13 @@ class RejectionReason(StrEnum):
 
 
 _SENTENCES = {
-    RejectionReason.QUEUE_FULL: "as many wait already as may",
-    RejectionReason.WAITED_TOO_LONG: "its turn did not come in time",
-    RejectionReason.RATE_EXCEEDED: "it asks more often than it may",
-    RejectionReason.TOO_MANY_WATCHES: "it has as many watches as it may",
-    RejectionReason.TOO_MANY_CONNECTIONS: "it has as many connections as it may",
-    RejectionReason.TOO_MANY_BYTES: "it sends as much at once as it may",
-    RejectionReason.WRITES_TOO_MUCH: "it writes more bytes a second than it may",
+    RejectionReason.QUEUE_FULL: "the queue is full",
+    RejectionReason.WAITED_TOO_LONG: "the request waited too long",
+    RejectionReason.RATE_EXCEEDED: "the request rate exceeds its limit",
+    RejectionReason.TOO_MANY_WATCHES: "the limit of open watches is reached",
+    RejectionReason.TOO_MANY_CONNECTIONS: "the limit of open connections is reached",
+    RejectionReason.TOO_MANY_BYTES: "the limit of bytes being received is reached",
+    RejectionReason.WRITES_TOO_MUCH: "the bytes written per second exceed their limit",
 }
 
 

@@ -250,7 +250,7 @@ def _access(draft: Draft, some: Role | RoleBinding, *, gone: bool) -> Refusal | 
         return Refusal(
             Reason.OBJECT_CAP,
             f"the roles and bindings of namespace {some.namespace} would take {size} bytes "
-            f"together; at most {ACCESS_BYTES_MAX}",
+            f"together; at most {ACCESS_BYTES_MAX} are allowed",
             {"tenant": some.namespace, "resource": "roles", "limit": str(ACCESS_BYTES_MAX)},
         )
     draft.write(key, after)

@@ -67,7 +67,7 @@ def leak_refusal(draft: Draft, context: Context, obj: Object) -> Refusal | None:
         return None
     return Refusal(
         Reason.NOT_ALLOWED,
-        f"{type(obj).__name__} {obj.name} has an owner that lives: it is no leak",
+        f"{type(obj).__name__} {obj.name} still has an owner: it is not garbage",
     )
 
 
@@ -86,8 +86,8 @@ def early_deletion_refusal(context: Context, obj: Object) -> Refusal | None:
         return None
     return Refusal(
         Reason.NOT_ALLOWED,
-        f"revocation {obj.name}: what was issued to {obj.spec.user} would count again; it can be "
-        f"deleted after {until.isoformat()}. To let {obj.spec.user} back in, issue a new token or "
+        f"revocation {obj.name}: credentials of {obj.spec.user} would be valid again; it can be "
+        f"deleted after {until.isoformat()}. To readmit {obj.spec.user}, issue a new token or "
         "certificate",
         {"user": obj.spec.user, "until": until.isoformat()},
     )
@@ -113,8 +113,8 @@ def _lease_refusal(context: Context, lease: Lease) -> Refusal | None:
         return None
     return Refusal(
         Reason.LEASE_HELD,
-        f"lease {lease.name}: server {server} renewed it {max(0, age_ms) // 1_000} s ago, and is "
-        f"gone after {-(-gone_ms // 1_000)} s without: stop the server if it runs, and ask again",
+        f"lease {lease.name}: server {server} renewed it {max(0, age_ms) // 1_000} s ago; it is "
+        f"gone after {-(-gone_ms // 1_000)} s without: stop the server if it runs, and retry",
         {"holder": spec.holder, "epoch": str(spec.epoch)},
     )
 

@@ -64,11 +64,11 @@ def rebuild_ledger(contents: StoreContents, key: str) -> Any:
     if rebuild is None:
         sorts = ", ".join(f"{keys.LEDGERS}{it}/" for it in _REBUILD if it != _EPOCHS)
         raise Invalid(
-            f"key: {key!r} is no sum of objects; recount works below {sorts}, {keys.EPOCHS}"
+            f"key: {key!r} is not a sum of objects; recount supports {sorts}, {keys.EPOCHS}"
         )
     hidden = next((it for it in contents.unreadable if _may_count(it, sort, name)), None)
     if hidden is not None:
-        raise Invalid(f"{hidden} cannot be read, and may count in {key}: restore it first")
+        raise Invalid(f"{hidden} is unreadable and may count in {key}: restore it first")
     return rebuild(contents, name)
 
 
@@ -88,7 +88,7 @@ def _may_count(unreadable: str, sort: str, name: str) -> bool:
 def _node(contents: StoreContents, name: str) -> NodeLedger:
     node = next((it for it in contents.of(Node) if it.name == name), None)
     if node is None:
-        raise Missing(f"there is no node {name}")
+        raise Missing(f"node {name} does not exist")
     mine = [it for it in holdings(contents) if it.node == name]
     owed = [it for it in promised_holdings(contents) if it.node == name]
     gone = [it for it in victim_holdings(contents) if it.node == name]
@@ -186,7 +186,7 @@ def _disruption(contents: StoreContents, name: str) -> DisruptionLedger:
     namespace, _, workload = name.partition("/")
     found = [it for it in contents.of(Workload) if (it.namespace, it.name) == (namespace, workload)]
     if not found:
-        raise Missing(f"there is no workload {name}")
+        raise Missing(f"workload {name} does not exist")
     mine = [
         it
         for it in contents.of(Replica)
@@ -204,7 +204,9 @@ def _grant(contents: StoreContents, tenant: str) -> GrantLedger:
     key = keys.grant_ledger(tenant)
     ledger: GrantLedger | None = contents.values.get(key)
     if ledger is None:
-        raise Invalid(f"{key}: no object says what was granted; restore it first, then recount it")
+        raise Invalid(
+            f"{key}: no object states what was granted; restore it first, then recount it"
+        )
     held = [it.charge for it in holdings(contents) if it.tenant == tenant and it.capacity_class]
     return msgspec.structs.replace(ledger, used={**ledger.used, GUARANTEED: total(held)})
 
@@ -215,7 +217,7 @@ def _epoch(contents: StoreContents, scope: str) -> Epoch:
     """
     lease = next((it.spec for it in contents.of(Lease) if it.spec.scope == scope), None)
     if lease is None:
-        raise Missing(f"there is no lease of scope {scope}")
+        raise Missing(f"scope {scope} has no lease")
     return Epoch(lease.epoch, lease.holder)
 
 

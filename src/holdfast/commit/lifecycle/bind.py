@@ -80,7 +80,9 @@ def node_for(draft: Draft, node: str, uid: str) -> NodeLedger | Refusal:
     if ledger is None:
         return Refusal(Reason.NODE_MISSING, f"node {node} is not registered", {"node": node})
     if ledger.gate.uid != uid:
-        return Refusal(Reason.NODE_CHANGED, f"node {node} is another one by now", {"node": node})
+        return Refusal(
+            Reason.NODE_CHANGED, f"node {node} was replaced: propose again", {"node": node}
+        )
     if ledger.quarantined:
         return Refusal(
             Reason.NODE_QUARANTINED,
@@ -219,7 +221,7 @@ def life_refusal(draft: Draft, replica: Replica) -> Refusal | None:
         return Refusal(Reason.TERMINATING, f"replica {replica.name} is being deleted")
     found: Replica | None = draft.found(keys.key_of(replica))
     if found is None or found.metadata.uid != replica.metadata.uid:
-        return Refusal(Reason.STALE_REPLICA, f"replica {replica.name} is not committed itself yet")
+        return Refusal(Reason.STALE_REPLICA, f"replica {replica.name} is not committed yet")
     return None
 
 

@@ -68,13 +68,13 @@ def evict(draft: Draft, context: Context, request: Evict) -> Replica | Replayed 
         return replica
     if request.cause is Cause.PREEMPTION:
         # Without the replica that it makes way for, its priority could not be checked.
-        return Refusal(Reason.NOT_ALLOWED, "a preemption has a request of its own: StopAndReserve")
+        return Refusal(Reason.NOT_ALLOWED, "cause: a preemption must use StopAndReserve")
     owner = CAUSE_OWNER[request.cause]
     refusal = term_refusal(draft, context, request.term) if owner is not Actor.USER else None
     if refusal is not None:
         return refusal
     if request.idle and is_available(replica):
-        return Refusal(Reason.NOT_ALLOWED, f"replica {replica.name} is at work again")
+        return Refusal(Reason.NOT_ALLOWED, f"replica {replica.name} runs again")
     return stop(draft, context, replica, request.cause, request.evidence, request.operation, mark)
 
 
@@ -94,7 +94,7 @@ def stop(
     if not context.is_actor(owner):
         return Refusal(
             Reason.NOT_OWNER,
-            f"only {owner.value} stops work for {cause.value}, not {context.identity.name}",
+            f"only {owner.value} may stop work for {cause.value}, not {context.identity.name}",
             {"owners": owner.value},
         )
     actor = actor_for(context, replica, State.STOPPING)
@@ -152,7 +152,7 @@ def _rolled_refusal(draft: Draft, replica: Replica) -> Refusal | None:
         return None
     return Refusal(
         Reason.NOT_ALLOWED,
-        f"replica {replica.name} is of revision {revision}, which its place takes",
+        f"replica {replica.name} has revision {revision}, which its place takes",
         {"revision": revision},
     )
 
@@ -206,7 +206,7 @@ def stop_and_reserve(
     if isinstance(actor, Refusal):
         return actor
     if not 0 < len(request.victims) <= VICTIMS_MAX:
-        return Refusal(Reason.NOT_ALLOWED, f"a preemption has 1 to {VICTIMS_MAX} victims")
+        return Refusal(Reason.NOT_ALLOWED, f"victims: must have 1 to {VICTIMS_MAX} entries")
     ledger = node_for(draft, request.node, request.node_uid)
     if isinstance(ledger, Refusal):
         return ledger
@@ -233,7 +233,7 @@ def _preempts_refusal(draft: Draft, replica: Replica) -> Refusal | None:
         return None
     return Refusal(
         Reason.NOT_ALLOWED,
-        f"work of priority class {name!r} pushes nobody out",
+        f"priority class {name!r} does not preempt other work",
         {"priorityClass": name},
     )
 

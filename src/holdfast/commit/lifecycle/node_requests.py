@@ -100,10 +100,10 @@ def _conditions(
         TIMING_PENDING,
         ConditionStatus.TRUE if is_pending else ConditionStatus.FALSE,
         reason="WorkHoldsMore" if is_pending else "InForce",
-        message=f"work on this node was started under longer times than the servers' present "
-        f"settings: it is fenced {wait_ms} ms after its mark until that work has ended"
+        message=f"work on this node was started under longer timings than the current settings: "
+        f"until that work ends, the node is fenced {wait_ms} ms after its mark"
         if is_pending
-        else "the servers' present settings are in force",
+        else "the current settings are in force",
     )
     return with_condition(status.conditions, news, context.at)
 
@@ -158,12 +158,12 @@ def register(draft: Draft, context: Context, request: RegisterNode) -> Node | Re
     if _is_anothers(old.status, request.node.status):
         return Refusal(
             Reason.NOT_OWNER,
-            f"node {name} is run by another agent, which keeps another directory; this one may "
-            "have the name once that one is gone and its node fenced",
+            f"node {name} is run by another agent with another directory; this agent may have the "
+            "name once that agent is gone and its node fenced",
         )
     if old.status.phase in _GONE and request.holds is not None and request.holds.number:
         # The agent speaks for a past incarnation, and has not stopped what it ran.
-        return Refusal(Reason.STALE_INCARNATION, f"node {name} was fenced meanwhile: look at it")
+        return Refusal(Reason.STALE_INCARNATION, f"node {name} was fenced meanwhile: read it again")
     spec = msgspec.structs.replace(
         old.spec, **{field: getattr(request.node.spec, field) for field in AGENT_SPEC}
     )
@@ -187,7 +187,7 @@ def _unseen_refusal(draft: Draft, old: Node, given: ObjectMeta) -> Refusal | Non
         return version_refusal(draft, old, given)
     return Refusal(
         Reason.STALE_OBJECT,
-        f"node {old.name} is registered: read it, and state its uid and resourceVersion",
+        f"node {old.name} is already registered: read it, and state its uid and resourceVersion",
         {"field": "metadata.resourceVersion"},
     )
 
@@ -252,10 +252,10 @@ def judge(draft: Draft, context: Context, request: JudgeNode) -> Node | Replayed
     """Change a node's phase: only controller:nodes, and under its epoch."""
     mark = digest(request)
     if not context.is_actor(Actor.NODES):
-        return Refusal(Reason.NOT_OWNER, "only controller:nodes judges nodes")
+        return Refusal(Reason.NOT_OWNER, "only controller:nodes may judge nodes")
     node = draft.object(Node, "", request.node)
     if node is None or node.metadata.uid != request.uid:
-        return Refusal(Reason.NODE_MISSING, f"node {request.node} is not there any more")
+        return Refusal(Reason.NODE_MISSING, f"node {request.node} does not exist")
     past = recall(node.metadata, request.operation, mark)
     if past is not None:
         return past
@@ -283,8 +283,8 @@ def _outdated_refusal(draft: Draft, node: Node, request: JudgeNode) -> Refusal |
         return None
     return Refusal(
         Reason.STALE_OBJECT,
-        f"node {node.name} has changed since resourceVersion {request.version[:40]!r}; judge it as "
-        "it is now",
+        f"node {node.name} has changed since resourceVersion {request.version[:40]!r}; read "
+        "it again",
         {"resourceVersion": now or "uncommitted"},
     )
 
@@ -313,7 +313,7 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
     if status.phase not in _FROM[word]:
         return Refusal(
             Reason.WRONG_STATE,
-            f"node {node.name} is {status.phase.value}; {word.value} does not apply",
+            f"node {node.name} is {status.phase.value}; {word.value} is not allowed",
             {"phase": status.phase.value},
         )
     if word in (NodeAction.CLEAR, NodeAction.FENCE):
@@ -321,7 +321,7 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
         if have != request.mark:
             return Refusal(
                 Reason.STALE_MARK,
-                f"node {node.name} has mark {have}, the request is about mark {request.mark}",
+                f"node {node.name} has mark {have}, the request names mark {request.mark}",
                 {"mark": str(have)},
             )
     refusal = _wait_refusal(context, node, request) if word is NodeAction.FENCE else None

@@ -47,7 +47,7 @@ def report_stage(
     owner = STAGE_OWNER.get(request.stage)
     if owner is None or not context.is_actor(owner):
         return Refusal(
-            Reason.NOT_OWNER, f"{context.identity.name} does not report stage {request.stage.value}"
+            Reason.NOT_OWNER, f"{context.identity.name} may not report stage {request.stage.value}"
         )
     refusal = grounds_refusal(draft, context, request) or _unseen_refusal(draft, replica, request)
     if refusal is not None:
@@ -66,7 +66,7 @@ def report_stage(
     elif request.process is not None:
         return Refusal(
             Reason.NOT_OWNER,
-            f"only its agent speaks of {replica.name}'s process",
+            f"only its agent may report on {replica.name}'s process",
             {"field": "process"},
         )
     if owner is Actor.ENDPOINTS and STAGES.index(replica.status.stage) < STAGES.index(Stage.READY):
@@ -100,7 +100,7 @@ def report_pending(
     if not isinstance(replica, Replica):
         return replica
     if not context.is_actor(Actor.SCHEDULER):
-        return Refusal(Reason.NOT_OWNER, "only a scheduler says why a replica waits")
+        return Refusal(Reason.NOT_OWNER, "only a scheduler may report why a replica waits")
     refusal = grounds_refusal(draft, context, request) or _unseen_refusal(draft, replica, request)
     if refusal is not None:
         return refusal
@@ -127,7 +127,7 @@ def _unseen_refusal(
     return Refusal(
         Reason.STALE_REPLICA,
         f"replica {replica.name} has changed since resourceVersion {request.version[:40]!r}; "
-        "report on what it is now",
+        "read it again",
         {"resourceVersion": now or "uncommitted"},
     )
 

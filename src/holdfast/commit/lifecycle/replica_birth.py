@@ -88,7 +88,7 @@ def _place_refusal(draft: Draft, replica: Replica) -> Refusal | None:
     place = f"place {spec.ordinal} of workload {spec.workload}"
     details = {"workload": spec.workload, "place": str(spec.ordinal), "reached": str(gone)}
     if spec.incarnation <= gone:
-        had = f"{place} had incarnation {gone} already; {spec.incarnation} does not come again"
+        had = f"{place} already had incarnation {gone}; {spec.incarnation} cannot follow it"
         return Refusal(Reason.STALE_PLACE, had, details)
     if before == gone:
         return None
@@ -117,7 +117,7 @@ def _home_refusal(draft: Draft, workload: Workload, replica: Replica) -> Refusal
         if last is not None and home_of(last) == home and not vacates(last):
             return Refusal(
                 Reason.STALE_PLACE,
-                f"node {home} has replica {last.name} of workload {spec.workload} already",
+                f"node {home} already has replica {last.name} of workload {spec.workload}",
                 {"replica": last.name},
             )
         page = draft.ledger(PlacesLedger, _page_key(replica, place)) or PlacesLedger()
@@ -184,7 +184,7 @@ def _revision_refusal(workload: Workload, replica: Replica) -> Refusal | None:
     """
     what = ""
     if workload.status.rollout.held:
-        what = "nothing of it is born before its last revision is gone"
+        what = "no replica is created before those of its last revision are gone"
     elif is_misplaced(workload, replica):
         target = target_of(workload, replica.spec.ordinal)
         what = f"place {replica.spec.ordinal} takes revision {target}"
@@ -201,7 +201,8 @@ def _done_refusal(workload: Workload, ordinal: int) -> Refusal | None:
     """
     if workload.spec.type is WorkloadType.CRON:
         return Refusal(
-            Reason.NOT_ALLOWED, f"cron job {workload.name} has runs, and no replicas of its own"
+            Reason.NOT_ALLOWED,
+            f"cron job {workload.name} has runs, and cannot have replicas of its own",
         )
     if workload.spec.type is not WorkloadType.JOB:
         return None
@@ -251,7 +252,7 @@ def _pending_refusal(draft: Draft, replica: Replica) -> Refusal | None:
         return None
     return Refusal(
         Reason.OBJECT_CAP,
-        f"tenant {tenant} has reached its cap of {cap} replicas in waiting",
+        f"tenant {tenant} has reached its cap of {cap} waiting replicas",
         {
             "tenant": tenant,
             "resource": "pending",

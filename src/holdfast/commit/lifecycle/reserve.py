@@ -323,10 +323,10 @@ def _held_on(
 def _stated_refusal(claim: Claim) -> Refusal | None:
     """Refuse a claim that could not be released as stated: it would leak or create capacity."""
     if claim.consumed or any(units < 0 for units in claim.charge.values()):
-        why = "a claim states what it takes: nothing negative, and nothing consumed"
+        why = "claims: must state what they take: nothing negative, and nothing consumed"
         return Refusal(Reason.INVALID, why)
     if not claim.node and (claim.devices or claim.ports):
-        return Refusal(Reason.INVALID, "devices and ports are held on a node")
+        return Refusal(Reason.INVALID, "claims: devices and ports require a node")
     return None
 
 
@@ -336,7 +336,7 @@ def _intent_refusal(intent: Intent) -> Refusal | None:
     """
     if intent is not Intent.PREEMPTION:
         return None
-    return Refusal(Reason.INVALID, "a preemption stops its victims, by a request of its own")
+    return Refusal(Reason.INVALID, "intent: a preemption must use StopAndReserve")
 
 
 def commit_gang(
@@ -351,12 +351,12 @@ def commit_gang(
     if done is not None:
         return done
     if not context.is_actor(Actor.SCHEDULER):
-        return Refusal(Reason.NOT_OWNER, "only a scheduler commits a gang")
+        return Refusal(Reason.NOT_OWNER, "only a scheduler may commit a gang")
     refusal = term_refusal(draft, context, request.term) or overdue_refusal(context, gang)
     if refusal is not None:
         return refusal
     if gang.spec.intent is not Intent.GANG or gang.status.phase is not ReservationPhase.HELD:
-        return Refusal(Reason.WRONG_STATE, f"{gang.name} is not a gang that waits to be committed")
+        return Refusal(Reason.WRONG_STATE, f"{gang.name} is not a gang waiting to be committed")
     if len(gang.status.claims) < gang.spec.min_available:
         return Refusal(
             Reason.GANG_INCOMPLETE,
@@ -387,7 +387,7 @@ def drop(
         return refusal
     after = release_reservation(draft, context, found, request.reason)
     if after is None:
-        return Refusal(Reason.RESERVATION_MISSING, f"reservation {found.name} has ended already")
+        return Refusal(Reason.RESERVATION_MISSING, f"reservation {found.name} has already ended")
     if isinstance(after, Refusal):
         return after
     after = add_operation(draft, context, after, request.operation, mark)
@@ -433,11 +433,12 @@ def drop_refusal(draft: Draft, context: Context, found: Reservation) -> Refusal 
     if context.identity.name == found.status.by:
         return None
     if not context.is_actor(Actor.REPAIR, Actor.GARBAGE):
-        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} did not make {found.name}")
+        return Refusal(Reason.NOT_OWNER, f"{context.identity.name} did not create {found.name}")
     if is_over(context, found) or _ownerless(draft, found):
         return None
     return Refusal(
-        Reason.NOT_ALLOWED, f"reservation {found.name} has an owner and time left: it is no leak"
+        Reason.NOT_ALLOWED,
+        f"reservation {found.name} has an owner and time left: it is not garbage",
     )
 
 
@@ -452,5 +453,5 @@ def _ownerless(draft: Draft, found: Reservation) -> bool:
 def _named(draft: Draft, namespace: str, name: str, uid: str) -> Reservation | Refusal:
     found = draft.object(Reservation, namespace, name)
     if found is None or found.metadata.uid != uid:
-        return Refusal(Reason.RESERVATION_MISSING, f"reservation {name} is not there any more")
+        return Refusal(Reason.RESERVATION_MISSING, f"reservation {name} does not exist")
     return found

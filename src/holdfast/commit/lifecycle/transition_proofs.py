@@ -28,7 +28,7 @@ def proof_refusal(
             return refusal
     if to is State.STOPPING and source is not State.UNKNOWN:
         return Refusal(
-            Reason.NOT_ALLOWED, "running work is stopped by evict, which names its cause"
+            Reason.NOT_ALLOWED, "running work must be stopped by Evict, which names its cause"
         )
     if actor is Actor.NODES:
         return _mark_refusal(draft, replica, request.mark)
@@ -67,12 +67,12 @@ def _return_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | 
     """
     cause, to = replica.status.cause, request.to
     if (to is State.RUNNING and cause is not None) or (to is State.STOPPING and cause is None):
-        told = f"was told to stop for {cause.value}" if cause else "was never told to stop"
-        return Refusal(Reason.WRONG_STATE, f"replica {replica.name} {told}", {"to": to.value})
+        asked = f"was asked to stop for {cause.value}" if cause else "was never asked to stop"
+        return Refusal(Reason.WRONG_STATE, f"replica {replica.name} {asked}", {"to": to.value})
     ledger = _gate(draft, replica)
     binding = replica.status.binding
     if ledger is None or binding is None:
-        return Refusal(Reason.NODE_MISSING, "the node is not registered any more")
+        return Refusal(Reason.NODE_MISSING, "the node is no longer registered")
     has_lost_name = ledger.gate.installation != binding.installation
     if to is State.FAILED and has_lost_name and ran_on(binding, request.installation):
         return None
@@ -88,19 +88,19 @@ def _return_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | 
         return None
     if ledger.gate.incarnation != binding.node_incarnation:
         return Refusal(
-            Reason.STALE_INCARNATION, f"node {binding.node} lives in a later incarnation by now"
+            Reason.STALE_INCARNATION, f"node {binding.node} is in a later incarnation now"
         )
     return None
 
 
 def _word_refusal(draft: Draft, replica: Replica, request: Move) -> Refusal | None:
     if not request.word.strip():
-        return Refusal(Reason.NOT_ALLOWED, "an operator's word needs a reason")
+        return Refusal(Reason.NOT_ALLOWED, "word: required: state the reason")
     if request.to is not State.RELEASED or is_out_of_reach(draft, replica):
         return None
     return Refusal(
         Reason.NOT_FENCED,
-        f"the node of {replica.name} is not fenced: its agent has the last word on it",
+        f"the node of {replica.name} is not fenced: only its agent may report on it",
     )
 
 
@@ -134,8 +134,8 @@ def _fence_refusal(draft: Draft, context: Context, replica: Replica, to: State) 
             return None
         return Refusal(
             Reason.NOT_FENCED,
-            f"{replica.name} runs on when cut off: only proof of stop by the installation of "
-            f"node {binding.node} that ran it ends it",
+            f"{replica.name} keeps running when cut off: only the installation of node "
+            f"{binding.node} that ran it can prove that it stopped",
         )
     if later or ledger.gate.phase in _GONE:
         return None

@@ -40,7 +40,7 @@ def find_replica(draft: Draft, target: Target) -> Replica | Refusal:
     if replica.metadata.uid != target.uid:
         return Refusal(
             Reason.STALE_REPLICA,
-            f"replica {target.namespace}/{target.name} is another one by now",
+            f"replica {target.namespace}/{target.name} was replaced by another of its name",
             {"uid": replica.metadata.uid},
         )
     return replica
@@ -53,7 +53,7 @@ def stale_target_refusal(target: Target, replica: Replica) -> Refusal | None:
     return Refusal(
         Reason.STALE_REPLICA,
         f"replica {target.namespace}/{target.name} is {replica.status.state.value} at transition "
-        f"{replica.status.transition_number}, the request rests on {target.number}",
+        f"{replica.status.transition_number}, the request names {target.number}",
         {
             "state": replica.status.state.value,
             "number": str(replica.status.transition_number),
@@ -149,9 +149,9 @@ def _stop_refusal(replica: Replica, incarnation: int | None, installation: str) 
     if keeps(replica) and not ran_on(binding, installation):
         return Refusal(
             Reason.NOT_OWNER,
-            f"replica {replica.name} runs on when it is cut off, and was bound to installation "
-            f"{binding.installation or 'unknown'} of node {binding.node}: only that one, or an "
-            "operator's word, proves that it has stopped",
+            f"replica {replica.name} keeps running when cut off, and was bound to installation "
+            f"{binding.installation or 'unknown'} of node {binding.node}: only that one "
+            "or an operator can state that it has stopped",
             {"installation": binding.installation},
         )
     return Refusal(
@@ -223,7 +223,9 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
     if not isinstance(replica, Replica):
         return replica
     if request.to in _OWN_REQUEST:
-        return Refusal(Reason.NOT_ALLOWED, f"a move to {request.to.value} has a request of its own")
+        return Refusal(
+            Reason.NOT_ALLOWED, f"a transition to {request.to.value} has a request of its own"
+        )
     actor = actor_for(context, replica, request.to, request.incarnation, request.installation)
     if isinstance(actor, Refusal):
         return actor
@@ -244,7 +246,7 @@ def move(draft: Draft, context: Context, request: Move) -> Replica | Replayed | 
         replica,
         request.to,
         reason=request.reason or request.to.value,
-        evidence=f"{request.word.strip()} (an operator's word)"
+        evidence=f"{request.word.strip()} (stated by an operator)"
         if actor is Actor.OPERATOR
         else request.evidence,
         operation=request.operation,

@@ -89,7 +89,7 @@ def _refusal(
     return Refusal(
         Reason.NOT_ALLOWED,
         f"{field}: true: {context.identity.name} may not update {kind.plural} {owner.name} in "
-        f"{scope}, so may not let its deletion wait; leave blockOwnerDeletion out",
+        f"{scope}, so may not block its deletion; leave blockOwnerDeletion out",
         {"field": field, "missing": f"update {kind.plural}", "scope": scope},
     )
 

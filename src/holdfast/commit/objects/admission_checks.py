@@ -245,7 +245,7 @@ POLICIES: tuple[BuiltInPolicy, ...] = (
     BuiltInPolicy(
         "priority-class",
         Fails.CLOSED,
-        "only the tenants that a PriorityClass names may use it; one that is not there nobody",
+        "only the tenants that a PriorityClass names may use it; an unknown class is refused",
         _priority_refusal,
     ),
     BuiltInPolicy(
@@ -257,7 +257,7 @@ POLICIES: tuple[BuiltInPolicy, ...] = (
     BuiltInPolicy(
         "protected-node",
         Fails.CLOSED,
-        "nor can nodes by name whose capacity is kept for others",
+        "nodes whose capacity is kept for others cannot be selected by name",
         _node_refusal,
     ),
     BuiltInPolicy(
@@ -276,7 +276,7 @@ POLICIES: tuple[BuiltInPolicy, ...] = (
         _region_refusal,
     ),
     BuiltInPolicy(
-        "known-regions", Fails.OPEN, "a region that is named may come into being yet", _region_hints
+        "known-regions", Fails.OPEN, "a named region may be created later", _region_hints
     ),
     BuiltInPolicy(
         "stop-grace",

@@ -86,14 +86,14 @@ def finalizer_removal_refusal(
         if not context.is_actor(*_REMOVERS[name]):
             return Refusal(
                 Reason.NOT_OWNER,
-                f"metadata.finalizers: {name}: {context.identity.name} may not take it away",
+                f"metadata.finalizers: {name}: {context.identity.name} may not remove it",
                 {"finalizer": name},
             )
         # Without it, a later deletion would not wait for objects that are created until then.
         if old.metadata.deletion_timestamp is None:
             return Refusal(
                 Reason.WRONG_STATE,
-                f"metadata.finalizers: {name}: it stays as long as nobody deletes {old.name}",
+                f"metadata.finalizers: {name}: it stays until {old.name} is deleted",
                 {"finalizer": name},
             )
         refusal = _still_held(draft, old, name)
@@ -112,7 +112,7 @@ def finalizers_refusal(old: Object | None, new: Object) -> Refusal | None:
         if name in _REMOVERS and name not in known:
             return Refusal(
                 Reason.NOT_ALLOWED,
-                f"metadata.finalizers: {name}: the system itself puts it where it belongs",
+                f"metadata.finalizers: {name}: only the system sets it",
                 {"field": "metadata.finalizers", "finalizer": name},
             )
     return None
@@ -240,7 +240,7 @@ def _orphan_refusal(request: Remove, obj: Object) -> Refusal | None:
     if request.propagation is Propagation.ORPHAN and isinstance(obj, Workload):
         return Refusal(
             Reason.NOT_ALLOWED,
-            "replicas cannot be orphaned: nobody would own their transitions any more",
+            "replicas cannot be orphaned: no controller would own their transitions",
         )
     return None
 

@@ -160,7 +160,7 @@ WRITERS: dict[type[Object], Writers] = {
 
 
 def _not_owner(context: Context, obj: Object, what: str, owners: tuple[Actor, ...]) -> Refusal:
-    named = ", ".join(owners) if owners else "nobody: it moves by requests of its own"
+    named = ", ".join(owners) if owners else "none: it changes by requests of its own"
     return Refusal(
         Reason.NOT_OWNER,
         f"{context.identity.name} may not change {what} of {type(obj).__name__} {obj.name}; "

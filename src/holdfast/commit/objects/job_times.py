@@ -34,19 +34,19 @@ from holdfast.model.refusal import Reason, Refusal
 def run_refusal(draft: Draft, context: Context, run: Object) -> Refusal | None:
     """Refuse a run that may not be created. Otherwise record it in its cron job."""
     if not isinstance(run, Workload):
-        return _no(run, Reason.NOT_OWNER, "only runs of cron jobs are made so")
+        return _no(run, Reason.NOT_OWNER, "only runs of cron jobs may be created this way")
     owner = cron_of(run)
     cron = draft.object(Workload, run.namespace, owner.name) if owner is not None else None
     if owner is None or cron is None or cron.metadata.uid != owner.uid:
         return _no(run, Reason.MISSING, "its cron job is gone")
     if cron.spec.type is not WorkloadType.CRON or cron.spec.cron is None:
-        return _no(run, Reason.NOT_OWNER, f"{cron.name} is no cron job")
+        return _no(run, Reason.NOT_OWNER, f"{cron.name} is not a cron job")
     if cron.metadata.deletion_timestamp is not None:
         return _no(run, Reason.TERMINATING, f"cron job {cron.name} is being deleted")
     if cron.spec.cron.suspend:
         return _no(run, Reason.WRONG_STATE, f"cron job {cron.name} is suspended")
     if run.spec != run_spec(cron.spec):
-        return _no(run, Reason.STALE_OBJECT, f"cron job {cron.name} wants something else by now")
+        return _no(run, Reason.STALE_OBJECT, f"the template of cron job {cron.name} has changed")
     scheduled = scheduled_at(cron.name, run.name)
     if scheduled is None:
         return _no(run, Reason.NOT_ALLOWED, "its name must be <cron job>-<minutes since 1970>")
@@ -67,14 +67,14 @@ def _time_refusal(
     now = context.at + timedelta(milliseconds=context.settings.skew_ms)
     # A controller whose clock is ahead would start runs early.
     if scheduled > now:
-        return _no(run, Reason.WRONG_STATE, f"it is not {scheduled.isoformat()} yet")
+        return _no(run, Reason.WRONG_STATE, f"its time {scheduled.isoformat()} has not come yet")
     last = last_run(cron.status.cron, now)
     if (last is not None and scheduled <= last) or scheduled in cron.status.cron.recent_schedules:
         text = f"cron job {cron.name} has already started its run for {scheduled.isoformat()}"
         return _no(run, Reason.EXISTS, text)
     made = cron.metadata.creation_timestamp
     if made is not None and scheduled < made - timedelta(minutes=1) and made <= now:
-        text = f"cron job {cron.name} was not there at {scheduled.isoformat()} yet"
+        text = f"cron job {cron.name} did not exist at {scheduled.isoformat()}"
         return _no(run, Reason.WRONG_STATE, text)
     return None
 
@@ -139,6 +139,7 @@ def life_refusal(context: Context, obj: Object) -> Refusal | None:
         return None
     return Refusal(
         Reason.NOT_ALLOWED,
-        f"workload {obj.name} is not over for as long as spec.job.ttlSecondsAfterFinished says",
+        f"workload {obj.name} has not been over for as long as "
+        "spec.job.ttlSecondsAfterFinished says",
         {"name": obj.name},
     )

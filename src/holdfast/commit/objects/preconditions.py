@@ -50,7 +50,7 @@ def absence_refusal(kind: Kind, name: str, given: ObjectMeta) -> Refusal | None:
         return None
     return Refusal(
         Reason.STALE_OBJECT,
-        f"{kind.plural} {name!r} is gone; a new one can be made without uid and resourceVersion",
+        f"{kind.plural} {name!r} no longer exists; leave out uid and resourceVersion to create it",
     )
 
 
@@ -78,7 +78,7 @@ def stated_metadata(body: Any) -> ObjectMeta:
     texts = {"uid": found.get("uid"), "resourceVersion": found.get("resourceVersion")}
     for name, value in texts.items():
         if value is not None and not isinstance(value, str):
-            error = FieldError(f"metadata.{name}", repr(value)[:_SHOWN_MAX], "must be a text")
+            error = FieldError(f"metadata.{name}", repr(value)[:_SHOWN_MAX], "must be text")
             raise Invalid(str(error), (error,))
     return ObjectMeta(uid=texts["uid"] or "", resource_version=texts["resourceVersion"] or "")
 

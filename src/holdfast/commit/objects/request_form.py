@@ -151,7 +151,7 @@ def broken_rule(request: msgspec.Struct) -> str:
 def form_refusal(identity: Identity, request: Any) -> Refusal | None:
     """Refuse a malformed request."""
     if _operation(identity.name):
-        return Refusal(Reason.UNAUTHENTICATED, "nobody has such a name")
+        return Refusal(Reason.UNAUTHENTICATED, "unknown identity: its name is malformed")
     broken = broken_rule(request)
     if not broken:
         return None

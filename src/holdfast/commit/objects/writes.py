@@ -224,7 +224,7 @@ def create_named(
         if refusal is not None:
             return refusal
         fresh = new_replica(draft, context, fresh)
-    # After the managers of fields: what the server says of a field is nobody's claim to it.
+    # After the managed fields are computed: a field that the server sets has no manager.
     fresh = with_no_effect(_managed(context, None, fresh, request.manager, ""), context.at)
     if not isinstance(fresh, Replica):
         # The object remembers it as well, but only while it exists: a copy of the request that

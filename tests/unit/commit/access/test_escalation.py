@@ -102,8 +102,8 @@ def test_a_refusal_says_what_is_missing(it: Plane) -> None:
         it.ask(MAYA, Create(role("r", Rule(("nodes",), ("get",))))), Reason.NOT_ALLOWED
     )
     assert refusal.message == (
-        "role r: would allow to get nodes in acme, which maya may not do himself; nor may he "
-        "escalate roles"
+        "role r: would allow to get nodes in acme, which maya may not do; this requires that "
+        "permission, or the permission to escalate roles"
     )
 
 

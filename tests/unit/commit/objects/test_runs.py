@@ -117,7 +117,7 @@ def test_a_person_may_make_a_run_by_hand(plane: Plane) -> None:
 def test_a_cron_job_has_no_replicas_of_its_own(plane: Plane) -> None:
     """They would be nobody's. [A9]"""
     of = cron(plane)
-    with pytest.raises(AssertionError, match="has runs, and no replicas"):
+    with pytest.raises(AssertionError, match="has runs, and cannot have replicas"):
         plane.replica(of)
 
 

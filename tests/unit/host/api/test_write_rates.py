@@ -36,7 +36,7 @@ def test_patches_of_a_large_object_are_charged_what_they_write() -> None:
         allowed = RATE * BURST_S // len(LARGE) - 1
         assert codes.count(200) in (allowed, allowed + 1)
         assert codes[-1] == 429
-        assert "writes more bytes a second" in refusal["message"]
+        assert "bytes written per second exceed" in refusal["message"]
         assert (await rig.send("GET", workloads(name="large"), **ADA)).code == 200
         assert (await rig.send("DELETE", workloads(name="large"), **ADA)).code == 200
         # Operators are not held to it: they mend what is wrong.
