@@ -51,7 +51,7 @@ def moved(nodes: list[Any], moves: list[Any]) -> World:
     for step, move in enumerate(moves):
         world.happen(*move)
         if step % 3 != 1:
-            world.fleet.pools.refreshed()
+            world.fleet.pools.refresh_all()
     return world
 
 
@@ -61,7 +61,7 @@ def test_a_pool_says_what_the_ledgers_say(nodes: list[Any], moves: list[Any]) ->
     """Of each node that takes work, all that is free; of others, nothing. [F3, D4]"""
     world = moved(nodes, moves)
     seen: dict[tuple[str, str], list[int]] = {}
-    for pool in world.fleet.pools.refreshed():
+    for pool in world.fleet.pools.refresh_all():
         for own in pool.there.tolist():
             site = world.fleet.at(int(pool.rows[own]))
             ledger = site.ledger
@@ -99,13 +99,13 @@ def test_what_a_pool_kept_scores_as_one_made_anew(
     learned = world.fleet.pools.begin_round()
     world.fleet.pools = GpuPools(world.fleet.columns)
     # Of classes that the policy does not speak of, what was seen counts.
-    world.fleet.pools.tell(learned)
+    world.fleet.pools.use_mixes(learned)
     assert kept == pytest.approx(_scores(work, view), abs=1e-6)
     assert all(0.0 <= score <= 100.0 for score in kept)
 
 
 def _scores(work: Any, view: Any) -> list[float]:
-    view.fleet.pools.refreshed()
+    view.fleet.pools.refresh_all()
     found = FRAGMENTATION.score(work, view, view.columns.all, 0)
     return [float(score) for score in found[view.columns.live[view.columns.all]]]
 

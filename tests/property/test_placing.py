@@ -492,5 +492,5 @@ def test_many_placed_at_once_are_those_placed_one_by_one(
     if len(placed) < len(expected):
         last = world.fleet.get(placed[-1][0])
         assert last is not None
-        assert equivalence.verdicts.stirs(view, last.row)
+        assert equivalence.verdicts.affects_others(view, last.row)
     assert placed == [(p.node, p.score, p.scores) for p in expected[: len(placed)]]

@@ -36,7 +36,7 @@ class Reader:
 
     def __init__(self, rig: HubRig, truth: Truth) -> None:
         self.rig, self.truth, self.opened_at = rig, truth, rig.hub.revision
-        self.wanted = truth.selected()
+        self.wanted = truth.selected_entries()
         labels = f"team={truth.team}" if truth.team else ""
         self.stream = rig.open("Tenant", labels=labels, bookmarks=True, marks_list_end=True)
         self.told: list[tuple[str, str, str]] = []

@@ -94,16 +94,16 @@ def capacity_shares(
         for where, held in of_replica(replica).items():
             if where.node not in sites:
                 continue
-            getattr(sites[where.node], where.shelf)[where.owner] = held
-            if where.shelf == "held" and _is_starting(replica):
+            getattr(sites[where.node], where.attribute)[where.owner] = held
+            if where.attribute == "held" and _is_starting(replica):
                 starting[where.node] = add(starting.get(where.node, {}), sums_of(held))
     reserve: dict[str, Amounts] = {}
     for reservation in reservations:
         for where, held in of_reservation(reservation).items():
             if where.node not in sites:
                 continue
-            getattr(sites[where.node], where.shelf)[where.owner] = held
-            if where.shelf == "held":
+            getattr(sites[where.node], where.attribute)[where.owner] = held
+            if where.attribute == "held":
                 reserve[where.node] = add(reserve.get(where.node, {}), sums_of(held))
     sums: dict[tuple[str, str, str], _Sums] = {}
     for node in nodes:

@@ -109,7 +109,7 @@ class _Again:
         for plural in _PLACES:
             for obj in objects.all(plural):
                 self._fleet.notice(ObjectChange(plural, None, obj))
-        self._fleet.pools.tell(msgspec.convert(decided.mixes, dict[str, Mix]))
+        self._fleet.pools.use_mixes(msgspec.convert(decided.mixes, dict[str, Mix]))
         self._quota_usage.recount(objects.all("replicas"), objects.all("reservations"))
         for node, (reason, message) in decided.shunned.items():
             self._fleet.shun(node, Refusal(Reason(reason), message), 0)

@@ -47,7 +47,7 @@ from holdfast.propose.feasibility.outcome import (
 from holdfast.propose.feasibility.smallest_change import over_quota
 from holdfast.propose.queue.pending_reasons import Notices
 from holdfast.propose.queue.quota_usage import QuotaUsage
-from holdfast.propose.queue.scheduling_queue import QueueEntry, SchedulingQueue, Sort
+from holdfast.propose.queue.scheduling_queue import GroupKey, QueueEntry, SchedulingQueue
 from holdfast.propose.topology.topology_counts import traits_of
 
 # How to continue after a refused bind. Each reason leads to exactly one reaction.
@@ -56,13 +56,13 @@ from holdfast.propose.topology.topology_counts import traits_of
 # be forgotten.
 
 
-class Lesson(Enum):
+class RefusalReaction(Enum):
     """How to continue after a refusal."""
 
     # Our state of that node is wrong: avoid it for a moment and try the next node at once.
     ANOTHER_NODE = auto()
     # Our state of the replica is wrong, or it needs no place: wait for its next change.
-    AWAIT_NEWS = auto()
+    AWAIT_CHANGE = auto()
     # A person has to allow it first.
     AWAIT_ALLOWANCE = auto()
     # We no longer hold the lease of our scope.
@@ -123,18 +123,18 @@ _AWAIT_ALLOWANCE = (
 )
 _LEASE_LOST = (Reason.STALE_EPOCH, Reason.EPOCH_REQUIRED, Reason.NOT_OWNER)
 
-_LESSONS: dict[Reason, Lesson] = {
-    **dict.fromkeys(_ANOTHER_NODE, Lesson.ANOTHER_NODE),
-    **dict.fromkeys(_AWAIT_NEWS, Lesson.AWAIT_NEWS),
-    **dict.fromkeys(_AWAIT_ALLOWANCE, Lesson.AWAIT_ALLOWANCE),
-    **dict.fromkeys(_LEASE_LOST, Lesson.LEASE_LOST),
-    Reason.OPERATION_REUSED: Lesson.LOOK,
+_LESSONS: dict[Reason, RefusalReaction] = {
+    **dict.fromkeys(_ANOTHER_NODE, RefusalReaction.ANOTHER_NODE),
+    **dict.fromkeys(_AWAIT_NEWS, RefusalReaction.AWAIT_CHANGE),
+    **dict.fromkeys(_AWAIT_ALLOWANCE, RefusalReaction.AWAIT_ALLOWANCE),
+    **dict.fromkeys(_LEASE_LOST, RefusalReaction.LEASE_LOST),
+    Reason.OPERATION_REUSED: RefusalReaction.LOOK,
 }
 
 
-def lesson_of(reason: Reason) -> Lesson:
+def reaction_to(reason: Reason) -> RefusalReaction:
     """How to continue after this refusal."""
-    return _LESSONS.get(reason, Lesson.PAUSE)
+    return _LESSONS.get(reason, RefusalReaction.PAUSE)
 
 
 # The concurrent binds of one scheduler: at most when the servers answer quickly, and at least.
@@ -170,7 +170,7 @@ class Binder:
         # Tenants whose quota has more room.
         self._refunded: dict[str, None] = {}
         # Groups that the commit refused although the quota has room as far as is known here.
-        self.doubted: dict[Sort, None] = {}
+        self.doubted: dict[GroupKey, None] = {}
         # When all entries are tried again; published with the reasons.
         self.resync_at_ms = 0
 
@@ -191,7 +191,7 @@ class Binder:
         pausing = BindPhase.TO_SEND, BindPhase.TO_LOOK
         return course is not None and course.due_ms == due_ms and course.phase in pausing
 
-    def took(self, took_ms: int, *, failed: bool = False) -> None:
+    def record_latency(self, took_ms: int, *, failed: bool = False) -> None:
         """Record how long the answer to a bind took, or that it failed."""
         if failed or took_ms > LATE_MS:
             self._slots = max(COURSES_MIN, self._slots - 4)
@@ -253,7 +253,7 @@ class Binder:
             case BindOutcome.COMMITTED:
                 self._committed(course, now)
             case BindOutcome.REFUSED:
-                if lesson_of(answer.reason) is Lesson.LOOK:
+                if reaction_to(answer.reason) is RefusalReaction.LOOK:
                     return self._look(course)
                 self._refused(course, answer, now)
             case BindOutcome.UNDONE:
@@ -357,23 +357,23 @@ class Binder:
 
     def _refused(self, course: Course, refusal: Refusal, now: Instant) -> None:
         entry = self._end(course, refusal.reason.value, refusal.message)
-        lesson = lesson_of(refusal.reason)
-        if lesson is Lesson.AWAIT_ALLOWANCE:
+        reaction = reaction_to(refusal.reason)
+        if reaction is RefusalReaction.AWAIT_ALLOWANCE:
             # Nothing was released, so nothing must be woken by it.
             self._quota_usage.unassume(course.uid)
         self._give_up(course.uid)
-        if lesson is Lesson.ANOTHER_NODE:
+        if reaction is RefusalReaction.ANOTHER_NODE:
             self._fleet.shun(course.bind.node, refusal, now.monotonic_ms)
-        elif lesson is Lesson.LEASE_LOST and course.bind.term == self._election.term:
+        elif reaction is RefusalReaction.LEASE_LOST and course.bind.term == self._election.term:
             # A refusal of an earlier term of ours says nothing about the current one.
             self._election.lost()
         if entry is None:
             return
-        if lesson is Lesson.ANOTHER_NODE and entry.conflicts + 1 < CONFLICTS_MAX:
+        if reaction is RefusalReaction.ANOTHER_NODE and entry.conflicts + 1 < CONFLICTS_MAX:
             self._queue.again(entry)
-        elif lesson is Lesson.AWAIT_NEWS:
+        elif reaction is RefusalReaction.AWAIT_CHANGE:
             self._queue.park(entry, ())
-        elif lesson is Lesson.AWAIT_ALLOWANCE:
+        elif reaction is RefusalReaction.AWAIT_ALLOWANCE:
             self._blocked(entry, refusal, now)
         else:
             self._pause(entry, refusal.reason.value, refusal.message, now)
@@ -391,18 +391,18 @@ class Binder:
             self.freed[node] = None
         tenant = self._quota_usage.unassume(uid)
         if tenant is not None:
-            self.refunded(tenant)
+            self.note_refund(tenant)
 
-    def refunded(self, tenant: str) -> None:
+    def note_refund(self, tenant: str) -> None:
         """Record that a tenant is charged less than before."""
         self._refunded[tenant] = None
 
     def _trust(self, entry: QueueEntry) -> None:
         """Trust a group again: the servers accepted one of it, so they may accept the others."""
-        sort = entry.tenant, entry.sort
-        if sort in self.doubted:
-            del self.doubted[sort]
-            self.refunded(entry.tenant)
+        group_key = entry.tenant, entry.class_key
+        if group_key in self.doubted:
+            del self.doubted[group_key]
+            self.note_refund(entry.tenant)
 
     def take_refunded(self) -> list[str]:
         """The tenants whose quota has more room since the last call."""
@@ -418,7 +418,7 @@ class Binder:
     def _blocked(self, entry: QueueEntry, refusal: Refusal, now: Instant) -> None:
         report = over_quota(refusal, entry.tenant)
         self._queue.park(entry, report.wake_events)
-        self.doubted[entry.tenant, entry.sort] = None
+        self.doubted[entry.tenant, entry.class_key] = None
         self._publish(entry.key, report, entry.turns, self.resync_at_ms, now)
 
     def _say(

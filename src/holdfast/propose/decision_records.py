@@ -92,7 +92,7 @@ class DecisionRecorder:
             seen=seen,
             assumed=left[:LEFT_MAX],
             left_out=self._fleet.assumptions - named,
-            shunned=self._fleet.left_alone(),
+            shunned=self._fleet.shunned_nodes(),
             mixes=self._fleet.pools.begin_round(),
         )
         self._now = _Open(decided, now.monotonic_ms + OPEN_MS)

@@ -83,17 +83,17 @@ def propose_for_class(
     """The same for an equivalence class whose node verdicts are known."""
     columns, verdicts = view.columns, equivalence.verdicts
     sums: Floats = verdicts.sums[columns.all]
-    leanings: dict[str, Floats] = {}
+    soft_scores: dict[str, Floats] = {}
     topology_rules = equivalence.topology_rules
     if topology_rules is not None:
         codes = topology_rules.codes(view, verdicts)
-        leanings = topology_rules.leanings(view, verdicts)
-        sums = np.where(codes == 0, sums + topology_rules.weighed(leanings), -np.inf)
+        soft_scores = topology_rules.soft_scores(view, verdicts)
+        sums = np.where(codes == 0, sums + topology_rules.weighted_sum(soft_scores), -np.inf)
     row = best_row(sums, columns.lot, salt)
     if row is None:
         return explain_unschedulable(view, equivalence)
     ranked = [
-        _ranked(view, equivalence, each, float(sums[each]), leanings)
+        _ranked(view, equivalence, each, float(sums[each]), soft_scores)
         for each in next_rows(sums, row, BEST_KEPT)
     ]
     candidates = int(np.count_nonzero(sums > -np.inf)) if topology_rules else verdicts.candidates
@@ -109,7 +109,7 @@ def propose_batch(
     answers than replicas, but at least one: what these take matters to the rest.
     """
     view.fleet.forgive(now.monotonic_ms)
-    equivalence = _judged(view, replicas[0], verdict_cache)
+    equivalence = _class_or_report(view, replicas[0], verdict_cache)
     if isinstance(equivalence, PlacementReport):
         return [equivalence] * len(replicas)
     allowed, over = quota_room(view, equivalence.work, len(replicas))
@@ -121,7 +121,7 @@ def propose_batch(
         # If not plain, only the first can be placed on this view.
         return [first] * (len(replicas) if isinstance(first, PlacementReport) else 1)
     packs = equivalence.verdicts.packer is not None
-    if packs and _stirs(view, equivalence, first.node):
+    if packs and _affects_others(view, equivalence, first.node):
         # It re-ranks all nodes, and a batch that ends with its first placement is not worth it.
         return [first]
     run = BatchPlacement(view, equivalence, len(replicas), salt)
@@ -144,14 +144,14 @@ def propose_batch(
                 first.best,
             )
         )
-        if packs and _stirs(view, equivalence, site.name):
+        if packs and _affects_others(view, equivalence, site.name):
             break
     return found
 
 
-def _stirs(view: View, equivalence: EquivalenceClass, node: str) -> bool:
+def _affects_others(view: View, equivalence: EquivalenceClass, node: str) -> bool:
     site = view.fleet.get(node)
-    return site is not None and equivalence.verdicts.stirs(view, site.row)
+    return site is not None and equivalence.verdicts.affects_others(view, site.row)
 
 
 def could_take(
@@ -179,7 +179,7 @@ def room_for(view: View, equivalence: EquivalenceClass, rows: npt.NDArray[np.int
     return int(room.sum())
 
 
-def _judged(
+def _class_or_report(
     view: View, replica: Replica, verdict_cache: VerdictCache
 ) -> EquivalenceClass | PlacementReport:
     """The replica's equivalence class, or the reason that keeps it from every node."""
@@ -203,13 +203,13 @@ def _judged(
     equivalence = verdict_cache.class_of(replica, view)
     if isinstance(equivalence, PlacementReport):
         return equivalence
-    if equivalence.held_up is None:
-        equivalence.held_up = (_held_up(view, equivalence.work),)
-    (held_up,) = equivalence.held_up
-    return held_up if held_up is not None else equivalence
+    if equivalence.tenant_report is None:
+        equivalence.tenant_report = (_tenant_report(view, equivalence.work),)
+    (tenant_report,) = equivalence.tenant_report
+    return tenant_report if tenant_report is not None else equivalence
 
 
-def _held_up(view: View, work: PendingWork) -> PlacementReport | None:
+def _tenant_report(view: View, work: PendingWork) -> PlacementReport | None:
     """What the tenant's own rules refuse, on any node."""
     if work.tenant is not None and work.tenant.spec.suspended:
         return PlacementReport(
@@ -256,11 +256,15 @@ def _weight(equivalence: EquivalenceClass) -> int:
 
 
 def _ranked(
-    view: View, equivalence: EquivalenceClass, row: int, total: float, leanings: dict[str, Floats]
+    view: View,
+    equivalence: EquivalenceClass,
+    row: int,
+    total: float,
+    soft_scores: dict[str, Floats],
 ) -> Ranked:
     parts = equivalence.verdicts.parts
     scores = {name: float(part[row]) for name, part in parts.items()}
-    for name, part in leanings.items():
+    for name, part in soft_scores.items():
         scores[name] = float(part[row])
     return Ranked(view.fleet.at(row).name, total / _weight(equivalence), scores)
 

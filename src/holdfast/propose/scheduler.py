@@ -156,7 +156,7 @@ class Scheduler:
         knew = self.cache.is_ready
         update = self.cache.step(stimulus, now)
         effects = update.effects
-        if knew and not update.changes and is_for_cache_only(stimulus) and self._is_unwaited:
+        if knew and not update.changes and is_for_cache_only(stimulus) and self._needs_no_freshness:
             # Nothing changed. What is due at a certain time has a wake-up of its own.
             return effects
         match stimulus:
@@ -167,12 +167,12 @@ class Scheduler:
             case Answered():
                 effects += self._answered(stimulus, now)
         for change in update.changes:
-            self._noticed(change, now)
-        effects += self._tend(now)
+            self._apply_change(change, now)
+        effects += self._do_what_is_due(now)
         return effects
 
     @property
-    def _is_unwaited(self) -> bool:
+    def _needs_no_freshness(self) -> bool:
         """Whether no replica waits for a fresher snapshot."""
         return not self.queue.waiting_for(WakeEvent.FRESHNESS)
 
@@ -180,7 +180,7 @@ class Scheduler:
         """What waits, and the free capacity: for operators."""
         return backlog(self.queue, self.cache, self.fleet, self.verdict_cache, now)
 
-    def _tend(self, now: Instant) -> list[Any]:
+    def _do_what_is_due(self, now: Instant) -> list[Any]:
         """Do all that is due, whatever the stimulus was: nothing here depends on one event."""
         effects: list[Any] = []
         request = self.election.due(now)
@@ -194,7 +194,7 @@ class Scheduler:
         freed, self.binder.freed = self.binder.freed, {}
         refunded = self.binder.take_refunded()
         self._hints.after_releases(view, refunded, self.binder.doubted)
-        self._hints.after_news(view, freed, now)
+        self._hints.after_changes(view, freed, now)
         effects += self._decide(view, now)
         effects += self._publish(now)
         effects += self.recorder.due(now.monotonic_ms)
@@ -221,7 +221,7 @@ class Scheduler:
             case Bind() | Get() if about.course is not None:
                 if isinstance(request, Bind):
                     took_ms = now.monotonic_ms - sent.sent_ms
-                    self.binder.took(took_ms, failed=isinstance(answer, HoldfastError))
+                    self.binder.record_latency(took_ms, failed=isinstance(answer, HoldfastError))
                 follow_up = self.binder.answered(about.course, request, answer, now, self._rng)
             case Get() | AcquireLease() | RenewLease():
                 acquire = self.election.answered(request, answer, sent.sent_ms, now)
@@ -236,14 +236,14 @@ class Scheduler:
 
     # Changes -------------------------------------------------------------------------------------
 
-    def _noticed(self, change: ObjectChange, now: Instant) -> None:
+    def _apply_change(self, change: ObjectChange, now: Instant) -> None:
         freed = self.fleet.notice(change)
         self.binder.freed |= dict.fromkeys(freed)
         if change.plural in ("replicas", "reservations"):
             is_less = self.quota_usage.notice(change.before, change.after)
             # Freed nodes count too: quotas may not be known here yet.
             if is_less or freed:
-                self.binder.refunded(change.object.namespace)
+                self.binder.note_refund(change.object.namespace)
         if change.plural == "replicas":
             self._replica(change, now)
         elif change.plural == "schedulerpolicies":
@@ -253,10 +253,10 @@ class Scheduler:
         elif change.plural in _ALLOWANCE and _spec(change.before) != _spec(change.after):
             self._rules += 1
             if change.plural == "quotas":
-                self._limited(change.object.namespace)
+                self._apply_quota(change.object.namespace)
             self.queue.wake_waiting_for(WakeEvent.ALLOWANCE)
 
-    def _limited(self, tenant: str) -> None:
+    def _apply_quota(self, tenant: str) -> None:
         """Apply a change of a tenant's quota."""
         if self.quota_usage.limit(tenant, self.cache.get("quotas", tenant, QUOTA_NAME)):
             self.quota_usage.recount(self.cache.all("replicas"), self.cache.all("reservations"))
@@ -339,7 +339,7 @@ class Scheduler:
             if salt < 0:
                 salt = salt_of(self._rng)
                 self._open_round(view, salt, now)
-            if run and run[0][0].sort != turn[0].sort:
+            if run and run[0][0].class_key != turn[0].class_key:
                 effects += self._place(view, run, salt, now)
                 run = []
             run.append(turn)
@@ -363,8 +363,8 @@ class Scheduler:
                 # Its bind is in flight, or was accepted and the cache does not show it yet.
                 self.queue.park(entry, ())
             else:
-                if entry.sort is None:
-                    entry.sort = self.verdict_cache.key(replica)
+                if entry.class_key is None:
+                    entry.class_key = self.verdict_cache.key(replica)
                 return entry, replica
         return None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.propose.binder import Lesson
+from holdfast.propose.binder import RefusalReaction
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 
 RECORDED = Path(__file__).with_name("found.json")
@@ -52,7 +52,7 @@ MUTANTS = (
     _bug(
         "quota-retried-hotly",
         "whoever is refused for quota tries another node at once",
-        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
+        swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.ANOTHER_NODE),
         swap(PROPOSE + "binder:CONFLICTS_MAX", 1_000_000),
         UNASKED,
     ),
@@ -60,7 +60,7 @@ MUTANTS = (
         "pauses-do-not-grow",
         "whoever was refused pauses for a moment, however often",
         swap(PROPOSE + "queue.scheduling_queue:BACKOFF_MAX_MS", 200),
-        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.PAUSE),
+        swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.PAUSE),
         UNASKED,
     ),
     _bug(

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from holdfast.model.requests import AcquireLease
-from holdfast.propose.binder import Lesson
+from holdfast.propose.binder import RefusalReaction
 from holdfast.sim.catalogue import named
 from holdfast.sim.mutants import Mutant, Plant, rewrite, swap
 from tests.sim.authority.planting import handler
@@ -85,7 +85,7 @@ BUGS = (
         SC1,
         "sc1.next-candidate",
         "after a refusal the scheduler waits for news of the replica instead of trying another",
-        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.AWAIT_NEWS),
+        swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.AWAIT_CHANGE),
     ),
     bug(SC1, "sc1.one-owner", "the owners of a device are not looked at", OWNERS_IGNORED),
     bug(
@@ -222,7 +222,7 @@ BUGS = (
         SC8,
         "sc8.learns",
         "whatever it was refused for, another node is tried at once",
-        swap(PROPOSE + "binder:lesson_of", lambda _reason: Lesson.ANOTHER_NODE),
+        swap(PROPOSE + "binder:reaction_to", lambda _reason: RefusalReaction.ANOTHER_NODE),
         UNASKED,
     ),
     bug(
@@ -237,7 +237,7 @@ BUGS = (
         SC15,
         "sc15.woken",
         "news wake nobody",
-        swap(PROPOSE + "queue.queueing_hints:QueueingHints.after_news", lambda *_: None),
+        swap(PROPOSE + "queue.queueing_hints:QueueingHints.after_changes", lambda *_: None),
         swap(PROPOSE + "queue.queueing_hints:QueueingHints.after_releases", lambda *_: None),
     ),
     bug(

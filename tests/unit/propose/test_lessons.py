@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.refusal import Reason
-from holdfast.propose.binder import Lesson, lesson_of
+from holdfast.propose.binder import RefusalReaction, reaction_to
 
 # Whatever is not named here was sorted on purpose in the code; these are worth a pause only.
 PAUSES = {
@@ -36,4 +36,4 @@ PAUSES = {
 @pytest.mark.parametrize("reason", list(Reason))
 def test_a_reason_is_worth_a_pause_or_a_lesson(reason: Reason) -> None:
     """A new reason has to be sorted before this passes. [C4, E5]"""
-    assert (lesson_of(reason) is Lesson.PAUSE) == (reason in PAUSES)
+    assert (reaction_to(reason) is RefusalReaction.PAUSE) == (reason in PAUSES)

@@ -66,7 +66,7 @@ def test_one_step_decides_for_so_many_and_the_next_goes_on() -> None:
     for index in range(4):
         rig.node(f"node-{index}", cpu="1000", replicas="1000")
     for _ in range(COURSES_MAX):
-        rig.scheduler.binder.took(0)
+        rig.scheduler.binder.record_latency(0)
     assert rig.scheduler.binder.room == COURSES_MAX
     rig.verdicts = [Silence()] * 5_000
     for index in range(DECISIONS_MAX + 5):
@@ -81,16 +81,16 @@ def test_late_answers_lead_to_fewer_binds_at_once() -> None:
     """What waits for longer than a question may take would have to be asked about again. [E6]"""
     binder = Rig().scheduler.binder
     for _ in range(2_000):
-        binder.took(LATE_MS)
+        binder.record_latency(LATE_MS)
     grown = binder.room
     assert COURSES_MIN < grown <= COURSES_MAX
-    binder.took(LATE_MS + 1)
+    binder.record_latency(LATE_MS + 1)
     late = binder.room
     assert late < grown
-    binder.took(0, failed=True)
+    binder.record_latency(0, failed=True)
     assert binder.room < late
     for _ in range(2_000):
-        binder.took(LATE_MS + 1)
+        binder.record_latency(LATE_MS + 1)
     assert binder.room == COURSES_MIN
 
 
@@ -113,7 +113,7 @@ def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
         rig.node(f"node-{index}", cpu="1000")
     rig.verdicts = [Silence()] * 10_000
     for _ in range(COURSES_MAX):
-        rig.scheduler.binder.took(0)
+        rig.scheduler.binder.record_latency(0)
     for index in range(COURSES_MAX):
         rig.replica(f"web-{index}-0", cpu="100m")
     rig.start()

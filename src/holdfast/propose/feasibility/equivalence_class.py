@@ -53,10 +53,10 @@ class EquivalenceClass:
 
     __slots__ = (
         "held",
-        "held_up",
         "of_nodes",
         "policy",
         "rules",
+        "tenant_report",
         "topology_rules",
         "traits",
         "unschedulable",
@@ -79,12 +79,12 @@ class EquivalenceClass:
         self.traits: ReplicaTraits = traits_of(work.replica)
         # What each replica takes, where that does not depend on the node.
         self.held = Allocation(charge=work.demand.amounts, ports=work.demand.ports)
-        self.held_up: tuple[PlacementReport | None] | None = None
+        self.tenant_report: tuple[PlacementReport | None] | None = None
         self.unschedulable: tuple[Hashable, PlacementReport] | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether a placement changes only sums of its node, so that a batch is exact."""
         demand = self.work.demand
-        leans = self.topology_rules is not None and self.topology_rules.leans
-        return not (demand.devices or demand.ports or leans) and self.verdicts.is_exact
+        ranks_domains = self.topology_rules is not None and self.topology_rules.ranks_domains
+        return not (demand.devices or demand.ports or ranks_domains) and self.verdicts.is_exact

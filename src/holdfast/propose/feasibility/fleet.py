@@ -39,7 +39,7 @@ class HoldingKey(msgspec.Struct, frozen=True, gc=False):
     """Where an allocation is recorded: the node, the attribute of its state, and the owner."""
 
     node: str
-    shelf: str
+    attribute: str
     owner: str
 
 
@@ -74,7 +74,7 @@ def of_reservation(reservation: Any) -> dict[HoldingKey, Allocation]:
     if not isinstance(reservation, Reservation) or reservation.status.phase not in _ACTIVE:
         return {}
     is_promise = reservation.spec.intent is Intent.PREEMPTION
-    shelf = "promised" if is_promise else "held"
+    attribute = "promised" if is_promise else "held"
     found: dict[HoldingKey, Allocation] = {}
     for index, claim in enumerate(reservation.status.claims):
         if claim.consumed or not claim.node:
@@ -82,7 +82,7 @@ def of_reservation(reservation: Any) -> dict[HoldingKey, Allocation]:
         # A gang may have several claims on one node. A promise has one, under its holder's name.
         uid = reservation.metadata.uid
         owner = uid if is_promise else f"{uid}/{index}"
-        found[HoldingKey(claim.node, shelf, owner)] = _held(claim, reservation.namespace)
+        found[HoldingKey(claim.node, attribute, owner)] = _held(claim, reservation.namespace)
     return found
 
 
@@ -159,7 +159,7 @@ class Fleet:
                 self.columns.images(site.row, node)
             return []
         site.place(node)
-        self.topology_counts.is_shaken = True
+        self.topology_counts.nodes_changed = True
         self._shunned.pop(name, None)
         self._place(site)
         self._tidy(site)
@@ -194,7 +194,7 @@ class Fleet:
         for where, held in after.items():
             if before.get(where) != held:
                 self._put(where, None, held)
-                if where.shelf == "leaving":
+                if where.attribute == "leaving":
                     freed[where.node] = None
         for name in freed:
             self._tidy(self._site(name))
@@ -204,15 +204,15 @@ class Fleet:
         """Add an allocation to a node or remove it, and update its row."""
         site = self._site(where.node)
         was_promised = bool(site.promised)
-        shelf: dict[str, Allocation] = getattr(site, where.shelf)
-        old = shelf.pop(where.owner, None) if old is not None else shelf.get(where.owner)
+        attribute: dict[str, Allocation] = getattr(site, where.attribute)
+        old = attribute.pop(where.owner, None) if old is not None else attribute.get(where.owner)
         if new is not None:
-            shelf[where.owner] = new
+            attribute[where.owner] = new
         site.changed()
         self._unshun(site)
-        if was_promised or site.promised or where.shelf == "promised":
+        if was_promised or site.promised or where.attribute == "promised":
             self._restate(site)
-        elif where.shelf == "held":
+        elif where.attribute == "held":
             if old is not None:
                 self.columns.take(site.row, old, -1)
             if new is not None:
@@ -351,7 +351,7 @@ class Fleet:
             site.shunned = None
             self._unshun(site)
 
-    def left_alone(self) -> dict[str, tuple[str, str]]:
+    def shunned_nodes(self) -> dict[str, tuple[str, str]]:
         """Why nodes are avoided at the moment, by name: the reason and its message."""
         return {
             name: (site.shunned.reason.value, site.shunned.message)

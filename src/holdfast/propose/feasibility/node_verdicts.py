@@ -20,7 +20,7 @@ from holdfast.propose.scores import Scorer
 from holdfast.propose.scores.fragmentation import Packs
 
 # The code of a row without a node.
-NOBODY = 255
+NO_NODE = 255
 # Above this share of all rows, evaluating all of them is cheaper than selecting the changed ones.
 CHANGED_SHARE_MAX = 0.25
 # Up to this many changed rows are always selected.
@@ -53,7 +53,7 @@ class NodeVerdicts:
         for place, each in enumerate(filters):
             self._bases.append(len(self.meanings) - 1)
             self.meanings += [(place, reason) for reason in each.reasons]
-        invariant(len(self.meanings) <= NOBODY, "the codes of all reasons must fit in one byte")
+        invariant(len(self.meanings) <= NO_NODE, "the codes of all reasons must fit in one byte")
         # By code, the position of its filter; -1 where there is none.
         self.places: Ints = np.full(256, -1, np.int64)
         self.places[: len(self.meanings)] = [place for place, _ in self.meanings]
@@ -85,9 +85,9 @@ class NodeVerdicts:
 
     def _begin(self, columns: NodeColumns) -> None:
         room = columns.capacity
-        self.code: Codes = np.full(room, NOBODY, np.uint8)
+        self.code: Codes = np.full(room, NO_NODE, np.uint8)
         # The codes of the filters before and after those that depend on the load.
-        self._before: Codes = np.full(room, NOBODY, np.uint8)
+        self._before: Codes = np.full(room, NO_NODE, np.uint8)
         self._after: Codes = np.zeros(room, np.uint8)
         self.sums: Floats = np.full(room, -np.inf, np.float64)
         self.parts: dict[str, Floats] = {
@@ -136,17 +136,19 @@ class NodeVerdicts:
     def _look_at_nodes(self, view: View, rows: Rows) -> None:
         self.version += 1
         live = view.columns.live[rows]
-        before: Codes = np.where(live, 0, NOBODY).astype(np.uint8)
-        self._before[rows] = self._judged(view, rows, before, 0, self._first_load)
+        before: Codes = np.where(live, 0, NO_NODE).astype(np.uint8)
+        self._before[rows] = self._filtered_codes(view, rows, before, 0, self._first_load)
         after = np.zeros(len(live), np.uint8)
-        self._after[rows] = self._judged(view, rows, after, self._end_load, len(self.filters))
+        self._after[rows] = self._filtered_codes(
+            view, rows, after, self._end_load, len(self.filters)
+        )
         for scorer, _ in self.scorers:
             if not scorer.by_load and scorer.packs is None:
                 self.parts[scorer.name][rows] = scorer.score(self.work, view, rows, 0)
 
     def _look_at_loads(self, view: View, rows: Rows) -> None:
         code: Codes = self._before[rows].copy()
-        code = self._judged(view, rows, code, self._first_load, self._end_load)
+        code = self._filtered_codes(view, rows, code, self._first_load, self._end_load)
         after = self._after[rows]
         if after.any():
             code = np.where(code == 0, after, code)
@@ -188,7 +190,7 @@ class NodeVerdicts:
         sums[self.code[rows] != 0] = -np.inf
         self.sums[rows] = sums
 
-    def _judged(self, view: View, rows: Rows, code: Codes, begin: int, end: int) -> Codes:
+    def _filtered_codes(self, view: View, rows: Rows, code: Codes, begin: int, end: int) -> Codes:
         """The code after these filters, each applied where the earlier ones let the node pass."""
         for place in range(begin, end):
             found = self.filters[place].judge(self.work, view, rows, Level.NOW)
@@ -206,7 +208,7 @@ class NodeVerdicts:
 
     @property
     def nodes(self) -> int:
-        return int(self.tally.sum() - self.tally[NOBODY])
+        return int(self.tally.sum() - self.tally[NO_NODE])
 
     @property
     def packer(self) -> Packs | None:
@@ -214,10 +216,10 @@ class NodeVerdicts:
         heaviest = max(self._packers, key=lambda each: each[1], default=None)
         return heaviest[0].packs if heaviest is not None else None
 
-    def stirs(self, view: View, row: int) -> bool:
+    def affects_others(self, view: View, row: int) -> bool:
         """Whether a placement on this row may change the scores of other rows."""
         packs = [scorer.packs for scorer, _ in self._packers if scorer.packs is not None]
-        return any(each.stirs(self.work, view, row) for each in packs)
+        return any(each.affects_others(self.work, view, row) for each in packs)
 
     def takes_work(self, columns: NodeColumns) -> Bools:
         """The rows where only the load, or topology rules, could be in the way."""

@@ -16,14 +16,14 @@ from holdfast.observe.node_columns import Codes, Floats, Ints, Level
 from holdfast.propose.decision_view import Candidate, View
 from holdfast.propose.feasibility.equivalence_class import EquivalenceClass
 from holdfast.propose.feasibility.node_state import NodeState
-from holdfast.propose.feasibility.node_verdicts import NOBODY
+from holdfast.propose.feasibility.node_verdicts import NO_NODE
 from holdfast.propose.feasibility.outcome import NO_NODES, Miss, PlacementReport, Verdict, WakeEvent
 from holdfast.propose.feasibility.smallest_change import a_node, change_at
 from holdfast.propose.filters import Filter
 from holdfast.propose.topology import affinity
 
 _ALLOWED_BY_PEOPLE = ("residency", "tenancy")
-_RESOURCES, _SHUNNED, _COMPANY = "resources", "shunned", "company"
+_RESOURCES, _SHUNNED, _TOPOLOGY = "resources", "shunned", "topology"
 
 
 def candidate_at(view: View, site: NodeState) -> Candidate:
@@ -41,7 +41,7 @@ def code_counts(
         code, tally = verdicts.code[view.columns.all], verdicts.tally
     counts: dict[str, int] = {}
     for number in np.flatnonzero(tally).tolist():
-        if number in (0, NOBODY):
+        if number in (0, NO_NODE):
             continue
         _, reason = verdicts.meanings[number]
         if reason:
@@ -103,7 +103,7 @@ class _Search:
             self.code[rows] = np.where(lasting == 0, self.code[rows], lasting + base - 1)
 
     def report(self) -> PlacementReport:
-        rows = np.flatnonzero(self.code != NOBODY)
+        rows = np.flatnonzero(self.code != NO_NODE)
         if not len(rows):
             return PlacementReport(
                 {NO_NODES: 1},
@@ -140,14 +140,14 @@ class _Search:
 
     def _name(self, place: int) -> str:
         found = self._filter(place)
-        return found.name if found is not None else _COMPANY
+        return found.name if found is not None else _TOPOLOGY
 
     def _names(self) -> set[str]:
         """The names of the filters that rule nodes out."""
         meanings = self.equivalence.verdicts.meanings
-        codes = [code for code in np.flatnonzero(self.tally).tolist() if code not in (0, NOBODY)]
+        codes = [code for code in np.flatnonzero(self.tally).tolist() if code not in (0, NO_NODE)]
         names = {self._name(meanings[code][0]) for code in codes}
-        return names | {_COMPANY} if self.topology_rules.any() else names
+        return names | {_TOPOLOGY} if self.topology_rules.any() else names
 
     def _counts(self) -> dict[str, int]:
         counts = code_counts(self.view, self.equivalence, self.code, self.tally)

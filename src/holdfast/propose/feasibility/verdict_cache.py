@@ -21,7 +21,7 @@ from holdfast.propose.topology.topology_counts import traits_of
 
 # Rows of all verdicts together. Each takes about 30 bytes: 800 classes of work on 5,000 nodes.
 CELLS_MAX = 4_000_000
-SORTS_MIN = 16
+CLASSES_MIN = 16
 # The workloads for which the class of their replicas is remembered.
 WORKLOADS_MAX = 65_536
 
@@ -37,7 +37,7 @@ class VerdictCache:
         self._scorers = (*SCORERS, *scorers)
         self._classes: dict[Hashable, EquivalenceClass] = {}
         # Many classes ask the same of nodes; the verdicts are kept as long as one class uses them.
-        self._standings: dict[Hashable, NodeVerdicts] = {}
+        self._verdicts: dict[Hashable, NodeVerdicts] = {}
         self._users: dict[Hashable, int] = {}
         self._recent: dict[tuple[str, str, str], _Recent] = {}
 
@@ -51,14 +51,14 @@ class VerdictCache:
             or equivalence.policy is not view.policy
         ):
             if equivalence is not None:
-                self._left(equivalence)
+                self._drop(equivalence)
             fresh = self._new(replica, view)
             if isinstance(fresh, PlacementReport):
                 return fresh
             equivalence = fresh
             self._make_room(view)
             self._users[equivalence.of_nodes] = self._users.get(equivalence.of_nodes, 0) + 1
-            self._standings[equivalence.of_nodes] = equivalence.verdicts
+            self._verdicts[equivalence.of_nodes] = equivalence.verdicts
         # Moved to the end, as the last to be dropped.
         self._classes[key] = equivalence
         equivalence.verdicts.refresh(view)
@@ -107,7 +107,7 @@ class VerdictCache:
             return filters
         work, of_nodes = view.work(replica), self.key(replica)[0]
         weights = self._weights(view)
-        verdicts = self._standings.get(of_nodes)
+        verdicts = self._verdicts.get(of_nodes)
         if verdicts is None or not verdicts.is_of(view):
             verdicts = NodeVerdicts(work, view, filters, self._scorers, weights)
         topology_rules = (
@@ -145,13 +145,13 @@ class VerdictCache:
         )
 
     def _make_room(self, view: View) -> None:
-        sorts_max = max(SORTS_MIN, CELLS_MAX // max(1, view.columns.capacity))
-        while len(self._classes) >= sorts_max:
-            self._left(self._classes.pop(next(iter(self._classes))))
+        classes_max = max(CLASSES_MIN, CELLS_MAX // max(1, view.columns.capacity))
+        while len(self._classes) >= classes_max:
+            self._drop(self._classes.pop(next(iter(self._classes))))
 
-    def _left(self, equivalence: EquivalenceClass) -> None:
+    def _drop(self, equivalence: EquivalenceClass) -> None:
         """Drop the verdicts of a class that is dropped, unless another class uses them."""
         of_nodes = equivalence.of_nodes
         self._users[of_nodes] -= 1
         if not self._users[of_nodes]:
-            del self._users[of_nodes], self._standings[of_nodes]
+            del self._users[of_nodes], self._verdicts[of_nodes]

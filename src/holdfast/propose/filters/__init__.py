@@ -54,18 +54,20 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 FILTERS: tuple[Filter, ...] = (
-    Filter("site", site.site, site.sites, site.REASONS, passes=False),
+    Filter("site", site.site, site.site_codes, site.REASONS, passes=False),
     Filter(
-        "residency", residency.residency, residency.residencies, residency.REASONS, passes=False
+        "residency", residency.residency, residency.residency_codes, residency.REASONS, passes=False
     ),
-    Filter("tenancy", tenancy.tenancy, tenancy.tenancies, tenancy.REASONS, passes=False),
-    Filter("isolation", isolation.isolation, isolation.isolated, isolation.REASONS, passes=False),
-    Filter("labels", labels.labels, labels.labelled, labels.REASONS, passes=False),
-    Filter("taints", taints.taints, taints.tainted, taints.REASONS, passes=False),
+    Filter("tenancy", tenancy.tenancy, tenancy.tenancy_codes, tenancy.REASONS, passes=False),
+    Filter(
+        "isolation", isolation.isolation, isolation.isolation_codes, isolation.REASONS, passes=False
+    ),
+    Filter("labels", labels.labels, labels.label_codes, labels.REASONS, passes=False),
+    Filter("taints", taints.taints, taints.taint_codes, taints.REASONS, passes=False),
     Filter(
         "resources",
         resources.resources,
-        resources.fitting,
+        resources.resource_codes,
         resources.REASONS,
         passes=True,
         by_load=True,
@@ -74,16 +76,18 @@ FILTERS: tuple[Filter, ...] = (
     Filter(
         "neighbours",
         isolation.neighbours,
-        isolation.neighboured,
+        isolation.neighbour_codes,
         isolation.NEIGHBOUR_REASONS,
         passes=True,
         by_load=True,
         # More of the same work belongs to the same tenant.
         is_exact=True,
     ),
-    Filter("readiness", readiness.readiness, readiness.ready, readiness.REASONS, passes=True),
+    Filter(
+        "readiness", readiness.readiness, readiness.readiness_codes, readiness.REASONS, passes=True
+    ),
     # Each node has the reason of its own refusal.
-    Filter("shunned", shunned.shunned, shunned.left_alone, ("",), passes=True),
+    Filter("shunned", shunned.shunned, shunned.shunned_codes, ("",), passes=True),
 )
 
 

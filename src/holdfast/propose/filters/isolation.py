@@ -37,18 +37,18 @@ def isolation(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return _refusal(candidate.gate.isolation, work)
 
 
-def isolated(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def isolation_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each isolation level."""
     template = work.replica.spec.template
     is_plain = not template.user and template.runtime is Runtime.PROCESS
     if _wanted(work) is Isolation.NONE and is_plain:
         return None
 
-    def judged(have: Isolation | None) -> int:
+    def code_for(have: Isolation | None) -> int:
         return code_of(_refusal(have, work), REASONS)
 
     columns = view.columns
-    return table_of(work, "isolation", columns.isolations.values, judged)[columns.isolation[rows]]
+    return table_of(work, "isolation", columns.isolations.values, code_for)[columns.isolation[rows]]
 
 
 def _refusal(have: Isolation | None, work: PendingWork) -> Refusal | None:
@@ -67,7 +67,7 @@ def neighbours(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return neighbour_refusal(candidate.gate, candidate.site.ledger.tenants, work.namespace)
 
 
-def neighboured(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def neighbour_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes. Few planes have such nodes, and only those rows are examined."""
     columns = view.columns
     alone = columns.isolations.known(Isolation.NONE)

@@ -26,7 +26,7 @@ def labels(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return selector_refusal(have, work.placement)
 
 
-def labelled(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def label_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes."""
     placement = work.placement
     wanted = [

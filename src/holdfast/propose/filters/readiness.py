@@ -40,6 +40,6 @@ def readiness(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return gate_refusal(candidate.gate)
 
 
-def ready(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def readiness_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes."""
     return _CODES[view.columns.gate[rows]]

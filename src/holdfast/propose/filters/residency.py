@@ -19,13 +19,13 @@ def residency(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return residency_refusal(work.placement, work.tenant, candidate.gate.region, candidate.region)
 
 
-def residencies(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def residency_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each region."""
 
-    def judged(name: str) -> int:
+    def code_for(name: str) -> int:
         refusal = residency_refusal(work.placement, work.tenant, name, view.region(name))
         return code_of(refusal, REASONS)
 
     columns = view.columns
-    table = table_of(work, "residency", columns.regions.values, judged)
+    table = table_of(work, "residency", columns.regions.values, code_for)
     return table[columns.region[rows]] if table.any() else None

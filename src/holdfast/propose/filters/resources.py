@@ -29,7 +29,7 @@ def resources(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return held if isinstance(held, Refusal) else None
 
 
-def fitting(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def resource_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: sums first, then ports, then devices, in the order of the rule."""
     columns = view.columns
     short = None

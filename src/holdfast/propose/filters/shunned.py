@@ -18,6 +18,6 @@ def shunned(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return candidate.shunned
 
 
-def left_alone(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def shunned_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes."""
     return view.columns.shunned[rows].astype(np.uint8)

@@ -17,16 +17,16 @@ def site(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return site_refusal(candidate.gate, work.placement)
 
 
-def sites(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def site_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each place."""
     placement = work.placement
     if not (placement.regions or placement.zones or placement.pool):
         return None
 
-    def judged(place: tuple[str, str, str]) -> int:
+    def code_for(place: tuple[str, str, str]) -> int:
         region, zone, pool = place
         gate = NodeGate(uid="", region=region, zone=zone, pool=pool)
         return code_of(site_refusal(gate, placement), REASONS)
 
     columns = view.columns
-    return table_of(work, "site", columns.places.values, judged)[columns.place[rows]]
+    return table_of(work, "site", columns.places.values, code_for)[columns.place[rows]]

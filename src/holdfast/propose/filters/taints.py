@@ -18,12 +18,12 @@ def taints(work: PendingWork, candidate: Candidate) -> Refusal | None:
     return taint_refusal(candidate.gate, work.placement)
 
 
-def tainted(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def taint_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each list of taints."""
 
-    def judged(seen: tuple[Taint, ...]) -> int:
+    def code_for(seen: tuple[Taint, ...]) -> int:
         return code_of(taint_refusal(NodeGate(uid="", taints=seen), work.placement), REASONS)
 
     columns = view.columns
-    table = table_of(work, "taints", columns.taints_seen.values, judged)
+    table = table_of(work, "taints", columns.taints_seen.values, code_for)
     return table[columns.taints[rows]] if table.any() else None

@@ -21,18 +21,20 @@ REASONS = (Reason.TENANCY_FORBIDDEN, Reason.PROTECTED_CAPACITY)
 def tenancy(work: PendingWork, candidate: Candidate) -> Refusal | None:
     """Whether the capacity of the node, and of its pool, is for this work."""
     gate = candidate.gate
-    return _kept(gate.protected_for, work) or _kept(_of_pool(candidate.region, gate.pool), work)
+    return _protection_refusal(gate.protected_for, work) or _protection_refusal(
+        _of_pool(candidate.region, gate.pool), work
+    )
 
 
-def tenancies(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
+def tenancy_codes(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
     """The same for many nodes: evaluated once for each protection and each pool of a region."""
 
     def of_node(protection: Protection | None) -> int:
-        return code_of(_kept(protection, work), REASONS)
+        return code_of(_protection_refusal(protection, work), REASONS)
 
     def of_pool(place: tuple[str, str, str]) -> int:
         region, _, pool = place
-        return code_of(_kept(_of_pool(view.region(region), pool), work), REASONS)
+        return code_of(_protection_refusal(_of_pool(view.region(region), pool), work), REASONS)
 
     columns = view.columns
     nodes = table_of(work, "protection", columns.protections.values, of_node)
@@ -43,7 +45,7 @@ def tenancies(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes 
     return np.where(own != 0, own, pools[columns.place[rows]])
 
 
-def _kept(protection: Protection | None, work: PendingWork) -> Refusal | None:
+def _protection_refusal(protection: Protection | None, work: PendingWork) -> Refusal | None:
     return protection_refusal(protection, work.namespace, work.priority_class)
 
 

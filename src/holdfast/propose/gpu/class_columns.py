@@ -89,7 +89,7 @@ class GpuNode(msgspec.Struct, frozen=True):
         return tuple(sorted(set(self.kinds)))
 
 
-NOBODY = GpuNode(0, 0)
+NO_NODE = GpuNode(0, 0)
 
 
 class ClassColumns:
@@ -107,7 +107,7 @@ class ClassColumns:
             raise ValueError(f"a node has {widest} devices, more than the limit of {DEVICES_MAX}")
         self.rows = len(nodes) + spare
         self._types = tuple(types)
-        found = dict.fromkeys([NOBODY.build, *(node.build for node in nodes)])
+        found = dict.fromkeys([NO_NODE.build, *(node.build for node in nodes)])
         self._builds = {build: number for number, build in enumerate(found)}
         self._kind: Ints = np.zeros((self.rows, widest), np.int64)
         self.build: Ints = np.zeros(self.rows, np.int64)

@@ -53,7 +53,7 @@ class GpuPolicy(Protocol):
 
     def rank(self, demand: GpuDemand) -> Ranking: ...
 
-    def weigh_anew(self) -> None:
+    def reweigh(self) -> None:
         """Drop cached state that depends on more than what is free now."""
         ...
 
@@ -169,7 +169,7 @@ class Sparing:
         scores = SCORE_MAX / (1.0 + more / HALF_MILLI)
         return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
 
-    def weigh_anew(self) -> None:
+    def reweigh(self) -> None:
         self._weights = np.zeros(self._usable.kinds, np.float64)
 
     def _weigh(self) -> None:
@@ -202,7 +202,7 @@ class Fgd:
         less: Floats = (demand.gpu_milli - _grained(cost)) / 1000.0
         return np.floor(SCORE_MAX / (1.0 + np.exp(-less)))
 
-    def weigh_anew(self) -> None:
+    def reweigh(self) -> None:
         """Do nothing: its weights never change."""
 
 
@@ -228,7 +228,7 @@ class BestFit:
             devices = np.where(room, columns.devices, 2 * 1000).argmin(axis=1)
         return Ranking(np.where(fits, scores, UNFIT), devices)
 
-    def weigh_anew(self) -> None:
+    def reweigh(self) -> None:
         """Do nothing: it keeps no state."""
 
 

@@ -23,7 +23,7 @@ from holdfast.observe import node_columns as fleets
 from holdfast.propose.gpu.class_columns import (
     AMOUNT_MAX,
     DEVICES_MAX,
-    NOBODY,
+    NO_NODE,
     WHOLE_MILLI,
     ClassColumns,
     GpuDemand,
@@ -84,7 +84,7 @@ class GpuPool:
         self._ranked: tuple[GpuPolicy, GpuDemand, int, Ranking] | None = None
         # Grow whenever the columns are replaced, and their ticks start over; and with each round.
         self.version = 0
-        self.weighed = 0
+        self.weighted_sum = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -137,7 +137,7 @@ class GpuPool:
                 self._spare.append(own)
                 self.rows[own] = -1
                 self.there = np.flatnonzero(self.rows >= 0)
-                self.columns.place(own, NOBODY)
+                self.columns.place(own, NO_NODE)
             return True
         self._places[row] = places
         node = self._node(row)
@@ -197,12 +197,12 @@ class GpuPool:
             ranked = self._ranked = policy, demand, tick, policy.rank(demand)
         return ranked[3]
 
-    def weigh_anew(self) -> None:
+    def reweigh(self) -> None:
         """Drop state that depends on earlier questions, so that a round can be replayed."""
         for _, _, policy in self._policies.values():
-            policy.weigh_anew()
+            policy.reweigh()
         self._ranked = None
-        self.weighed += 1
+        self.weighted_sum += 1
 
     def has(self, row: int) -> bool:
         """Whether this row of the fleet is one of these nodes."""
@@ -229,7 +229,7 @@ class GpuPools:
         self._pools: dict[str, GpuPool] = {}
         self._types = 0
         self._learned: dict[str, LearnedMix] = {}
-        self._given: tuple[SchedulerPolicy | None, dict[str, Mix]] = (None, {})
+        self._stated_mixes: tuple[SchedulerPolicy | None, dict[str, Mix]] = (None, {})
         self._told: Mapping[str, Mix] = {}
 
     def see(self, template: Template) -> None:
@@ -245,7 +245,7 @@ class GpuPools:
                 learned = self._learned[device_class] = LearnedMix()
             learned.see(demand_for(wanted, device_class))
 
-    def refreshed(self) -> Collection[GpuPool]:
+    def refresh_all(self) -> Collection[GpuPool]:
         """The updated pools, in the order in which their classes were first seen."""
         types = self._fleet.devices.types
         for slot in types[self._types :]:
@@ -268,18 +268,18 @@ class GpuPools:
     def begin_round(self) -> dict[str, Mix]:
         """Weigh all stocks again, and return the learned mixes: a round can be replayed by them."""
         for pool in self._pools.values():
-            pool.weigh_anew()
+            pool.reweigh()
         return {of: self._learned[of].mix for of in self._pools if of in self._learned}
 
-    def tell(self, mixes: Mapping[str, Mix]) -> None:
+    def use_mixes(self, mixes: Mapping[str, Mix]) -> None:
         """Use the mixes that another process had learned, instead of those seen here."""
         self._told = mixes
 
     def mix(self, device_class: str, policy: SchedulerPolicy | None) -> Mix:
         """The typical demands: as the policy states them, or else as learned."""
-        if self._given[0] is not policy:
-            self._given = policy, _given(policy)
-        given = self._given[1].get(device_class)
+        if self._stated_mixes[0] is not policy:
+            self._stated_mixes = policy, _stated_mixes(policy)
+        given = self._stated_mixes[1].get(device_class)
         if given is not None:
             return given
         if device_class in self._told:
@@ -288,7 +288,7 @@ class GpuPools:
         return learned.mix if learned is not None else ()
 
 
-def _given(policy: SchedulerPolicy | None) -> dict[str, Mix]:
+def _stated_mixes(policy: SchedulerPolicy | None) -> dict[str, Mix]:
     counts: dict[str, dict[GpuDemand, float]] = {}
     for each in policy.spec.demands if policy is not None else ():
         wanted = fit.demand_of(Template(resources=each.resources, devices=each.devices))

@@ -22,10 +22,10 @@ from holdfast.propose.feasibility.fleet import Fleet
 from holdfast.propose.feasibility.outcome import PlacementReport, WakeEvent
 from holdfast.propose.feasibility.verdict_cache import VerdictCache
 from holdfast.propose.placement import SNAPSHOT_AGE_MAX_MS, quota_room, room_for
-from holdfast.propose.queue.scheduling_queue import QueueEntry, SchedulingQueue, Sort
+from holdfast.propose.queue.scheduling_queue import GroupKey, QueueEntry, SchedulingQueue
 
 # Per class that waits for topology. Those that are placed wake the others again.
-WOKEN_PER_STIR = 64
+WOKEN_PER_CHANGE = 64
 
 
 class QueueingHints:
@@ -41,17 +41,17 @@ class QueueingHints:
             objects,
         )
 
-    def after_news(self, view: View, freed: Iterable[str], now: Instant) -> None:
+    def after_changes(self, view: View, freed: Iterable[str], now: Instant) -> None:
         """Wake the replicas that the changes of this step may help."""
         if view.age_ms <= SNAPSHOT_AGE_MAX_MS:
             self._queue.wake_waiting_for(WakeEvent.FRESHNESS)
         topology_counts = self._fleet.topology_counts
-        stirred, topology_counts.stirred = topology_counts.stirred, {}
-        shaken, topology_counts.is_shaken = topology_counts.is_shaken, False
-        if stirred or shaken:
+        changed_tenants, topology_counts.changed_tenants = topology_counts.changed_tenants, {}
+        shaken, topology_counts.nodes_changed = topology_counts.nodes_changed, False
+        if changed_tenants or shaken:
             for (tenant, _), group in self._queue.waiting_for(WakeEvent.TOPOLOGY):
-                if shaken or tenant in stirred:
-                    self._queue.wake_some(group, WOKEN_PER_STIR)
+                if shaken or tenant in changed_tenants:
+                    self._queue.wake_some(group, WOKEN_PER_CHANGE)
         sites = [site for site in map(self._fleet.get, freed) if site is not None]
         if not sites:
             return
@@ -61,7 +61,7 @@ class QueueingHints:
             self._queue.wake_some(group, self._room(view, next(iter(group.values())), rows))
 
     def after_releases(
-        self, view: View, tenants: Iterable[str], doubted: Container[Sort] = ()
+        self, view: View, tenants: Iterable[str], doubted: Container[GroupKey] = ()
     ) -> None:
         """Wake replicas after these tenants released something: their quotas have more room.
 
@@ -71,10 +71,10 @@ class QueueingHints:
         thousand that are refused again would be a storm.
         """
         released = list(tenants)
-        for sort, group in self._queue.waiting_for(WakeEvent.QUOTA) if released else ():
-            if any(self._share_quota(sort[0], other) for other in released):
+        for group_key, group in self._queue.waiting_for(WakeEvent.QUOTA) if released else ():
+            if any(self._share_quota(group_key[0], other) for other in released):
                 room = self._quota_room(view, group)
-                self._queue.wake_some(group, min(room, 1) if sort in doubted else room)
+                self._queue.wake_some(group, min(room, 1) if group_key in doubted else room)
 
     def _quota_room(self, view: View, group: Mapping[Key, QueueEntry]) -> int:
         """For how many of these the quota of their tenant has room."""
@@ -87,7 +87,7 @@ class QueueingHints:
         replica: Replica | None = self._objects.get("replicas", *entry.key)
         if replica is None:
             return 1
-        known = self._verdict_cache.known(entry.sort)
+        known = self._verdict_cache.known(entry.class_key)
         if known is not None:
             # Whatever else has changed: without free resources nothing fits.
             for resource, units in known.work.units:

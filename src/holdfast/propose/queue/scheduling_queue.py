@@ -53,7 +53,7 @@ PENDING_PER_TENANT_MAX = 50_000
 # Urgent or not, then priority.
 Lane = tuple[bool, int]
 # A tenant, and the class key of its replicas.
-Sort = tuple[str, Hashable]
+GroupKey = tuple[str, Hashable]
 
 
 class QueuePlace(Enum):
@@ -84,7 +84,7 @@ class QueueEntry(msgspec.Struct, gc=False):
     wake_events: tuple[WakeEvent, ...] = ()
     due_ms: int = 0
     # The key of its equivalence class, once that is known.
-    sort: Hashable = None
+    class_key: Hashable = None
 
     @property
     def tenant(self) -> str:
@@ -102,7 +102,7 @@ class SchedulingQueue:
         self._pauses: list[tuple[int, int, Key]] = []
         self._parked: dict[Key, QueueEntry] = {}
         # The parked entries that wait for an event, by tenant and class.
-        self._waiting_for: dict[WakeEvent, dict[Sort, dict[Key, QueueEntry]]] = {
+        self._waiting_for: dict[WakeEvent, dict[GroupKey, dict[Key, QueueEntry]]] = {
             wake_event: {} for wake_event in WakeEvent
         }
         self._per_tenant: dict[str, int] = {}
@@ -212,13 +212,13 @@ class SchedulingQueue:
         entry.failures = entry.conflicts = 0
         self._parked[entry.key] = entry
         for wake_event in entry.wake_events:
-            self._waiting_for[wake_event].setdefault((entry.tenant, entry.sort), {})[entry.key] = (
-                entry
-            )
+            self._waiting_for[wake_event].setdefault((entry.tenant, entry.class_key), {})[
+                entry.key
+            ] = entry
 
     # Waking --------------------------------------------------------------------------------------
 
-    def waiting_for(self, wake_event: WakeEvent) -> list[tuple[Sort, Mapping[Key, QueueEntry]]]:
+    def waiting_for(self, wake_event: WakeEvent) -> list[tuple[GroupKey, Mapping[Key, QueueEntry]]]:
         """The parked entries that this kind of event could help, by tenant and class, in order."""
         return list(self._waiting_for[wake_event].items())
 
@@ -274,11 +274,11 @@ class SchedulingQueue:
         entry.place = QueuePlace.TAKEN
 
     def _stop_waiting_for(self, wake_event: WakeEvent, entry: QueueEntry) -> None:
-        sort = entry.tenant, entry.sort
-        group = self._waiting_for[wake_event][sort]
+        group_key = entry.tenant, entry.class_key
+        group = self._waiting_for[wake_event][group_key]
         del group[entry.key]
         if not group:
-            del self._waiting_for[wake_event][sort]
+            del self._waiting_for[wake_event][group_key]
 
     def _next_of(self, lane: Lane) -> QueueEntry | None:
         """The first entry of the tenant whose turn it is; then that tenant moves to the end."""

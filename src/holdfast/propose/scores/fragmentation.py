@@ -41,11 +41,11 @@ class Packing:
 
     def stamp(self, work: PendingWork, view: View) -> Hashable:
         return tuple(
-            (pool.version, pool.weighed, pool.columns.tick, self._mix_of(pool, view))
-            for pool in view.fleet.pools.refreshed()
+            (pool.version, pool.weighted_sum, pool.columns.tick, self._mix_of(pool, view))
+            for pool in view.fleet.pools.refresh_all()
         )
 
-    def stirs(self, work: PendingWork, view: View, row: int) -> bool:
+    def affects_others(self, work: PendingWork, view: View, row: int) -> bool:
         pools = view.fleet.pools.all()
         return any(pool.has(row) and bool(self._mix_of(pool, view)) for pool in pools)
 
@@ -100,7 +100,7 @@ class Packs(Protocol):
         """A value that changes whenever the score of any node may change."""
         ...
 
-    def stirs(self, work: PendingWork, view: View, row: int) -> bool:
+    def affects_others(self, work: PendingWork, view: View, row: int) -> bool:
         """Whether a placement on this row may change the scores of others."""
         ...
 

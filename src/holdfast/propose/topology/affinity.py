@@ -49,7 +49,7 @@ def has_topology_rules(work: PendingWork) -> bool:
 
 
 class TopologyRules:
-    """The rules of one class of work. `leans` says that some of them rank domains."""
+    """The rules of one class of work. `ranks_domains` says that some of them rank domains."""
 
     def __init__(
         self, work: PendingWork, traits: ReplicaTraits, weights: Mapping[str, int]
@@ -77,7 +77,7 @@ class TopologyRules:
         return sum(self._weights.values())
 
     @property
-    def leans(self) -> bool:
+    def ranks_domains(self) -> bool:
         return bool(self._weights)
 
     # Terms and domains ---------------------------------------------------------------------------
@@ -108,8 +108,8 @@ class TopologyRules:
             self._version = verdicts.version
         found = self._eligible.get(topology)
         if found is None:
-            ids = numbers(topology, columns)[verdicts.takes_work(columns)]
-            found = np.zeros(size(topology, columns), np.bool_)
+            ids = domain_numbers(topology, columns)[verdicts.takes_work(columns)]
+            found = np.zeros(domain_count(topology, columns), np.bool_)
             found[ids] = True
             self._eligible[topology] = found
         return found
@@ -121,28 +121,30 @@ class TopologyRules:
         columns, topology_counts = view.columns, view.fleet.topology_counts
         codes: Codes = np.zeros(columns.count, np.uint8)
         if self.limit:
-            here = counted(self.own(topology_counts), Topology.NODE, columns)
+            here = domain_counts(self.own(topology_counts), Topology.NODE, columns)
             codes[here >= self.limit] = _CROWD
         for rule in self.spreads:
-            bad = self.uneven(rule, self.own(topology_counts), verdicts, columns)
-            _refuse(codes, bad[numbers(rule.over, columns)], _SPREAD)
+            bad = self.uneven_domains(rule, self.own(topology_counts), verdicts, columns)
+            _refuse(codes, bad[domain_numbers(rule.over, columns)], _SPREAD)
         for affinity, anti in self.affinities:
             term = self.term(topology_counts, affinity.selector)
             if not anti and self.is_first(term):
                 continue
-            found = counted(term, affinity.within, columns) > 0
+            found = domain_counts(term, affinity.within, columns) > 0
             bad = found if anti else ~found
-            _refuse(codes, bad[numbers(affinity.within, columns)], _ANTI if anti else _AFFINITY)
+            _refuse(
+                codes, bad[domain_numbers(affinity.within, columns)], _ANTI if anti else _AFFINITY
+            )
         for term, within in self.repelling(topology_counts):
-            bad = counted(term, within, columns) > 0
-            _refuse(codes, bad[numbers(within, columns)], _ANTI)
+            bad = domain_counts(term, within, columns) > 0
+            _refuse(codes, bad[domain_numbers(within, columns)], _ANTI)
         return codes
 
-    def uneven(
+    def uneven_domains(
         self, rule: Spread, term: TopologyTerm, verdicts: NodeVerdicts, columns: NodeColumns
     ) -> Bools:
         """The domains where one more replica would break a spread."""
-        counts = counted(term, rule.over, columns)
+        counts = domain_counts(term, rule.over, columns)
         eligible = self.eligible(rule.over, verdicts, columns)
         emptiest = int(counts[eligible].min()) if eligible.any() else 0
         return counts + 1 - emptiest > rule.max_skew
@@ -156,13 +158,13 @@ class TopologyRules:
             refusal = refusal or self._spread_refusal(rule, view, verdicts, row)
         for affinity, anti in self.affinities:
             if refusal is None:
-                place = int(numbers(affinity.within, columns)[row])
+                place = int(domain_numbers(affinity.within, columns)[row])
                 here = topology_counts.labels_in(self._traits.namespace, affinity.within, place)
                 first = self.is_first(self.term(topology_counts, affinity.selector))
                 refusal = affinity_refusal(affinity, here, anti=anti, first=first)
         for topology in Topology:
             if refusal is None:
-                place = int(numbers(topology, columns)[row])
+                place = int(domain_numbers(topology, columns)[row])
                 rules = topology_counts.aparts_in(self._traits.namespace, topology, place)
                 refusal = repulsion_refusal(rules, dict(self._traits.labels))
         return refusal
@@ -173,7 +175,7 @@ class TopologyRules:
         columns = view.columns
         own = self.own(view.fleet.topology_counts).counts[rule.over]
         eligible = np.flatnonzero(self.eligible(rule.over, verdicts, columns)).tolist()
-        place = int(numbers(rule.over, columns)[row])
+        place = int(domain_numbers(rule.over, columns)[row])
 
         def named(number: int) -> str:
             if rule.over is Topology.NODE:
@@ -188,7 +190,7 @@ class TopologyRules:
 
     # Soft rules ----------------------------------------------------------------------------------
 
-    def leanings(self, view: View, verdicts: NodeVerdicts) -> dict[str, Floats]:
+    def soft_scores(self, view: View, verdicts: NodeVerdicts) -> dict[str, Floats]:
         """How good each row is by where others are: from 0 to 100 for each of the two rules."""
         found = {}
         if SPREAD in self._weights:
@@ -197,10 +199,10 @@ class TopologyRules:
             found[AFFINITY] = self._nearness(view)
         return found
 
-    def weighed(self, leanings: Mapping[str, Floats]) -> Floats | float:
+    def weighted_sum(self, soft_scores: Mapping[str, Floats]) -> Floats | float:
         """The weighted sum of these."""
         total: Floats | float = 0.0
-        for name, part in leanings.items():
+        for name, part in soft_scores.items():
             total = total + self._weights[name] * part
         return total
 
@@ -209,11 +211,11 @@ class TopologyRules:
         columns = view.columns
         total = np.zeros(columns.count, np.float64)
         for rule in self._soft_spreads:
-            counts = counted(self.own(view.fleet.topology_counts), rule.over, columns)
+            counts = domain_counts(self.own(view.fleet.topology_counts), rule.over, columns)
             eligible = self.eligible(rule.over, verdicts, columns)
             emptiest = int(counts[eligible].min()) if eligible.any() else 0
             score = 100.0 / (1.0 + np.maximum(counts - emptiest, 0))
-            total += score[numbers(rule.over, columns)]
+            total += score[domain_numbers(rule.over, columns)]
         return total / len(self._soft_spreads)
 
     def _nearness(self, view: View) -> Floats:
@@ -222,13 +224,13 @@ class TopologyRules:
         total = np.zeros(columns.count, np.float64)
         for rule, anti in self._soft:
             term = self.term(view.fleet.topology_counts, rule.selector)
-            found = counted(term, rule.within, columns) > 0
+            found = domain_counts(term, rule.within, columns) > 0
             kept = ~found if anti else found
-            total += rule.weight * kept[numbers(rule.within, columns)]
+            total += rule.weight * kept[domain_numbers(rule.within, columns)]
         return total * (100.0 / sum(rule.weight for rule, _ in self._soft))
 
 
-def numbers(topology: Topology, columns: NodeColumns) -> Ints:
+def domain_numbers(topology: Topology, columns: NodeColumns) -> Ints:
     """For each row the number of its domain."""
     match topology:
         case Topology.NODE:
@@ -239,7 +241,7 @@ def numbers(topology: Topology, columns: NodeColumns) -> Ints:
             return columns.region[columns.all]
 
 
-def size(topology: Topology, columns: NodeColumns) -> int:
+def domain_count(topology: Topology, columns: NodeColumns) -> int:
     """The number of domains; at least one, so that rows without a domain yet have one."""
     sizes = {
         Topology.NODE: columns.count,
@@ -249,9 +251,9 @@ def size(topology: Topology, columns: NodeColumns) -> int:
     return max(1, sizes[topology])
 
 
-def counted(term: TopologyTerm, topology: Topology, columns: NodeColumns) -> Ints:
+def domain_counts(term: TopologyTerm, topology: Topology, columns: NodeColumns) -> Ints:
     """How many replicas each domain has."""
-    counts: Ints = np.zeros(size(topology, columns), np.int64)
+    counts: Ints = np.zeros(domain_count(topology, columns), np.int64)
     there = term.counts[topology]
     if there:
         counts[list(there)] = list(there.values())

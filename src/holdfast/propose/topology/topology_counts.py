@@ -22,7 +22,7 @@ from holdfast.observe.node_columns import NodeColumns
 # The terms that are counted at once. The first one is dropped, and counted again when needed.
 TERMS_MAX = 4_096
 # The kinds of replicas for which the anti-affinities to them are cached.
-SORTS_MAX = 16_384
+KINDS_MAX = 16_384
 
 
 # A required anti-affinity: the selector, and the topology within which it holds.
@@ -103,7 +103,7 @@ def domains_of(row: int, columns: NodeColumns) -> Iterator[tuple[Topology, int]]
     yield Topology.REGION, int(columns.region[row])
 
 
-class _Sort:
+class _ReplicaKind:
     """Replicas that no term distinguishes: how many are on each row, and which terms count them."""
 
     __slots__ = ("rows", "terms", "traits")
@@ -119,17 +119,17 @@ class TopologyCounts:
     def __init__(self, columns: NodeColumns) -> None:
         self._columns = columns
         # By tenant: where each replica is, and the kinds of replicas that are placed.
-        self._where: dict[str, dict[str, tuple[_Sort, int]]] = {}
-        self._sorts: dict[str, dict[ReplicaTraits, _Sort]] = {}
+        self._where: dict[str, dict[str, tuple[_ReplicaKind, int]]] = {}
+        self._kinds: dict[str, dict[ReplicaTraits, _ReplicaKind]] = {}
         self._terms: dict[tuple[str, str, bytes | Apart], TopologyTerm] = {}
         # By tenant, the anti-affinities of placed replicas, with the number of replicas of each.
         self._aparts: dict[str, dict[Apart, int]] = {}
         # The anti-affinities that select a kind of replicas; cleared when the set changes.
         self._repelling: dict[ReplicaTraits, list[Apart]] = {}
         # The tenants whose replicas came or went since this was last read.
-        self.stirred: dict[str, None] = {}
+        self.changed_tenants: dict[str, None] = {}
         # Whether a node changed: the domains that a spread compares with may have changed too.
-        self.is_shaken = False
+        self.nodes_changed = False
         self.changes = 0
 
     def put(self, uid: str, traits: ReplicaTraits, row: int) -> None:
@@ -140,9 +140,9 @@ class TopologyCounts:
             if before[1] == row and before[0].traits == traits:
                 return
             self._count(before[0], before[1], -1)
-        sort = self._sort(traits)
-        there[uid] = sort, row
-        self._count(sort, row, 1)
+        kind = self._kind_of(traits)
+        there[uid] = kind, row
+        self._count(kind, row, 1)
 
     def remove(self, uid: str, namespace: str, row: int) -> None:
         """Remove a replica from this row; if it is elsewhere by now, nothing changes."""
@@ -171,7 +171,7 @@ class TopologyCounts:
             return []
         found = self._repelling.get(traits)
         if found is None:
-            if len(self._repelling) >= SORTS_MAX:
+            if len(self._repelling) >= KINDS_MAX:
                 self._repelling.clear()
             labels = dict(traits.labels)
             found = [it for it in sorted(aparts) if selects(_selector(it[0]), labels)]
@@ -186,8 +186,8 @@ class TopologyCounts:
         self, namespace: str, topology: Topology, number: int
     ) -> Iterator[tuple[LabelSelector, Topology]]:
         """The anti-affinities of all replicas in one domain, for a message."""
-        for sort, row in self._where.get(namespace, {}).values():
-            for written, within in sort.traits.apart:
+        for kind, row in self._where.get(namespace, {}).values():
+            for written, within in kind.traits.apart:
                 if within is topology and (topology, number) in domains_of(row, self._columns):
                     yield _selector(written), within
 
@@ -195,25 +195,25 @@ class TopologyCounts:
         if len(self._terms) >= TERMS_MAX:
             self._forget(self._terms.pop(next(iter(self._terms))))
         self._terms[key] = term
-        for sort in self._sorts.get(term.namespace, {}).values():
-            if term.takes(sort.traits):
-                sort.terms.append(term)
-                for row, count in sort.rows.items():
+        for kind in self._kinds.get(term.namespace, {}).values():
+            if term.takes(kind.traits):
+                kind.terms.append(term)
+                for row, count in kind.rows.items():
                     term.add(row, self._columns, count)
         return term
 
     def _forget(self, term: TopologyTerm) -> None:
-        for sort in self._sorts.get(term.namespace, {}).values():
-            if term in sort.terms:
-                sort.terms.remove(term)
+        for kind in self._kinds.get(term.namespace, {}).values():
+            if term in kind.terms:
+                kind.terms.remove(term)
 
     def labels_in(
         self, namespace: str, topology: Topology, number: int
     ) -> Iterator[dict[str, str]]:
         """The labels of all replicas of a tenant in one domain, for a message."""
-        for sort, row in self._where.get(namespace, {}).values():
+        for kind, row in self._where.get(namespace, {}).values():
             if (topology, number) in domains_of(row, self._columns):
-                yield dict(sort.traits.labels)
+                yield dict(kind.traits.labels)
 
     def rezone(self) -> None:
         """Count domains again after a node moved to another zone or region."""
@@ -225,18 +225,18 @@ class TopologyCounts:
                     fresh[topology][number] = fresh[topology].get(number, 0) + count
             term.counts = dict(fresh)
 
-    def _sort(self, traits: ReplicaTraits) -> _Sort:
-        sorts = self._sorts.setdefault(traits.namespace, {})
-        sort = sorts.get(traits)
-        if sort is None:
-            sort = sorts[traits] = _Sort(
+    def _kind_of(self, traits: ReplicaTraits) -> _ReplicaKind:
+        kinds = self._kinds.setdefault(traits.namespace, {})
+        kind = kinds.get(traits)
+        if kind is None:
+            kind = kinds[traits] = _ReplicaKind(
                 traits, [it for it in self._terms.values() if it.takes(traits)]
             )
-        return sort
+        return kind
 
-    def _count(self, sort: _Sort, row: int, more: int) -> None:
-        traits, rows = sort.traits, sort.rows
-        self.stirred[traits.namespace] = None
+    def _count(self, kind: _ReplicaKind, row: int, more: int) -> None:
+        traits, rows = kind.traits, kind.rows
+        self.changed_tenants[traits.namespace] = None
         self.changes += 1
         count = rows.get(row, 0) + more
         if count:
@@ -244,10 +244,10 @@ class TopologyCounts:
         else:
             del rows[row]
             if not rows:
-                del self._sorts[traits.namespace][traits]
-                if not self._sorts[traits.namespace]:
-                    del self._sorts[traits.namespace]
-        for term in sort.terms:
+                del self._kinds[traits.namespace][traits]
+                if not self._kinds[traits.namespace]:
+                    del self._kinds[traits.namespace]
+        for term in kind.terms:
             term.add(row, self._columns, more)
         if traits.apart:
             self._keep_apart(traits, more)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from typing import Any
 
 import msgspec
@@ -218,13 +220,15 @@ def test_what_was_not_asked_for_the_longest_is_forgotten_first(
 ) -> None:
     verdict_cache, seen = VerdictCache(), view(node())
     monkeypatch.setattr(verdict_caches, "CELLS_MAX", 1)
-    sorts = [replica(template(f"{number + 1}m")) for number in range(verdict_caches.SORTS_MIN + 1)]
+    sorts = [
+        replica(template(f"{number + 1}m")) for number in range(verdict_caches.CLASSES_MIN + 1)
+    ]
     for each in sorts[:-1]:
         decided(seen, verdict_cache, each)
     decided(seen, verdict_cache, sorts[0])
     decided(seen, verdict_cache, sorts[-1])
     kept = [verdict_cache.known(verdict_cache.key(each)) is not None for each in sorts]
-    assert kept == [True, False, *[True] * (verdict_caches.SORTS_MIN - 1)]
+    assert kept == [True, False, *[True] * (verdict_caches.CLASSES_MIN - 1)]
 
 
 def test_what_is_asked_of_nodes_is_looked_at_once_for_all_who_ask_it() -> None:
@@ -253,4 +257,7 @@ def test_what_is_asked_of_nodes_is_looked_at_once_for_all_who_ask_it() -> None:
     fourth = verdict_cache.class_of(sorts[1], changed)
     assert isinstance(fourth, EquivalenceClass)
     assert fourth.verdicts is third.verdicts
-    assert len(verdict_cache._standings) == 1
+    old = weakref.ref(first.verdicts)
+    del first, second, equivalences
+    gc.collect()
+    assert old() is None

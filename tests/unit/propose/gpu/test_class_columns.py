@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.model.errors import InvariantBroken
 from holdfast.propose.gpu import ClassColumns, GpuDemand
-from holdfast.propose.gpu.class_columns import NOBODY
+from holdfast.propose.gpu.class_columns import NO_NODE
 from tests.unit.propose.gpu.rows import columns_of, gpu_node, take
 
 SMALL = gpu_node(8_000, 32, 1, "T4")
@@ -106,7 +106,7 @@ def test_a_spare_row_becomes_a_node_of_a_known_build_and_no_other() -> None:
             columns.place(2, other)
     columns.place(2, LARGE)
     assert _fits(columns, GpuDemand(0, 1_000, 4, ("G2",))) == [False, True, True]
-    columns.place(2, NOBODY)
+    columns.place(2, NO_NODE)
     assert _fits(columns, GpuDemand(0, 1_000, 4)) == [False, True, False]
 
 

@@ -32,7 +32,7 @@ def asking(**wanted: Any) -> Template:
 
 
 def pool_of(seen: Fleet) -> GpuPool:
-    (pool,) = seen.pools.refreshed()
+    (pool,) = seen.pools.refresh_all()
     return pool
 
 
@@ -71,7 +71,7 @@ def test_more_devices_or_classes_than_are_packed_are_still_placed() -> None:
     """Of a node with more devices only the first count, and of classes the first. [F3]"""
     many = node("many", devices=devices(DEVICES_MAX + 6))
     seen = fleet(many, *(node(f"c{n}", devices=devices(1, f"class{n}")) for n in range(9)))
-    pools = list(seen.pools.refreshed())
+    pools = list(seen.pools.refresh_all())
     assert len(pools) == CLASSES_MAX
     assert pools[0].columns.devices.shape[1] == DEVICES_MAX
     wanted = Template(devices=(DeviceRequest(device_class="gpu", count=DEVICES_MAX + 6),))
