@@ -39,7 +39,7 @@ class Pair:
         await shell.start()
         # Each answer is a turn of the event loop; after a few the server knows whose the lease is.
         for _ in range(20):
-            assert isinstance(await shell.ask(server(name), "unknown request type", TIMEOUT_S), Refusal)
+            assert isinstance(await shell.ask(server(name), "no request", TIMEOUT_S), Refusal)
 
     async def stop(self, name: str) -> None:
         self.table.remove(name)

@@ -134,7 +134,7 @@ def test_what_is_no_request_is_invalid_and_a_forward_is_not_forwarded_again(line
         Patch("workloads", "acme", "web", PatchType.MERGE, {"x": "\ud800"}),
         Patch("workloads", "acme", "web", PatchType.MERGE, {"x": object()}),
     ],
-    ids=["unknown request type", "too large", "no text", "no JSON"],
+    ids=["no request", "too large", "no text", "no JSON"],
 )
 def test_what_cannot_travel_surely_did_not_happen(request_: Any) -> None:
     """So it is decided where it is."""
