@@ -6,6 +6,8 @@ the decision may have come first; it is wrong only if neither version allows it.
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.commit.records import Epoch
 from holdfast.model import keys
 from holdfast.model.access.identity import ADMINS, Identity, acts_as
@@ -14,6 +16,7 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import Binding, Replica, TransitionRecord
 from holdfast.model.kinds.workload import Workload, WorkloadStatus
 from holdfast.model.lifecycle import CHARGED, State, transition
+from holdfast.model.no_effect import NO_EFFECT
 from holdfast.model.placement.vacancy import vacates
 from holdfast.sim.check import Checker, Commit
 from holdfast.sim.world import World
@@ -191,7 +194,9 @@ class Owned(Checker):
         """Where no controller owns a part of it, whoever writes there trespasses."""
         if workload is None or self._status:
             return
-        if workload.status != WorkloadStatus():
+        # The authority itself says which fields have no effect.
+        others = tuple(it for it in workload.status.conditions if it.type != NO_EFFECT)
+        if msgspec.structs.replace(workload.status, conditions=others) != WorkloadStatus():
             self.violated("INV6", f"{workload.name} has status {workload.status}")
 
     def _orphans(self, workload: Workload) -> None:
