@@ -354,7 +354,7 @@ def test_without_runc_a_container_is_refused_and_a_process_is_not(
         async with _workshop(image) as one:
             attempt = one.launch(_box(image, "echo no"))
             reason = (await one.heard(NotLaunched, attempt)).process.reason
-            wanted = "containers need runc-that-nobody-has, which this node does not have"
+            wanted = "containers need runc-that-nobody-has; install on this node"
             assert reason == f"NotStarted: {wanted}"
             plain = await one.launched(command("exit 0"))
             assert (await one.heard(Exited, plain)).process.exit_code == 0

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agent.runtime_protocol import Attempt, Exited, Halt
 from holdfast.host.runtime import shim_binary
-from holdfast.host.runtime.enter_namespaces import CommandEnd, RunningCommand, entered, pieces
+from holdfast.host.runtime.enter_namespaces import CommandEnd, RunningCommand, enter, pieces
 from holdfast.model.kinds.template import EnvVar, Template
 from tests.patience import PATIENCE_S
 from tests.workshop import Workshop, command, eventually, is_running, play, workshop
@@ -23,7 +23,7 @@ def beside(one: Workshop, attempt: Attempt, *words: str, **wishes: bool) -> Any:
     held = one.runtime.held(attempt)
     assert held is not None
     wishes = {"has_terminal": False, "has_input": False} | wishes
-    return entered(one.runtime.place, held, words, **wishes)
+    return enter(one.runtime.place, held, words, **wishes)
 
 
 async def said(stream: asyncio.StreamReader | None) -> bytes:
@@ -33,7 +33,7 @@ async def said(stream: asyncio.StreamReader | None) -> bytes:
 
 async def ran(one: Workshop, attempt: Attempt, script: str) -> tuple[bytes, bytes, CommandEnd]:
     async with beside(one, attempt, "/bin/sh", "-c", script) as it:
-        output, error, end = await asyncio.gather(said(it.output), said(it.error), it.ended())
+        output, error, end = await asyncio.gather(said(it.output), said(it.error), it.wait_end())
         return output, error, end
 
 
@@ -108,7 +108,7 @@ def test_it_ends_with_the_work(tmp_path: Path, isolation: str) -> None:
                 one.do(Halt(attempt, 100))
                 await one.heard(Exited, attempt)
                 async with asyncio.timeout(PATIENCE_S):
-                    end = await it.ended()
+                    end = await it.wait_end()
             assert (end.code or 0) > 128
 
     play(story())
@@ -142,7 +142,7 @@ def test_twenty_megabytes_go_through_it_and_back_intact(tmp_path: Path) -> None:
                         await it.write(sent[at : at + 32_768])
                     it.close_input()
 
-                _, got, end = await asyncio.gather(give(), said(it.output), it.ended())
+                _, got, end = await asyncio.gather(give(), said(it.output), it.wait_end())
             assert got == sent
             assert end == CommandEnd(0)
 
@@ -167,7 +167,7 @@ def test_a_terminal_is_one_with_a_size_that_changes_and_keys_that_interrupt(tmp_
                 await it.write(b"\x03")
                 await screen.shows(b"ready>")
                 await it.write(b"exit 3\r")
-                assert await it.ended() == CommandEnd(3)
+                assert await it.wait_end() == CommandEnd(3)
 
     play(story())
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
         async with workshop(tmp_path / "replicas") as one:
             attempt = await one.launched(command("exec sleep 60"))
             async with beside(one, attempt, "/no/such/program") as it:
-                end = await it.ended()
+                end = await it.wait_end()
             assert end.code is None
             assert end.message == "the command cannot be run: no such file or directory"
 

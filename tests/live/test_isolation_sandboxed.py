@@ -72,7 +72,7 @@ def test_a_node_offers_sandboxes_only_if_its_runtime_has_run_one(
         trouble()
         level, notes = offered(tmp_path / "agent", NODE, with_it)
         assert level is Isolation.CONTAINER
-        assert notes[0].startswith("sandboxes are not run: ")
+        assert notes[0].startswith("sandboxes are not available: ")
     assert os.listdir(tmp_path / "agent") == []
 
 
@@ -109,7 +109,7 @@ def test_work_that_is_to_be_sandboxed_is_run_by_that_runtime_alone(
             assert held.process.limits["syscalls"] == "the kernel of runsc"
             process = one.launch(command("sleep 600"), **sandboxed)
             reason = (await one.heard(NotLaunched, process)).process.reason
-            assert "isolation sandboxed is asked for, and the work is a process" in reason
+            assert "isolation: sandboxed needs a container" in reason
             one.do(halt(plain))
             await one.heard(Exited, plain)
         async with workshop(tmp_path / "agent", options=options) as two:
@@ -121,6 +121,6 @@ def test_work_that_is_to_be_sandboxed_is_run_by_that_runtime_alone(
             runsc.path.unlink()
             lost = two.launch(plant.box("sleep 600"), **sandboxed)
             reason = (await two.heard(NotLaunched, lost)).process.reason
-            assert "is not a program that can be run" in reason
+            assert "is not an executable program" in reason
 
     play(story())

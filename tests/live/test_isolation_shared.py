@@ -482,7 +482,7 @@ def test_a_tenant_that_fills_the_disk_of_a_node_is_ended_and_harms_no_other(
             greedy = Template(command=("/usr/bin/python3", "-c", scripts[fill]))
             attempt = await one.launched(greedy, namespace=RIVAL)
             reason = (await one.heard(Exited, attempt)).process.reason
-            assert reason.startswith("DiskPressure: the disk of the node lacks ")
+            assert reason.startswith("DiskPressure: the node's disk runs out of ")
             assert "state what it needs in resources.disk" in reason
             assert disk.lack(tmp_path) is disk.DiskShortage.NOTHING
             assert one.runtime.held(owner) is not None

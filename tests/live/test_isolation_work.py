@@ -94,7 +94,7 @@ def test_no_template_makes_work_root(tmp_path: Path, user: str) -> None:
             template = Template(command=("id",), user=user)
             attempt = one.launch(template, namespace=ACME)
             reason = (await one.heard(NotLaunched, attempt)).process.reason
-            assert "runs no work as root" in reason
+            assert "must not be root" in reason
 
     play(story())
 

@@ -130,7 +130,7 @@ def test_nobody_there_and_no_work_are_failed_probes(tmp_path: Path) -> None:
                 assert "connection refused" in told.message
             nobody = Attempt("nobody", 0)
             told = await ask(one, RunProbe(nobody, Check.READINESS, TcpAction(port=port), 1_000))
-            assert told.message == "the work is gone"
+            assert told.message == "the work has ended"
 
     play(story())
 
@@ -174,7 +174,7 @@ def test_a_command_finds_itself_beside_the_work(isolation: str, tmp_path: Path) 
                 assert told.message == "exec: signal 9"
                 action = ExecAction(command=("no-such-program",))
                 told = await ask(one, RunProbe(attempt, Check.LIVENESS, action, 1_000))
-                assert told.message == "exec: it cannot be run: no such file or directory"
+                assert told.message == "exec: the command cannot be run: no such file or directory"
         except Unavailable:
             pytest.skip(f"{isolation} cannot be had here")
 
@@ -197,7 +197,7 @@ def test_a_command_is_killed_at_its_timeout_with_everything_it_started(
                     "(setsid sh -c 'sleep 4711 & sleep 4711' &) ; sleep 4711"
                 )
                 told = await ask(one, exec_probe(attempt, script, timeout_ms=500))
-                assert told.message == "exec: no end within 500 ms"
+                assert told.message == "exec: timed out after 500 ms"
                 assert sleepers(attempt) == []
                 # A command that ends takes along what it left in the background.
                 told = await ask(one, exec_probe(attempt, "setsid sleep 4711 & exit 0"))
@@ -253,7 +253,7 @@ def test_a_command_that_never_stops_talking_is_bounded(tmp_path: Path) -> None:
         async with workshop(tmp_path / "replicas") as one:
             attempt = await beside(one)
             told = await ask(one, exec_probe(attempt, "yes 4711", timeout_ms=700))
-            assert told.message == "exec: no end within 700 ms"
+            assert told.message == "exec: timed out after 700 ms"
             told = await ask(one, exec_probe(attempt, "yes | head -c 3000000; exit 1"))
             assert told.message.startswith("exec: exit code 1: y y")
             assert len(told.message) < 2_000

@@ -171,7 +171,7 @@ async def _guarded(tmp_path: Path) -> None:
         async with server.client_as("olga", OPERATORS) as olga:
             assert await olga.read(QUARANTINE_PATH)
         async with server.client_as("mallory") as mallory:
-            with pytest.raises(HoldfastError, match="may not get quarantine"):
+            with pytest.raises(HoldfastError, match="cannot get quarantine"):
                 await mallory.read(QUARANTINE_PATH)
     finally:
         server.kill()

@@ -291,7 +291,7 @@ def test_a_halt_of_what_is_not_there_is_answered(tmp_path: Path) -> None:
             nowhere = Attempt("nowhere", 4)
             second.do(Halt(nowhere, 1_000))
             reason = (await second.heard(Exited, nowhere)).process.reason
-            assert reason == "NotStarted: nothing of this attempt is here"
+            assert reason == "NotStarted: the node has nothing of this attempt"
 
     play(story())
 

@@ -74,9 +74,9 @@ def with_devices(given: NodeFacts, local: Sequence[LocalDevice]) -> NodeFacts:
     """The facts with these devices besides those in them. Raises Invalid for two of one id."""
     known = {device.id for device in given.devices}
     for device in local:
-        if device.told.id in known:
-            raise _wrong("--device", device.told.id, "id: must not be there twice")
-    told = (*given.devices, *(device.told for device in local))
+        if device.device.id in known:
+            raise _wrong("--device", device.device.id, "id: must not be there twice")
+    told = (*given.devices, *(device.device for device in local))
     return msgspec.structs.replace(given, devices=told)
 
 

@@ -207,7 +207,7 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         )
     images = tuple(arguments.images) or (arguments.data / "images",)
     local = devices.parse_all(arguments.device)
-    stated = [it.device_class for it in (*given.devices, *(it.told for it in local))]
+    stated = [it.device_class for it in (*given.devices, *(it.device for it in local))]
     if arguments.gpus == GPUS[0] and devices.GPU not in stated:
         local = (*local, *devices.gpus())
     given = msgspec.structs.replace(

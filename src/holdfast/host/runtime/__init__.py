@@ -1,5 +1,5 @@
 """Runs an agent's work as real processes, each held by a shim.
 
-`runtime.Runtime` performs the words of `agent/runtime_protocol` for a shell; `shim.c` is the
-process that holds one piece of work and its deadline.
+`runtime.NodeRuntime` performs the effects of `agent/runtime_protocol` for a shell; `shim.c` is the
+process that holds one attempt of a replica and its deadline.
 """

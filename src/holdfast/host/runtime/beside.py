@@ -1,10 +1,9 @@
-"""Runs a command beside work that runs: same namespaces, groups, user, variables and directory.
+"""Runs a command beside running work: same namespaces, groups, user, variables and directory.
 
-Called by `probing` for probes and pre-stops that are commands; `entering` prepares commands of
-people in the same way. The shim program does it, in a mode of its own (shim_beside.c), so that
-the command and all that it starts are gone when its time is over. The variables are read from
-the work itself: nobody keeps a copy of what may be secret, and an agent that adopted the work
-has them as well.
+Called by `probing` for probes and pre-stops that are commands; `enter_namespaces` prepares commands
+of people in the same way. The shim program runs it, in a mode of its own (shim_beside.c), so that
+the command and all that it starts are gone when its time is over. The variables are read from the
+work itself: no copy of possible secrets is kept, and an agent that adopted the work has them too.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from holdfast.host.runtime.surroundings import PATH_DEFAULT, user
 from holdfast.host.runtime.survivors import VARIABLES_BYTES_MAX, start_of
 from holdfast.model.errors import Unavailable
 
-# The program ends its command by itself. Beyond this it is stuck, and ended by us.
+# The program ends its command by itself. After this time it is stuck, and the agent kills it.
 SLACK_S = 5.0
 ANSWER_BYTES_MAX = 4_096
 
 _PROC = Path("/proc")
 _STEPS = {
-    "exec": "it cannot be run",
-    "namespace": "the work is gone",
+    "exec": "the command cannot be run",
+    "namespace": "the work has ended",
     "directory": "the working directory cannot be entered",
 }
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What the program is told of work and command, and the open files that go with it."""
+    """The arguments that describe work and command to the program, and the open files with them."""
 
     isolation: str
     user: str
@@ -49,7 +48,7 @@ class Prepared(msgspec.Struct, frozen=True):
     joins: tuple[int, ...]
 
     def words(self, verb: str, number: int, *line: int) -> tuple[str, ...]:
-        """The words of the program's mode `verb`, with the number that is its own."""
+        """The arguments of the program's mode `verb`, with the number that the mode needs."""
         numbers = (number, *self.counts, self.text, self.work, *line)
         known = (verb, self.isolation, self.user, *map(str, numbers), *self.where)
         return (*known, *map(str, self.joins))
@@ -62,7 +61,7 @@ class Prepared(msgspec.Struct, frozen=True):
 async def run(
     place: StartContext, held: HeldAttempt, command: tuple[str, ...], timeout_ms: int
 ) -> str:
-    """Run it. What went wrong in a few words; empty when it ended with 0."""
+    """Run the command. Returns what went wrong; empty when it exited with 0."""
     with ExitStack() as opened:
         try:
             prepared = await asyncio.to_thread(prepare, place, held, command, opened)
@@ -88,7 +87,7 @@ async def run(
             with suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
-    return _told(text, timeout_ms)
+    return _result_text(text, timeout_ms)
 
 
 async def _answer(child: asyncio.subprocess.Process) -> str:
@@ -103,8 +102,8 @@ async def _answer(child: asyncio.subprocess.Process) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _told(text: str, timeout_ms: int) -> str:
-    """The program's answer in words; what the command wrote is shown when it failed."""
+def _result_text(text: str, timeout_ms: int) -> str:
+    """The program's answer as a message; with the command's output if it failed."""
     line, _, wrote = text.partition("\n")
     said = f": {' '.join(wrote.split())}" if wrote.strip() else ""
     match line.split(" "):
@@ -115,12 +114,12 @@ def _told(text: str, timeout_ms: int) -> str:
         case ["signal", number, _]:
             return f"exec: signal {number}{said}"
         case ["timeout", *_]:
-            return f"exec: no end within {timeout_ms} ms"
+            return f"exec: timed out after {timeout_ms} ms"
         case ["failed", error, step] if error.isdigit():
-            what = _STEPS.get(step, f"it failed at {step}")
+            what = _STEPS.get(step, f"the command failed at step {step}")
             return f"exec: {what}: {os.strerror(int(error)).lower()}"
         case _:
-            return "exec: it was ended together with the work"
+            return "exec: the work ended, and the command with it"
 
 
 def prepare(
@@ -134,11 +133,11 @@ def prepare(
 ) -> Prepared:
     """Open the work and everything that the command needs. Raises Unavailable or OSError.
 
-    `more` are variables that the command has beside those of the work.
+    `more` are variables of the command in addition to those of the work.
     """
     state = held.state
     if state is None:
-        raise Unavailable("the work is not known yet")
+        raise Unavailable("the work has not started yet; try again")
     work = _open(state.work.pid, state.work.start)
     opened.callback(os.close, work)
     variables = [*_variables(state.work.pid), *more]
@@ -152,7 +151,7 @@ def prepare(
         variables = [b"PATH=" + PATH_DEFAULT.encode()]
     else:
         word = choices.runs_as or _word(choices.user)
-        # The program follows no links: what the work sees there is its own doing.
+        # The program follows no links: the work controls what lies below its directory.
         where = (str(folder.resolve() / WORK), choices.working_dir or ".")
     text = os.memfd_create("holdfast-command", os.MFD_CLOEXEC)
     opened.callback(os.close, text)
@@ -165,7 +164,7 @@ def prepare(
 
 
 def _word(name: str) -> str:
-    """For work that an agent started which did not write down as whom."""
+    """The user argument for work of an agent that did not record the user."""
     runs_as = user(name)
     return runs_as.word() if runs_as is not None else "-"
 
@@ -175,10 +174,10 @@ def _open(pid: int, start: int) -> int:
     try:
         fd = os.pidfd_open(pid)
     except OSError as error:
-        raise Unavailable("the work is gone") from error
+        raise Unavailable("the work has ended") from error
     if start_of(pid) != start:
         os.close(fd)
-        raise Unavailable("the work is gone")
+        raise Unavailable("the work has ended")
     return fd
 
 

@@ -1,8 +1,8 @@
-"""Decides how work is kept away from what is not its own, and says what a node can promise.
+"""Decides how work is isolated from what is not its own, and what a node can promise.
 
-Called by `runtime` when it starts, and by `starting` for each attempt; shim_confine.c does it. An
-agent that is root gives each tenant a user of its own, and covers the directories of the agent and
-of the plane. One that is not root can only cover them, and all work has its user.
+Called by `runtime` when it starts, and by `starting` for each attempt; shim_confine.c performs it.
+An agent that is root gives each tenant a user of its own, and hides the directories of the agent
+and of the plane. An agent that is not root can only hide them, and all work has its user.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STRONGEST, UNPRIVILEGED = "pid-namespace", "user-namespace"
 
 
 class ConfinementRules(msgspec.Struct, frozen=True):
-    """What the operator of a machine says about tenants on it.
+    """The operator's settings for tenants on a machine.
 
     numbers: the users that tenants get; None when all work runs as the agent's own user.
-    table: where the machine keeps whose they are.
-    hidden: the directories that do not exist for work.
+    table: where the machine records which tenant has which user.
+    hidden: the directories that work cannot see.
     """
 
     numbers: UserRange | None = None
@@ -42,7 +42,7 @@ class ConfinementRules(msgspec.Struct, frozen=True):
 
 
 class Confinement:
-    """How the work of one node is confined, once it is known that it can be."""
+    """How the work of one node is confined. It exists only where the machine can do it."""
 
     def __init__(self, run_as: RunAs | None, covers: tuple[str, ...]) -> None:
         self._run_as, self._covers = run_as, covers
@@ -54,7 +54,7 @@ class Confinement:
 
     @property
     def block_first(self) -> int:
-        """A number of containers' users, to try with; 0 where they have none of their own."""
+        """A user of containers for a trial run; 0 where they have none of their own."""
         if self._run_as is None:
             return 0
         first = self._run_as.numbers.block(self._run_as.numbers.first)
@@ -63,18 +63,18 @@ class Confinement:
         return first
 
     def block_of(self, tenant: str) -> int:
-        """The user outside that is 0 inside this tenant's containers; 0 where it is 0 as well."""
+        """The host's user that is root inside this tenant's containers; 0 if it is not mapped."""
         return self._run_as.block_of(tenant) if self._run_as is not None else 0
 
     def paths(self, work: Path, working_dir: str, secrets: Path | None) -> tuple[str, ...]:
-        """What the shim is told: where the work is, where in it, and what is not there for it.
+        """The shim's path arguments: the work's directory, where it starts, and what is hidden.
 
         `secrets` is the mount of files from Secrets, which the work sees read-only.
         """
         return (str(work), working_dir or ".", str(secrets or ""), *self._covers)
 
     def user_of(self, tenant: str, named: str) -> User | None:
-        """As whom this tenant's work runs. Raises Invalid for a user that it may not have."""
+        """The user that this tenant's work runs as. Raises Invalid for one that it may not have."""
         if self._run_as is None:
             return user(named)
         if not named:
@@ -82,8 +82,8 @@ class Confinement:
             return User(number, number, (number,), "")
         found = user(named)
         if found is None or found.uid == 0 or found.uid in self._run_as.numbers:
-            rule = "this node runs no work as root or as another tenant's user: leave it out"
-            raise Invalid(f"user: {named}: {rule}", (FieldError("user", named, rule),))
+            rule = "must not be root or another tenant's user on this node; leave it out"
+            raise Invalid(f"user: {named} {rule}", (FieldError("user", named, rule),))
         return found
 
 
@@ -92,7 +92,7 @@ def confinement(
 ) -> Confinement | None:
     """How work is confined here; None when the agent's user cannot or need not confine it.
 
-    Raises Unavailable when tenants are to be kept apart and this machine cannot do it.
+    Raises Unavailable when tenants must be isolated and this machine cannot do it.
     """
     if rules.numbers is None:
         covers = tuple(map(str, _directories(rules.hidden)))
@@ -117,16 +117,16 @@ def _check(program: ShimProgram, numbers: UserRange) -> None:
     else:
         return
     raise Unavailable(
-        f"this machine cannot keep tenants apart: {why}. Start the agent with {SINGLE_TENANT} "
-        "if the work of one tenant only is to run here"
+        f"this machine cannot isolate tenants: {why}; start the agent with {SINGLE_TENANT} if only "
+        "one tenant's work is to run here"
     )
 
 
 def covers_of(hidden: Iterable[Path]) -> tuple[str, ...]:
     """The directories to cover so that these are hidden, none of them below another.
 
-    A directory may lie below one that other users cannot pass. Then that one is covered: nothing in
-    it could be reached anyway, and the work's own directory can be put back where it was.
+    If a directory lies below one that other users cannot pass, the upper one is covered: nothing in
+    it could be reached anyway, and the work's own directory can be mounted back at its place.
     """
     found = {_first_closed(path) for path in _directories(hidden)}
     return tuple(
@@ -135,7 +135,7 @@ def covers_of(hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def _directories(hidden: Iterable[Path]) -> Iterator[Path]:
-    # One that is made later is covered for the work that starts then.
+    # One that is made later is covered for work that starts after that.
     return (path.resolve() for path in hidden if path.is_dir() or not path.exists())
 
 

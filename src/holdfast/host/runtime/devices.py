@@ -1,8 +1,7 @@
-"""The devices of this machine: which there are, and what work that owns some of them is told.
+"""The devices of this machine, and the variables and rules for work that owns some of them.
 
-`host/component/machine_facts` presents them to the servers; `starting` hands over those that a
-binding names. A device has a path where its file in /dev is known: then other work can be kept from
-it.
+`host/component/machine_facts` reports them to the servers; `starting` gives work those that its
+binding names. A device has a path if its file in /dev is known: then other work can be denied it.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _ID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 class LocalDevice(msgspec.Struct, frozen=True):
-    """A device as its machine knows it: what the servers are told, and where it is here."""
+    """A device as its machine knows it: what the servers get to know, and its path here."""
 
-    told: Device
+    device: Device
     path: str = ""
 
 
@@ -50,7 +49,7 @@ def parse(text: str) -> LocalDevice:
             raise _wrong(text, f"must give {key}: letters, digits, '-', '_' and '.', at most 63")
     path = fields.get("path", "")
     if path and rule_of(path) is None:
-        raise _wrong(text, f"path: {path} is no device of this machine")
+        raise _wrong(text, f"path: {path} must be a device file of this machine")
     numa = fields.get("numa", "0")
     if not (numa.isascii() and numa.isdecimal() and len(numa) <= 4):
         raise _wrong(text, "numa: must be the number of a NUMA node")
@@ -65,20 +64,20 @@ def parse(text: str) -> LocalDevice:
 
 
 def parse_all(texts: Sequence[str]) -> tuple[LocalDevice, ...]:
-    """All that were given. Raises Invalid for two of one id."""
+    """All devices given as options. Raises Invalid for two with the same id."""
     if len(texts) > DEVICES_MAX:
-        raise _wrong(f"{len(texts)} of them", f"must be at most {DEVICES_MAX}")
+        raise _wrong(f"{len(texts)} devices", f"must be at most {DEVICES_MAX}")
     made: dict[str, LocalDevice] = {}
     for text in texts:
         device = parse(text)
-        if device.told.id in made:
-            raise _wrong(text, "id: must not be there twice")
-        made[device.told.id] = device
+        if device.device.id in made:
+            raise _wrong(text, "id: must be unique; another device has it")
+        made[device.device.id] = device
     return tuple(made.values())
 
 
 def gpus() -> tuple[LocalDevice, ...]:
-    """The GPUs that NVIDIA's driver tells of. None where it is not installed or fails."""
+    """The GPUs that NVIDIA's driver reports; none if it is not installed or fails."""
     program = shutil.which(NVIDIA_SMI)
     if program is None:
         return ()
@@ -88,10 +87,11 @@ def gpus() -> tuple[LocalDevice, ...]:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return _gpus(asked.stdout)
+    return parse_gpus(asked.stdout)
 
 
-def _gpus(text: str) -> tuple[LocalDevice, ...]:
+def parse_gpus(text: str) -> tuple[LocalDevice, ...]:
+    """The GPUs in the output of nvidia-smi; malformed lines are ignored."""
     found = []
     for line in text.splitlines()[:DEVICES_MAX]:
         words = [word.strip() for word in line.split(",")]
@@ -99,9 +99,9 @@ def _gpus(text: str) -> tuple[LocalDevice, ...]:
             continue
         index, model, memory = words
         size = f"{memory}Mi" if memory.isdecimal() else 0
-        told = Device(id=f"gpu{index}", device_class=GPU, model=model[:253], memory=size)
+        device = Device(id=f"gpu{index}", device_class=GPU, model=model[:253], memory=size)
         path = f"/dev/nvidia{index}"
-        found.append(LocalDevice(told, path if rule_of(path) is not None else ""))
+        found.append(LocalDevice(device, path if rule_of(path) is not None else ""))
     return tuple(found)
 
 
@@ -116,14 +116,14 @@ def rule_of(path: str) -> str | None:
 
 
 def variables(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> dict[str, str]:
-    """How work learns which devices are its own.
+    """The variables that name the devices of the work.
 
-    A machine with GPUs says so to work that owns none as well: an empty list hides them, and a
-    missing one would show all.
+    On a machine with GPUs, work that owns none gets an empty list: that hides them, and a missing
+    variable would show all.
     """
     ids = [share.device for share in owned]
     found = {VARIABLE: ",".join(ids)}
-    cards = [it.told.id for it in local if it.told.device_class == GPU]
+    cards = [it.device.id for it in local if it.device.device_class == GPU]
     if cards:
         found[GPU_VARIABLE] = ",".join(str(cards.index(it)) for it in ids if it in cards)
     return found
@@ -132,14 +132,14 @@ def variables(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> dic
 def denied(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> tuple[str, ...]:
     """Rules for the devices of this machine that the work does not own."""
     ids = {share.device for share in owned}
-    rules = (rule_of(it.path) for it in local if it.path and it.told.id not in ids)
+    rules = (rule_of(it.path) for it in local if it.path and it.device.id not in ids)
     return tuple(dict.fromkeys(rule for rule in rules if rule is not None))
 
 
 def paths(local: Sequence[LocalDevice], owned: Sequence[DeviceShare]) -> tuple[str, ...]:
-    """Where the devices are that the work owns."""
+    """The paths of the devices that the work owns."""
     ids = {share.device for share in owned}
-    return tuple(it.path for it in local if it.path and it.told.id in ids)
+    return tuple(it.path for it in local if it.path and it.device.id in ids)
 
 
 def _wrong(value: str, rule: str) -> Invalid:

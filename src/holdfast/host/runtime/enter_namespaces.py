@@ -1,9 +1,9 @@
-"""Runs a command for a person beside work that runs: through pipes, or with a terminal.
+"""Runs a person's command in the namespaces of running work: through pipes, or with a terminal.
 
-Called by `host.tunnel.commands`. The shim program does it (shim_enter.c): same namespaces,
-groups, user, variables and directory as the work has, and nothing of the agent's own. The
-command is gone when it ends, when the work ends, or when the holder of its
-`RunningCommand` lets go of it, also by dying.
+Called by `host.tunnel.commands`. The shim program runs it (shim_enter.c): with the namespaces,
+groups, user, variables and directory of the work, and nothing of the agent's own. The command is
+gone when it ends, when the work ends, or when the holder of its `RunningCommand` releases it, also
+by dying.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from holdfast.host.runtime.held import HeldAttempt
 from holdfast.host.runtime.starting import StartContext
 from holdfast.model.errors import Unavailable, invariant
 
-# As shells say that something was ended by a signal.
+# Added to the signal's number, as in the exit codes of shells.
 BY_SIGNAL = 128
 READ_BYTES = 32 * 1024
-# The program ends its command when its line is closed. Beyond this it is stuck, and killed.
+# The program ends its command when its socket closes. After this time it is stuck, and killed.
 END_S = 5.0
 ANSWER_BYTES_MAX = 256
 SIDE_MAX = 4_096
@@ -44,14 +44,14 @@ _STEPS = {
 
 
 class CommandEnd(msgspec.Struct, frozen=True):
-    """How a command ended. Without a `code` it was never run, and `message` says why."""
+    """How a command ended. Without a `code` it never ran, and `message` says why."""
 
     code: int | None
     message: str = ""
 
 
 class RunningCommand:
-    """A command that runs. Made by `entered`."""
+    """A command that runs. Made by `enter`."""
 
     def __init__(self, child: asyncio.subprocess.Process, near: socket.socket, master: int) -> None:
         self._child, self._near, self._master = child, near, master
@@ -60,7 +60,7 @@ class RunningCommand:
         self.error: asyncio.StreamReader | None = child.stderr
 
     async def attach(self) -> None:
-        """Read and write the terminal, of which the command has the other end."""
+        """Read and write the terminal whose other end the command has."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(
@@ -73,25 +73,25 @@ class RunningCommand:
         self.output = reader
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell the terminal how large the window is; its programs are told by the kernel."""
+        """Set the size of the terminal's window; the kernel notifies its programs."""
         if self._master >= 0:
             size = struct.pack("HHHH", min(rows, SIDE_MAX), min(columns, SIDE_MAX), 0, 0)
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
     async def write(self, data: bytes) -> None:
-        """Give it input, at the speed at which it reads. What it no longer reads is dropped."""
+        """Write input at the speed at which the command reads. What it does not read is dropped."""
         if self.input is not None:
             with suppress(ConnectionError, OSError):
                 self.input.write(data)
                 await self.input.drain()
 
     def close_input(self) -> None:
-        """There is no more input. A terminal stays open: its user types the end himself."""
+        """Close the input. A terminal stays open: its user types the end."""
         if self.input is not None and self._master < 0:
             self.input.close()
 
-    async def ended(self) -> CommandEnd:
-        """How it ended, when it has."""
+    async def wait_end(self) -> CommandEnd:
+        """Wait for its end, and return how it ended."""
         loop, text = asyncio.get_running_loop(), b""
         while b"\n" not in text and len(text) < ANSWER_BYTES_MAX:
             try:
@@ -101,10 +101,10 @@ class RunningCommand:
             if not piece:
                 break
             text += piece
-        return _told(text.decode("ascii", "replace"))
+        return _command_end(text.decode("ascii", "replace"))
 
     async def let_go(self) -> None:
-        """End it, if it has not ended, and wait until it has."""
+        """End the command if it still runs, and wait until it has ended."""
         self._near.close()
         if self.input is not None:
             self.input.close()
@@ -122,7 +122,7 @@ class RunningCommand:
 
 
 @asynccontextmanager
-async def entered(
+async def enter(
     place: StartContext,
     held: HeldAttempt,
     command: tuple[str, ...],
@@ -130,7 +130,7 @@ async def entered(
     has_terminal: bool,
     has_input: bool,
 ) -> AsyncIterator[RunningCommand]:
-    """Run it. Raises Unavailable when it cannot be begun."""
+    """Run the command. Raises Unavailable when it cannot start."""
     near, far = socket.socketpair()
     near.setblocking(False)
     master = -1
@@ -161,7 +161,7 @@ async def entered(
                 os.close(master)
             if isinstance(error, OSError):
                 why = os.strerror(error.errno or 0).lower()
-                raise Unavailable(f"the command cannot be begun: {why}") from error
+                raise Unavailable(f"the command cannot be started: {why}") from error
             raise
     it = RunningCommand(child, near, master)
     try:
@@ -183,7 +183,7 @@ def _pipes(has_input: bool) -> tuple[int, int, int]:
 
 
 async def pieces(of: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """What comes out, until its end. A terminal that everybody has left answers with an error."""
+    """The output until its end. A terminal that all programs have closed answers with an error."""
     while True:
         try:
             piece = await of.read(READ_BYTES)
@@ -195,7 +195,7 @@ async def pieces(of: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _told(text: str) -> CommandEnd:
+def _command_end(text: str) -> CommandEnd:
     match text.split():
         case ["code", code, _]:
             return CommandEnd(int(code))

@@ -1,6 +1,7 @@
-"""One piece of work that runs, as this agent holds it: the line to its shim, its ports, its name.
+"""One running attempt as this agent holds it: the connection to its shim, its ports, its name.
 
-Made by `runtime` when it launches or adopts work, and gone when the end of that work is proven.
+`supervisor` makes one when work is launched or adopted, and drops it when the end of that work is
+proven.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from holdfast.host.runtime.ports import Ports
 from holdfast.host.runtime.records import ProcessIdentity, ShimState
 from holdfast.model.kinds.replica import Process
 
-# The open line to one shim.
+# The open connection to one shim.
 #
-# `runtime` keeps one for each piece of work that runs, and so needs neither signals nor polling to
-# hear of its end: the shim says so, or the line breaks.
+# There is one for each running attempt, so the agent needs neither signals nor polling to learn of
+# its end: the shim says so, or the connection breaks.
 
 ANSWER_BYTES_MAX = 4_096
-# A shim that takes nothing in is stopped or stuck. More words would not reach it sooner.
+# A shim that reads nothing is stopped or stuck. More requests would not reach it sooner.
 UNSENT_BYTES_MAX = 4_096
 
 
 class ShimConnection(asyncio.Protocol):
-    """What one shim says. The futures never fail: a line that breaks has ended."""
+    """The messages of one shim. The futures never fail: a connection that breaks has ended."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        # True when the work has begun; False when the line broke before.
+        # True when the work has begun; False when the connection broke before.
         self.begun: asyncio.Future[bool] = loop.create_future()
         # The errno and the step for which the shim gave up before it began anything.
         self.failure: tuple[int, str] | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
-        # Who the work is, by the word of a shim that was asked for its status.
+        # The work's process, from the shim's answer to `status`.
         self.work: asyncio.Future[ProcessIdentity | None] = loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._text = b""
@@ -57,7 +58,7 @@ class ShimConnection(asyncio.Protocol):
                 self._begin(True)
             case ["failed", error, step] if error.isdigit():
                 self.failure = (int(error), step)
-            # A shim of another version may say more.
+            # A shim of another version may send more fields.
             case ["status", stage, who, *_]:
                 pid, _, start = who.partition("/")
                 is_whole = pid.isdigit() and start.isdigit()
@@ -69,7 +70,7 @@ class ShimConnection(asyncio.Protocol):
                     self._begin(True)
             case _:
                 # Answers to `extend` and `stop`, which are repeated or enforced in any case, and
-                # `exited`, after which the line ends.
+                # `exited`, after which the connection ends.
                 return
 
     def _begin(self, has_begun: bool) -> None:
@@ -85,7 +86,7 @@ class ShimConnection(asyncio.Protocol):
             self.ended.set_result(None)
 
     def say(self, text: str) -> bool:
-        """Send a request. False when the line is broken or nobody takes anything in."""
+        """Send a request. False when the connection is broken or the shim reads nothing."""
         transport = self._transport
         if transport is None or transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             return False
@@ -93,25 +94,25 @@ class ShimConnection(asyncio.Protocol):
         return True
 
     def close(self) -> None:
-        """Leave the shim alone. It goes on without us."""
+        """Close the connection. The shim goes on without this agent."""
         if self._transport is not None:
             self._transport.abort()
 
 
 async def open_line(near: socket.socket) -> ShimConnection:
-    """A line over a connected socket."""
+    """A shim connection over a connected socket."""
     loop = asyncio.get_running_loop()
     _, line = await loop.create_unix_connection(ShimConnection, sock=near)
     return line
 
 
 def connect(attempts: AttemptFolders, attempt: Attempt) -> socket.socket:
-    """A socket to the shim of an attempt. OSError when nobody listens there."""
+    """A socket to the shim of an attempt. OSError when no process listens there."""
     near = socket.socket(socket.AF_UNIX)
     try:
         near.setblocking(False)
         with attempts.of(attempt) as fd:
-            # A path of its own would often be longer than the 107 bytes that an address may have.
+            # The full path would often be longer than the 107 bytes that an address may have.
             near.connect(f"/proc/self/fd/{fd}/control")
     except BaseException:
         near.close()
@@ -124,7 +125,7 @@ KILL_BOUND_MS = 2_000
 
 
 class HeldAttempt:
-    """What is known of it in this life of the agent."""
+    """What this agent process knows of a running attempt."""
 
     def __init__(self, attempt: Attempt, boot: str) -> None:
         self.attempt = attempt
@@ -132,11 +133,11 @@ class HeldAttempt:
         self.state: ShimState | None = None
         self.ports = Ports({}, {})
         self.choices = Choices()
-        # Names of ports at which it was seen to listen.
+        # Names of the ports at which it was seen to listen.
         self.opened: set[str] = set()
-        # When the agent was told that it runs, or found it itself, as the event loop counts.
+        # When the agent got to know that it runs, on the event loop's clock.
         self.known_s = 0.0
-        # Whether the agent was told that it runs, or found it itself.
+        # Whether the agent's machine knows that it runs: by a report, or because it asked.
         self.is_known = False
         # Why this agent itself ended it; empty if it did not.
         self.stopped_for = ""
@@ -153,11 +154,11 @@ class HeldAttempt:
 
     @property
     def unopened(self) -> tuple[str, ...]:
-        """The ports at which another user may come to listen, as it does not itself yet."""
-        return tuple(it for it in self.choices.told_apart if it not in self.opened)
+        """The ports that another user may still take, since it does not listen there yet."""
+        return tuple(it for it in self.choices.ports_by_name if it not in self.opened)
 
     def connect(self, line: ShimConnection) -> None:
-        """Speak to the shim over this line, first of what it has missed."""
+        """Use this connection to the shim, and send what it has missed first."""
         self._line = line
         if self._deadline_ms is not None:
             self.extend(self._deadline_ms)
@@ -165,13 +166,13 @@ class HeldAttempt:
             self._say_stop()
 
     def extend(self, deadline_ms: int) -> None:
-        """Move the deadline. The shim refuses what is earlier, too late, or not for its work."""
+        """Move the deadline. The shim refuses one that is earlier, too late, or of another boot."""
         self._deadline_ms = deadline_ms
         if self._line is not None:
             self._line.say(f"extend {self._boot} {deadline_ms}")
 
     def stop(self, grace_ms: int) -> None:
-        """Ask the shim to stop the work, and remember to see to it."""
+        """Ask the shim to stop the work, and remember by when it must have."""
         by_ms = self._now_ms() + max(0, grace_ms)
         self._stop_by_ms = by_ms if self._stop_by_ms is None else min(by_ms, self._stop_by_ms)
         self._say_stop()
@@ -181,7 +182,7 @@ class HeldAttempt:
             self._line.say(f"stop {max(0, self._stop_by_ms - self._now_ms())}")
 
     def overdue_in_s(self) -> float:
-        """In how long the shim has surely failed to stop it as it was asked to."""
+        """The time after which the shim has certainly failed to stop the work as asked."""
         if self._stop_by_ms is None:
             return math.inf
         return max(0, self._stop_by_ms + KILL_BOUND_MS - self._now_ms()) / 1000

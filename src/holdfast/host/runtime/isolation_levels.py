@@ -1,8 +1,8 @@
-"""Says how far this machine keeps tenants apart, and what keeps it from more.
+"""Determines how well this machine isolates tenants, and what prevents a stronger level.
 
-Called once when an agent starts, before it registers its node: the levels are promises, so each is
-tried in earnest, and a weaker one is named where it fails. What the operator should know is said on
-the node, since nobody reads the log of each agent.
+Called once when an agent starts, before it registers its node. The levels are promises, so each is
+tried for real, and a weaker one is stated where it fails. Notes for the operator go to the node's
+status, since operators do not read the log of each agent.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from holdfast.model.kinds.placement import Isolation
 NOTE_MAX = 300
 SHARED_SOCKETS = (
     "processes can connect to abstract UNIX sockets of other tenants' processes: the kernel has no "
-    "Landlock with scopes. Use Linux 6.12 or newer with Landlock"
+    "Landlock with scopes; use Linux 6.12 or newer with Landlock"
 )
 
 
 def offered(folder: Path, node: str, options: RuntimeOptions) -> tuple[Isolation, tuple[str, ...]]:
-    """The level of an agent with this directory, and notes. Blocks while it tries."""
+    """The isolation level that an agent with this directory can offer, and notes. Blocks."""
     numbers = options.rules.numbers
     if numbers is None:
-        why = f"all work has the agent's user: the agent is not root, or has {SINGLE_TENANT}"
+        why = f"all work runs as the agent's user: the agent is not root, or has {SINGLE_TENANT}"
         return Isolation.NONE, (why,)
     limits: tuple[str, ...] = ()
     try:
@@ -49,15 +49,15 @@ def offered(folder: Path, node: str, options: RuntimeOptions) -> tuple[Isolation
             groups.retire()
         flaws = runc.warnings(runc.installed())
     except Unavailable as error:
-        return Isolation.USER, (f"containers are not run: {error}"[:NOTE_MAX], *limits)
-    notes = tuple(f"runc has {flaw}: install one that is mended"[:NOTE_MAX] for flaw in flaws)
+        return Isolation.USER, (f"containers are not available: {error}"[:NOTE_MAX], *limits)
+    notes = tuple(f"runc has {flaw}: install a fixed version"[:NOTE_MAX] for flaw in flaws)
     return level, (*lacking, *notes, *limits)
 
 
 def _sandboxed(
     folder: Path, groups: Cgroups, program: ShimProgram, first: int, options: RuntimeOptions
 ) -> tuple[Isolation, tuple[str, ...]]:
-    """The level of containers. Of a runtime that was never installed there is nothing to say."""
+    """The level of containers, and why sandboxes fail; no note if no runtime is installed."""
     named = options.sandbox_runtime
     if named is None and shutil.which(runc.SANDBOX, path=PATH_DEFAULT) is None:
         return Isolation.CONTAINER, ()
@@ -65,10 +65,10 @@ def _sandboxed(
         runtime = runc.sandbox(named)
         containers.try_runtime(folder, groups, program, first, runtime)
     except Unavailable as error:
-        return Isolation.CONTAINER, (f"sandboxes are not run: {error}"[:NOTE_MAX],)
+        return Isolation.CONTAINER, (f"sandboxes are not available: {error}"[:NOTE_MAX],)
     return Isolation.SANDBOXED, ()
 
 
 def limits_of(program: ShimProgram) -> tuple[str, ...]:
-    """What processes of several tenants still share here that another kernel would keep apart."""
+    """What processes of different tenants still share here, and would not on another kernel."""
     return () if shim_binary.can_scope_sockets(program) else (SHARED_SOCKETS,)

@@ -1,7 +1,7 @@
-"""Jobs under way: one after the other for each replica, side by side for different ones.
+"""Jobs of the runtime: in order for each replica, concurrent for different replicas.
 
-Kept by `runtime`, which gives every effect a job here. What the files of work can make long has
-threads of its own.
+`runtime` gives every effect a job here. Jobs whose length depends on the files of work run in
+threads of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class JobQueue:
-    """`fail` is told of a bug: whatever the world can do to a job is handled in it."""
+    """The jobs of one runtime. `fail` is called with bugs: jobs handle all other errors."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
@@ -31,12 +31,12 @@ class JobQueue:
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, job: Job) -> asyncio.Task[None]:
-        """Do this now."""
+        """Start a job now."""
         invariant(len(self._jobs) < JOBS_MAX, f"more than {JOBS_MAX} jobs are under way")
         task = asyncio.create_task(self._guarded(job))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
-        # One that was broken off before it began is closed; for all others this does nothing.
+        # A job that was cancelled before it began is closed; for all others this does nothing.
         task.add_done_callback(lambda _: job.close())
         return task
 
@@ -48,7 +48,7 @@ class JobQueue:
             raise
 
     def follow(self, uid: str, job: Job) -> None:
-        """Do this when all earlier jobs of the replica are done."""
+        """Start a job when all earlier jobs of the replica are done."""
         before = self._last.get(uid)
 
         async def turn() -> None:
@@ -70,7 +70,7 @@ class JobQueue:
         return tuple(self._last.values())
 
     async def cancel(self) -> None:
-        """Break off everything."""
+        """Cancel all jobs."""
         jobs = tuple(self._jobs)
         for job in jobs:
             job.cancel()
@@ -78,9 +78,9 @@ class JobQueue:
 
 
 class DiskThreads:
-    """Threads in which files of work are measured and removed, as many as it likes to have.
+    """Threads that measure and remove the files of work, however many files it has.
 
-    A tenant has one of them at a time, so that none delays others, nor what the agent waits for.
+    A tenant has one thread at a time, so that it delays neither others nor the agent itself.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class DiskThreads:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, tenant: str, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Do this when it is the tenant's turn."""
+        """Run this in a thread when the tenant has no other there."""
         lock = self._locks.setdefault(tenant, asyncio.Lock())
         async with lock:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     def close(self) -> None:
-        """Wait for what is under way, which may be a start, and begin nothing more."""
+        """Wait for what runs, which may be a start, and begin nothing more."""
         self._pool.shutdown(cancel_futures=True)

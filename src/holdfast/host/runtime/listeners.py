@@ -1,13 +1,13 @@
-"""Whose the listeners of this machine are, by what the kernel says of its sockets.
+"""Which user owns each listening socket of this machine, from the kernel.
 
-Called by `keeping` and `probing`. All processes of a node share its ports, and nothing keeps one
-tenant from listening where another one's work was about to. What the kernel does know is the user
-that each socket is of, and each tenant has its own: so work whose published address leads to
-another user's listener is never asked how it is, and is ended. A listener at another address of the
-same port does not count: otherwise a tenant could end another one's work with it at will.
+Called by `supervisor` and `probing`. All processes of a node share its ports, and nothing prevents
+one tenant from listening where another's work was about to. But the kernel knows the user of each
+socket, and each tenant has its own: so work whose published address leads to another user's
+listener is not probed, and is ended. A listener at another address of the same port does not count:
+otherwise a tenant could use one to end another's work at will.
 
-The kernel is asked by sock_diag(7). /proc/net does not say which sockets take IPv6 alone, and its
-tables of all connections take a hundred times as long to go through.
+The kernel is asked by sock_diag(7). /proc/net does not say which sockets accept IPv6 only, and its
+tables of all connections take a hundred times as long to read.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import msgspec
 
-# What is listed of each protocol: the states in which a socket of it is reached by others. One of
-# UDP that is connected takes what its peer sends, before those that are not.
+# The socket states that are listed for each protocol: those in which others reach the socket. A
+# connected UDP socket takes what its peer sends, before those that are not connected.
 _CONNECTED, _UNCONNECTED, _LISTENING = 1, 7, 10
 _STATES = {
     socket.IPPROTO_TCP: ("TCP", 1 << _LISTENING),
@@ -35,19 +35,19 @@ _ERROR, _DONE = 2, 3
 _TIMEOUT_S, _READ_BYTES = 10.0, 65_536
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI48x")
-# A socket's family and state, its port and address, and its user; attributes are behind that.
+# A socket's family and state, its port and address, and its user; attributes follow.
 _SOCKET = struct.Struct("=BB2x2s2x16s40xI4x")
 _ATTRIBUTE, _V6_ONLY, _FILTER = struct.Struct("=HH"), 11, 1
-# A step of a filter; how far it goes is a number of 16 bits.
+# One instruction of a filter; its jump is a number of 16 bits.
 _STEP, _GO, _IF_PORT, _FILTER_PORTS_MAX = struct.Struct("=BBH"), 1, 11, 4096
 
 Address = IPv4Address | IPv6Address
 
 
 class ListeningSocket(msgspec.Struct, frozen=True):
-    """One socket that others can reach, or one other if `is_connected`.
+    """A socket that others can reach, or only its peer if `is_connected`.
 
-    is_v6_only: whether it is known not to take IPv4.
+    is_v6_only: whether it is known not to accept IPv4.
     """
 
     address: Address
@@ -59,17 +59,17 @@ class ListeningSocket(msgspec.Struct, frozen=True):
 class PublishedAddress(msgspec.Struct, frozen=True):
     """An address at which the work of a node is reached.
 
-    is_here: whether the node has it. One that is translated on the way may arrive at any other.
+    is_here: whether the node has it. One that is translated on the way may arrive at any address.
     """
 
     address: Address
     is_here: bool = True
 
     def precedence(self, of: ListeningSocket) -> int:
-        """Of listeners at one port the kernel takes that with the highest; 0 is never reached."""
+        """The kernel chooses the listener with the highest rank; 0 is never reached."""
         mapped = _unmapped(of.address)
         if mapped.version != self.address.version:
-            # One for all addresses of IPv6 may take those of IPv4 as well, and comes last there.
+            # A listener for all IPv6 addresses may accept IPv4 as well, with the lowest rank.
             return 1 if of.address == IPv6Address(0) and not of.is_v6_only else 0
         if mapped.is_unspecified:
             return 2
@@ -84,15 +84,15 @@ class Listeners(msgspec.Struct, frozen=True):
     published: tuple[PublishedAddress, ...]
 
     def foreign(self, ports: Iterable[str], user: int) -> str:
-        """The first of these ports that leads to another user's listener; empty if none does."""
+        """The first of these ports that leads to another user's listener; empty without one."""
         return next((port for port in ports if self._reached(port) - {user}), "")
 
     def is_own(self, port: str, user: int) -> bool:
-        """Whether this port leads to a listener of this user, and to none of another one."""
+        """Whether this port leads to a listener of this user, and to no other user's."""
         return self._reached(port) == {user}
 
     def _reached(self, port: str) -> set[int]:
-        """The users of those that are reached there. For TCP the kernel allows but one."""
+        """The users whose listeners are reached at a port. For TCP the kernel allows only one."""
         found: set[int] = set()
         listeners = self.by_port.get(port, frozenset())
         for published in self.published:
@@ -138,10 +138,10 @@ def can_look() -> bool:
 
 
 def _filter(ports: Sequence[int]) -> bytes:
-    """These ports alone: a tenant may have opened thousands of others.
+    """A filter for these ports only: a tenant may have opened thousands of others.
 
-    It is bytecode of inet_diag. Each step says how far the next one is if it is true, and if it is
-    not. A socket with which the end is reached exactly is told; one with which it is passed is not.
+    It is bytecode of inet_diag. Each instruction has a jump for true and one for false. A socket
+    for which the program stops exactly at its end is listed; one that jumps beyond it is not.
     """
     steps = []
     for left in range(len(ports), 0, -1):
@@ -180,7 +180,7 @@ def _attribute(text: bytes, wanted: int) -> bytes:
         size, kind = _ATTRIBUTE.unpack_from(text)
         if kind == wanted:
             return text[_ATTRIBUTE.size : size]
-        # Each begins at a multiple of four.
+        # Each attribute begins at a multiple of four.
         text = text[max(_ATTRIBUTE.size, size + 3 & ~3) :]
     return b""
 
@@ -194,7 +194,7 @@ def _published(host: str) -> tuple[PublishedAddress, ...]:
     try:
         addresses = _resolved(host)
     except (OSError, UnicodeError):
-        # Known to those who use the name, and not to this node.
+        # Clients can resolve the name, and this node cannot.
         return PublishedAddress(IPv4Address(0), False), PublishedAddress(IPv6Address(0), False)
     return tuple(PublishedAddress(it, _is_here(it)) for it in addresses)
 

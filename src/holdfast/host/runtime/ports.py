@@ -1,11 +1,11 @@
-"""Finds free ports for work that lets the agent pick.
+"""Finds free ports for work that lets the agent choose.
 
-A number is asked for in two places. A socket that is bound to it shows whether anybody listens
-there now. A name shows whether another agent of this machine has just given it away to work that
-does not listen yet; the name is held until the work has ended, and is gone by itself with an agent
-that died. Agents that are root lock files for it, which no work can reach: a tenant that held all
-names would keep everybody else from starting. Others, whose work has their own user anyway, use
-the network namespace's table of abstract sockets.
+Two checks show whether a number is free. Binding a socket to it shows whether a process listens
+there now. A lock shows whether another agent of this machine has just given the number to work that
+does not listen yet; it is held until the work has ended, and vanishes with an agent that dies.
+Agents that are root lock files, which no work can reach: a tenant that held all names could prevent
+all others from starting. Other agents, whose work has their own user anyway, bind abstract sockets
+in the network namespace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.host.process.files import PRIVATE_FILE, private_directory
 from holdfast.model.errors import Unavailable
 from holdfast.model.kinds.template import Port, Protocol
 
-# Below the range from which the kernel takes the near ends of connections.
+# Below the range from which the kernel takes local ports of outgoing connections.
 FIRST, LAST = 20_000, 32_767
 TRIES_MAX = 512
 FOLDER = Path("/run/holdfast/ports")
@@ -32,13 +32,13 @@ _KINDS = {Protocol.TCP: socket.SOCK_STREAM, Protocol.UDP: socket.SOCK_DGRAM}
 
 
 class Closeable(Typed):
-    """What holds a name until it is closed."""
+    """Holds a port's name until it is closed."""
 
     def close(self) -> None: ...
 
 
 class Ports:
-    """The ports of one attempt, and the names that hold those that were picked."""
+    """The ports of one attempt, and the locks on those that the agent picked."""
 
     def __init__(self, numbers: dict[str, int], names: Mapping[str, Closeable]) -> None:
         self.numbers = numbers
@@ -46,23 +46,23 @@ class Ports:
 
     @property
     def picked(self) -> tuple[str, ...]:
-        """Those that are held by a name, such as TCP/20001."""
+        """The ports that the agent picked and holds, such as TCP/20001."""
         return tuple(self._names)
 
     def addresses(self, host: str) -> dict[str, str]:
-        """Where each can be reached."""
+        """The address of each port."""
         shown = f"[{host}]" if ":" in host else host
         return {name: f"{shown}:{port}" for name, port in self.numbers.items()}
 
     def release(self) -> None:
-        """Let others pick them."""
+        """Let other agents pick them."""
         for name in self._names.values():
             name.close()
         self._names.clear()
 
 
 def _hold(key: str) -> Closeable | None:
-    """The name of a port such as TCP/20001, unless somebody has it."""
+    """Hold the name of a port such as TCP/20001; None if another agent has it."""
     return _lock(key) if os.geteuid() == 0 else _name(key)
 
 
@@ -91,7 +91,7 @@ def _name(key: str) -> Closeable | None:
 
 
 def _is_free(kind: Protocol, number: int) -> bool:
-    """Work may listen in either family, or in both at once."""
+    """Whether the port is free in both families: work may listen in either, or in both."""
     return all(_can_bind(it, kind, number) for it in (socket.AF_INET, socket.AF_INET6))
 
 
@@ -102,13 +102,13 @@ def _can_bind(family: socket.AddressFamily, kind: Protocol, number: int) -> bool
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind(("", number))
     except OSError as error:
-        # Nobody listens in a family that the machine does not have.
+        # A family that the machine does not have has no listeners.
         return error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
     return True
 
 
 def _pick(kind: Protocol) -> tuple[int, str, Closeable]:
-    # Any start will do; one at random seldom meets what others look at just now.
+    # Any start will do; a random one seldom meets the ports that other agents are trying.
     start = random.randrange(FIRST, LAST + 1)
     for offset in range(TRIES_MAX):
         number = FIRST + (start - FIRST + offset) % (LAST + 1 - FIRST)
@@ -119,11 +119,14 @@ def _pick(kind: Protocol) -> tuple[int, str, Closeable]:
         if _is_free(kind, number):
             return number, key, held
         held.close()
-    raise Unavailable(f"no free {kind.value} port was found in {TRIES_MAX} tries from {start}")
+    raise Unavailable(
+        f"no free {kind.value} port in {TRIES_MAX} tries from {start}: the range {FIRST}-{LAST} is "
+        "nearly used up"
+    )
 
 
 def choose(wanted: Sequence[Port]) -> Ports:
-    """Fixed ports as they are, and a free one for each 0."""
+    """The fixed ports unchanged, and a free one for each 0."""
     numbers: dict[str, int] = {}
     names: dict[str, Closeable] = {}
     try:
@@ -140,8 +143,8 @@ def choose(wanted: Sequence[Port]) -> Ports:
 
 
 def take_back(picked: Sequence[str]) -> Ports:
-    """Hold what an earlier agent picked for work that still runs. A name that is taken is left: the
-    work has the port, and whoever took its name finds it busy.
+    """Hold what an earlier agent picked for work that still runs. A name that another agent has is
+    left to it: the work has the port, and that agent finds it busy.
     """
     held = {key: _hold(key) for key in picked}
     return Ports({}, {key: name for key, name in held.items() if name is not None})

@@ -1,8 +1,8 @@
-"""Performs the questions that an agent asks its work: a command, a GET, a connection.
+"""Performs probes of work: a command, an HTTP GET, a TCP connection.
 
-Called by `runtime` for each `RunProbe`. A few are under way at once, whatever the number of replicas;
-the time that a probe may take counts from when it is its turn. What comes back is always an
-answer: whatever a server, a command or the machine does is a failed probe with a reason.
+Called by `runtime` for each `RunProbe`. A bounded number runs at once, whatever the number of
+replicas; a probe's time-out counts from when it starts. The result is always an answer: any error
+of a server, a command or the machine is a failed probe with a reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from urllib.parse import quote
 
-from holdfast.agent.runtime_protocol import RunProbe, Probed
+from holdfast.agent.runtime_protocol import Probed, RunProbe
 from holdfast.host.runtime import beside, listeners
 from holdfast.host.runtime.containers import containers, network
 from holdfast.host.runtime.held import HeldAttempt
@@ -21,7 +21,7 @@ from holdfast.model.kinds.template import ExecAction, HttpAction
 
 PROBES_MAX = 64
 LINE_BYTES_MAX = 8_192
-# Nothing depends on what is read or not read of a body.
+# How much of a body is read, and for how long; the result does not depend on it.
 BODY_BYTES_MAX, BODY_TIMEOUT_S = 10_240, 0.1
 _GOOD = range(200, 400)
 
@@ -34,9 +34,9 @@ class Probing:
         self._room = asyncio.Semaphore(PROBES_MAX)
 
     async def ask(self, effect: RunProbe, held: HeldAttempt | None) -> Probed:
-        """The answer to one question."""
+        """Perform one probe."""
         if held is None:
-            return Probed(effect.attempt, effect.kind, False, "the work is gone")
+            return Probed(effect.attempt, effect.kind, False, "the work has ended")
         async with self._room:
             wrong = await self._perform(effect, held)
         return Probed(effect.attempt, effect.kind, not wrong, wrong)
@@ -63,7 +63,7 @@ class Probing:
             return f"{word}: {why}"
 
     def _reached_at(self, held: HeldAttempt) -> str:
-        """A container is asked itself: who publishes its ports answers before it does."""
+        """The address to probe: a container's own, since published ports accept before it does."""
         if not held.choices.is_boxed or held.state is None:
             return self._address
         found = network.address_in(held.state.work.pid, containers.BOX)
@@ -88,7 +88,7 @@ async def _connect(address: str, port: int) -> str:
 
 
 async def _get(address: str, port: int, path: str) -> str:
-    """GET without following anything: where a redirect leads is not what was asked about."""
+    """GET without following redirects: a probe is about this server only."""
     reader, writer = await asyncio.open_connection(address, port, limit=LINE_BYTES_MAX)
     try:
         host = f"[{address}]" if ":" in address else address
@@ -106,7 +106,7 @@ async def _get(address: str, port: int, path: str) -> str:
         code = _code(line)
         if code is None:
             return "http: the answer is not HTTP"
-        # So that a server of few lines is not cut off in the middle of them.
+        # Read on, so that a simple server is not cut off in the middle of its answer.
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 await reader.readexactly(BODY_BYTES_MAX)

@@ -1,6 +1,6 @@
-"""What a shim writes down of its work: `state` when it starts, `exit` when everything has ended.
+"""The files that a shim writes: `state` when its work starts, `exit` when everything has ended.
 
-Read by `attempts` and `runtime`. Both are lines of a key and a value, whole or not there, and a
+Read by `attempts` and `supervisor`. Both are lines of a key and a value, and are whole or absent. A
 process is named by boot, pid and start time, so that a reused pid is never taken for it.
 """
 
@@ -17,10 +17,10 @@ from holdfast.model.time import timestamp
 
 STATE, EXIT = "state", "exit"
 # The protocol of our own shims. Work outlives its agent, so an agent meets shims of the version
-# before and, after a rollback, of the next one. Those that name none are from before it was named.
+# before and, after a rollback, of the next one. Shims without one are older than the number.
 PROTOCOL, UNNAMED_PROTOCOL = 2, 1
 RECORD_BYTES_MAX = 4_096
-# What an attempt came to, beside the words of shim.c.
+# Reasons for the end of an attempt, beside those of shim.c.
 SHIM_DIED, REBOOTED, NOT_STARTED = "ShimDied", "Rebooted", "NotStarted"
 
 _IDENTITY = re.compile(r"([0-9]{1,10})/([0-9]{1,20})", re.ASCII)
@@ -34,7 +34,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, gc=False):
     start: int
 
     def name(self, boot: str) -> str:
-        """How objects name it."""
+        """Its name in objects."""
         return f"{boot}/{self.pid}/{self.start}"
 
 
@@ -50,14 +50,14 @@ class ShimState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_neighbour(self) -> bool:
-        """Whether it is of a version that this one is made to work with."""
+        """Whether its version is one that this version works with."""
         return abs(self.protocol - PROTOCOL) <= 1
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
-    """How it ended. `code` is -1 without one, `signal` and `error` 0.
+    """How an attempt ended. Without a value `code` is -1, `signal` and `error` are 0.
 
-    `oom` is added by the host, which can read what the kernel counted.
+    The agent adds `oom`, since it can read the kernel's count.
     """
 
     reason: str
@@ -75,7 +75,7 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
 
 
 def _fields(text: str) -> dict[str, str]:
-    """The lines of a record, which ends with `end`; anything else was cut short or is not one."""
+    """The lines of a record, which ends with `end`. Raises ValueError for anything else."""
     lines = text.splitlines()
     if not lines or lines[-1] != "end":
         raise ValueError("the record is not whole")
@@ -126,12 +126,12 @@ def parse_exit(text: str) -> Exit:
 
 
 def exit_text(of: Exit) -> str:
-    """The record as a shim would have written it, for one that died without."""
+    """The record as a shim would have written it, for a shim that died without one."""
     fields = {**msgspec.structs.asdict(of), "work": f"{of.work.pid}/{of.work.start}"}
     return "".join(f"{name} {value}\n" for name, value in fields.items()) + "end\n"
 
 
-def running(of: ShimState, limits: dict[str, str], addresses: dict[str, str]) -> Process:
+def running_process(of: ShimState, limits: dict[str, str], addresses: dict[str, str]) -> Process:
     """The process as its replica shows it while it runs."""
     return Process(
         id=of.work.name(of.boot),
@@ -141,7 +141,7 @@ def running(of: ShimState, limits: dict[str, str], addresses: dict[str, str]) ->
     )
 
 
-def ended(of: Exit) -> Process:
+def ended_process(of: Exit) -> Process:
     """The process as its replica shows it when it has ended."""
     return Process(
         id=of.work.name(of.boot) if of.is_started else "",
@@ -155,18 +155,18 @@ def ended(of: Exit) -> Process:
 
 _STEPS = {
     "directory": "its working directory cannot be entered",
-    "user": "its user cannot be taken on",
+    "user": "it cannot run as its user",
     "log": "its logs cannot be opened",
-    "arguments": "its arguments cannot be handed over",
-    "group": "it cannot be put under its limits",
-    "namespace": "it cannot be kept apart from others",
+    "arguments": "its arguments cannot be passed to it",
+    "group": "its resource limits cannot be applied",
+    "namespace": "it cannot be isolated from other work",
     "tmp": "it cannot have a /tmp of its own",
     "hide": "the node's own files cannot be hidden from it",
 }
 
 
 def _reason(of: Exit) -> str:
-    """The shim's word, and a sentence for people when the work was never started."""
+    """The shim's reason, with a sentence for people when the work was never started."""
     if of.is_started:
         return of.reason
     why = os.strerror(of.error).lower() if of.error else "the shim gave no reason"

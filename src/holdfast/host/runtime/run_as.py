@@ -1,16 +1,15 @@
-"""Gives each tenant a user of its own on this machine, and no user to two tenants, ever.
+"""Gives each tenant a user of its own on this machine, and never the same user to two tenants.
 
-Called by `confining`. Which number is whose is written down in one table for the whole machine,
+Called by `confinement`. One table for the whole machine records which tenant has which number,
 since the kernel knows users and not nodes: several agents, also of different planes, share the
-range that numbers are taken from. A row is on disk before the number is first used, and is never
-removed. Behind the numbers of users the range has blocks of 65,536, one for each of them: the users
-inside a tenant's containers are numbers of its block outside.
+range of numbers. A row is on disk before the number is first used, and is never removed. After the
+numbers of users the range has blocks of 65,536, one for each user: the users inside a tenant's
+containers are the numbers of its block on the host.
 
-Each agent keeps a copy of its own rows beside its data. What is in the copy and not in the table is
-put back; where the table says that a number is someone else's, or where the range does not have a
-number that was given, the agent does not start. When the table is lost, numbers that are seen in
-use are not given again. A tenant is its name and its uid, so that a later one of the same name has
-a user of its own.
+Each agent keeps a copy of its own rows beside its data. A row that is in the copy and not in the
+table is put back. If the table gives a number to another tenant, or the range lacks a number that
+was given, the agent does not start. When the table is lost, numbers that are seen in use are not
+given again. A tenant is its name and its uid, so a later tenant of the same name gets another user.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ TABLE_VARIABLE = "HOLDFAST_RUN_AS"
 OPTION = "--run-as-range"
 # Below these are the users of people and of the system's own services.
 FIRST_MIN, LAST_MAX = 1_000, 2**32 - 3
-# As many users as images know of, `nobody` included; and of so many tenants a range has users.
+# As many users as images use, `nobody` included; a range has users for as many tenants.
 BLOCK = 65_536
 TABLE_BYTES_MAX = 64 * 1024 * 1024
 SUBORDINATE = (Path("/etc/subuid"), Path("/etc/subgid"))
@@ -58,7 +57,7 @@ class UserRange(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def users_last(self) -> int:
-        """The last number that is a tenant's user, and not of a block."""
+        """The last number that is a tenant's user and not part of a block."""
         return min(self.last, self.first + BLOCK - 1)
 
     def block(self, user: int) -> int | None:
@@ -67,7 +66,7 @@ class UserRange(msgspec.Struct, frozen=True, gc=False):
         return first if first + BLOCK - 1 <= self.last else None
 
     def user_of(self, number: int) -> int:
-        """The tenant's user that a number of the range is, or is of the block of."""
+        """The tenant's user for a number of the range: itself, or the owner of its block."""
         at = number - self.first
         return number if at < BLOCK else self.first + at // BLOCK - 1
 
@@ -75,16 +74,16 @@ class UserRange(msgspec.Struct, frozen=True, gc=False):
         return f"{self.first}-{self.last}"
 
 
-# Above what systemd gives to containers, what no distribution gives to people, and all of it
+# Above the range of systemd's containers, outside the ranges that distributions give to people, and
 # positive for programs that take a user for a signed number.
 DEFAULT = UserRange(2_000_000_000, 2**31 - 1)
 
 
 class _Table(msgspec.Struct):
-    """Whose numbers are.
+    """Which tenant has which number.
 
     above: numbers up to this one were in use when an earlier table was lost.
-    blocks: the first number of each block that containers have had.
+    blocks: the first number of each block that containers have used.
     """
 
     above: int = 0
@@ -93,14 +92,14 @@ class _Table(msgspec.Struct):
 
 
 class _Copy(msgspec.Struct):
-    """One agent's own rows, by tenant, and the name that it has in the table."""
+    """One agent's own rows, by tenant, and the agent's name in the table."""
 
     owner: str
     given: dict[str, int] = {}
 
 
 def parse_range(text: str) -> UserRange:
-    """Such as 2000000000-2147483647. Raises Invalid."""
+    """Parse a range such as 2000000000-2147483647. Raises Invalid."""
     found = _RANGE.fullmatch(text)
     if found is None:
         raise _wrong(text, "must be FIRST-LAST, such as 2000000000-2147483647")
@@ -115,7 +114,7 @@ def parse_range(text: str) -> UserRange:
 
 
 def default_range(files: tuple[Path, Path] = SUBORDINATE) -> UserRange:
-    """What the machine sets aside for `holdfast` or root, for users and groups alike; else ours."""
+    """The machine's subordinate range of `holdfast` or root, for users and groups; else DEFAULT."""
     users, groups = (_subordinate(path) for path in files)
     return next((it for it in users if it in groups), DEFAULT)
 
@@ -136,7 +135,7 @@ def _subordinate(path: Path) -> list[UserRange]:
 
 
 def default_table() -> Path:
-    """Where the machine's table is, unless the operator says otherwise."""
+    """The path of the machine's table, unless the operator sets another."""
     return Path(os.environ.get(TABLE_VARIABLE) or TABLE)
 
 
@@ -146,7 +145,7 @@ class RunAs:
     def __init__(
         self, numbers: UserRange, table: Path, copy: Path, in_use: Callable[[], Iterable[int]]
     ) -> None:
-        """`in_use` are all numbers that are seen in use; it is asked when there is no table."""
+        """`in_use` gives all numbers that are in use; it is called when there is no table."""
         self.numbers = numbers
         self._table, self._copy, self._in_use = table, copy, in_use
         self._alone = threading.Lock()
@@ -154,7 +153,7 @@ class RunAs:
         self._blocks: set[int] = set()
 
     def prepare(self) -> None:
-        """Compare the copy with the table. Raises Unavailable when they cannot both be true."""
+        """Compare the copy with the table. Raises Unavailable when they contradict each other."""
         with self._alone, self._held() as table:
             self._known = self._reconciled(table)
 
@@ -178,13 +177,13 @@ class RunAs:
             return number
 
     def block_of(self, tenant: str) -> int:
-        """The first number of those that this tenant's containers have. Raises Unavailable."""
+        """The first number of the block for this tenant's containers. Raises Unavailable."""
         user = self.of(tenant)
         first = self.numbers.block(user)
         if first is None:
             raise Unavailable(
                 f"the range {self.numbers} has no {BLOCK} numbers left for the containers of "
-                f"another tenant: give the agent a wider {OPTION}"
+                f"another tenant; give the agent a wider {OPTION}"
             )
         with self._alone:
             if first not in self._blocks:
@@ -194,14 +193,14 @@ class RunAs:
         return first
 
     def _take_block(self, table: _Table, first: int, mine: str) -> None:
-        """Agents of one machine may have ranges that overlap: a block is one tenant's as well."""
+        """Record the block's tenant. Agents' ranges may overlap; two tenants share no block."""
         if table.blocks.get(first) == mine:
             return
         others = [it for it in table.blocks if abs(it - first) < BLOCK]
         if others or any(first <= it < first + BLOCK for it in table.given):
             raise Unavailable(
-                f"numbers of {first}-{first + BLOCK - 1} belong to another tenant by "
-                f"{self._table}: give all agents of this machine the same {OPTION}"
+                f"numbers of {first}-{first + BLOCK - 1} belong to another tenant according to "
+                f"{self._table}; give all agents of this machine the same {OPTION}"
             )
         table.blocks[first] = mine
         self._write(self._table, table)
@@ -212,7 +211,7 @@ class RunAs:
                 return number
         raise Unavailable(
             f"all users of the range {self.numbers} belong to tenants, or were in use when the "
-            f"table {self._table} was lost: give the agent a wider {OPTION}"
+            f"table {self._table} was lost; give the agent a wider {OPTION}"
         )
 
     def _reconciled(self, table: _Table) -> _Copy:
@@ -225,15 +224,16 @@ class RunAs:
             if not self.numbers.first <= number <= self.numbers.users_last:
                 raise Unavailable(
                     f"{OPTION} {self.numbers} does not contain the user {number}, which belongs to "
-                    f"tenant {tenant} by {self._copy}. Give the agent the range that it had, or "
-                    f"stop the work of this node, remove {self._copy}, and start the agent again: "
-                    "its tenants then get new users"
+                    f"tenant {tenant} according to {self._copy}; give the agent its former range, "
+                    f"or stop the work of this node, remove {self._copy}, and start the agent "
+                    "again: its tenants then get new users"
                 )
             if table.given.get(number, _row(known.owner, tenant)) != _row(known.owner, tenant):
                 raise Unavailable(
-                    f"the user {number} belongs to tenant {tenant} by {self._copy} and to another "
-                    f"tenant by {self._table}. Stop the work of this node, remove {self._copy}, "
-                    "and start the agent again: its tenants then get new users"
+                    f"the user {number} belongs to tenant {tenant} according to {self._copy} and "
+                    f"to another tenant according to {self._table}; stop the work of this node, "
+                    f"remove {self._copy}, and start the agent again: its tenants then get new "
+                    "users"
                 )
         if lacking:
             table.given.update(lacking)
@@ -264,8 +264,8 @@ class RunAs:
     @staticmethod
     def _unusable(path: Path, error: Exception) -> Unavailable:
         return Unavailable(
-            f"{path}, which says which user belongs to which tenant, cannot be used: {error}. "
-            "Repair it, or restore it from a backup; if it is lost, remove it"
+            f"{path}, the table of tenants' users, cannot be used: {error}; repair it, or restore "
+            "it from a backup; if it is lost, remove it"
         )
 
     def _read(self, path: Path, kind: type[_T]) -> _T | None:

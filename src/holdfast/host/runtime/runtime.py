@@ -1,12 +1,12 @@
-"""Performs an agent's words with real processes, for the agent's shell.
+"""Performs an agent's effects with real processes, for the agent's shell.
 
     runtime = NodeRuntime(data / "replicas", node="n1", address="10.0.0.7")
     shell = Shell(agent, identity, folder=…, performers=runtime.performers)
     await runtime.start(shell.post, shell.fail)
 
-Effects of one replica are performed one after the other, those of different replicas side by
-side; what becomes of them is posted to the machine. Stopping the runtime stops no work: the shims
-hold it, and the next runtime over the same directory finds it there by `LookAround`.
+Effects of one replica are performed in order, those of different replicas concurrently; results are
+posted to the machine. Stopping the runtime stops no work: the shims hold it, and the next runtime
+over the same directory finds it there by `LookAround`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from holdfast.model.errors import HoldfastError, InvariantBroken, Unavailable, i
 from holdfast.model.kinds.replica import Process
 from holdfast.model.kinds.template import Runtime as RuntimeKind
 
-# Starting work waits for the disk and for forks: more of it at once makes nothing faster.
+# Starting work waits for the disk and for forks: more starts at once would not be faster.
 THREADS_MAX = 4
-# No tenant has this name. What it lets wait is what nothing else waits for.
+# No tenant has this name. Nothing waits for the jobs that run under it.
 _NOBODY = ""
 
 _log = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ class NodeRuntime:
     ) -> None:
         """`folder` is for this agent alone; `address` is where others reach the work's ports.
 
-        `isolation` is the strongest that can be had unless one is named. `fetch_token` gets the
-        service tokens of replicas from the servers.
+        `isolation` is the strongest available unless one is named. `fetch_token` gets the service
+        tokens of replicas from the servers.
         """
         self._options = options or RuntimeOptions()
         self._attempts = AttemptFolders(folder)
@@ -92,7 +92,7 @@ class NodeRuntime:
 
     @property
     def performers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What a shell gives to its machine's effects."""
+        """The function for each effect that the machine's shell calls."""
         return {
             Launch: self._launch,
             Extend: self._extend,
@@ -105,7 +105,7 @@ class NodeRuntime:
     async def start(
         self, post: Callable[[Any], None], fail: Callable[[BaseException], None]
     ) -> None:
-        """Find the shim and be ready. Unavailable when this machine cannot run work."""
+        """Find the shim and prepare. Raises Unavailable when this machine cannot run work."""
         self._post, self._fail = post, fail
         await self._in_thread(safe_paths.check)
         program = await self._in_thread(shim_binary.find, self._isolation)
@@ -129,7 +129,7 @@ class NodeRuntime:
         self._tokens.refresh()
 
     async def stop(self) -> None:
-        """Let go of everything. The work runs on, held by its shims."""
+        """Release everything. The work runs on, held by its shims."""
         await self._turns.cancel()
         if self._kept is not None:
             self._kept.let_go()
@@ -148,11 +148,11 @@ class NodeRuntime:
 
     @property
     def place(self) -> StartContext:
-        """Where the work is. Only after the start."""
+        """What every start on this node needs. Only after `start`."""
         return self._ready()
 
     def held(self, attempt: Attempt) -> HeldAttempt | None:
-        """What is known of work that runs, for whoever looks into it."""
+        """A running attempt, for logs and commands."""
         return self._keeping.held.get(attempt)
 
     @property
@@ -162,7 +162,7 @@ class NodeRuntime:
         return self._kept
 
     def _report(self, bug: BaseException) -> None:
-        # Whoever hears of bugs is known only from `start` on.
+        # The function that takes bugs is known only from `start` on.
         self._fail(bug)
 
     async def _in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
@@ -208,7 +208,7 @@ class NodeRuntime:
             numbers, choices = held.ports.numbers, held.choices
             words = (effect, place, numbers, choices, image)
             if effect.attempt.number:
-                # What the attempts before it left on the disk is removed first.
+                # Files that earlier attempts left on the disk are removed first.
                 near = await self._lanes.run(effect.namespace, start, *words)
             else:
                 near = await self._in_thread(start, *words)
@@ -227,13 +227,13 @@ class NodeRuntime:
         self._turns.begin(self._keeping.watch(held))
 
     def _check_alone(self, effect: Launch) -> None:
-        """Where all work has one user, only one tenant's runs, whatever was bound here before."""
+        """Refuse a second tenant's work where all work has one user, whatever is bound here."""
         if self._ready().has_users:
             return
         known = (held.choices.namespace for held in self._keeping.held.values())
         if any(it not in ("", effect.namespace) for it in known):
             raise Unavailable(
-                "this node's isolation is none, and work of another tenant runs on it"
+                "this node does not isolate tenants, and work of another tenant runs on it"
             )
 
     async def _stop(self, effect: Halt) -> None:
@@ -247,7 +247,7 @@ class NodeRuntime:
         self._turns.begin(self._see_to_it(held, held.overdue_in_s()))
 
     async def _see_to_it(self, held: HeldAttempt, overdue_s: float) -> None:
-        """A shim that is itself stopped or stuck is ended, and its work with it."""
+        """End a shim that is stopped or stuck, and its work with it."""
         try:
             await asyncio.wait_for(held.is_over.wait(), overdue_s)
         except TimeoutError:
@@ -255,17 +255,17 @@ class NodeRuntime:
 
     async def _remove(self, uid: str) -> None:
         running = [attempt for attempt in self._keeping.held if attempt.uid == uid]
-        invariant(not running, f"{running} was to be cleared away and runs")
+        invariant(not running, f"{running} was to be removed and still runs")
         try:
             await self._in_thread(self.ended_logs.keep, uid)
         except OSError as error:
-            # They are worth less than the room that the rest takes.
+            # Logs are worth less than the room that the rest takes.
             _log.warning("the logs of replica %s cannot be kept: %s", uid, error)
         try:
             await self._lanes.run(_NOBODY, self._attempts.clear, uid)
         except OSError as error:
-            # What is left is found by the next LookAround, which asks for this again.
-            _log.warning("replica %s cannot be cleared away: %s", uid, error)
+            # The next LookAround finds what is left, and the agent asks for this again.
+            _log.warning("the files of replica %s cannot be removed: %s", uid, error)
 
 
 def _choices(of: Launch, addresses: dict[str, str], ports: free_ports.Ports) -> Choices:
@@ -286,7 +286,7 @@ def _choices(of: Launch, addresses: dict[str, str], ports: free_ports.Ports) -> 
 
 
 def _sentence(error: Exception) -> str:
-    """What went wrong, without the paths of this machine."""
+    """The error as a message, without the paths of this machine."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"its directory cannot be prepared: {os.strerror(error.errno).lower()}"
     return str(error)

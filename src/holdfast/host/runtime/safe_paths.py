@@ -1,8 +1,8 @@
-"""Directories in which nothing that others named leads out.
+"""File access that never leaves a directory, whatever names others chose.
 
-Called by `attempts` for everything that lies below an agent's data. Each step goes from one open
-directory to the next and follows no symbolic link: work may have put any into its own directory,
-and a template may name any path. What is relative, plain and beneath is done; all else is refused.
+Called by `attempts` for everything below an agent's data. Each step goes from one open directory to
+the next and follows no symbolic link: work may have put links into its own directory, and a
+template may name any path. Only plain relative paths beneath the directory are allowed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from holdfast.model.encoding.problems import excerpt
 from holdfast.model.errors import FieldError, Invalid, Unavailable
 
-# Opens files so that the kernel itself keeps every step of the way beneath a directory.
+# Opens files so that the kernel itself keeps every step of the path beneath a directory.
 #
-# Called by `beneath` and `log_files` for whatever they read. A check of a path before it is
-# opened proves nothing, since work may rename things in between; openat2 refuses `..`, symbolic
-# links, magic links and other file systems while it walks. Where it is missing, nothing is read
-# at all: anything less would be an escape that nobody notices. `check` says so when an agent
-# starts.
+# Used below and by `logs/files` for all reads. A check of a path before it is opened proves
+# nothing, since work may rename things in between; openat2 refuses `..`, symbolic links, magic
+# links and other file systems while it walks. Without openat2 nothing is read at all: anything less
+# would be an escape that goes unnoticed. `check` says so when an agent starts.
 
-# The same on every architecture, since it is newer than their common table of calls.
+# The number is the same on every architecture: newer system calls share one table.
 _SYS_OPENAT2 = 437
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _RESOLVE = _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
 # The kernel answers EAGAIN when a rename anywhere on the machine crossed its way.
 TRIES_MAX = 128
-# The kernel has no word against second names of a file, and one may be gone when it is looked for.
-# Whoever can make one can read the file himself; so often he would have to be lucky in a row.
+# The kernel cannot refuse hard links, and one may be gone when it is looked for. A process that can
+# make one can read the file itself; this many times in a row it would have to be lucky.
 LOOKS = 3
-# So often a file may be another one when it is looked at again.
+# How often a file may turn out to be another one on the second look.
 REPLACED_MAX = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -49,18 +48,18 @@ class _OpenHow(ctypes.Structure):
 
 
 def check() -> None:
-    """Raises Unavailable unless this kernel can do it."""
+    """Raises Unavailable unless this kernel has openat2."""
     try:
         os.close(beneath(".", os.open("/", os.O_PATH | os.O_CLOEXEC), is_taken=True))
     except OSError as error:
         raise Unavailable(
-            f"this kernel does not keep paths beneath a directory (openat2: {error.strerror}); "
-            "agents need Linux 5.6 or newer, and a sandbox that lets this call through"
+            f"this kernel cannot keep paths beneath a directory (openat2: {error.strerror}); "
+            "agents need Linux 5.6 or newer, and a sandbox that allows this system call"
         ) from error
 
 
 def beneath(path: str, at: int, *, is_taken: bool = False) -> int:
-    """A descriptor of whatever is there, for looking at it only. OSError for what leads out.
+    """A descriptor of the file at a path, only to inspect it. OSError for a path that leads out.
 
     `is_taken` closes `at` afterwards.
     """
@@ -90,8 +89,8 @@ def beneath(path: str, at: int, *, is_taken: bool = False) -> int:
 def regular(path: str, at: int) -> int:
     """An ordinary file beneath a directory, open for reading.
 
-    OSError for anything else. A device or a pipe is not even opened, since that alone may do
-    something; and of a file with a second name nobody knows whose it is.
+    OSError for anything else. A device or a pipe is not even opened, since that alone may have an
+    effect; and a file with a hard link may be another owner's.
     """
     for _ in range(REPLACED_MAX):
         try:
@@ -113,7 +112,7 @@ def _regular(path: str, at: int) -> int:
                     raise OSError(errno.EAGAIN, "was replaced while it was opened", path)
             finally:
                 os.close(again)
-        # By its descriptor, which is this very file whatever has become of its name.
+        # By its descriptor, which is the same file whatever has become of its name.
         return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     finally:
         os.close(seen)
@@ -121,9 +120,9 @@ def _regular(path: str, at: int) -> int:
 
 def _demand_own(about: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(about.st_mode):
-        raise OSError(errno.EINVAL, "is no ordinary file", path)
+        raise OSError(errno.EINVAL, "is not a regular file", path)
     if about.st_nlink > 1:
-        raise OSError(errno.EMLINK, "has a second name", path)
+        raise OSError(errno.EMLINK, "has a hard link", path)
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -132,7 +131,7 @@ PARTS_MAX = 128
 
 
 def parts(path: str, field: str) -> list[str]:
-    """The parts of a relative path that goes down only; Invalid names the field for any other."""
+    """The parts of a relative path that only goes down. Raises Invalid, which names the field."""
     found = path.split("/")
     if path.startswith("/") or "\x00" in path or any(p in ("", ".", "..") for p in found):
         rule = "must be relative, without empty, '.' or '..' parts"
@@ -146,7 +145,7 @@ def parts(path: str, field: str) -> list[str]:
 
 @contextmanager
 def folder(name: str | os.PathLike[str], at: int | None = None) -> Iterator[int]:
-    """An open directory, which is no link."""
+    """An open directory; a link is refused."""
     fd = os.open(name, _FOLDER, dir_fd=at)
     try:
         yield fd
@@ -171,7 +170,7 @@ def make(name: str, at: int, mode: int = 0o700) -> None:
 
 @contextmanager
 def descend(names: list[str], at: int, owner: tuple[int, int] | None) -> Iterator[int]:
-    """The open directory at the end of a way down, made where it is not there."""
+    """The open directory at the end of a path, made where it does not exist."""
     fd = os.dup(at)
     try:
         for name in names:
@@ -190,7 +189,7 @@ def descend(names: list[str], at: int, owner: tuple[int, int] | None) -> Iterato
 def write_new(
     name: str, at: int, content: bytes, mode: int, owner: tuple[int, int] | None = None
 ) -> None:
-    """Write a file that was not there. A link of that name is not followed but refused."""
+    """Write a new file. A link of that name is refused, not followed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(name, flags, 0o600, dir_fd=at), "wb") as file:
         file.write(content)
@@ -210,7 +209,7 @@ def read(name: str, at: int, bytes_max: int) -> str | None:
 
 
 def write_synced(name: str, at: int, content: bytes) -> None:
-    """Put a file in place of another: whole or not there, also after a power cut."""
+    """Replace a file atomically, also in case of a power cut."""
     draft = f".{name}.new"
     with suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=at)
@@ -224,7 +223,7 @@ def write_synced(name: str, at: int, content: bytes) -> None:
 
 
 def remove(name: str, at: int) -> None:
-    """Remove a file, a link or a whole tree. What is not there is removed already.
+    """Remove a file, a link or a whole tree, if it exists.
 
     However deep a tree is, it takes three descriptors and no recursion: work chose its depth, and
     a tree that could not be removed would fill the disk for good.
@@ -240,7 +239,7 @@ def remove(name: str, at: int) -> None:
 
 
 def _empty(top: int) -> None:
-    """Remove all in a directory: what lies two levels below it is lifted to one level first."""
+    """Empty a directory: what lies two levels below it is moved up one level first."""
     lifted = 0
     while names := os.listdir(top):
         for name in names:
@@ -258,7 +257,7 @@ def _empty(top: int) -> None:
 
 
 def _lift(name: str, at: int, top: int, lifted: int) -> int:
-    """Move a directory up, under a name that none has there; how many names were tried so far."""
+    """Move a directory up under an unused name; returns how many names were tried so far."""
     _open_up(name, at)
     while True:
         lifted += 1
@@ -274,10 +273,10 @@ def _is_folder(name: str, at: int) -> bool:
 
 
 def _open_up(name: str, at: int) -> None:
-    """Work may have taken away its owner's own right to read and write a directory."""
+    """Make a directory readable and writable for its owner: work may have removed that right."""
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
-        # A descriptor of this kind is changed by its name under /proc, which is no other file.
+        # An O_PATH descriptor can only be changed by its name under /proc, which is the same file.
         os.chmod(f"/proc/self/fd/{fd}", 0o700)
     finally:
         os.close(fd)

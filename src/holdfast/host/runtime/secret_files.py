@@ -1,14 +1,14 @@
-"""Keeps files that come from Secrets in memory, so that no disk and no backup of one has them.
+"""Keeps files that come from Secrets in memory, so that no disk and no backup of a disk has them.
 
 Made by `runtime` for an agent that is root; `starting` writes them, `service_tokens` replaces those
-that have an end, `keeping` removes them when the attempt has ended. They lie on a tmpfs of our own:
+that expire, `supervisor` removes them when the attempt has ended. They lie on a tmpfs of our own:
 
     FOLDER/AGENT/TENANT/UID-NUMBER/files/NAME
 
-All directories are root's. Only the work's group passes that of the attempt. In the work's own
-directory a link leads to each file; into a container `files` is mounted at the same path. Work sees
-all of this read-only: a file that it could lengthen would fill the memory that all tenants share.
-For the same reason each tenant has a share of it. An agent that is not root can mount nothing:
+All directories belong to root. Only the work's group can pass that of the attempt. In the work's
+own directory a link leads to each file; in a container `files` is mounted at the same path. Work
+sees all of this read-only: a file that it could extend would fill memory that all tenants share.
+For the same reason each tenant has a share of it. An agent that is not root cannot mount anything:
 there they are files of the work's directory.
 """
 
@@ -31,11 +31,11 @@ from holdfast.host.runtime.surroundings import PATH_DEFAULT
 from holdfast.model.errors import Invalid, Unavailable
 
 FOLDER = Path("/run/holdfast/secrets")
-# Of the machine's memory. A tenant's share is far below it, so that no tenant can use it up.
+# The size is a part of the machine's memory. A tenant's share is far smaller.
 OPTIONS = "mode=0711,nosuid,nodev,noexec,size=25%"
 TENANT_BYTES_MAX = 16 * 1024 * 1024
 MOUNT_TIMEOUT_S = 20
-# A way to what is below, and no look at what there is; for all, or for one group.
+# Directories that can be passed and not listed; by all, or by one group.
 PASSABLE, GUARDED = 0o711, 0o710
 FILES = "files"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -44,13 +44,13 @@ _log = logging.getLogger(__name__)
 
 
 class SecretFiles:
-    """Those of one agent. Its methods wait for the kernel and are called in threads."""
+    """The secret files of one agent. Its methods wait for the kernel and are called in threads."""
 
     def __init__(self, folder: Path, root: Path = FOLDER) -> None:
         """`root` is where the tmpfs is mounted."""
         self._folder, self.root = folder, root
         self._alone = threading.Lock()
-        # What the attempts of each tenant take that were asked about, by the names of both.
+        # The bytes that attempts use, as far as known, by the names of tenant and attempt.
         self._taken: dict[str, dict[str, int]] = {}
 
     def files(self, tenant: str, attempt: Attempt) -> Path:
@@ -58,7 +58,7 @@ class SecretFiles:
         return self._folder / tenant / f"{attempt.uid}-{attempt.number}" / FILES
 
     def path(self, tenant: str, attempt: Attempt, file: str) -> Path:
-        """Where a file of an attempt is, by its path in the work's directory."""
+        """The place of a file of an attempt, by its path in the work's directory."""
         name = hashlib.sha256(os.fsencode(file)).hexdigest()[:32]
         return self.files(tenant, attempt) / name
 
@@ -69,7 +69,7 @@ class SecretFiles:
         mode: int,
         owner: tuple[int, int] | None,
     ) -> None:
-        """Write one that was not there, for this user. Raises Unavailable beyond the share."""
+        """Write a new file for this user. Raises Unavailable beyond the tenant's share."""
         files, attempt = path.parent, path.parent.parent
         for folder in (attempt.parent, attempt, files):
             folder.mkdir(exist_ok=True)
@@ -86,22 +86,22 @@ class SecretFiles:
             if sum(taken.values()) + size > TENANT_BYTES_MAX:
                 raise Unavailable(
                     f"the files from Secrets of tenant {attempt.parent.name} on this node would "
-                    f"exceed {TENANT_BYTES_MAX >> 20}Mi: use smaller Secrets or fewer replicas"
+                    f"exceed {TENANT_BYTES_MAX >> 20}Mi; use smaller Secrets or fewer replicas"
                 )
             safe_paths.write_new(path.name, fd, content, mode, owner)
             taken[attempt.name] = taken.get(attempt.name, 0) + size
 
     def _taken_by(self, tenant: Path) -> dict[str, int]:
-        """What each attempt of a tenant takes. Those of an earlier agent are looked at once."""
+        """The bytes that each attempt of a tenant uses. Those of an earlier agent are read once."""
         if tenant.name not in self._taken:
             self._taken[tenant.name] = {it.name: _used(it) for it in tenant.iterdir()}
         return self._taken[tenant.name]
 
     def replace(self, path: Path, content: bytes) -> bool:
-        """Put this in the place of a file, whose owner and mode it gets; False if there is none.
+        """Replace a file, with the same owner and mode; False if there is none.
 
-        Work that has the old one open may read it until the next one is replaced. After that it has
-        nothing in it: what work kept open would take memory, and be in no share.
+        Work that has the old file open may read it until the next replacement. Then it is emptied:
+        files that work keeps open would use memory that counts in no share.
         """
         draft, old = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
         try:
@@ -121,7 +121,7 @@ class SecretFiles:
         return True
 
     def remove(self, attempt: Attempt) -> None:
-        """Let nothing of an attempt be left."""
+        """Remove all files of an attempt."""
         for tenant in self._tenants():
             name = f"{attempt.uid}-{attempt.number}"
             try:
@@ -129,17 +129,17 @@ class SecretFiles:
                     safe_paths.remove(name, fd)
                     self._taken.get(tenant, {}).pop(name, None)
             except OSError as error:
-                _log.warning("secret files of %s are left for the next look: %s", attempt, error)
+                _log.warning("secret files of %s cannot be removed yet: %s", attempt, error)
 
     def retire(self) -> None:
-        """Remove the directory of all, unless there are some. The next life makes it again."""
+        """Remove the agent's directory if it is empty. The next agent process makes it again."""
         with suppress(OSError):
             for tenant in self._tenants():
                 (self._folder / tenant).rmdir()
             self._folder.rmdir()
 
     def sweep(self, attempts: AttemptFolders, held: Container[Attempt]) -> None:
-        """Remove those of attempts that no shim holds any more."""
+        """Remove the files of attempts that no shim holds any more."""
         for attempt in list(self._attempts()):
             if attempt in held:
                 continue
@@ -167,12 +167,12 @@ class SecretFiles:
 
 
 def _pages(size: int) -> int:
-    """What a file of this size takes of a tmpfs. An empty one takes memory of the kernel's."""
+    """What a file of this size uses on a tmpfs. An empty one uses kernel memory."""
     return max(1, -(-size // _PAGE)) * _PAGE
 
 
 def _used(attempt: Path) -> int:
-    """What the files of an attempt take. Another thread may remove some meanwhile."""
+    """What the files of an attempt use. Another thread may remove some meanwhile."""
     used = 0
     for path in attempt.glob(f"{FILES}/*"):
         with suppress(FileNotFoundError):
@@ -181,12 +181,12 @@ def _used(attempt: Path) -> int:
 
 
 def find(root: Path, folder: Path = FOLDER) -> SecretFiles | None:
-    """Where the agent of this directory keeps them; None where it cannot keep any in memory."""
+    """The secret files of the agent with this directory; None if it cannot keep any in memory."""
     if os.geteuid() != 0:
         return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Several agents of a machine must not cover each other's.
+        # Several agents of a machine must not mount over each other's files.
         with open(folder.with_name(f"{folder.name}.lock"), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # A tmpfs that is mounted above this one, such as /run, is not ours to fill.
@@ -195,7 +195,7 @@ def find(root: Path, folder: Path = FOLDER) -> SecretFiles | None:
         own.mkdir(exist_ok=True)
         own.chmod(PASSABLE)
     except (OSError, subprocess.SubprocessError) as error:
-        _log.warning("files from Secrets are on the disk, since no memory can be had: %s", error)
+        _log.warning("files from Secrets go to the disk, since no tmpfs can be mounted: %s", error)
         return None
     return SecretFiles(own, folder)
 

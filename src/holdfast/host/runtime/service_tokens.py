@@ -1,9 +1,9 @@
-"""The files with service tokens: there before the work begins, and replaced before the token ends.
+"""Files with service tokens: written before the work begins, replaced before the token expires.
 
-`runtime` asks for the first one of each attempt that wants one, and lets `renew_for_ever` see to
-all that run, those that an earlier agent started included. A token that was written to memory
-(`secret_files`) is replaced there. Elsewhere it is in the work's directory, which belongs to the
-work: a new file is written beside the old one and takes its name, and no link in it is followed.
+`runtime` asks for the first token of each attempt that wants one; `renew_for_ever` renews those of
+all running attempts, also of those that an earlier agent started. A token that was written to
+memory (`secret_files`) is replaced there. Elsewhere it is in the work's directory, which belongs to
+the work: a new file is written beside the old one and takes its name, and no link is followed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.template import File, SecretRef
 from holdfast.model.validation.template import KUBECONFIG_SUFFIX
 
-# How long a start waits for servers that do not answer, before it counts as failed.
+# How long a start waits for servers that do not answer before it fails.
 FIRST_S = 30.0
 AGAIN_S = 1.0
-# Replaced in the middle of its life, so that servers may be away for as long again.
+# A token is replaced at half its life, so servers may be unreachable for the other half.
 LOOK_S = 5.0
 MODE = 0o600
 # No Secret has this name, so no template can refer to it.
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """A token, how long it counts, and the kubeconfig that names the servers. Never printed."""
+    """A token, its expiry, and the kubeconfig that names the servers. Never printed."""
 
     token: str
     expires: datetime
@@ -52,7 +52,7 @@ class Fetched(msgspec.Struct, frozen=True):
         return f"Fetched(until {self.expires.isoformat()})"
 
 
-# Of a namespace, a replica there, its attempt, and the file that the kubeconfig is to name.
+# Called with a namespace, a replica there, its attempt, and the file that the kubeconfig names.
 FetchToken = Callable[[str, str, Attempt, str], Awaitable[Fetched]]
 InThread = Callable[..., Awaitable[Any]]
 
@@ -64,9 +64,9 @@ class TokenFiles:
         self, attempts: AttemptFolders, fetch: FetchToken | None, in_thread: InThread
     ) -> None:
         self._attempts, self._fetch, self._in_thread = attempts, fetch, in_thread
-        # Set by whoever finds out where they are kept; None is in the work's directory.
+        # Set by `runtime` when it starts; None means in the work's directory.
         self.kept: SecretFiles | None = None
-        # When each is due. What an earlier agent wrote is not known, and so due at once.
+        # When each is due. Tokens of an earlier agent are not known here, and so due at once.
         self._due: dict[Attempt, datetime] = {}
 
     async def with_first(self, of: Launch) -> Launch:
@@ -87,9 +87,9 @@ class TokenFiles:
         return msgspec.structs.replace(of, template=template, secrets=SecretValues(values))
 
     async def _fetched(self, of: Launch, file: str) -> Fetched:
-        """The first token, with patience for servers that are away. Raises HoldfastError."""
+        """The first token, with retries while servers are unreachable. Raises HoldfastError."""
         if self._fetch is None:
-            raise Unavailable("serviceToken: this agent has no way to get one")
+            raise Unavailable("serviceToken: this agent cannot request service tokens")
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + FIRST_S
         while True:
@@ -105,11 +105,11 @@ class TokenFiles:
         self._due[attempt] = now + (fetched.expires - now) / 2
 
     def refresh(self) -> None:
-        """Replace all of them soon: what they are signed with, or what to trust, is another one."""
+        """Replace all tokens soon: the signing key or the trusted authorities have changed."""
         self._due.clear()
 
     async def renew_for_ever(self, held: Mapping[Attempt, HeldAttempt]) -> None:
-        """Replace the tokens of all work that runs, each in the middle of its life."""
+        """Replace the tokens of all running work, each at half its life."""
         while True:
             for attempt, of in list(held.items()):
                 if of.choices.token_file and self._is_due(attempt):
@@ -132,7 +132,7 @@ class TokenFiles:
             )
             await self._in_thread(self._replace, attempt, choices, fetched)
         except (HoldfastError, OSError) as error:
-            # It is tried again at the next look; until its end the old one counts.
+            # It is retried at the next look; the old token is valid until it expires.
             _log.warning(
                 "the service token of %s/%s cannot be replaced: %s",
                 choices.namespace,
@@ -155,8 +155,8 @@ class TokenFiles:
 
 
 def put_in_place(name: str, at: int, content: bytes, owner: tuple[int, int] | None) -> None:
-    """Replace a file of the work's directory, whatever the work has made of that name."""
-    # A name that the work cannot guess, and so not take before us.
+    """Replace a file of the work's directory, whatever the work has put at that name."""
+    # A name that the work cannot guess, so that it cannot take it first.
     draft = f".{name}.{secrets.token_hex(8)}"
     try:
         safe_paths.write_new(draft, at, content, MODE, owner)

@@ -1,8 +1,8 @@
 """Finds the compiled shim, or compiles it, and asks it what it can do here.
 
 Called once by `runtime` when it starts. An installed Holdfast has the program beside its source; a
-checkout that nobody installed gets it in this user's cache, under the digest of its source, so
-that a changed source is never run by an old program.
+checkout that is not installed gets it in this user's cache, under the digest of its source, so that
+an old program is never used for a changed source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ShimProgram(msgspec.Struct, frozen=True):
     """The compiled shim, and what the machine lets it do.
 
     isolation: pid-namespace; user-namespace, which is a PID namespace that needs no root; or
-        session, in which the shim's own death does not surely end what the work started.
+        session, in which the shim's own death may leave processes of the work behind.
     has_own_proc: whether work sees a /proc of its own namespace.
     """
 
@@ -36,25 +36,26 @@ class ShimProgram(msgspec.Struct, frozen=True):
 
 
 def find(isolation: str | None = None) -> ShimProgram:
-    """The shim as it can be used here, with the strongest isolation or the one that is named.
+    """The shim with the strongest isolation available here, or with the one that is named.
 
-    Raises Unavailable when there is none and none can be made. Blocks while it compiles.
+    Raises Unavailable when there is none and none can be compiled. Blocks while it compiles.
     """
     path = _program()
     for name in (isolation,) if isolation is not None else ISOLATIONS:
         code = _ask(path, "probe", name).returncode
         if code in (0, _HOST_PROC):
             return ShimProgram(path, name, code == 0 and name != "session")
-    raise Unavailable(f"the shim {path} cannot isolate work by {isolation or ISOLATIONS} here")
+    names = isolation or ", ".join(ISOLATIONS)
+    raise Unavailable(f"the shim {path} cannot isolate work on this machine (tried {names})")
 
 
 def can_confine(program: ShimProgram, user: int) -> bool:
-    """Whether work can be kept from what is not its own, as this user where the agent is root."""
+    """Whether work can be confined here, as this user if the agent is root."""
     return _ask(program.path, "probe", program.isolation, str(user)).returncode == 0
 
 
 def can_scope_sockets(program: ShimProgram) -> bool:
-    """Whether work with a user of its own can be kept from abstract sockets of others."""
+    """Whether work with a user of its own can be denied the abstract sockets of others."""
     return _ask(program.path, "scope").returncode == 0
 
 
@@ -70,20 +71,20 @@ def _program() -> Path:
         build(cached)
     except (CannotCompile, OSError) as error:
         raise Unavailable(
-            f"work needs the program {NAME}, which is neither at {installed} nor at {cached}, and "
-            f"cannot be made: {error}. Install Holdfast from a wheel, or install gcc"
+            f"the program {NAME}, which runs work, is neither at {installed} nor at {cached}, and "
+            f"cannot be compiled: {error}; install Holdfast from a wheel, or install gcc"
         ) from error
     return cached
 
 
 def _cache() -> Path:
-    """A directory in which nobody else can put a program."""
+    """A cache directory that no other user can write."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     folder = (Path(root) if root.startswith("/") else Path.home() / ".cache") / "holdfast"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.stat()
     if about.st_uid != os.geteuid() or about.st_mode & 0o022:
-        raise Unavailable(f"{folder} can be written by others: no program is run from there")
+        raise Unavailable(f"{folder} is writable by other users: remove their write permission")
     return folder
 
 
@@ -91,7 +92,7 @@ def _is_made_from(path: Path, wanted: str) -> bool:
     try:
         return path.is_file() and _ask(path, "version").stdout.strip() == wanted
     except Unavailable:
-        # Made for another kind of processor, or cut short: as good as none.
+        # Compiled for another processor, or truncated: it cannot be used.
         return False
 
 

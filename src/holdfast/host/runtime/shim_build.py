@@ -1,7 +1,7 @@
-"""How the shim is compiled: called by setup.py for wheels and editable installs, and by
-`shim_binary` when it is first needed and nobody has compiled it.
+"""Compiles the shim: called by setup.py for wheels and editable installs, and by `shim_binary` when
+it is first needed and not compiled yet.
 
-setup.py runs it before anything is installed, so it needs nothing but the standard library.
+setup.py runs it before anything is installed, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ NAME = "holdfast-shim"
 COMPILERS = ("cc", "gcc", "clang")
 COMPILE_TIMEOUT_S = 60
 _FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-s", "-pthread")
-# It runs as root beside work that is hostile: an overrun buffer must end it and lead nowhere.
+# It runs as root beside hostile work: a buffer overrun must end it and not be exploitable.
 _HARDENING = (
     *("-fPIE", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"),
     "-Wl,-z,relro,-z,now",
 )
-# A static program has no loader and no shared library in its memory: a third of the size. Not
-# every machine has the C library to link so.
+# A static program has no loader and no shared libraries in memory: a third of the size. Not every
+# machine has a C library for static linking.
 _LINKINGS = (("-static-pie",), ("-pie",))
 
 
 class CannotCompile(Exception):
-    """There is no compiler, or it refused. The message is for whoever installs."""
+    """There is no compiler, or it failed. The message is for the person who installs."""
 
 
 def version(source: Path = SOURCE) -> str:
-    """What the program says when it was made from this source and its parts."""
+    """The version that a program compiled from this source and its parts reports."""
     digest = hashlib.sha256()
     for part in [*parts(source), *sorted(source.parent.glob("shim*.h"))]:
         text = part.read_bytes()
@@ -42,21 +42,21 @@ def version(source: Path = SOURCE) -> str:
 
 
 def parts(source: Path = SOURCE) -> list[Path]:
-    """Everything that is compiled into the program: the source and what lies beside it."""
+    """The files that are compiled into the program: the source and its parts."""
     return sorted(source.parent.glob("shim*.c"))
 
 
 def compiler() -> str | None:
-    """The compiler that CC names, or the first that is there."""
+    """The compiler that CC names, or the first one installed."""
     named = os.environ.get("CC", "").split()
     return next(filter(None, map(shutil.which, [*named[:1], *COMPILERS])), None)
 
 
 def build(target: Path, source: Path = SOURCE) -> None:
-    """Compile the shim to this file, which is there whole or not at all."""
+    """Compile the shim to this file, which appears whole or not at all."""
     program = compiler()
     if program is None:
-        raise CannotCompile(f"no C compiler ({', '.join(COMPILERS)}) is on the path")
+        raise CannotCompile(f"no C compiler found in PATH ({', '.join(COMPILERS)}); install one")
     draft = target.with_name(f".{target.name}.{os.getpid()}.new")
     problem = ""
     try:
@@ -72,7 +72,7 @@ def build(target: Path, source: Path = SOURCE) -> None:
 
 
 def _compile(program: str, linking: Sequence[str], source: Path, target: Path) -> str:
-    """What was wrong; empty when nothing was."""
+    """The compiler's error; empty for success."""
     made = f'-DSHIM_SOURCE="{version(source)}"'
     command = [
         program,

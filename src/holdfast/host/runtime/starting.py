@@ -1,7 +1,7 @@
 """Starts one attempt: its directory, its files, its shim.
 
-Called by `runtime` in a thread, for it waits for the disk and for a fork. What comes back is the
-near end of a line to the shim, which says on it whether the work has begun.
+Called by `runtime` in a thread, since it waits for the disk and for a fork. It returns a connection
+to the shim, on which the shim says whether the work has begun.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Template
 from holdfast.model.quantity import Resource, render
 
-# The program that we start only forks; the shim is its child.
+# The program that is started here only forks; the shim is its child.
 FORK_TIMEOUT_S = 10
 PRIVATE, PASSABLE, SHARED = 0o700, 0o711, 0o1777
 
@@ -51,20 +51,20 @@ _log = logging.getLogger(__name__)
 
 
 class StartedBefore(Exception):
-    """An earlier agent has started this very attempt: it runs, or it ran."""
+    """An earlier agent has started this attempt already: it runs, or it ran."""
 
 
 class RuntimeOptions(msgspec.Struct, frozen=True):
-    """What the operator of a machine says about running work there.
+    """The operator's settings for running work on a machine.
 
     cgroup: the control group below which those of the work are made.
     pids_max: how many processes and threads one attempt may have.
     devices: the machine's devices.
-    images: the directories in which root file systems of containers may lie.
-    rules: how tenants are kept apart.
+    images: the directories that may hold root file systems of containers.
+    rules: how tenants are isolated.
     container_egress: whether the node forwards what containers send beyond it.
-    tenant_images_bytes: what the images that are pulled for one tenant may take.
-    sandbox_runtime: the program that runs containers of work that is to be sandboxed.
+    tenant_images_bytes: how much the images pulled for one tenant may take.
+    sandbox_runtime: the program that runs containers of sandboxed work.
     """
 
     cgroup: str = msgspec.field(default_factory=detect.default_parent)
@@ -78,7 +78,7 @@ class RuntimeOptions(msgspec.Struct, frozen=True):
 
 
 class _Box(msgspec.Struct, frozen=True):
-    """What a container has beside what a process has. `first` is who is root in it.
+    """What a container has in addition to a process. `first` is the host's user that is root in it.
 
     runtime: the program that runs it instead of runc, if any.
     """
@@ -90,7 +90,7 @@ class _Box(msgspec.Struct, frozen=True):
 
 
 class StartContext(msgspec.Struct, frozen=True):
-    """Where work is started: on which node, in which boot, by what."""
+    """What every start on a node needs: its name, its boot, the shim, and where files go."""
 
     node: str
     boot: str
@@ -108,7 +108,7 @@ class StartContext(msgspec.Struct, frozen=True):
         return self.confinement is not None and self.confinement.has_users
 
     def block_of(self, tenant: str) -> int:
-        """The user outside that is 0 inside this tenant's containers; 0 where it is 0 as well."""
+        """The host's user that is root inside this tenant's containers; 0 if it is not mapped."""
         return self.confinement.block_of(tenant) if self.confinement is not None else 0
 
 
@@ -119,26 +119,26 @@ def start(
     choices: Choices,
     image: Image | None = None,
 ) -> socket.socket:
-    """Start it, in a container with this image if there is one.
+    """Start an attempt, in a container if there is an image.
 
-    Invalid, Unavailable or OSError mean that nothing runs and nothing will; StartedBefore means the
-    opposite, and that nothing more was started.
+    Invalid, Unavailable or OSError mean that nothing runs and nothing will; StartedBefore means
+    that the attempt was started before, and nothing more was started now.
     """
     of = of if image is None else containers.dressed(of, image)
     check_supported(of.template)
     runtime = _runtime(of, place, image)
-    # A container has its own ways to be apart from others; see `containers`.
+    # A container has its own ways of isolation; see `containers`.
     confined = place.confinement if image is None else None
     runs_as = _runs_as(of, confined, image)
     first = place.block_of(of.tenant) if image is not None else 0
     attempts = place.attempts
-    # What is confined never passes through the directories above its own.
+    # Confined work never passes through the directories above its own.
     _make_room(of, attempts, PRIVATE if runs_as is None or confined else PASSABLE)
     try:
         attempts.prune(of.attempt.uid)
         disk.give_back_before(attempts, of.attempt)
     except OSError as error:
-        # What an earlier attempt made of its directory must not keep this one from starting.
+        # What an earlier attempt left in its directory must not prevent this start.
         _log.warning("old attempts of %s cannot be removed: %s", of.name, error)
     box = None
     if image is not None:
@@ -147,7 +147,7 @@ def start(
     with attempts.of(of.attempt) as fd, _limited(of, place, box) as (told, entrances):
         held = lock(fd)
         if held is None:
-            raise InvariantBroken(f"somebody holds the new attempt {of.attempt}")
+            raise InvariantBroken(f"another process holds the new attempt {of.attempt}")
         try:
             word = runs_as.word() if runs_as is not None and image is None else ""
             wanted = limits.wanted(of.template)
@@ -183,11 +183,11 @@ def start(
 
 
 def _runtime(of: Launch, place: StartContext, image: Image | None) -> str:
-    """What runs its container, if that is not runc. Raises Unavailable for what cannot be given."""
+    """The runtime of its container, if that is not runc. Raises Unavailable if there is none."""
     if of.isolation is not Isolation.SANDBOXED:
         return ""
     if image is None:
-        raise Unavailable("isolation sandboxed is asked for, and the work is a process")
+        raise Unavailable("isolation: sandboxed needs a container: give the template an image")
     return runc.sandbox(place.options.sandbox_runtime)
 
 
@@ -206,7 +206,7 @@ def _found(
     runs_as: User | None,
     box: _Box | None,
 ) -> Surroundings:
-    """What the shim is to run, and its variables."""
+    """The command that the shim runs, and its variables."""
     folder = place.attempts.root.absolute() / of.attempt.uid / str(of.attempt.number)
     seen = str(folder / WORK) if box is None else oci_spec.DIRECTORY
     given = devices.variables(place.options.devices, of.devices)
@@ -237,7 +237,7 @@ def _network(of: Launch, place: StartContext, ports: Mapping[str, int]) -> Conta
 
 
 def _paths(of: Launch, place: StartContext, work: Path) -> tuple[str, ...]:
-    """What confines the work, as the shim takes it; nothing where nothing does."""
+    """The shim's arguments that confine the work; empty where it is not confined."""
     if place.confinement is None:
         return ()
     secrets = place.secret_files.root if place.secret_files is not None else None
@@ -245,7 +245,7 @@ def _paths(of: Launch, place: StartContext, work: Path) -> tuple[str, ...]:
 
 
 def _secrets(of: Launch, place: StartContext) -> Path | None:
-    """The directory with its files from Secrets that are in memory, if it has some."""
+    """The directory of its files from Secrets that are in memory, if it has any."""
     has_some = any(it.secret is not None for it in of.template.files)
     if place.secret_files is None or not has_some:
         return None
@@ -253,14 +253,14 @@ def _secrets(of: Launch, place: StartContext) -> Path | None:
 
 
 def _owner(runs_as: User | None, first: int) -> tuple[int, int] | None:
-    """Whose the work's directory is; None if it is the agent's."""
+    """The owner of the work's directory; None if it is the agent."""
     if runs_as is None:
         return (first, first) if first else None
     return (first + runs_as.uid, first + runs_as.gid)
 
 
 def _told(box: _Box) -> dict[str, str]:
-    """What else bounds a container."""
+    """The further limits of a container."""
     users = f"{box.first}-{box.first + BLOCK - 1}" if box.first else "none: those of the node"
     runtime = os.path.basename(box.runtime) or containers.RUNC
     return {
@@ -275,14 +275,14 @@ def _told(box: _Box) -> dict[str, str]:
 def _limited(
     of: Launch, place: StartContext, box: _Box | None
 ) -> Iterator[tuple[dict[str, str], tuple[int, ...]]]:
-    """Its groups: what they enforce, and how to join them. Gone again when nothing was started."""
+    """Make its groups: what they enforce, and how to join them. Removed if nothing was started."""
     wanted = limits.wanted(of.template, place.options.pids_max)
     denied = devices.denied(place.options.devices, of.devices)
     try:
         told = place.groups.make(of.attempt, wanted, () if box is not None else denied)
         if box is not None:
-            # runc itself stays outside, and puts what it starts into the groups. Who publishes
-            # ports joins them by itself.
+            # runc itself stays outside, and puts what it starts into the groups. The process that
+            # publishes ports joins them by itself.
             yield {**told, **_told(box)}, ()
             return
         with place.groups.entrances(of.attempt) as entrances:
@@ -337,13 +337,13 @@ def _make_folder(name: str, mode: int, at: int, owner: tuple[int, int] | None) -
 
 
 def _inside(of: Template, work: int, owner: tuple[int, int] | None) -> safe_paths.Folder:
-    """The open working directory, made where the files did not make it."""
+    """The open working directory, made if writing the files did not make it."""
     names = safe_paths.parts(of.working_dir, "workingDir") if of.working_dir else []
     return safe_paths.descend(names, work, owner)
 
 
 def _text(content: bytes) -> int:
-    """A file without a name: secrets among the variables never touch a disk."""
+    """The strings in a file without a name: secrets among the variables never touch a disk."""
     fd = os.memfd_create("holdfast-work", os.MFD_CLOEXEC)
     with open(fd, "wb", closefd=False) as file:
         file.write(content)
@@ -375,7 +375,7 @@ def _spawn(
             *(str(fd) for fd in entrances),
         ]
         try:
-            # No variable of the agent's or of the work's can lead the shim astray.
+            # No variable of the agent or of the work may influence the shim.
             child = subprocess.Popen(
                 command,
                 env={},
@@ -394,6 +394,6 @@ def _spawn(
             code = -1
         if code == 2:
             near.close()
-            raise Unavailable("the shim did not understand how it was called")
+            raise Unavailable("the shim refused its arguments; install agent and shim together")
     near.setblocking(False)
     return near

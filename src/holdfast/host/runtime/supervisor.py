@@ -1,6 +1,6 @@
-"""Keeps the pieces of work that run, each from its start or its adoption to its proven end.
+"""Supervises running attempts, each from its start or its adoption to its proven end.
 
-Made by `runtime` when it starts; `starting` comes before it, `following` proves the ends. What
+Made by `runtime` when it starts; `starting` comes before it, `end_watch` proves the ends. What
 becomes of the work is posted to the agent. An attempt is held here exactly as long as it runs.
 """
 
@@ -39,17 +39,17 @@ from holdfast.host.runtime.starting import StartContext
 from holdfast.model.kinds.replica import Process
 from holdfast.model.quantity import Resource, render
 
-# So long runc may take to make a container on a busy machine before it counts as running anyway.
+# How long runc may take to make a container on a busy machine before it counts as running anyway.
 MADE_S, MADE_LOOK_S = 10.0, 0.02
 
-# `Process.reason` begins with this when somebody else listens on a port of the work.
+# `Process.reason` begins with this when another user listens on a port of the work.
 PORT_TAKEN = "PortTaken"
-# So long an address may lead to someone else at most. One look takes less than a millisecond.
+# The longest time for which an address may lead to another user. A check takes less than 1 ms.
 PORTS_LOOK_S = 0.5
-# Work is not ready before it has opened its ports, so those that have just begun are looked at more
+# Work is not ready before it has opened its ports, so work that has just begun is checked more
 # often.
 OPENING_S, OPENING_LOOK_S = OPENING_MS / 1000, 0.05
-# So long the guard of the disk waits for the end of work before it looks for more.
+# How long the disk guard waits for the end of work before it looks for more to end.
 ENDED_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ InThread = Callable[..., Awaitable[Any]]
 
 
 class Supervisor:
-    """All work that runs on one node, as this life of its agent knows it."""
+    """All work that runs on one node, as this agent process knows it."""
 
     def __init__(
         self,
@@ -79,24 +79,24 @@ class Supervisor:
         self._following = EndWatch(place.attempts, place.groups, place.boot, in_thread)
 
     def extend(self, deadline_ms: int) -> None:
-        """Let all of it run until then, and whatever is still to be found."""
+        """Let all work run until then, also work that is adopted later."""
         self._until_ms = deadline_ms
         for held in self.held.values():
             held.extend(deadline_ms)
 
     def let_go(self) -> None:
-        """Leave all of it to its shims."""
+        """Leave all work to its shims."""
         for held in self.held.values():
             held.let_go()
         self.held.clear()
 
     async def watch(self, held: HeldAttempt) -> None:
-        """Tell the agent when it begins and when it has ended."""
+        """Report to the agent when the attempt begins and when it has ended."""
         line = held.line
         if line is not None and not held.is_known and await line.begun:
             await self._following.learn(held)
             await self._until_entered(held)
-            if not held.choices.told_apart or await self._are_own_ports(held):
+            if not held.choices.ports_by_name or await self._are_own_ports(held):
                 self._tell_launched(held)
         if held.choices.disk_bytes:
             self._turns.begin(self._mind_disk(held))
@@ -106,18 +106,18 @@ class Supervisor:
         held.is_over.set()
         held.let_go()
         if end is None or (not end.is_started and not held.is_known):
-            process = records.ended(end) if end is not None else _never(failure)
+            process = records.ended_process(end) if end is not None else _never(failure)
             self._post(NotLaunched(held.attempt, process))
             return
         if not held.is_known:
-            # It was over before we heard of its beginning.
+            # It ended before the shim reported its beginning.
             await self._following.learn(held)
             self._tell_launched(held)
-        self._post(Exited(held.attempt, records.ended(end)))
+        self._post(Exited(held.attempt, records.ended_process(end)))
 
     async def mind_ports(self) -> None:
-        """Tell the agent which work has opened its ports, and end work whose port is someone
-        else's: its address must never lead there.
+        """Report which work has opened its ports, and end work if another user listens on its port:
+        the address of work must never lead to another user.
         """
         clock, all_s = asyncio.get_running_loop(), 0.0
         while True:
@@ -127,7 +127,7 @@ class Supervisor:
             watched = self._opening
             if now_s >= all_s:
                 all_s = now_s + PORTS_LOOK_S
-                watched = [held for held in self.held.values() if held.choices.told_apart]
+                watched = [held for held in self.held.values() if held.choices.ports_by_name]
             if watched:
                 await self._are_own_ports(*watched)
             if self._opening:
@@ -139,14 +139,12 @@ class Supervisor:
                     await self._has_begun.wait()
 
     async def _are_own_ports(self, *watched: HeldAttempt) -> bool:
-        """Whether no address of theirs leads to another user's listener. Work of which one does is
-        ended.
-        """
+        """Whether no address of the work leads to another user's listener; if one does, end it."""
         try:
             ports = frozenset(port for held in watched for port in held.choices.listens)
             known = await self._in_thread(listeners.look, self._place.address, ports)
         except OSError as error:
-            # It worked when the agent started, and is tried again soon.
+            # It worked when the agent started, and is retried soon.
             _log.warning("cannot list the listeners of this node and their users: %s", error)
             return True
         is_own = True
@@ -154,7 +152,7 @@ class Supervisor:
             user = held.choices.uid
             taken = known.foreign(held.choices.listens, user) if user is not None else ""
             if taken and not held.stopped_for:
-                _log.warning("%s is another user's and not that of %s", taken, held.attempt)
+                _log.warning("another user listens on %s of %s", taken, held.attempt)
                 held.stopped_for = f"{PORT_TAKEN}: {taken} is used by other work of this node"
                 held.stop(0)
             is_own = is_own and not taken
@@ -163,19 +161,19 @@ class Supervisor:
         return is_own
 
     def _note_opened(self, held: HeldAttempt, known: listeners.Listeners, user: int) -> None:
-        ports = held.choices.told_apart
+        ports = held.choices.ports_by_name
         opened = [it for it in held.unopened if known.is_own(ports[it], user)]
         held.opened.update(opened)
         if opened and held.is_known:
             self._post(PortsOpened(held.attempt, held.unopened))
 
     async def _mind_disk(self, held: HeldAttempt) -> None:
-        """End it when it has more on the disk than it may."""
+        """End the attempt when it exceeds its disk limit."""
         most, tenant = held.choices.disk_bytes, held.choices.namespace
         while not held.is_over.is_set():
             used, took_s = await self._lanes.run(tenant, self._disk_use, held, most)
             if used.is_beyond(most):
-                _log.warning("%s exceeds its limit of the disk: it is ended", held.attempt)
+                _log.warning("%s exceeds its disk limit and is ended", held.attempt)
                 held.stopped_for = DISK_EXCEEDED
                 held.stop(0)
                 return
@@ -185,9 +183,9 @@ class Supervisor:
                 await asyncio.wait_for(held.is_over.wait(), pause_s)
 
     async def mind_space(self) -> None:
-        """Keep room on the disk for all, also where work has no limit of its own.
+        """Keep room on the disk, also where work has no limit of its own.
 
-        Who keeps to what is set aside for it is never ended: something else fills the disk then.
+        Work within what is set aside for it is never ended: then something else fills the disk.
         """
         root, before = self._place.attempts.root, disk.DiskShortage.NOTHING
         while True:
@@ -208,7 +206,7 @@ class Supervisor:
             await asyncio.sleep(disk.SPACE_LOOK_S)
 
     async def _largest(self, lack: disk.DiskShortage) -> tuple[HeldAttempt, disk.Use] | None:
-        """Whose work has most on the disk beyond what is set aside for it."""
+        """The attempt that exceeds what is set aside for it on the disk by the most."""
         running = [it for it in self.held.values() if it.state is not None and not it.stopped_for]
         looks = (self._lanes.run(it.choices.namespace, self._disk_use, it) for it in running)
         found = []
@@ -218,7 +216,7 @@ class Supervisor:
         return (largest, its) if largest is not None and excess > 0 else None
 
     def _disk_use(self, held: HeldAttempt, enough: int = disk.UNBOUNDED) -> tuple[disk.Use, float]:
-        """What it has on the disk, and how long it took to find out, in seconds."""
+        """What the attempt has on the disk, and how many seconds the measurement took."""
         attempt, groups, began_s = held.attempt, self._place.groups, time.monotonic()
         processes = groups.processes(attempt) if groups.controllers else []
         if not processes and held.state is not None:
@@ -227,7 +225,7 @@ class Supervisor:
         return disk.use(folder, processes, enough), time.monotonic() - began_s
 
     async def _until_entered(self, held: HeldAttempt) -> None:
-        """A container runs when what is in it does: nobody asks one that is still being made."""
+        """Wait until a container's program runs: a container in the making is not probed."""
         line, state = held.line, held.state
         if not held.choices.is_boxed or state is None or line is None:
             return
@@ -239,7 +237,7 @@ class Supervisor:
             await asyncio.sleep(MADE_LOOK_S)
 
     async def take_over(self, attempt: Attempt) -> None:
-        """To say that it does not run would be a lie on which a second copy could be started."""
+        """Hold an attempt that may run: to report that it does not could start a second copy."""
         held, ended = await self.find(attempt)
         if ended is None or ended.started_at is not None:
             self._post(Launched(attempt, held.process, held.unopened))
@@ -248,7 +246,7 @@ class Supervisor:
             self._post(kind(attempt, ended))
 
     async def end_shim(self, held: HeldAttempt) -> None:
-        """Kill a shim that does not do what it is there for, and its work with it."""
+        """Kill a shim that does not do its duty, and its work with it."""
         await self._following.end_shim(held)
 
     async def _closed(self, held: HeldAttempt, end: records.Exit | None) -> records.Exit | None:
@@ -279,10 +277,10 @@ class Supervisor:
     def _process(self, held: HeldAttempt) -> Process:
         if held.state is None:
             return Process(limits=self._limits(held), addresses=held.choices.addresses)
-        return records.running(held.state, self._limits(held), held.choices.addresses)
+        return records.running_process(held.state, self._limits(held), held.choices.addresses)
 
     def _limits(self, held: HeldAttempt) -> dict[str, str]:
-        """What is really enforced on this work."""
+        """The limits that are actually enforced on this work."""
         program = self._place.program
         proc = "own" if program.has_own_proc else "host"
         user = {"user": held.choices.runs_as} if held.choices.runs_as else {}
@@ -291,7 +289,7 @@ class Supervisor:
     # Looking around ------------------------------------------------------------------------------
 
     async def take_stock(self, before: tuple[asyncio.Task[None], ...]) -> None:
-        """Tell the agent all that is here, once the jobs before this are done."""
+        """Report all attempts that are here, once all earlier jobs are done."""
         if before:
             await asyncio.wait(before)
         await self._end_strays()
@@ -308,7 +306,7 @@ class Supervisor:
         self._post(Inventory(await self._with_ports(items)))
 
     async def _with_ports(self, items: list[Item]) -> tuple[Item, ...]:
-        """With a look at their ports: what is published stays so, whatever agent runs."""
+        """The attempts with their open ports checked: a published port stays so across agents."""
         opening = [it for it in self.held.values() if it.unopened]
         if opening:
             await self._are_own_ports(*opening)
@@ -318,13 +316,13 @@ class Supervisor:
         )
 
     async def _end_strays(self) -> None:
-        """End what runs of this agent and has no directory any more: nobody could stop it later.
+        """End work of this agent whose directory is gone: nothing could stop it later.
 
-        To take it for never started would be a lie on which a second copy could be started.
+        To take it for never started could start a second copy.
         """
         place = self._place
         for attempt in await self._in_thread(_strays, place, frozenset(self.held)):
-            _log.warning("%s runs and its directory is gone: it is ended", attempt)
+            _log.warning("%s runs without its directory and is ended", attempt)
             held, _ = await self.find(attempt)
             if held.attempt in self.held:
                 await held.is_over.wait()
@@ -345,14 +343,14 @@ class Supervisor:
         return None
 
     async def find(self, attempt: Attempt) -> tuple[HeldAttempt, Process | None]:
-        """Work of an earlier agent: adopted when it runs, else also how it ended."""
+        """Work of an earlier agent: adopted if it runs, else with how it ended."""
         held = HeldAttempt(attempt, self._place.boot)
         if self._until_ms is not None:
             held.extend(self._until_ms)
         end, is_over = await self._following.adopt(held)
         if is_over:
             end = await self._closed(held, end)
-            return held, records.ended(end) if end is not None else _NOTHING
+            return held, records.ended_process(end) if end is not None else _NOTHING
         self._now_known(held)
         self.held[attempt] = held
         self._turns.begin(self.watch(held))
@@ -360,13 +358,13 @@ class Supervisor:
 
 
 def _pressed(lack: disk.DiskShortage, used: disk.Use, aside: int) -> str:
-    """The reason of work that is ended because the disk of its node runs low."""
+    """The reason for ending work because the disk of its node runs low."""
     size = "more than can be measured"
     if used.bytes < disk.UNBOUNDED:
         size = f"{used.bytes >> 20}Mi in {used.entries} files"
     return (
-        f"{DISK_PRESSURE}: the disk of the node lacks {lack.value}, and this work has {size} on it "
-        f"with {render(Resource.DISK, aside)} set aside: state what it needs in resources.disk"
+        f"{DISK_PRESSURE}: the node's disk runs out of {lack.value}, and this work has {size} on "
+        f"it with {render(Resource.DISK, aside)} set aside; state what it needs in resources.disk"
     )
 
 
@@ -376,17 +374,17 @@ def _is_opening(held: HeldAttempt, now_s: float) -> bool:
 
 
 def _strays(place: StartContext, held: Container[Attempt]) -> list[Attempt]:
-    """Attempts of which something runs, in a group or elsewhere, and which have no directory."""
+    """Attempts without a directory of which a process runs, in a group or elsewhere."""
     running = [it for it in place.groups.attempts() if place.groups.is_used(it)]
     running += survivors.attempts_below(place.attempts.root)
     return [it for it in dict.fromkeys(running) if it not in held and not place.attempts.has(it)]
 
 
-_NOTHING = Process(reason="NotStarted: nothing of this attempt is here")
+_NOTHING = Process(reason="NotStarted: the node has nothing of this attempt")
 
 
 def _never(failure: tuple[int, str] | None) -> Process:
     if failure is None:
-        return Process(reason="NotStarted: its shim ended before it had begun anything")
+        return Process(reason="NotStarted: its shim ended before it started the work")
     error, step = failure
     return Process(reason=f"NotStarted: its shim failed at {step}: {os.strerror(error).lower()}")

@@ -1,7 +1,7 @@
-"""What a piece of work finds when it starts: its arguments, its variables, its user.
+"""The arguments, variables and user that work starts with.
 
 Called by `starting`, before anything is written. A template was validated when it was admitted,
-perhaps by an older server; what would be dangerous here is refused here, too.
+perhaps by an older server; what would be dangerous here is refused here as well.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from holdfast.model.validation.template import KUBECONFIG_SUFFIX, port_variable
 from holdfast.model.validation.text import ARGUMENT_BYTES_MAX
 
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# The kernel takes a quarter of the stack's limit, of which 8 MiB are usual; a name may be used in a
-# thousand places, and nobody should build gigabytes here to be refused there.
+# The kernel accepts a quarter of the stack's limit, which is usually 8 MiB. A name may be used in a
+# thousand places, and the agent must not build gigabytes that the kernel would refuse.
 STRINGS_BYTES_MAX = 2 * 1024 * 1024
-# What marks every process of an attempt that did not throw its variables away.
+# Marks every process of an attempt, unless it drops its variables.
 MARK, DIRECTORY = "HOLDFAST_ATTEMPT", "HOLDFAST_DIRECTORY"
 # Where work that asked for a service token finds it, and a kubeconfig that names it.
 TOKEN_FILE, KUBECONFIG = "HOLDFAST_TOKEN_FILE", "HOLDFAST_KUBECONFIG"
@@ -34,7 +34,7 @@ _REFERENCE = re.compile(r"\$(\$(?=\()|\([A-Za-z_][-A-Za-z0-9_.]*\))", re.ASCII)
 
 
 class User(msgspec.Struct, frozen=True, gc=False):
-    """As whom the work runs."""
+    """The user and groups that the work runs as."""
 
     uid: int
     gid: int
@@ -42,7 +42,7 @@ class User(msgspec.Struct, frozen=True, gc=False):
     home: str
 
     def word(self) -> str:
-        """As the shim takes it: the first group is the main one."""
+        """The shim's argument for it: the first group is the primary one."""
         others = [gid for gid in self.groups if gid != self.gid]
         return f"{self.uid}:" + ",".join(str(gid) for gid in (self.gid, *others))
 
@@ -52,7 +52,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     variables: tuple[str, ...]
 
     def text(self, paths: tuple[str, ...] = ()) -> bytes:
-        """All strings and then these, each with the NUL that ends it."""
+        """All strings followed by these, each with its terminating NUL."""
         strings = (*self.arguments, *self.variables, *paths)
         return b"".join(os.fsencode(it) + b"\x00" for it in strings)
 
@@ -62,7 +62,7 @@ def _invalid(field: str, value: str, rule: str) -> Invalid:
 
 
 def check_supported(of: Template) -> None:
-    """Refuse what this agent cannot do, rather than start something else than was asked for."""
+    """Refuse what this agent cannot do, instead of starting something else."""
     if not of.command or not of.command[0]:
         raise _invalid("command", "", "must name a program")
     for entry in of.env:
@@ -71,26 +71,26 @@ def check_supported(of: Template) -> None:
 
 
 def user(name: str) -> User | None:
-    """Who the template's user is on this machine; None is whoever the agent is."""
+    """The template's user on this machine; None is the agent's own."""
     if not name:
         return None
     try:
         found = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
     except KeyError:
-        raise _invalid("user", name, "is no user of this machine") from None
+        raise _invalid("user", name, "must be a user of this machine") from None
     if found.pw_uid == os.geteuid():
         return None
     if os.geteuid() != 0:
-        raise _invalid("user", name, "only an agent that runs as root can start work as another")
+        raise _invalid("user", name, "needs an agent that runs as root")
     groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
     return User(found.pw_uid, found.pw_gid, groups, found.pw_dir)
 
 
 def _expand(text: str, known: Mapping[str, str]) -> str:
-    """Replace $(NAME) by what is known; unknown names stay as they are.
+    """Replace $(NAME) by its value; unknown names stay as they are.
 
-    $$(NAME) stands for $(NAME) itself. Other double dollars are left to the shell, to which they
-    mean its own pid.
+    $$(NAME) stands for $(NAME) itself. Other double dollars are left to the shell, where they mean
+    its own pid.
     """
     pieces, end, size = [], 0, 0
     for found in _REFERENCE.finditer(text):
@@ -99,7 +99,9 @@ def _expand(text: str, known: Mapping[str, str]) -> str:
         size += len(piece)
         if size > ARGUMENT_BYTES_MAX:
             # Checked on the way: a short text may name a long value thousands of times.
-            raise _invalid("env", text[:40] + "…", f"grows beyond {ARGUMENT_BYTES_MAX} bytes")
+            raise _invalid(
+                "env", text[:40] + "…", f"must expand to at most {ARGUMENT_BYTES_MAX} bytes"
+            )
         pieces += [text[end : found.start()], piece]
         end = found.end()
     return "".join((*pieces, text[end:]))
@@ -136,7 +138,7 @@ def surroundings(
     known.update({port_variable(name): str(port) for name, port in ports.items()})
     known.update(given)
     for entry in template.env:
-        # What a Secret says is taken as it is, whatever looks like a reference in it.
+        # The value of a Secret is taken literally, even if it contains $(NAME).
         secret = unsealing.variable(entry, of.secrets)
         known[entry.name] = _expand(entry.value, known) if secret is None else secret
     known.update(given)

@@ -1,8 +1,8 @@
-"""Ends what may be left of work whose shim died without a word, or whose directory is gone.
+"""Ends what may be left of work whose shim died without a record, or whose directory is gone.
 
-Called by `runtime` in a thread, when the lock of an attempt is free and there is no exit. Where the
-shim was init of a namespace, the kernel ends the tree as a part of the shim's own end, a little
-after its files were closed; so its pid has to be gone before anything is proven. Elsewhere the work
+`end_watch` calls it in a thread, when the lock of an attempt is free and there is no exit. Where
+the shim was init of a namespace, the kernel ends the tree as a part of the shim's own end, a little
+after its files were closed; so its pid must be gone before anything is proven. Elsewhere the work
 gets a signal when its parent dies, and what it started is found by the mark in its variables.
 
 Nothing is killed by its pid alone: a descriptor of the process is opened first, and only then is
@@ -25,10 +25,10 @@ from holdfast.host.runtime.surroundings import DIRECTORY, MARK
 
 _PROC = Path("/proc")
 _START_FIELD = 22
-# The control group of an attempt, of whichever agent of this machine.
+# The control group of an attempt, of any agent of this machine.
 _GROUP = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]{1,10})", re.ASCII)
 _MARKED = re.compile(MARK.encode() + rb"=([A-Za-z0-9][-A-Za-z0-9_]{0,127})/([0-9]{1,10})")
-# Each round kills what the last one's victims had started before they died.
+# Each round kills what the processes killed in the last one had started before they died.
 ROUNDS_MAX = 20
 ROUND_WAIT_MS = 500
 VARIABLES_BYTES_MAX = 4 * 1024 * 1024
@@ -40,7 +40,7 @@ def start_of(pid: int) -> int | None:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name of the program is field 2, in parentheses, and may itself have some.
+    # Field 2 is the program's name in parentheses, and the name may contain parentheses.
     return int(text.rpartition(")")[2].split()[_START_FIELD - 3])
 
 
@@ -74,7 +74,7 @@ def kill(who: ProcessIdentity, wait_ms: int) -> bool:
 
 
 def _groups(pid: int) -> set[Attempt]:
-    """The attempts in whose control groups a process is. Who is not root cannot leave those."""
+    """The attempts whose control groups hold a process. Only root can leave a group."""
     try:
         text = (_PROC / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -84,15 +84,15 @@ def _groups(pid: int) -> set[Attempt]:
 
 
 def _is_forged(pid: int, attempt: Attempt) -> bool:
-    """Whether this is a process of another attempt, whatever its variables say: anybody can set
-    those, and to end or to wait for it would be a tenant's power over another one's work.
+    """Whether this is a process of another attempt, whatever its variables say: any process can set
+    those, and to end or to wait for it would give a tenant power over another tenant's work.
     """
     groups = _groups(pid)
     return bool(groups) and attempt not in groups
 
 
 def _processes() -> Iterator[tuple[ProcessIdentity, list[bytes]]]:
-    """All processes whose variables we may read."""
+    """All processes whose variables this agent may read."""
     for name in os.listdir(_PROC):
         if not name.isdigit():
             continue
@@ -101,7 +101,7 @@ def _processes() -> Iterator[tuple[ProcessIdentity, list[bytes]]]:
             with open(_PROC / name / "environ", "rb") as file:
                 variables = file.read(VARIABLES_BYTES_MAX)
         except OSError:
-            # Gone meanwhile, or of another user, and so nothing that we started.
+            # Gone meanwhile, or of another user and so not started by this agent.
             continue
         if start is not None:
             yield ProcessIdentity(int(name), start), variables.split(b"\x00")
@@ -115,7 +115,7 @@ def _marked(attempt: Attempt) -> list[ProcessIdentity]:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all that descend from it. Below a shim that is all of its work."""
+    """A process and its descendants. Below a shim that is all of its work."""
     found = [pid]
     for one in found:
         for path in (_PROC / str(one) / "task").glob("*/children"):
@@ -125,10 +125,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def attempts_below(root: Path) -> list[Attempt]:
-    """The attempts of this agent's directory of which a process runs, by what they carry.
+    """The attempts of this agent's directory of which a process runs, by their variables.
 
-    Several agents may share a machine, so the directory tells whose they are. Containers have names
-    of their own for it; those are found by their control groups.
+    Several agents may share a machine, so the directory shows whose they are. Containers see other
+    paths; they are found by their control groups.
     """
     within = b"%s=%s/" % (DIRECTORY.encode(), os.fsencode(root.absolute()))
     found: set[Attempt] = set()
@@ -142,9 +142,9 @@ def attempts_below(root: Path) -> list[Attempt]:
 
 
 def end_unrecorded(attempt: Attempt) -> bool:
-    """Let nothing of an attempt survive of which no directory says who its processes are.
+    """End all processes of an attempt without a directory that would name them.
 
-    Its shim ends with its work. False when something still lives, and to be tried again.
+    Its shim ends with its work. False when something still lives: then try again.
     """
     for _ in range(ROUNDS_MAX):
         left = _marked(attempt)
@@ -156,10 +156,10 @@ def end_unrecorded(attempt: Attempt) -> bool:
 
 
 def end(attempt: Attempt, state: ShimState) -> bool:
-    """Let nothing of this attempt survive. False when something still does, and to be tried again.
+    """End all processes of this attempt. False when something still lives: then try again.
 
-    What threw away its variables and left its parents is not found outside a namespace, unless it
-    is in a control group; that is why the isolation is shown with the work's limits.
+    A process that dropped its variables and left its parents is not found outside a namespace,
+    unless it is in a control group; that is why the isolation is shown with the work's limits.
     """
     if not kill(state.shim, ROUND_WAIT_MS) or not kill(state.work, ROUND_WAIT_MS):
         return False

@@ -1,6 +1,6 @@
-"""Puts the values of Secrets where a template wants them: into variables and files.
+"""Puts the values of Secrets where a template refers to them: into variables and files.
 
-Called by `surroundings` and `starting`. No error here has a value in it, only where it belongs.
+Called by `surroundings` and `starting`. Errors name where a value belongs, and never the value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from holdfast.agent.runtime_protocol import SecretValues
 from holdfast.model.errors import FieldError, Invalid
 from holdfast.model.kinds.template import EnvVar, File
 
-# What a file gets whose template says nothing; one that comes from a Secret is its owner's alone.
+# The default modes of files; a file from a Secret is readable by its owner only.
 PLAIN_MODE, SECRET_MODE = 0o644, 0o600
 
 
@@ -39,14 +39,14 @@ def variable(of: EnvVar, sealed: SecretValues) -> str | None:
         text = "\x00"
     if "\x00" in text:
         where = f"{of.secret.name}/{of.secret.key}"
-        rule = "is not text, and so cannot be a variable"
-        # The error that brought us here has the value in it.
+        rule = "is not valid UTF-8 and cannot be a variable; use a file instead"
+        # The decoding error contains the value, so it is not chained.
         raise Invalid(f"{field}: {where}: {rule}", (FieldError(field, where, rule),)) from None
     return text
 
 
 def content(of: File, sealed: SecretValues) -> bytes:
-    """What is to be in a file."""
+    """The content of a file."""
     if of.secret is None:
         return of.content.encode()
     return _value(sealed, of.secret.name, of.secret.key, f"files[{of.path}].secret")

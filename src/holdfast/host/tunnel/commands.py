@@ -13,7 +13,7 @@ import json
 import aiohttp
 
 from holdfast.agent.runtime_protocol import Attempt
-from holdfast.host.runtime.enter_namespaces import CommandEnd, RunningCommand, entered, pieces
+from holdfast.host.runtime.enter_namespaces import CommandEnd, RunningCommand, enter, pieces
 from holdfast.host.runtime.held import HeldAttempt
 from holdfast.host.runtime.runtime import NodeRuntime
 from holdfast.host.tunnel.protocol import (
@@ -44,7 +44,7 @@ async def run(
         await visit.send_str(encode_message(StreamRefused(GONE, message)).decode())
         return
     try:
-        async with entered(
+        async with enter(
             runtime.place,
             held,
             wanted.command,
@@ -79,7 +79,7 @@ async def _join(
         for channel, stream in ((STDOUT, command.output), (STDERR, command.error))
         if stream is not None
     }
-    ending = asyncio.create_task(command.ended())
+    ending = asyncio.create_task(command.wait_end())
     tasks = (*gone, *unread, ending)
     try:
         await asyncio.wait((*gone, ending), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What is hidden from work, and which machines cannot keep tenants apart."""
+"""What is hidden from work, and which machines cannot isolate tenants."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_machine_that_cannot_keep_tenants_apart_says_so(
         ShimProgram(tmp_path, "user-namespace", has_own_proc=True),
         ShimProgram(tmp_path, "session", has_own_proc=False),
     ):
-        with pytest.raises(Unavailable, match="--single-tenant if the work of one tenant"):
+        with pytest.raises(Unavailable, match="--single-tenant if only one tenant's work"):
             confinement(rules, program, attempts)
     monkeypatch.setattr(shim_binary, "can_confine", lambda program, user: False)
     with pytest.raises(Unavailable, match="the kernel refuses"):

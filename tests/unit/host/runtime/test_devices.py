@@ -32,8 +32,8 @@ def test_a_device_is_what_its_text_says() -> None:
         ("class=gpu,id=a,speed=9", "KEY=VALUE"),
         ("class=gpu,id=a b", "must give id"),
         ("class=gpu,id=" + "a" * 64, "must give id"),
-        ("class=gpu,id=a,path=/etc/passwd", "is no device"),
-        ("class=gpu,id=a,path=/dev/nothing-there", "is no device"),
+        ("class=gpu,id=a,path=/etc/passwd", "must be a device file"),
+        ("class=gpu,id=a,path=/dev/nothing-there", "must be a device file"),
         ("class=gpu,id=a,numa=-1", "numa"),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_wrong_device_is_refused_by_its_rule(text: str, rule: str) -> None:
 
 
 def test_an_id_is_there_once() -> None:
-    with pytest.raises(Invalid, match="twice"):
+    with pytest.raises(Invalid, match="must be unique"):
         devices.parse_all(["class=gpu,id=a", "class=fpga,id=a"])
 
 
@@ -69,7 +69,7 @@ def test_work_is_kept_from_the_devices_that_it_does_not_own() -> None:
 
 def test_gpus_are_read_from_the_driver_and_nonsense_is_not() -> None:
     text = "0, NVIDIA A100-SXM4-40GB, 40960\n1, Old One, [N/A]\nNo devices were found\n"
-    assert [it.told for it in devices._gpus(text)] == [
+    assert [it.device for it in devices.parse_gpus(text)] == [
         Device(id="gpu0", device_class="gpu", model="NVIDIA A100-SXM4-40GB", memory="40960Mi"),
         Device(id="gpu1", device_class="gpu", model="Old One"),
     ]

@@ -12,11 +12,11 @@ from holdfast.host.runtime.records import (
     Exit,
     ProcessIdentity,
     ShimState,
-    ended,
+    ended_process,
     exit_text,
     parse_exit,
     parse_state,
-    running,
+    running_process,
 )
 
 EXIT = Exit("Stopped", 1, -1, 15, 0, "b00t", ProcessIdentity(41, 99), 1_000, 2_000)
@@ -53,7 +53,7 @@ def test_what_is_not_a_whole_state_is_refused(text: str) -> None:
 
 def test_a_running_process_is_named_by_boot_pid_and_start_time() -> None:
     """[H1]"""
-    process = running(parse_state(STATE), {"cpu": "none"}, {"http": "h:1"})
+    process = running_process(parse_state(STATE), {"cpu": "none"}, {"http": "h:1"})
     assert process.id == "b00t/41/99"
     assert process.limits == {"cpu": "none", "isolation": "session"}
     assert process.addresses == {"http": "h:1"}
@@ -83,5 +83,5 @@ def test_an_end_is_shown_as_it_was(
     exit_: Exit, code: int | None, signal: int | None, reason: str
 ) -> None:
     """[H1]"""
-    process = ended(exit_)
+    process = ended_process(exit_)
     assert (process.exit_code, process.signal, process.reason) == (code, signal, reason)

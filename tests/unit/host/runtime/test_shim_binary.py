@@ -41,7 +41,7 @@ def test_without_a_compiler_it_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", str(nothing_installed))
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(Unavailable, match="Install Holdfast from a wheel, or install gcc"):
+    with pytest.raises(Unavailable, match="install Holdfast from a wheel, or install gcc"):
         find()
 
 
@@ -49,7 +49,7 @@ def test_no_program_is_run_that_others_could_have_put_there(nothing_installed: P
     folder = nothing_installed / "cache" / "holdfast"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with pytest.raises(Unavailable, match="can be written by others"):
+    with pytest.raises(Unavailable, match="is writable by other users"):
         find()
 
 

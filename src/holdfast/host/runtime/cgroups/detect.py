@@ -1,7 +1,7 @@
-"""Finds out which control groups this machine lets an agent make, by making them.
+"""Detects which control groups an agent can make on this machine, by making them.
 
-Called by `runtime` when it starts, once. What a machine offers is tried and never guessed from
-names or versions: a hierarchy may be there and read-only, or hand on only some of its controllers.
+Called once by `runtime` when it starts. What a machine offers is tried and never guessed from names
+or versions: a hierarchy may exist and be read-only, or delegate only some of its controllers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FREEZER, UNIFIED = "freezer", "unified"
 
 
 def default_parent() -> str:
-    """Below which group all others are made, unless somebody names another one."""
+    """The group below which all others are made, unless the operator names another one."""
     return os.environ.get(PARENT_VARIABLE) or PARENT
 
 
@@ -32,7 +32,7 @@ def find(node: str, folder: Path, parent: str | None = None, proc: Path = Path("
     if not parent or any(part in ("", ".", "..") for part in parent.split("/")):
         rule = "must be a relative path of a control group"
         raise Invalid(f"--cgroup: {parent!r}: {rule}", (FieldError("--cgroup", parent, rule),))
-    # Two planes on one machine may both have a node of this name, and neither may end the other's.
+    # Two planes on one machine may both have a node of this name; neither may end the other's work.
     mark = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:12]
     relative = f"{parent}/{node}-{mark}"
     hierarchies = mounted(proc)
@@ -56,9 +56,9 @@ def find(node: str, folder: Path, parent: str | None = None, proc: Path = Path("
                     controller, CgroupParent(hierarchy.version, hierarchy.root / relative)
                 )
             else:
-                lacking[controller] = f"cgroup-v2 does not hand on {controller} here"
+                lacking[controller] = f"cgroup-v2 does not delegate {controller} here"
     if DEVICES not in seats and UNIFIED in seats:
-        lacking[DEVICES] = "cgroup-v2 needs a BPF program to keep devices apart"
+        lacking[DEVICES] = "cgroup-v2 needs a BPF program to restrict devices"
     if UNIFIED in seats:
         # It can kill a whole group at once, for which the first version has the freezer.
         seats.pop(FREEZER, None)
@@ -66,7 +66,7 @@ def find(node: str, folder: Path, parent: str | None = None, proc: Path = Path("
 
 
 def _prepare(hierarchy: Hierarchy, relative: str) -> tuple[str, ...]:
-    """Make the folder that the groups will be in. Returns which controllers work in it."""
+    """Make the folder for the groups. Returns which controllers work in it."""
     at = hierarchy.root
     if hierarchy.version == 1:
         (at / relative).mkdir(0o755, parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""Bounds what a piece of work puts on the disk: it is measured again and again, and stopped.
+"""Limits what work puts on the disk: measures it repeatedly, and has it stopped.
 
-Called by `keeping`. A file system with project quotas would refuse the write itself, but few have
-them, and no mount option of the operator's is needed for this. Files that have no name any more
-count while a process of the work has them open or mapped. Between two looks work may exceed its
-limit by what the disk takes in that time. So there is a second bound, for all work of a node: when
-the file system runs low, who has most beyond what is set aside for it is ended. Logs are not
-counted: they have bounds of their own.
+Called by `supervisor`. A file system with project quotas would refuse the write itself, but few
+have them, and this way needs no mount option. Deleted files count while a process of the work has
+them open or mapped. Between two measurements work may exceed its limit by what the disk accepts in
+that time. So there is a second bound, for all work of a node: when the file system runs low, the
+work that exceeds what is set aside for it by the most is ended. Logs are not counted: they have
+bounds of their own.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from holdfast.host.runtime import safe_paths
 from holdfast.host.runtime.attempts import TMP, WORK, AttemptFolders
 
 LOOK_S, SPACE_LOOK_S = 5.0, 1.0
-# Looks at the work of one tenant take a quarter of the time at most, and come less often instead.
+# Measuring the work of one tenant may take a quarter of the time; else it is done less often.
 REST = 4
 LAYER = "layer"
-# All that the work itself writes.
+# The directories that the work itself writes to.
 FOLDERS = (WORK, TMP, LAYER)
-# A tree that takes longer to walk than this has too many files, whatever their size. No more are
-# looked at of what the processes of the work have open.
+# A tree that takes longer to walk than this has too many files, whatever their size. No more open
+# files of the work's processes are examined either.
 ENTRIES_MAX = 1_000_000
-# A disk is low when less than this is left of it, or less than that share of a smaller one.
+# A disk is low when less than this is left, or less than that share of a smaller one.
 LOW_BYTES, LOW_SHARE = 1 << 30, 0.05
-# Work with no more files than this is not why a disk has none left.
+# Work with no more files than this is not the reason that a disk has no inodes left.
 FILES_FEW = 1_000
 UNBOUNDED = 1 << 62
 _BLOCK = 512
@@ -49,7 +49,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DiskShortage(Enum):
-    """What a file system has little of."""
+    """What a file system runs out of."""
 
     NOTHING = "nothing"
     BYTES = "room"
@@ -57,7 +57,7 @@ class DiskShortage(Enum):
 
 
 class Use(msgspec.Struct):
-    """What a piece of work has on the disk. Both are UNBOUNDED when that cannot be measured."""
+    """What an attempt has on the disk. Both are UNBOUNDED when that cannot be measured."""
 
     bytes: int = 0
     entries: int = 0
@@ -66,16 +66,16 @@ class Use(msgspec.Struct):
         self.bytes += about.st_blocks * _BLOCK
 
     def excess(self, lack: DiskShortage, aside: int) -> int:
-        """How much more it has of what is lacking than it should, with so many bytes set aside."""
+        """By how much it exceeds its share of what is short, with this much set aside."""
         return self.bytes - aside if lack is DiskShortage.BYTES else self.entries - FILES_FEW
 
     def is_beyond(self, most: int) -> bool:
-        """Whether these are more bytes, or more files than anyone may have."""
+        """Whether these are more bytes than the limit, or more files than any work may have."""
         return self.bytes > most or self.entries > ENTRIES_MAX
 
 
 def use(folder: Path, processes: Iterable[int], enough: int = UNBOUNDED) -> Use:
-    """What the work of this attempt has on the disk; no more is counted beyond `enough` bytes.
+    """What this attempt has on the disk; counting stops beyond `enough` bytes.
 
     A tree that cannot be measured, since it is too deep or too large, counts as too much.
     """
@@ -86,7 +86,7 @@ def use(folder: Path, processes: Iterable[int], enough: int = UNBOUNDED) -> Use:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     found.entries += 1
-                    # What the work removes meanwhile needs no room any more.
+                    # Files that the work removes meanwhile need no room any more.
                     with suppress(FileNotFoundError):
                         about = entry.stat(follow_symlinks=False)
                         found.add(about)
@@ -103,7 +103,7 @@ def use(folder: Path, processes: Iterable[int], enough: int = UNBOUNDED) -> Use:
 
 
 def _add_nameless(found: Use, folder: Path, processes: Iterable[int], enough: int) -> None:
-    """Add the files without a name that these processes keep on the disk."""
+    """Add the deleted files that these processes keep on the disk."""
     try:
         own = os.stat(folder / WORK)
     except OSError:
@@ -121,7 +121,7 @@ def _add_nameless(found: Use, folder: Path, processes: Iterable[int], enough: in
                 found.bytes = found.entries = UNBOUNDED
             if found.is_beyond(enough):
                 return
-            # Only this is told without asking the file system, which the work may have mounted.
+            # Only this is known without asking the file system, which the work may have mounted.
             with suppress(OSError):
                 if not os.readlink(path).endswith(_DELETED):
                     continue
@@ -136,13 +136,13 @@ def _add_nameless(found: Use, folder: Path, processes: Iterable[int], enough: in
 
 
 def _held_by(pid: int) -> Iterator[str]:
-    """What a process has open, and what it has mapped that has no name any more."""
+    """The files that a process has open, and the deleted files that it has mapped."""
     is_mapped = False
     for thread in _tables(pid):
         with suppress(OSError), os.scandir(f"/proc/{thread}/fd") as entries:
             for entry in entries:
                 yield entry.path
-        # All threads have the same memory, but one that has ended shows none.
+        # All threads share one memory, but a thread that has ended shows none.
         with suppress(OSError), open(f"/proc/{thread}/maps", "rb") as maps:
             for line in maps if not is_mapped else ():
                 is_mapped = True
@@ -152,10 +152,10 @@ def _held_by(pid: int) -> Iterator[str]:
 
 
 def _tables(pid: int) -> list[int]:
-    """Threads of a process, so that each of its tables of open files is one's.
+    """Threads of a process that together have all its tables of open files.
 
-    The first thread may have ended, and any may have left the others' table. Honest work has no
-    more than these two; what has many is looked at more often than it needs.
+    The first thread may have ended, and any thread may have a table of its own. Usual work has at
+    most two tables; with many threads some tables are read more than once.
     """
     found: list[int] = []
     try:
@@ -170,8 +170,8 @@ def _tables(pid: int) -> list[int]:
 
 
 def _share_files(thread: int, other: int) -> bool:
-    """Whether two threads have one table of open files. Where the kernel does not
-    tell, that of the first one is all that is seen.
+    """Whether two threads share one table of open files. If the kernel cannot tell, they count as
+    sharing, and only the first one's table is read.
     """
     words = (thread, other, _KCMP_FILES, 0, 0)
     order: int = _libc.syscall(ctypes.c_long(_SYS_KCMP), *map(ctypes.c_long, words))
@@ -179,7 +179,7 @@ def _share_files(thread: int, other: int) -> bool:
 
 
 def lack(path: Path) -> DiskShortage:
-    """What there is little left of in the file system below this; nothing if it cannot tell."""
+    """What the file system of this directory runs out of; nothing if it cannot tell."""
     try:
         about = os.statvfs(path)
     except OSError:
@@ -187,21 +187,21 @@ def lack(path: Path) -> DiskShortage:
     size = about.f_blocks * about.f_frsize
     if about.f_bavail * about.f_frsize < min(LOW_BYTES, int(size * LOW_SHARE)):
         return DiskShortage.BYTES
-    # Some file systems have no fixed number of files, and say 0.
+    # Some file systems have no fixed number of files, and report 0.
     return (
         DiskShortage.FILES if about.f_favail < about.f_files * LOW_SHARE else DiskShortage.NOTHING
     )
 
 
 def give_back(fd: int) -> None:
-    """Remove what ended work has left in the open directory of its attempt, but not its logs."""
+    """Remove the files of ended work from its attempt's open directory, except its logs."""
     for name in FOLDERS:
         with suppress(FileNotFoundError):
             safe_paths.remove(name, fd)
 
 
 def give_back_before(attempts: AttemptFolders, present: Attempt) -> None:
-    """Remove what the earlier attempts of a replica have left: only their logs are of use."""
+    """Remove the files of a replica's earlier attempts: only their logs are of use."""
     for number in attempts.numbers(present.uid):
         earlier = Attempt(present.uid, number)
         if number < present.number and not attempts.look(earlier).is_alive:

@@ -1,13 +1,13 @@
-"""The control groups of one agent's work: made before the work starts, gone when it has ended.
+"""The control groups of one agent's work: made before the work starts, removed when it has ended.
 
-Called by `starting`, which has the work join them, and by `limits_closing` at the end, always in a
-thread. In each hierarchy that this machine has and lets us write, they lie at
+Called by `starting`, which has the work join them, and by `removal` at the end, always in a thread.
+In each writable hierarchy of this machine they lie at
 
     PARENT/OWNER/UID-NUMBER
 
-where OWNER belongs to one agent's directory and nobody else's, so that an agent may remove, and
-kill, whatever it finds there. Each controller is looked for by itself: a machine may have some of
-them in the first version, others in the second, and some not at all.
+where OWNER belongs to one agent's directory alone, so that an agent may remove, and kill, whatever
+it finds there. Each controller is detected by itself: a machine may have some of them in cgroup v1,
+others in v2, and some not at all.
 """
 
 from __future__ import annotations
@@ -35,20 +35,18 @@ from holdfast.host.runtime.cgroups.limits import (
 )
 from holdfast.model.quantity import Resource, render
 
-# The files of one control group: what is written there, who is in it, how all of it is killed.
-#
-# Used by `cgroups`, in threads.
+# The files of one control group: what is written there, its processes, and how to kill them all.
 
 PROCS, KILL, STATE = "cgroup.procs", "cgroup.kill", "freezer.state"
 PROCS_BYTES_MAX = 1 << 20
-# Below a group lie at most those that work or its container made: deeper ones are not looked for.
+# Groups below a group are made by work or its container; deeper ones are not searched.
 DEPTH_MAX = 16
 # The group is gone, or has only threads, whose processes the one above it names.
 _NOBODY = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
 
 
 def written(folder: Path, write: CgroupWrite) -> str:
-    """What kept it from being written; empty when nothing did."""
+    """Write it. Returns the error as text; empty for success."""
     try:
         # Never made if it is missing: a plain file would take any value and enforce nothing.
         fd = os.open(folder / write.file, os.O_WRONLY | os.O_CLOEXEC)
@@ -73,7 +71,7 @@ def below(group: Path, depth: int = 0) -> list[Path]:
 
 
 def pids(group: Path) -> list[int]:
-    """Who is in a group; 0 stands for somebody whom we cannot see."""
+    """The processes in a group; 0 stands for one that is not visible here."""
     try:
         with open(group / PROCS, "rb") as file:
             return [int(pid) for pid in file.read(PROCS_BYTES_MAX).split()]
@@ -82,7 +80,7 @@ def pids(group: Path) -> list[int]:
 
 
 def kill(group: Path) -> None:
-    """Kill everything in a group; frozen first where that is how to reach all of it."""
+    """Kill all processes in a group; freeze it first where that is needed to reach all of them."""
     if (group / KILL).exists():
         with suppress(OSError):
             (group / KILL).write_text("1", "ascii")
@@ -94,7 +92,7 @@ def kill(group: Path) -> None:
     for pid in pids(group):
         with suppress(OSError):
             fd = os.pidfd_open(pid)
-            # The pid may have passed to another before that; then it is not in the group.
+            # The pid may belong to another process by now; then that is not in the group.
             try:
                 if pid in pids(group):
                     signal.pidfd_send_signal(fd, signal.SIGKILL)
@@ -105,10 +103,10 @@ def kill(group: Path) -> None:
             state.write_text("THAWED", "ascii")
 
 
-# Which hierarchies of control groups this machine has, and what they leave this very process.
+# Which hierarchies of control groups this machine has, and what they allow this process.
 #
-# `cgroups` makes groups in these; `host/component/machine_facts` reads how much of the machine this
-# process may use, for an agent in a container must not promise the whole computer.
+# `Cgroups` makes groups in these; `host/component/machine_facts` reads how much of the machine this
+# process may use: an agent in a container must not promise the whole machine.
 
 MOUNTS_MAX = 10_000
 _PROC = Path("/proc")
@@ -118,10 +116,10 @@ _UNLIMITED = 1 << 60
 
 
 class Hierarchy(msgspec.Struct, frozen=True):
-    """One hierarchy.
+    """One hierarchy of control groups.
 
     root: where it is mounted.
-    shown: the group that is seen there, as /proc/PID/cgroup names it.
+    shown: the group that is visible there, as /proc/PID/cgroup names it.
     """
 
     version: int
@@ -131,14 +129,14 @@ class Hierarchy(msgspec.Struct, frozen=True):
 
 
 class Ceilings(msgspec.Struct, frozen=True, gc=False):
-    """What this process and all beside it in its groups may use at most; None is everything."""
+    """What this process and the others in its groups may use together; None is no limit."""
 
     cpu_milli: int | None = None
     memory_bytes: int | None = None
 
 
 def mounted(proc: Path = _PROC) -> tuple[Hierarchy, ...]:
-    """All hierarchies, each where it is mounted first."""
+    """All hierarchies, each at its first mount point."""
     try:
         lines = (proc / "self/mountinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -169,7 +167,7 @@ def _controllers(root: Path) -> tuple[str, ...]:
 
 
 def ceilings(proc: Path = _PROC) -> Ceilings:
-    """The least that any of this process's groups leaves it."""
+    """The lowest limits of this process's groups."""
     cpu: list[int] = []
     memory: list[int] = []
     groups = _groups(proc)
@@ -185,7 +183,7 @@ def ceilings(proc: Path = _PROC) -> Ceilings:
 
 
 def _groups(proc: Path) -> dict[str, str]:
-    """This process's group for each controller; the second version's is that of no controller."""
+    """This process's group for each controller; that of cgroup v2 is under the empty name."""
     found = {}
     with suppress(OSError):
         for line in (proc / "self/cgroup").read_text("utf-8", "replace").splitlines():
@@ -195,7 +193,7 @@ def _groups(proc: Path) -> dict[str, str]:
 
 
 def _upwards(hierarchy: Hierarchy, own: str) -> list[Path]:
-    """The folders from this process's group to the top, as far as they are seen here."""
+    """The folders from this process's group up to the top, as far as they are visible here."""
     shown = hierarchy.shown.rstrip("/")
     inside = own.removeprefix(shown).strip("/") if (own + "/").startswith(shown + "/") else ""
     folder = hierarchy.root / inside
@@ -226,7 +224,7 @@ def _memory_bytes(folder: Path) -> list[int]:
     return [it for it in limit if 0 < it < _UNLIMITED]
 
 
-# Killing takes a moment; a tree that has not gone by then is tried again by whoever asked.
+# Killing takes a moment; if the processes are not gone by then, the caller tries again.
 KILL_ROUNDS_MAX = 50
 KILL_PAUSE_S = 0.01
 
@@ -250,7 +248,7 @@ class Cgroups:
     ) -> None:
         self.relative = relative
         self._seats, self._lacking = seats, lacking
-        # A container's runtime makes groups in all hierarchies, so the end is looked for in all.
+        # A container's runtime makes groups in all hierarchies, so all are searched at the end.
         self._folders = tuple(it.root / relative for it in hierarchies)
 
     @property
@@ -271,7 +269,7 @@ class Cgroups:
     def make(
         self, attempt: Attempt, of: CgroupLimits, denied: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Make its groups, and tell which limits are really enforced and by what."""
+        """Make an attempt's groups. Returns which limits are actually enforced and by what."""
         told = {}
         for controller in (CPU, MEMORY, PIDS):
             told[controller] = self._limit(attempt, controller, of)
@@ -287,7 +285,7 @@ class Cgroups:
     def _made(self, attempt: Attempt, controller: str) -> tuple[CgroupParent, Path]:
         seat = self._seats[controller]
         folder = seat.folder / name(attempt)
-        # Somebody may have tidied up above it while there was no work.
+        # The parent may have been removed while there was no work.
         folder.mkdir(0o755, parents=True, exist_ok=True)
         return seat, folder
 
@@ -302,7 +300,7 @@ class Cgroups:
         problem = written(folder, first)
         if problem:
             return f"none: {problem}"
-        # Without one of these the limit holds all the same, only for less than one might think.
+        # Without one of these the limit is enforced all the same, but covers less.
         missing = [it.without for it in others if written(folder, it) and it.without]
         return ", ".join((f"cgroup-v{seat.version} {amount}", *missing))
 
@@ -316,7 +314,7 @@ class Cgroups:
         return f"none: {problem}" if problem else f"cgroup-v{seat.version} {share}"
 
     def _deny(self, attempt: Attempt, denied: Sequence[str]) -> str:
-        """Keep it from the devices that it does not own."""
+        """Deny it the devices that it does not own."""
         if DEVICES not in self._seats:
             return f"none: {self._lacking[DEVICES]}"
         seat, folder = self._made(attempt, DEVICES)
@@ -327,14 +325,14 @@ class Cgroups:
         return f"cgroup-v{seat.version} without {len(denied)} of others"
 
     def joins(self, attempt: Attempt, controllers: Sequence[str]) -> tuple[Path, ...]:
-        """What a process writes 0 to in order to be in the groups for these controllers."""
+        """The files to which a process writes 0 to join the groups for these controllers."""
         seats = (self._seats[it] for it in controllers if it in self._seats)
         folders = dict.fromkeys(it.folder / name(attempt) for it in seats)
         return tuple(folder / PROCS for folder in folders)
 
     @contextmanager
     def entrances(self, attempt: Attempt) -> Iterator[tuple[int, ...]]:
-        """What a process writes 0 to in order to be in all its groups, as open files."""
+        """The files to which a process writes 0 to join all groups of the attempt, opened."""
         with ExitStack() as opened:
             fds = []
             for path in self.joins(attempt, self.controllers):
@@ -344,14 +342,14 @@ class Cgroups:
             yield tuple(fds)
 
     def processes(self, attempt: Attempt) -> list[int]:
-        """All processes of an attempt that we can see, in whichever of its groups."""
+        """All visible processes of an attempt, in any of its groups."""
         groups = [it for path in self._each(attempt) for it in below(path)]
         return sorted({pid for group in groups for pid in pids(group)} - {0})
 
     # After the work ------------------------------------------------------------------------------
 
     def ooms(self, attempt: Attempt) -> int:
-        """How many processes of it the kernel killed for want of memory."""
+        """How many of its processes the kernel killed for lack of memory."""
         seat = self._seats.get(MEMORY)
         if seat is None:
             return 0
@@ -368,7 +366,7 @@ class Cgroups:
         return any(pids(group) for group in groups)
 
     def kill(self, attempt: Attempt) -> bool:
-        """Kill whatever is in its groups. True when nothing is left in any."""
+        """Kill all processes in its groups. True when none is left."""
         for _ in range(KILL_ROUNDS_MAX):
             if not self.is_used(attempt):
                 return True
@@ -379,7 +377,7 @@ class Cgroups:
         return False
 
     def remove(self, attempt: Attempt) -> bool:
-        """Remove its groups, which are empty. False when one could not be, for the next sweep."""
+        """Remove its empty groups. False when one cannot be removed; the next sweep tries again."""
         is_gone = True
         for path in self._each(attempt):
             for group in reversed(below(path)):
@@ -392,7 +390,7 @@ class Cgroups:
         return is_gone
 
     def retire(self) -> None:
-        """Remove the folder of all groups, unless there are some."""
+        """Remove the folder of all groups if it is empty."""
         for folder in self._folders:
             with suppress(OSError):
                 folder.rmdir()
@@ -408,5 +406,5 @@ class Cgroups:
 
 
 def name(attempt: Attempt) -> str:
-    """How the groups of an attempt are called."""
+    """The name of an attempt's groups."""
     return f"{attempt.uid}-{attempt.number}"

@@ -1,12 +1,12 @@
-"""What a piece of work may use at most, and how that is written down for the kernel.
+"""The limits of work, and how they are expressed for the kernel.
 
-Called by `starting`, and by `cgroups`, which writes it. Nothing here touches the machine. What is
-enforced and by what is told in words, such as "cgroup-v1 256Mi", and what is not enforced begins
-with "none" and says why: nobody may be led to rely on a limit that is not there.
+Called by `starting`, and by `groups`, which writes them. Nothing here touches the machine. A limit
+that is enforced is reported as text such as "cgroup-v1 256Mi"; one that is not begins with "none"
+and says why, so that no user relies on a limit that does not exist.
 
-Only control groups are used. RLIMIT_AS bounds addresses and not memory, so that it would kill what
-merely reserves a lot; RLIMIT_NPROC counts all processes of a user, so that replicas of one user
-would starve each other.
+Only control groups are used. RLIMIT_AS bounds addresses and not memory, so it would kill what
+merely reserves a lot; RLIMIT_NPROC counts all processes of a user, so replicas of one user would
+starve each other.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from holdfast.model.kinds.template import Template
 from holdfast.model.quantity import Resource, demand, render
 
 CPU, MEMORY, PIDS, DEVICES = "cpu", "memory", "pids", "devices"
-# Processes and threads of one attempt: far more than honest work has, far less than a machine.
+# Processes and threads of one attempt: far more than usual work has, far less than a machine can.
 PIDS_MAX = 4_096
 PERIOD_US = 100_000
-# The kernel takes no smaller quota than this for one period.
+# The smallest quota for one period that the kernel accepts.
 QUOTA_US_MIN = 1_000
-# What it calls a share: 1024 for each cpu, and never less than 2.
+# The kernel's unit of a share: 1024 for each CPU, and never less than 2.
 SHARES_PER_CPU, SHARES_MIN, SHARES_MAX = 1_024, 2, 262_144
 WEIGHT_MAX = 10_000
 
@@ -30,7 +30,7 @@ UNSTATED = "none: no limit is stated"
 
 
 class CgroupLimits(msgspec.Struct, frozen=True, gc=False):
-    """0 is none, in the internal units of each resource."""
+    """The limits of an attempt in the internal unit of each resource; 0 is no limit."""
 
     cpu_milli: int = 0
     share_milli: int = 0
@@ -52,7 +52,7 @@ class CgroupWrite(msgspec.Struct, frozen=True, gc=False):
 
 
 def wanted(of: Template, pids_max: int = PIDS_MAX) -> CgroupLimits:
-    """The limits of a template: what it states, for memory and disk else what is set aside."""
+    """The limits of a template: those it states; for memory and disk else its requests."""
     memory_aside = demand(Resource.MEMORY, of.resources.memory)
     disk_aside = demand(Resource.DISK, of.resources.disk)
     return CgroupLimits(
@@ -66,17 +66,17 @@ def wanted(of: Template, pids_max: int = PIDS_MAX) -> CgroupLimits:
 
 
 def shares(milli: int) -> int:
-    """How the first version of control groups counts what is set aside of the processors."""
+    """The CPU request as a share of cgroup v1."""
     return min(SHARES_MAX, max(SHARES_MIN, milli * SHARES_PER_CPU // 1_000))
 
 
 def quota_us(milli: int) -> int:
-    """How long in each period."""
+    """The CPU time in each period."""
     return max(QUOTA_US_MIN, milli * PERIOD_US // 1_000)
 
 
 def _weight(milli: int) -> int:
-    """The same for the second version, by the formula of runc and systemd."""
+    """The CPU request as a weight of cgroup v2, by the formula of runc and systemd."""
     return 1 + (shares(milli) - SHARES_MIN) * (WEIGHT_MAX - 1) // (SHARES_MAX - SHARES_MIN)
 
 
@@ -92,7 +92,7 @@ def writes(version: int, controller: str, of: CgroupLimits) -> tuple[CgroupWrite
         return (
             CgroupWrite("memory.max", str(of.memory_bytes)),
             CgroupWrite("memory.swap.max", "0", "swap is not limited"),
-            CgroupWrite("memory.oom.group", "1", "a part of it may be killed alone"),
+            CgroupWrite("memory.oom.group", "1", "single processes may be killed"),
         )
     if controller == CPU and of.cpu_milli:
         quota = quota_us(of.cpu_milli)
@@ -104,7 +104,7 @@ def writes(version: int, controller: str, of: CgroupLimits) -> tuple[CgroupWrite
 
 
 def share_write(version: int, of: CgroupLimits) -> CgroupWrite | None:
-    """What gives work its part of busy processors; None when nothing is set aside."""
+    """The write that gives work its share of busy CPUs; None when nothing is set aside."""
     if not of.share_milli:
         return None
     if version == 1:

@@ -1,8 +1,8 @@
-"""What is left of an attempt's groups when it has ended, and of those that nobody ended.
+"""Removes the groups of ended attempts, and groups that earlier agents left behind.
 
-Called by `runtime` in a thread, once the end of an attempt is proven and before anybody is told. A
-group remembers that the kernel killed for want of memory only as long as it is there; so that goes
-into the exit record first, where every later agent finds it.
+Called in a thread, once the end of an attempt is proven and before it is reported. A group knows
+that the kernel killed for lack of memory only as long as it exists; so that goes into the exit
+record first, where every later agent finds it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def close(
     end: Exit | None,
     stopped_for: str = "",
 ) -> Exit | None:
-    """The end with what its groups know of it, which are then removed.
+    """The end with what its groups know of it; then the groups are removed.
 
-    `stopped_for` is why the agent ended it, if it did. What exceeded the disk is removed at once:
-    ended attempts are kept for their logs, and would keep the disk full as well.
+    `stopped_for` is why the agent ended it, if it did. Files of work that exceeded its disk limit
+    are removed at once: ended attempts are kept for their logs, and would keep the disk full.
     """
     known = end
     if end is not None and end.is_started and end.code != 0 and groups.ooms(attempt):
@@ -46,14 +46,14 @@ def close(
             with attempts.of(attempt) as fd:
                 disk.give_back(fd)
     except OSError as error:
-        # This agent still tells of it; only one that comes after it would not know.
-        _log.warning("how %s ended cannot be written down: %s", attempt, error)
+        # This agent still reports it; only a later agent would not know.
+        _log.warning("how %s ended cannot be recorded: %s", attempt, error)
     remove(groups, attempt)
     return end
 
 
 def remove(groups: Cgroups, attempt: Attempt) -> None:
-    """Remove its groups; what is in them, after its end, is killed."""
+    """Remove its groups; processes that are still in them after its end are killed."""
     if not (groups.kill(attempt) and groups.remove(attempt)):
         _log.warning("control groups of %s are in use and left for the next look around", attempt)
 
@@ -68,7 +68,7 @@ def sweep(groups: Cgroups, attempts: AttemptFolders, held: Container[Attempt]) -
         except (FileNotFoundError, Invalid):
             is_alive = False
         except OSError:
-            # Who cannot look does not know; the groups stay for the next time.
+            # If the attempt cannot be inspected, its groups stay for the next time.
             continue
         if not is_alive:
             remove(groups, attempt)

@@ -1,13 +1,13 @@
 """Runs work in a container: turns a template with an image into a command for the shim.
 
-Called by `starting`. To the shim a container is work like any other: what it runs is runc, in the
-foreground, below the same init, deadline and groups. So nothing about stopping, adopting or proving
-an end is different for containers, and the kernel ends a container together with its shim.
+Called by `starting`. To the shim a container is work like any other: it runs runc, in the
+foreground, below the same init, deadline and groups. So stopping, adopting and proving an end are
+the same for containers, and the kernel ends a container together with its shim.
 
-runc's bundle and its state lie on a tmpfs in a mount namespace of the work's own, above which the
+runc's bundle and its state lie on a tmpfs in a mount namespace of the work's own, in which the
 image is mounted with a writable layer. Both vanish with the work, however that ends: no mounts and
-no state are left for anybody to clean up, and no secret among the variables touches a disk. The
-same holds for its network, which is a pair of devices that the kernel removes with the namespace.
+no state are left to clean up, and no secret among the variables touches a disk. The same holds for
+its network, which is a pair of devices that the kernel removes with the namespace.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ from holdfast.model.kinds.template import EnvVar, Template
 
 RUNC = runc.RUNC
 TOOLS = (RUNC, "unshare", "mount", "sh", "sed", "mkfifo", *containers_network.TOOLS)
-# Where everything of a container is in its mount namespace. The users of a container must be able
-# to pass all that is above it, and on the node it is an empty directory.
+# The place of everything of a container in its mount namespace. The users of a container must be
+# able to pass all directories above it. On the node it is an empty directory.
 BOX = Path("/run/holdfast/box")
 UPPER, SCRATCH = "layer/upper", "layer/scratch"
-# A single variable may have 128 KiB for the kernel.
+# The kernel allows 128 KiB for a single variable.
 CHUNK_BYTES = 96 * 1024
 CHUNKS_MAX = 256
 PROBE_TIMEOUT_S, TRIAL_TIMEOUT_S = 20, 60
 _CHUNK, _LAYER = "HOLDFAST_BOX_", "HOLDFAST_LAYER_"
-# runc itself needs no more than the bundle to be private.
+# runc itself only needs the bundle to be private.
 _TMPFS = f'mount -t tmpfs -o mode=0711,size=16m holdfast "{BOX}"'
 
 
 class _State(msgspec.Struct, frozen=True):
-    """What a runtime tells of a container; a part of it is enough."""
+    """The part of a runtime's state of a container that is needed here."""
 
     status: str
 
 
 class Boxing(msgspec.Struct, frozen=True):
-    """Where and as whom a container runs.
+    """Where a container runs and as which user.
 
     folder: the directory of the attempt.
     group: its control group.
     program: the shim, which also mounts layers and publishes ports.
-    first: what the user 0 inside is outside; 0 if users inside are those of the node.
+    first: the host's user that is root inside; 0 if users inside are those of the node.
     secrets: the directory with its files from Secrets, which it has at the same path.
-    joins: what a process writes to so that it is charged to the container.
+    joins: the files that a process writes to so that it is charged to the container.
     runtime: the program that runs it instead of runc, if any.
     """
 
@@ -91,14 +91,16 @@ def check(root: Path, groups: cgroups.Cgroups, program: ShimProgram, first: int 
     With `first`, they have users of their own, from this number on.
     """
     if os.geteuid() != 0:
-        raise Unavailable("containers can be run by an agent that is root only")
+        raise Unavailable("containers need an agent that runs as root")
     missing = [name for name in TOOLS if shutil.which(name, path=PATH_DEFAULT) is None]
     if missing:
-        raise Unavailable(f"containers need {', '.join(missing)}, which this node does not have")
+        raise Unavailable(f"containers need {', '.join(missing)}; install on this node")
     if not groups.controllers:
         raise Unavailable("runc needs control groups, and none can be made on this node")
     if UNSAFE.search(str(root)):
-        raise Unavailable("the agent's directory has a path that no layer can be mounted from")
+        raise Unavailable(
+            "the path of the agent's directory has characters that overlay mounts do not accept"
+        )
     runc.check()
     _make_box()
     with tempfile.TemporaryDirectory(dir=root, prefix=".probe-") as made:
@@ -114,11 +116,11 @@ def _make_box() -> None:
             path.mkdir(exist_ok=True)
             path.chmod(0o755)
     except OSError as error:
-        raise Unavailable(f"{BOX}, where containers are made, cannot be: {error}") from error
+        raise Unavailable(f"{BOX}, the directory of containers, cannot be made: {error}") from error
 
 
 def _try(program: ShimProgram, first: int, places: dict[str, str]) -> None:
-    """Mount an empty image as that of a container is, and make a network, in earnest."""
+    """Mount an empty image like that of a container, and make a network, for real."""
     layers = _layers(1)
     names = {"SHIM": str(program.path), "FIRST": str(first), f"{_LAYER}0": places["LOWER"]}
     mapped = f'test "$(stat -c %u {BOX}/rootfs)" = {first}' if first else "true"
@@ -134,18 +136,18 @@ def _try(program: ShimProgram, first: int, places: dict[str, str]) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"whether containers can be run cannot be tried: {error}") from error
+        raise Unavailable(f"a trial of containers cannot be run: {error}") from error
     if tried.returncode != 0:
         why = tried.stderr.strip().splitlines()
         raise Unavailable(
-            f"containers cannot be made: {why[-1][:200] if why else 'no reason given'}"
+            f"a trial of containers failed: {why[-1][:200] if why else 'no reason given'}"
         )
 
 
 def try_runtime(
     root: Path, groups: cgroups.Cgroups, program: ShimProgram, first: int, runtime: str
 ) -> None:
-    """Run a container by this runtime, whose only program is the shim. Raises Unavailable."""
+    """Run a container with this runtime whose only program is the shim. Raises Unavailable."""
     template = Template(command=("/trial", "version"))
     launch = Launch(Attempt(str(uuid.uuid4()), 0), "", "trial", template, 0, None, 0)
     network = containers_network.network(template, {}, "127.0.0.1", is_routed=False)
@@ -175,7 +177,9 @@ def try_runtime(
         groups.remove(launch.attempt)
     if tried.returncode != 0 or tried.stdout.strip() != shim_build.version():
         why = tried.stderr.strip().splitlines()
-        raise Unavailable(f"{runtime} runs no container: {why[-1][:200] if why else 'no output'}")
+        raise Unavailable(
+            f"{runtime} cannot run a container: {why[-1][:200] if why else 'no output'}"
+        )
 
 
 def _unshared() -> list[str]:
@@ -183,7 +187,7 @@ def _unshared() -> list[str]:
 
 
 def _layers(count: int) -> tuple[str, ...]:
-    """Mount the image's layers, of which the first is the topmost, and the root file system."""
+    """Mount the image's layers, the topmost first, and the root file system."""
     places = [f"{BOX}/lower/{number}" for number in range(count)]
     pairs = " ".join(f'"${_LAYER}{number}" {place}' for number, place in enumerate(places))
     options = f"nosuid,nodev,lowerdir={':'.join(places)},upperdir=$UPPER,workdir=$SCRATCH"
@@ -195,8 +199,8 @@ def _layers(count: int) -> tuple[str, ...]:
 
 
 def dressed(of: Launch, image: Image) -> Launch:
-    """The launch with what the image says where its template says nothing."""
-    # What an image says is meant literally, and not for the agent to fill in.
+    """The launch, with the image's defaults where the template states nothing."""
+    # Values of an image are literal: the agent replaces no references in them.
     variables = (EnvVar(name, _literal(value)) for name, value in image.variables.items())
     command = (_literal(word) for word in (*image.entrypoint, *image.command))
     template = msgspec.structs.replace(
@@ -212,23 +216,23 @@ def _literal(text: str) -> str:
 
 
 def user_of(of: Template) -> User | None:
-    """As whom it runs: a user of the node, or any number; None is root."""
+    """The user that it runs as: a user of the node, or any number; None is root."""
     if not of.user.isdecimal():
         found = user(of.user)
     else:
         number = int(of.user)
         found = User(number, number, (number,), "") if number else None
     if found is not None and max(found.uid, *found.groups) >= BLOCK:
-        rule = f"must be below {BLOCK}: a container has no more users"
+        rule = f"must be below {BLOCK}, the number of users in a container"
         raise Invalid(f"user: {of.user}: {rule}", (FieldError("user", of.user, rule),))
     return found
 
 
 def boxed(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
-    """What the shim is to run, so that this command runs inside the container."""
+    """What the shim runs, so that this command runs inside the container."""
     for path in (UPPER, SCRATCH):
         (place.folder / path).mkdir(mode=0o700, parents=True)
-    # The root of the container is this directory, and any user may have to look into it.
+    # This directory is the root of the container, and any user may have to list it.
     (place.folder / UPPER).chmod(0o755)
     if place.first:
         os.chown(place.folder / UPPER, place.first, place.first)
@@ -266,7 +270,7 @@ def boxed(of: Launch, place: Boxing, found: Surroundings) -> Surroundings:
 
 
 def _script(chunks: int, name: str, place: Boxing) -> str:
-    """Mount, write down what runc is to do, and become runc."""
+    """The script that mounts, writes runc's configuration, and becomes runc."""
     names = [f"{_CHUNK}{number}" for number in range(chunks)]
     values = " ".join(f'"${name}"' for name in names)
     return "\n".join(
@@ -284,23 +288,24 @@ def _script(chunks: int, name: str, place: Boxing) -> str:
 
 
 def _run(runtime: str) -> str:
-    """How a container is run. runc leaves its groups, which tell whether memory was lacking."""
+    """The command that runs a container. runc keeps its groups, which count OOM kills."""
     keep = "" if runtime else " --keep"
     return f"{shlex.quote(runtime or RUNC)} --root {BOX}/state run{keep}"
 
 
 def has_begun(pid: int, name: str, runtime: str = "") -> bool:
-    """Whether runc, which is the process `pid`, has started what the container is for.
+    """Whether runc, which is the process `pid`, has started the container's program.
 
-    Before that no command can enter it. What is in the box is seen by whoever is in it alone.
-    Another runtime is asked, in the namespaces of that process: its files are its own affair.
+    Before that no command can enter it. Files below BOX are visible only in that process's mount
+    namespace. Another runtime is asked by its command, in the namespaces of that process: its files
+    are internal to it.
     """
     if runtime:
         words = ("--root", str(BOX / "state"), "state", name)
         return _says_running(["nsenter", f"--target={pid}", "--mount", "--pid", runtime, *words])
     seen = Path(f"/proc/{pid}/root{BOX}/state/{name}")
     try:
-        # A container that is made and not started has a pipe on which its start waits.
+        # A container that is made and not started has a pipe on which it waits for its start.
         return (seen / "state.json").exists() and not (seen / "exec.fifo").exists()
     except OSError:
         return False
@@ -325,11 +330,11 @@ def inside(
     has_terminal: bool = False,
     more: tuple[bytes, ...] = (),
 ) -> tuple[str, ...]:
-    """A command beside the shim's work as one inside its container, for whoever runs it there.
+    """The command that runs another one inside the container of the shim's work.
 
-    User, directory and variables are those of the container, with `more` variables beside them.
+    User, directory and variables are those of the container, with `more` variables added.
     """
-    # Other runtimes see by themselves that they were given a terminal.
+    # Other runtimes detect a terminal by themselves.
     terminal = ("--tty",) if has_terminal and not runtime else ()
     variables = (word for pair in more for word in ("--env", os.fsdecode(pair)))
     state = ("--root", str(BOX / "state"))

@@ -1,13 +1,13 @@
-"""Where images that were pulled for tenants lie, how much room they may take, and for how long.
+"""Stores of images that were pulled for tenants: where they lie, how large, and for how long.
 
-Kept by `containers_awaited`. A tenant has a store for each set of credentials that it pulls with,
-and one for images that need none. So whoever does not have the credentials does not have the image:
-not another tenant, not a later tenant of the same name, not work of the same tenant without the
-Secret. Layers are not shared between stores, since podman takes a layer that it has for one that it
-may have.
+`image_waits` uses them. A tenant has a store for each set of credentials that it pulls with, and
+one for images that need none. So without the credentials there is no access to the image: not for
+another tenant, a later tenant of the same name, or work of the same tenant without the Secret.
+Layers are not shared between stores, since podman uses a layer that it has without checking the
+permission again.
 
-A store is in use while an attempt that was given an image from it lives. Others are removed after
-`IDLE_S`, or earlier when their tenant needs the room.
+A store is in use while an attempt with an image from it lives. Others are removed after `IDLE_S`,
+or earlier when their tenant needs the room.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from holdfast.model.errors import Unavailable
 OPTION = "--tenant-images-mib"
 MIB = 1 << 20
 BYTES_MAX = 20 * 1024 * MIB
-# So long a store stays that nothing has used, so that work that comes back need not pull again.
+# How long an unused store is kept, so that work that comes back need not pull again.
 IDLE_S = 24 * 3600.0
 SWEEP_S = 600.0
-# What was asked for this recently may be about to be started from.
+# An image that was asked for this recently may be needed by a start that is under way.
 FRESH_S = 900.0
-# An image with more files than this is a bomb, whatever their size.
+# An image with more files than this counts as an attack, whatever their size.
 ENTRIES_MAX = 4_000_000
 UNMOUNT_TIMEOUT_S = 30
-# The key lies beside the directories of tenants, none of whose names begins with a dot.
+# The key lies beside the directories of tenants, whose names never begin with a dot.
 STORES, KEY, USERS, LAST = ".podman", ".key", "used", "last"
 _STORE = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _USER = re.compile(r"([A-Za-z0-9_-]{1,128})\.([0-9]{1,10})", re.ASCII)
@@ -55,20 +55,20 @@ _log = logging.getLogger(__name__)
 
 
 class ImageStore(msgspec.Struct, frozen=True):
-    """Where podman keeps images. Without a folder it is the node's own, which operators fill."""
+    """A store of podman's. Without a folder it is the node's own, which operators fill."""
 
     folder: Path | None = None
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What podman is told of it."""
+        """Podman's options for it."""
         if self.folder is None:
             return ()
         return ("--root", str(self.folder / "images"), "--runroot", str(self.folder / "run"))
 
     @property
     def temporary(self) -> Path | None:
-        """Where podman puts what it downloads: it counts with the rest and goes with it."""
+        """The directory of podman's downloads: it counts with the store and is removed with it."""
         return self.folder / "tmp" if self.folder is not None else None
 
 
@@ -95,7 +95,9 @@ class ImageStores:
         return ImageStore(folder)
 
     def _key(self) -> bytes:
-        """Paths of layers are seen inside containers: a name must not help to guess a password."""
+        """The name of a store. It is keyed: paths of layers are visible in containers, and a name
+        must not help to guess a password.
+        """
         path = self._root / KEY
         with self._alone:
             if not path.exists():
@@ -103,7 +105,7 @@ class ImageStores:
             return path.read_bytes()
 
     def make_room(self, tenant: str) -> None:
-        """Raises Unavailable if the images that a tenant uses leave no room for another."""
+        """Make room for another image. Raises Unavailable if images in use leave none."""
         if self.is_full(tenant):
             for folder in self._stores(tenant):
                 if not self._is_used(folder):
@@ -113,12 +115,12 @@ class ImageStores:
 
     def full(self, tenant: str) -> Unavailable:
         return Unavailable(
-            f"the images of tenant {tenant} take more than {self._bytes_max // MIB} MiB of this "
-            f"node: use smaller or fewer images, or have its operator raise {OPTION}"
+            f"the images of tenant {tenant} exceed {self._bytes_max // MIB} MiB on this node; use "
+            f"smaller or fewer images, or ask the operator to raise {OPTION}"
         )
 
     def is_full(self, tenant: str) -> bool:
-        """Whether a tenant's images take all that they may, as bytes or as files."""
+        """Whether a tenant's images have reached the limit of bytes or of files."""
         size, entries, waiting = 0, 0, [str(self._root / tenant)]
         while waiting:
             # podman removes and renames meanwhile.
@@ -134,7 +136,7 @@ class ImageStores:
         return False
 
     def sweep(self) -> None:
-        """Remove what nothing has used for long, and tenants' directories that are empty."""
+        """Remove stores that were unused for long, and empty directories of tenants."""
         for tenant in _listed(self._root):
             for folder in self._stores(tenant.name):
                 if not self._is_used(folder) and _unused_s(folder / LAST) > IDLE_S:
@@ -146,7 +148,7 @@ class ImageStores:
         return [it for it in _listed(self._root / tenant) if _STORE.fullmatch(it.name)]
 
     def _is_used(self, folder: Path) -> bool:
-        """Whether an attempt that was given it lives, or may be about to."""
+        """Whether an attempt that uses it lives, or may be about to start."""
         is_used = False
         for mark in _listed(folder / USERS):
             if _unused_s(mark) < FRESH_S or self._lives(mark.name):
@@ -174,7 +176,7 @@ class ImageStores:
             with safe_paths.folder(folder.parent) as above:
                 safe_paths.remove(folder.name, above)
         except (OSError, subprocess.SubprocessError) as error:
-            # The next sweep asks for this again.
+            # The next sweep tries again.
             _log.warning("the images in %s cannot be removed: %s", folder, error)
 
 
@@ -185,7 +187,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _unused_s(mark: Path) -> float:
-    """How long ago this was last written; for ever if it is not there."""
+    """How many seconds ago this was last written; infinite if it does not exist."""
     with suppress(FileNotFoundError):
         return time.time() - mark.stat().st_mtime
     return math.inf
@@ -195,5 +197,5 @@ def _mounted_below(folder: Path) -> list[str]:
     """The mount points in a directory, the innermost first."""
     text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     points = [line.split(" ")[4] for line in text.splitlines()]
-    # Blanks are written as octal numbers there, and no name of ours has one.
+    # Spaces are octal escapes there, and no name of ours has one.
     return sorted((it for it in points if it.startswith(f"{folder}/")), key=len, reverse=True)

@@ -1,8 +1,8 @@
-"""Waits for images without letting anything else wait.
+"""Waits for images without delaying anything else.
 
-Kept by `runtime`, which asks for the image of each piece of work before it starts it. What is here
-already is found by threads that never wait for a network, so that no pull delays a start that needs
-none. A tenant pulls one image at a time, so that none takes all the threads that pull.
+`runtime` asks for the image of each attempt before it starts it. Threads that never wait for a
+network find images that are here already, so no pull delays a start that needs none. A tenant pulls
+one image at a time, so that no tenant takes all the pulling threads.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ PULLS_MAX = 4
 
 
 class Images:
-    """`root` is where attempts lie, `folders` where the operator keeps root file systems.
+    """`root` holds the attempts, `folders` are the operator's directories of root file systems.
 
-    `bytes_max` is what the images that are pulled for one tenant may take.
+    `bytes_max` bounds the images that are pulled for one tenant.
     """
 
     def __init__(self, root: Path, folders: tuple[Path, ...], bytes_max: int = BYTES_MAX) -> None:
@@ -50,11 +50,11 @@ class Images:
         self._pulls = ThreadPoolExecutor(PULLS_MAX, thread_name_prefix="pulls")
         self._turns: dict[str, asyncio.Lock] = {}
         self._waiting: Counter[str] = Counter()
-        # Only a yes is kept: who lacks runc may install it any time.
+        # Only success is cached: runc may be installed at any time.
         self._are_possible = False
 
     async def of(self, launch: Launch, place: StartContext) -> Image | None:
-        """The image of this work; None when it is no container. Raises Invalid or Unavailable."""
+        """The image of this work; None if it is a process. Raises Invalid or Unavailable."""
         template, tenant = launch.template, launch.namespace
         if template.runtime is not Runtime.CONTAINER:
             return None
@@ -75,13 +75,13 @@ class Images:
         self._waiting[tenant] += 1
         try:
             async with self._turns.setdefault(tenant, asyncio.Lock()):
-                # Another replica of the same image may have been waited for.
+                # The wait may have been for another replica with the same image.
                 found = await loop.run_in_executor(self._looks, find, *look)
                 if found is not None:
                     return found
                 lack = await loop.run_in_executor(self._looks, disk.lack, self._root)
                 if lack is not disk.DiskShortage.NOTHING:
-                    raise Unavailable("the disk of this node is nearly full: it pulls no images")
+                    raise Unavailable("the disk of this node is nearly full: no images are pulled")
                 # It may have waited for long, so the store is marked once more.
                 await loop.run_in_executor(self._looks, self._stores.of, *whose)
                 await loop.run_in_executor(self._pulls, self._stores.make_room, tenant)
@@ -104,13 +104,13 @@ class Images:
                 _log.warning("images that nothing uses cannot be removed: %s", error)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop all waits."""
         for pool in (self._looks, self._pulls):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _credentials(of: Launch) -> bytes:
-    """What the tenant's own Secret says for its registries; empty without one."""
+    """The registry credentials of the tenant's own Secret; empty without one."""
     name = of.template.image_pull_secret
     if not name:
         return b""

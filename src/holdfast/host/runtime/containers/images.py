@@ -1,13 +1,11 @@
 """Images of containers: a directory of the node, or what podman has under a reference.
 
-Called by `containers_awaited` in threads of its own: a pull may take minutes, and no other work
-should wait for it. An image is only ever read; what a container writes goes into a layer of its
-attempt.
+Called by `image_waits` in threads of its own: a pull may take minutes, and other work must not wait
+for it. An image is only ever read; what a container writes goes into a layer of its attempt.
 
-What podman has for the node is the operator's doing and there for every tenant. Nothing is ever
-pulled into it: each tenant has stores of its own (`image_stores`), which are filled with that
-tenant's credentials and looked into for whoever has these, so that a private image is no one else's
-for lying here.
+The operator fills podman's store of the node, which serves every tenant. Nothing is ever pulled
+into it: each tenant has stores of its own (`image_stores`), which are filled with that tenant's
+credentials and used only for work with these credentials, so a pulled private image stays private.
 """
 
 from __future__ import annotations
@@ -29,23 +27,23 @@ from holdfast.model.image_references import image_fault, registry_name
 
 PODMAN = "podman"
 ASK_TIMEOUT_S = 30
-# A stop that comes meanwhile waits for this, so it is not longer.
+# A stop that comes meanwhile waits for the pull, so this is not longer.
 PULL_TIMEOUT_S = 120
-# How often it is looked whether what is pulled still fits.
+# How often a running pull is checked against the room that is left.
 PULL_LOOK_S = 1.0
-# Separators of the options that mount takes, and what no path of an image needs.
+# Separators in the options of mount, and other characters that no path of an image needs.
 UNSAFE = re.compile(r"[,:\\\"\x00-\x1f\x7f]")
-# runc is what containers run by here, and no other manager of groups is needed.
+# Containers run with runc here, so podman needs no other cgroup manager.
 _GLOBAL = ("--cgroup-manager", "cgroupfs", "--runtime", "runc")
-# The options of one mount fit a page, and images have fewer.
+# The options of one mount must fit a page; images usually have fewer layers.
 LAYERS_MAX = 120
 _NO_CREDENTIALS = b"{}"
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A root file system, and what runs in it unless a template says otherwise.
+    """A root file system, and the defaults for what runs in it.
 
-    layers: the directories that it is made of, the topmost first.
+    layers: its directories, the topmost first.
     """
 
     layers: tuple[Path, ...]
@@ -55,7 +53,7 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class _Config(msgspec.Struct, frozen=True, rename="pascal"):
-    """What podman tells of an image; a part of it is enough."""
+    """The part of podman's description of an image that is needed here."""
 
     entrypoint: tuple[str, ...] | None = None
     cmd: tuple[str, ...] | None = None
@@ -74,7 +72,7 @@ class _Inspected(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def local(image: str, folders: Sequence[Path], store: ImageStore) -> Image | None:
-    """The image, if it is here already. Invalid or Unavailable say why there can be none."""
+    """The image, if it is here already. Raises Invalid or Unavailable if there can be none."""
     fault = image_fault(image)
     if fault:
         raise _wrong(image, fault)
@@ -95,16 +93,16 @@ def pull(
 ) -> Image:
     """Pull it into a tenant's store, with that tenant's credentials or none.
 
-    The transport is always said: without one podman may take a text for a file of the node. Room is
-    Unavailable as soon as `is_full` says so, which is asked again and again meanwhile.
+    The transport is always stated: without one podman may take a reference for a file of the node.
+    Raises Unavailable as soon as `is_full`, which is called repeatedly meanwhile, returns True.
     """
     program, name = _program(reference), registry_name(reference)
     if store.temporary is not None:
-        # What an earlier pull left that was killed.
+        # Files that an earlier, killed pull left.
         shutil.rmtree(store.temporary, ignore_errors=True)
         store.temporary.mkdir(parents=True)
-    # A file without a name: podman reads it, and no disk has it. Without one podman would look
-    # for the credentials of the agent's own user.
+    # A file without a name, so that no disk has it. Without a file podman would look for the
+    # credentials of the agent's own user.
     fd = os.memfd_create("holdfast-credentials", os.MFD_CLOEXEC)
     try:
         os.write(fd, credentials or _NO_CREDENTIALS)
@@ -114,7 +112,7 @@ def pull(
         os.close(fd)
     if is_full():
         _podman(program, store, "rmi", "--force", name)
-        fault = "there is no room for it"
+        fault = "the tenant's images leave no room for it on this node"
     if fault:
         raise Unavailable(f"the image {reference} cannot be pulled: {fault}")
     return _described(program, store, name)
@@ -123,7 +121,7 @@ def pull(
 def _watched(
     program: str, store: ImageStore, words: tuple[str, ...], fd: int, is_full: Callable[[], bool]
 ) -> str:
-    """Run podman until it ends, its time is over or the store is full. What went wrong, if any."""
+    """Run podman until it ends, its time is over or the store is full. Returns any error."""
     surroundings = {**os.environ, "TMPDIR": str(store.temporary or "/var/tmp")}
     ends = time.monotonic() + PULL_TIMEOUT_S
     try:
@@ -150,24 +148,24 @@ def _watched(
                 os.killpg(running.pid, signal.SIGKILL)
                 running.communicate()
                 late = f"it took longer than {PULL_TIMEOUT_S} s"
-                return late if is_late else "there is no room for it"
+                return late if is_late else "the tenant's images leave no room for it on this node"
 
 
 def _directory(image: str, folders: Sequence[Path]) -> Path:
-    """A root file system that lies in one of the operator's directories of images.
+    """A root file system in one of the operator's directories of images.
 
-    Links are followed before that is judged: no name may lead to files that are not meant for it.
+    Links are resolved before the check: no name may lead to other files of the node.
     """
     try:
         real = Path(os.path.realpath(image, strict=True))
         above = [Path(os.path.realpath(folder, strict=True)) for folder in folders]
     except (OSError, ValueError):
-        raise _wrong(image, "is no directory of this node's images") from None
+        raise _wrong(image, "must be a directory of this node's images") from None
     if not any(real != it and real.is_relative_to(it) for it in above) or not real.is_dir():
-        # One answer to all of them: whether other files exist is nobody's business.
-        raise _wrong(image, "is no directory of this node's images")
+        # The same error for all of these: tenants must not learn whether other files exist.
+        raise _wrong(image, "must be a directory of this node's images")
     if UNSAFE.search(str(real)):
-        raise _wrong(image, "must lead to a path without commas, colons and the like")
+        raise _wrong(image, "must be a path without commas, colons and similar characters")
     return real
 
 
@@ -185,7 +183,7 @@ def _described(program: str, store: ImageStore, reference: str) -> Image:
     try:
         (of,) = msgspec.json.decode(inspected.stdout, type=tuple[_Inspected, ...])
     except (msgspec.DecodeError, ValueError) as error:
-        raise Unavailable(f"podman's word on {reference} cannot be read: {error}") from error
+        raise Unavailable(f"podman's output on {reference} cannot be parsed: {error}") from error
     pairs = (text.partition("=") for text in of.config.env or ())
     variables = {name: value for name, _, value in pairs if not name.startswith("HOLDFAST_")}
     layers = _layers(program, store, reference, of.graph_driver)
@@ -198,9 +196,9 @@ def _described(program: str, store: ImageStore, reference: str) -> Image:
 
 
 def _layers(program: str, store: ImageStore, reference: str, driver: _Driver) -> tuple[Path, ...]:
-    """The directories of the layers themselves, where podman says them; else all of it, mounted.
+    """The directories of the layers, if podman names them; else the whole image, mounted.
 
-    A mounted image is itself an overlay, of which the kernel cannot shift the owners.
+    A mounted image is itself an overlay, and the kernel cannot map the owners of its files.
     """
     data: Mapping[str, str] = driver.data or {}
     if driver.name == "overlay" and data.get("UpperDir"):
@@ -227,7 +225,7 @@ def _podman(
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"podman {words[0]} did not come to an end: {error}") from error
+        raise Unavailable(f"podman {words[0]} failed: {error}") from error
 
 
 def _last(text: str) -> str:

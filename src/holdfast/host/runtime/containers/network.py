@@ -1,10 +1,10 @@
-"""The network of one container: its own, with a way to the node for those that have ports.
+"""The network of one container: its own, with a link to the node for containers that have ports.
 
-Called by `containers`, which runs what is written here as parts of its script. The way is a pair of
-devices of which the kernel removes both when the container's namespace is gone, and an address from
-198.18.0.0/15, which is routed nowhere. Which address is free is settled by the name of the device:
-the kernel gives it once. Ports are published on the node's address by the shim (shim_publish.c).
-Without ports a container has its loopback device only.
+Called by `containers`, which runs the commands made here as parts of its script. The link is a pair
+of devices, which the kernel removes when the container's namespace is gone, with an address from
+198.18.0.0/15, which is routed nowhere. The name of the device decides which address is free: the
+kernel allows each name once. The shim publishes ports on the node's address (shim_publish.c).
+Without ports a container has only its loopback device.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ PLACES = 65_536
 TRIES_MAX = 64
 ADDRESS = "address"
 ADDRESS_BYTES_MAX = 64
-# So long a published connection of which one direction has ended may move nothing.
+# How long a published connection that is closed in one direction may stay idle.
 IDLE_MS = 300_000
-# Whether the kernel has such devices, tried where they are nobody's.
+# Tries in a separate namespace whether the kernel has such devices.
 PROBE = "unshare --net ip link add hf-probe type veth peer name hf-other"
 
 _INSIDE = "address add %s/31 dev eth0\\nlink set eth0 up\\nroute add default via %s\\n"
 
 
 class ContainerNetwork(msgspec.Struct, frozen=True):
-    """What one container has of the network.
+    """The network of one container.
 
-    is_host: the node's own, which only a Tenant's policy gives.
-    is_reached: whether anything is to reach it, and it the node.
-    is_routed: whether the node forwards what it sends further on.
+    is_host: whether it uses the node's own, which only a Tenant's policy allows.
+    is_reached: whether it has a link to the node.
+    is_routed: whether the node forwards what it sends to other machines.
     host: the address of the node on which ports are published; `ports` are those, such as t20001.
     """
 
@@ -49,13 +49,13 @@ class ContainerNetwork(msgspec.Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """As it is shown with the limits of the work."""
+        """The text shown with the limits of the work."""
         if self.is_host:
             return "the node's"
         return "own" if self.is_reached else "none, but its loopback"
 
     def connect(self, box: Path) -> str:
-        """What runc runs when the namespace is there: make the pair, and write the address down."""
+        """The script that runc runs in the new namespace: make the pair, and record the address."""
         if self.is_host or not self.is_reached:
             return ""
         forward = "" if self.is_routed else "echo 0 > /proc/sys/net/ipv4/conf/hf-$at/forwarding"
@@ -82,9 +82,9 @@ class ContainerNetwork(msgspec.Struct, frozen=True):
         )
 
     def publish(self, box: Path, owner: int, joins: Sequence[Path]) -> tuple[str, ...]:
-        """What the script does before runc: hold the ports, or end with the reason in the log.
+        """The commands before runc: publish the ports, or end with the reason in the log.
 
-        Who does so is charged to the container, by these files of its groups.
+        The process that publishes is charged to the container, by these files of its groups.
         """
         if self.is_host or not self.ports:
             return ()
@@ -115,7 +115,7 @@ def network(
 
 
 def _is_asked(of: Template) -> bool:
-    """Whether the agent asks it over the network how it is."""
+    """Whether the agent probes it over the network."""
     probes: tuple[Probe | None, ...] = (
         of.probes.startup,
         of.probes.readiness,
@@ -127,7 +127,7 @@ def _is_asked(of: Template) -> bool:
 
 
 def address_in(pid: int, box: Path) -> str | None:
-    """Where a container is reached whose runc is the process `pid`; None if it has no network."""
+    """The address of the container whose runc is the process `pid`; None without a network."""
     try:
         with open(f"/proc/{pid}/root{box / ADDRESS}", encoding="ascii") as file:
             return file.read(ADDRESS_BYTES_MAX).strip() or None

@@ -1,7 +1,7 @@
-"""What runc is told of one container, as the OCI's runtime specification writes it.
+"""runc's configuration of one container, by the OCI runtime specification.
 
 Called by `containers`. The container has file system, processes, IPC, host name and network of its
-own, and where tenants are kept apart users as well. It gains no privileges, keeps few capabilities,
+own, and users as well where tenants are isolated. It gains no privileges, keeps few capabilities,
 and none as an ordinary user; it may make only the system calls that seccomp.json lists.
 """
 
@@ -19,11 +19,11 @@ from holdfast.host.runtime.run_as import BLOCK
 from holdfast.host.runtime.surroundings import PATH_DEFAULT, Surroundings, User
 
 VERSION = "1.0.2"
-# Where the replica's own directory is inside.
+# The path of the replica's own directory inside the container.
 DIRECTORY = "/holdfast"
 HOSTNAME_MAX = 63
 HOOK_TIMEOUT_S = 20
-# What root needs to set up files and ports of its own and to become somebody else.
+# What root needs to set up its own files and ports and to become another user.
 CAPABILITIES = (
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -34,9 +34,9 @@ CAPABILITIES = (
     "CAP_SETGID",
     "CAP_SETUID",
 )
-# What the kernel is asked for by a container; runc has no list of its own.
+# The file systems that a container gets from the kernel; runc has no list of its own.
 SECCOMP = Path(__file__).with_name("seccomp.json")
-# Files of the node that names are looked up by.
+# The node's files for resolving host names.
 LOOKUPS = ("/etc/resolv.conf", "/etc/hosts")
 _MASKED = (
     "/proc/acpi",
@@ -57,7 +57,7 @@ _MOUNTS = (
     ("/dev/shm", "tmpfs", "shm", ("nosuid", "noexec", "nodev", "mode=1777", "size=65536k")),
     ("/sys", "sysfs", "sysfs", ("nosuid", "noexec", "nodev", "ro")),
 )
-# Of the node's network no new view can be mounted by who does not own it.
+# A user namespace that does not own the node's network cannot mount a new sysfs.
 _HOST_SYS = ("/sys", "none", "/sys", ("rbind", "nosuid", "noexec", "nodev", "ro"))
 
 _FLAGS = (
@@ -73,9 +73,9 @@ class Container(msgspec.Struct, frozen=True):
     work: the replica's own directory on the node.
     group: its control group, as every hierarchy names it.
     devices: paths of the devices that it owns.
-    first: what the user 0 inside is outside; 0 if users inside are those of the node.
-    has_host_network: whether the node's network is its own.
-    connect: the script that gives its network a way out, when that is made; empty for none.
+    first: the host's user that is root inside; 0 if users inside are those of the node.
+    has_host_network: whether it uses the node's network.
+    connect: the script that links its network to the node; empty for none.
     secrets: the directory with its files from Secrets, which it has at the same path.
     """
 
@@ -100,7 +100,7 @@ def _seccomp() -> dict[str, Any]:
 
 def config(of: Container, found: Surroundings) -> bytes:
     """The bundle's config.json, around a root file system at `rootfs`."""
-    # Capabilities of an ordinary user would be lost at exec, and need not be there before.
+    # An ordinary user would lose capabilities at exec, so it gets none before.
     kept = CAPABILITIES if of.user is None else ()
     who = {"uid": 0, "gid": 0}
     if of.user is not None:
@@ -143,13 +143,13 @@ def _namespaces(of: Container) -> tuple[str, ...]:
 
 
 def _mappings(of: Container) -> dict[str, Any]:
-    """Which users outside those inside are. What is in no mapping cannot be anyone inside."""
+    """The mapping of users to the host. Users outside the mapping do not exist inside."""
     mapping = [{"containerID": 0, "hostID": of.first, "size": BLOCK}]
     return {"uidMappings": mapping, "gidMappings": mapping} if of.first else {}
 
 
 def _hooks(of: Container) -> dict[str, Any]:
-    """What runc runs on the node when the namespaces are there and nothing else is."""
+    """The hooks that runc runs on the node when the namespaces exist and nothing else does."""
     if not of.connect:
         return {}
     hook = {
@@ -170,7 +170,7 @@ def _own_mounts(of: Container) -> list[dict[str, Any]]:
 
 
 def _node_mounts(of: Container) -> list[dict[str, Any]]:
-    """The replica's directory, its files from Secrets, and how names are looked up."""
+    """The replica's directory, its files from Secrets, and the files for resolving names."""
     seen = [*of.lookups, *([str(of.secrets)] if of.secrets is not None else [])]
     mounts = [(DIRECTORY, of.work, "rw"), *((it, Path(it), "ro") for it in seen)]
     return [
@@ -185,9 +185,9 @@ def _node_mounts(of: Container) -> list[dict[str, Any]]:
 
 
 def _locked(path: Path) -> list[str]:
-    """What the node's own mount of this says, which no user namespace may take away from it.
+    """The options of the node's own mount that a user namespace must keep.
 
-    The kernel refuses a mount that allows more, and one that counts accesses in another way.
+    The kernel refuses a mount that allows more, or that records access times differently.
     """
     there = next(it for it in (path, *path.parents) if it.exists())
     flags = os.statvfs(there).f_flag
@@ -204,7 +204,7 @@ def _device(path: str) -> dict[str, Any]:
 
 
 def _rules(owned: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """None but those of every container, which runc adds, and its own."""
+    """Deny all devices except its own and those of every container, which runc adds."""
     rules: list[dict[str, Any]] = [{"allow": False, "access": "rwm"}]
     for it in owned:
         of = {field: it[field] for field in ("type", "major", "minor")}

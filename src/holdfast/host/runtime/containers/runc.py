@@ -1,10 +1,10 @@
-"""Knows which runc is installed, and which flaws it has that let a container reach its node.
+"""Which runc is installed, and its known flaws that let a container reach its node.
 
-Called by `containers` before the first container of an agent is run. A flaw that user namespaces
-and the other bounds of a container do not take the edge off is a reason to run none; of the rest
-the operator is told. Distributions mend old versions without changing their number, so the package
-is looked at as well as what runc says of itself: its version, and for what is only told also the
-flaws that its changelog names, so that nothing is said for ever of a machine that is mended.
+Called by `containers` before an agent runs its first container. If user namespaces and the other
+limits of a container do not mitigate a flaw, no containers are run; for the others the operator
+gets a warning. Distributions fix old versions without changing their number, so the package's
+version counts as well as runc's own. For warnings the flaws that the package's changelog names
+count as fixed too, so that a fixed machine is not warned about for ever.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ _RELEASED = 1_000_000
 class Flaw(msgspec.Struct, frozen=True):
     """One known flaw.
 
-    fixed: the first versions without it, one for each series; whatever is newer has none either.
-    packages: beginnings of packages' versions, and the number after it from which on they are
-        mended.
-    is_open: whether it leads out of a container that is bound as ours are.
+    fixed: the first versions without it, one for each series; newer versions do not have it.
+    packages: prefixes of packages' versions, and the number after it from which on they are fixed.
+    is_open: whether it leads out of a container with the limits that ours have.
     """
 
     name: str
@@ -80,7 +79,7 @@ FLAWS = (
 
 
 class RuncVersion(msgspec.Struct, frozen=True):
-    """What is there: runc's own version, and the distribution's name for it, if it has one.
+    """runc's own version, and that of the distribution's package, if there is one.
 
     mended: the flaws that the changelog of the distribution's package names.
     """
@@ -92,21 +91,21 @@ class RuncVersion(msgspec.Struct, frozen=True):
 
 
 def installed() -> RuncVersion:
-    """Which runc is found first. Raises Unavailable."""
+    """The version of the first runc in the path. Raises Unavailable."""
     program = shutil.which(RUNC, path=PATH_DEFAULT)
     if program is None:
-        raise Unavailable("containers need runc, which this node does not have")
+        raise Unavailable("containers need runc; install it on this node")
     about = os.stat(program)
     return _described(program, about.st_ino, about.st_mtime_ns)
 
 
 @lru_cache(maxsize=4)
 def _described(program: str, inode: int, changed_ns: int) -> RuncVersion:
-    """Asked once of each program: packages are searched for long, and a start waits for this."""
+    """Cached for each program: searching packages takes long, and a start waits for this."""
     said = _asked(program, "--version")
     found = _VERSION.search(said)
     if found is None:
-        raise Unavailable(f"{program} --version says nothing that can be understood")
+        raise Unavailable(f"the output of {program} --version cannot be parsed")
     numbers = (int(found[1]), int(found[2]), int(found[3]))
     candidate = int(found[4]) if found[4] else _RELEASED
     package, mended = _package(program)
@@ -114,9 +113,9 @@ def _described(program: str, inode: int, changed_ns: int) -> RuncVersion:
 
 
 def _package(program: str) -> tuple[str, frozenset[str]]:
-    """The version of the package that the program is of, and the flaws that its changelog names.
+    """The version of the program's package, and the flaws that its changelog names.
 
-    Both are empty if it is of none.
+    Both are empty if it belongs to no package.
     """
     if shutil.which("dpkg-query", path=PATH_DEFAULT) is None:
         return "", frozenset()
@@ -129,7 +128,7 @@ def _package(program: str) -> tuple[str, frozenset[str]]:
 
 
 def _named_in(changelog: Path) -> frozenset[str]:
-    """Packages for Debian and its like name each flaw that they mend. Small images have no file."""
+    """The flaws that a Debian-like changelog names as fixed. Small images have no changelog."""
     try:
         with gzip.open(changelog, "rt", encoding="utf-8", errors="replace") as file:
             return frozenset(_CVE.findall(file.read(CHANGELOG_MAX)))
@@ -148,15 +147,15 @@ def _asked(*words: str) -> str:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"{words[0]} cannot be asked for its version: {error}") from error
+        raise Unavailable(f"{words[0]} cannot be run: {error}") from error
     return done.stdout
 
 
 def has(flaw: Flaw, of: RuncVersion) -> bool:
-    """Whether this runc has this flaw, as far as its versions say."""
+    """Whether this runc has this flaw, by its versions."""
     if of.version >= max(flaw.fixed):
         return False
-    # A word in a text is enough not to warn, and not enough to let work run.
+    # A mention in a changelog is enough to omit a warning, and not enough to run work.
     if not flaw.is_open and flaw.name in of.mended:
         return False
     if any(of.version[:2] == fixed[:2] and of.version >= fixed for fixed in flaw.fixed):
@@ -169,7 +168,7 @@ def has(flaw: Flaw, of: RuncVersion) -> bool:
 
 
 def warnings(of: RuncVersion) -> tuple[str, ...]:
-    """The flaws that it has and that are not a reason to run nothing."""
+    """The flaws that it has and that do not prevent running containers."""
     return tuple(
         f"{flaw.name} ({flaw.about})" for flaw in FLAWS if not flaw.is_open and has(flaw, of)
     )
@@ -179,9 +178,9 @@ def sandbox(named: Path | None) -> str:
     """The program of a sandbox runtime: the one that is named, or gVisor's. Raises Unavailable."""
     program = str(named) if named is not None else shutil.which(SANDBOX, path=PATH_DEFAULT)
     if program is None:
-        raise Unavailable(f"no {SANDBOX} is installed: install it, or use {SANDBOX_OPTION} PATH")
+        raise Unavailable(f"{SANDBOX} is not installed; install it, or use {SANDBOX_OPTION} PATH")
     if not os.path.isfile(program) or not os.access(program, os.X_OK):
-        raise Unavailable(f"{SANDBOX_OPTION} {program} is not a program that can be run")
+        raise Unavailable(f"{SANDBOX_OPTION} {program} is not an executable program")
     about = os.stat(program)
     _version(program, about.st_ino, about.st_mtime_ns)
     return program
@@ -189,18 +188,16 @@ def sandbox(named: Path | None) -> str:
 
 @lru_cache(maxsize=4)
 def _version(program: str, inode: int, changed_ns: int) -> str:
-    """What a sandbox runtime says of itself. Asked once of each program, before the first start."""
+    """The version of a sandbox runtime. Cached for each program."""
     return _asked(program, "--version")
 
 
 def check() -> RuncVersion:
-    """The runc that is there. Raises Unavailable if no tenant's container may be run by it."""
+    """The installed runc. Raises Unavailable if it must not run tenants' containers."""
     found = installed()
     if not found.filters:
         raise Unavailable("this runc cannot filter system calls: it is built without libseccomp")
     for flaw in FLAWS:
         if flaw.is_open and has(flaw, found):
-            raise Unavailable(
-                f"this runc has {flaw.name} ({flaw.about}): install one that is mended"
-            )
+            raise Unavailable(f"this runc has {flaw.name} ({flaw.about}); install a fixed version")
     return found

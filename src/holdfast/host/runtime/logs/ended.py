@@ -1,8 +1,8 @@
-"""The logs of replicas that were cleared away, for those who ask why: DATA/.ended/UID/NUMBER.
+"""The logs of replicas whose other files were removed: DATA/.ended/UID/NUMBER.
 
-`runtime` moves them here when everything else of a replica is removed; `host.tunnel.logs`
-reads them when the replica itself has nothing any more. The work's own files are never kept.
-What is kept is bounded by number, size and age; the oldest goes first.
+`runtime` moves them here when everything else of a replica is removed; `host.tunnel.logs` reads
+them when the replica's own directory is gone. The work's own files are never kept. What is kept is
+bounded by number, size and age; the oldest goes first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMES = (*STREAMS, *(f"{stream}.{age}" for stream in STREAMS for age in range(1
 
 
 class _Kept(msgspec.Struct, frozen=True, order=True):
-    """One replica's, the oldest first."""
+    """The kept logs of one replica, the oldest first."""
 
     since_s: float
     uid: str
@@ -38,13 +38,13 @@ class _Kept(msgspec.Struct, frozen=True, order=True):
 
 
 class EndedLogs:
-    """Those of one agent. Everything here waits for the disk, and is called in threads."""
+    """The kept logs of one agent. Everything here waits for the disk, and is called in threads."""
 
     def __init__(self, attempts: AttemptFolders) -> None:
         self._attempts = attempts
-        # Of the same form, one directory further down.
+        # The same layout, one directory further down.
         self._ended = AttemptFolders(attempts.root / FOLDER)
-        # Looked up once, so that the end of each of a thousand short jobs costs the same.
+        # Read once, so that the cost of an end does not grow with the number of kept logs.
         self._kept: deque[_Kept] | None = None
         self._lock = threading.Lock()
 
@@ -65,7 +65,7 @@ class EndedLogs:
                 self._ended.make(attempt, 0o700)
             with self._attempts.of(attempt) as source, self._ended.of(attempt) as target:
                 for name in _NAMES:
-                    # Whatever it is, it is only moved; who reads it looks at what it is.
+                    # The file is only moved here; a reader checks what it is.
                     with suppress(FileNotFoundError):
                         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
         self._kept = deque(one for one in self._kept if one.uid != uid)

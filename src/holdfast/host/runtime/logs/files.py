@@ -1,10 +1,9 @@
 """One stream of an attempt's log as a tape: its files, from the oldest on, while they rotate.
 
-`log_reading` reads two of them side by side. The shim renames `stdout` to `stdout.1` and so on,
-at any moment; a file is therefore known by its inode and held open, and never looked for by its
-name twice. Only ordinary files beneath the attempt's directory are opened (`openat2`). At most
-`FILES` and one are held at once, and a reader's memory does not depend on how much there is to
-read.
+`reading` reads the two streams side by side. The shim renames `stdout` to `stdout.1` and so on at
+any moment; a file is therefore known by its inode and held open, and never looked up by its name
+twice. Only regular files beneath the attempt's directory are opened (`safe_paths`). At most
+`FILES` + 1 are open at once, and a reader's memory does not depend on the size of the log.
 """
 
 from __future__ import annotations
@@ -19,33 +18,32 @@ import msgspec
 
 from holdfast.host.runtime import safe_paths
 
-# The records that a shim writes of what its work says, and how they read to people.
+# The records that a shim writes of its work's output, and how they are shown to people.
 #
 #     2026-11-16T00:29:27.123456789Z stdout F a whole line
 #
-# `shim_logs.c` writes them, `log_files` finds them, `log_reading` merges and prints them. The
-# head has a fixed width, so that times compare as texts and nothing has to be parsed to be
-# sorted.
+# `shim_logs.c` writes them, this module finds them, `reading` merges and prints them. The head has
+# a fixed width, so times compare as texts and records are sorted without parsing.
 
 STREAMS = ("stdout", "stderr")
 WHOLE, PIECE, LOST = b"F", b"P", b"L"
 TIME_BYTES = 30
 HEAD_BYTES = TIME_BYTES + len(" stdout F ")
-# As shim_logs.c has it: lines are cut at this, and a record is not longer than that and its head.
+# As in shim_logs.c: lines are cut at this, and a record is not longer than that and its head.
 LINE_BYTES_MAX = 16 << 10
 RECORD_BYTES_MAX = LINE_BYTES_MAX + HEAD_BYTES + 1
 # Where a record begins in a file, with its time and its kind.
 HEADS = re.compile(
     rb"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) std(?:out|err) ([FPL]) ", re.MULTILINE
 )
-# What a follower is told when the files that it had not read yet are gone.
+# Shown to a follower when files that it had not read yet are gone.
 SKIPPED = b"[holdfast: some output was removed here before it could be read]"
 
 
 class LogRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record.
+    """One record of a log.
 
-    time: as it stands there, and never earlier than that of the record before it in its stream.
+    time: as recorded, and never earlier than that of the record before it in its stream.
         Clocks may be set back; the order of a stream is that of its file.
     stream: 0 for standard output, 1 for standard error.
     """
@@ -57,7 +55,7 @@ class LogRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse(line: bytes, stream: int, after: bytes) -> LogRecord:
-    """The record of a line without its end. What no shim wrote is shown as it is."""
+    """The record in a line without its end. A line that no shim wrote is shown unchanged."""
     head = HEADS.match(line)
     if head is None:
         return LogRecord(after, stream, WHOLE, line[: RECORD_BYTES_MAX * 4])
@@ -65,13 +63,13 @@ def parse(line: bytes, stream: int, after: bytes) -> LogRecord:
 
 
 def moment(at: datetime) -> bytes:
-    """A time as records have it."""
+    """A time in the form of records."""
     text = at.astimezone(UTC).isoformat(timespec="microseconds")
     return text[: len("2026-11-16T00:29:27.123456")].encode() + b"000Z"
 
 
 class LogPrinter:
-    """Turns records into what a person reads. Lines of two streams are never run together."""
+    """Turns records into text for people. Lines of two streams are never mixed."""
 
     def __init__(self, *, has_times: bool) -> None:
         self._has_times = has_times
@@ -79,7 +77,7 @@ class LogPrinter:
         self._open: int | None = None
 
     def text(self, of: LogRecord) -> bytes:
-        """What this record adds."""
+        """The text that this record adds."""
         gap = b""
         if self._open is not None and (self._open != of.stream or of.kind == LOST):
             gap, self._open = b"\n", None
@@ -95,12 +93,13 @@ class LogPrinter:
 # As shim_logs.c has it.
 FILES, FILE_BYTES = 3, 4 << 20
 READ_BYTES = 64 << 10
-# The shim rotates after megabytes; whoever meets it so often in a row gets what he has seen.
+# The shim rotates after megabytes; a reader that meets a rotation this often in a row stops trying
+# and uses the files that it has.
 SNAPSHOT_TRIES_MAX = 8
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """Where a line begins: when it was said, in which stream and file, from which byte."""
+    """Where a line begins: its time, its stream and file, and its offset."""
 
     time: bytes
     stream: int
@@ -126,7 +125,7 @@ class _File:
 
 
 class Tape:
-    """One stream. Made from the attempt's open directory, which it uses as long as it lives."""
+    """One stream of a log. It uses the attempt's open directory as long as it lives."""
 
     def __init__(self, folder: int, stream: int, *, follows: bool) -> None:
         """Raises OSError for what is no file of a shim's."""
@@ -142,13 +141,13 @@ class Tape:
             self._files.popleft().close()
 
     def starts(self) -> Iterator[Start]:
-        """Where its lines begin, the last one first. Reads no more than is asked for."""
+        """Where its lines begin, the last one first. Reads lazily."""
         for number in reversed(range(len(self._files))):
             for time, at in _starts(self._files[number].fd):
                 yield Start(time, self._stream, number, at)
 
     def begin(self, start: Start | None) -> None:
-        """Begin with this line; None is after everything that is there."""
+        """Begin with this line; None means at the current end."""
         skipped = start.file if start is not None else max(0, len(self._files) - 1)
         for _ in range(skipped):
             self._files.popleft().close()
@@ -157,19 +156,19 @@ class Tape:
             first.at = start.at if start is not None else os.fstat(first.fd).st_size
 
     def records(self) -> Iterator[LogRecord]:
-        """All records that are there now, from where the last call ended."""
+        """All records available now, from where the last call ended."""
         while self._files or self._go_on():
             piece = self._files[0].read()
             if piece:
                 *lines, self._rest = (self._rest + piece).split(b"\n")
                 if len(self._rest) > 4 * RECORD_BYTES_MAX:
-                    # No shim writes such a line. It must not be collected for ever.
+                    # No shim writes such a line. It must not grow in memory for ever.
                     lines, self._rest = [*lines, self._rest], b""
                 for line in lines:
                     yield self._record(line)
             elif len(self._files) > 1:
-                # Another one is being written, so this one is complete. Half a record at its end
-                # is one that the disk did not take.
+                # A newer file is being written, so this one is complete. Half a record at its end
+                # is one that the disk did not accept.
                 self._files.popleft().close()
                 self._rest = b""
             elif not self._go_on():
@@ -181,7 +180,7 @@ class Tape:
         return made
 
     def _go_on(self) -> bool:
-        """Whether there is a file after the one that was read to its end."""
+        """Open the files after the last one. Returns whether there are any."""
         if not self._follows:
             return False
         try:
@@ -216,7 +215,7 @@ class Tape:
         return self._opened()
 
     def _opened(self) -> list[_File]:
-        # From the newest: what is renamed meanwhile is met a second time instead of being missed.
+        # From the newest on: a file renamed meanwhile is seen twice instead of being missed.
         found: dict[tuple[int, int], _File] = {}
         for name in (self._name, *(f"{self._name}.{age}" for age in range(1, FILES))):
             try:
@@ -233,7 +232,7 @@ class Tape:
 
 
 def _note(time: bytes, name: str) -> _File:
-    """A file of ours in the place of those that were removed before they were read."""
+    """A file with a note, in place of files that were removed before they were read."""
     fd = os.memfd_create("holdfast-skipped", os.MFD_CLOEXEC)
     head = time + f" {name} ".encode() + WHOLE + b" " if time else b""
     os.write(fd, head + SKIPPED + b"\n")
@@ -241,7 +240,7 @@ def _note(time: bytes, name: str) -> _File:
 
 
 def _starts(fd: int) -> Iterator[tuple[bytes, int]]:
-    """When the lines of a file were said and where they begin, the last one first.
+    """The times and offsets of the lines of a file, the last one first.
 
     Goes back through the last megabytes of it block by block. A list of all lines would take
     several times the memory of the file, for each of many readers.

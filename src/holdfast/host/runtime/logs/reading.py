@@ -1,8 +1,7 @@
-"""Reads the log of one attempt as a person wants it: merged, from a time on, its last lines.
+"""Reads the log of one attempt for a person: merged, from a time on, or its last lines.
 
-Called by `host.tunnel.logs`, in threads, for it waits for the disk. `batch` gives a piece of
-text at a time, so that whoever reads slowly costs no memory: nothing is read before it is asked
-for.
+Called by `host.tunnel.logs`, in threads, since it waits for the disk. `batch` returns a piece of
+text at a time, so that a slow reader costs no memory: nothing is read before it is asked for.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import msgspec
 from holdfast.host.runtime.logs.files import STREAMS, WHOLE, LogPrinter, LogRecord, Start, Tape
 
 BATCH_BYTES = 64 << 10
-# A reader goes back through so many lines at most to find the first one.
+# At most this many lines are read backwards to find the first one.
 TAIL_MAX = 100_000
 
 
 class LogQuery(msgspec.Struct, frozen=True):
-    """What somebody wants to read of a log.
+    """What to read of a log.
 
-    tail: so many lines at the end; None is all.
-    since: only what was said at this time or later, in the form of a record; empty is all.
-    limit_bytes: not more than this; None is all.
+    tail: the number of lines at the end; None is all.
+    since: only lines from this time on, in the form of a record; empty is all.
+    limit_bytes: at most this many bytes; None is all.
     """
 
     follow: bool = False
@@ -42,14 +41,14 @@ class LogReader:
     """The log in this open directory of an attempt, which stays open until `close`."""
 
     def __init__(self, folder: int, wish: LogQuery) -> None:
-        """Raises OSError for what is no log."""
-        # A reader that is given up may be in the middle of a batch, and a descriptor that is closed
-        # under it could be another file's by then.
+        """Raises OSError if the directory has no log."""
+        # An abandoned reader may be in the middle of a batch; if its descriptors were closed then,
+        # it could read another file.
         self._lock, self._is_closed = threading.Lock(), False
         self._folder = os.dup(folder)
         self._since = wish.since.encode()
         self._left = wish.limit_bytes
-        # What is said after the last lines were found is none of them, unless somebody follows.
+        # Lines written after the last lines were found do not belong to them, unless `follow`.
         self._lines_left = None if wish.follow or wish.tail is None else min(wish.tail, TAIL_MAX)
         self._printer = LogPrinter(has_times=wish.timestamps)
         self._tapes: list[Tape] = []
@@ -64,7 +63,7 @@ class LogReader:
             raise
 
     def close(self) -> None:
-        """Let go of the files. Whoever still reads in another thread is waited for."""
+        """Close the files. Waits for a thread that still reads."""
         with self._lock:
             self._is_closed = True
             for tape in self._tapes:
@@ -73,11 +72,11 @@ class LogReader:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much was read as was wanted."""
+        """Whether as much was read as was asked for."""
         return self._left == 0 or self._lines_left == 0
 
     def batch(self) -> bytes:
-        """The next piece; empty when there is nothing more now, or when it was closed."""
+        """The next piece of text; empty when there is nothing more now, or after `close`."""
         with self._lock:
             return b"" if self._is_closed else self._batch()
 
@@ -107,7 +106,7 @@ class LogReader:
         """Begin each stream where its share of the last lines of both begins."""
         first: list[Start | None] = [None] * len(self._tapes)
         starts = [tape.starts() for tape in self._tapes]
-        # Of two lines of one time, `_batch` prints that of standard output first.
+        # Of two lines with the same time, `_batch` prints that of standard output first.
         latest = heapq.merge(*starts, key=lambda it: (it.time, it.stream), reverse=True)
         for found in itertools.islice(latest, tail):
             first[found.stream] = found

@@ -149,7 +149,7 @@ def test_a_limit_of_the_second_version_is_written_and_told(tmp_path: Path) -> No
     groups = group(tmp_path, 2, "memory", memory_max="")
     groups._lacking.update(cpu="not here", pids="not here")
     told = groups.make(ONE, CgroupLimits(memory_bytes=1 << 20))
-    missing = "swap is not limited, a part of it may be killed alone"
+    missing = "swap is not limited, single processes may be killed"
     assert told == {
         "memory": f"cgroup-v2 1Mi, {missing}",
         "cpu": "none: not here",

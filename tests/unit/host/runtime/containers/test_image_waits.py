@@ -203,7 +203,7 @@ def test_a_pull_ends_when_its_tenant_s_images_have_no_room(
             await rig.of("acme", "r.example/big:1")
         # What it had started is gone as well.
         await eventually(lambda: not Path("/proc", rig.pid.read_text().strip()).exists())
-        with pytest.raises(Unavailable, match=r"take more than 1 MiB.*--tenant-images-mib"):
+        with pytest.raises(Unavailable, match=r"exceed 1 MiB.*--tenant-images-mib"):
             await rig.of("acme", "r.example/b:1")
         assert await rig.of("rival", "r.example/b:1") is not None
         rig.age(FRESH_S + 1)
