@@ -104,7 +104,7 @@ class Crowd:
         total = sum(it.flow.request_class is not RequestClass.LIFELINE for it in self.begun)
         for kind in CLASSES:
             seats, executing, waits = TABLE[kind], self._executing(kind), self._waits(kind)
-            standing = self.gate.standing(self.now_ms)[kind]
+            standing = self.gate.class_loads(self.now_ms)[kind]
             if (standing.executing, standing.waiting) != (executing, waits):
                 self.broken.append("the gate's own count is wrong")
             if executing > seats.most or waits > BOUNDS.all_max:

@@ -124,7 +124,7 @@ class _Flight(msgspec.Struct):
     # Its members that are not retried if this transaction does not commit.
     withdrawn: frozenset[int] = frozenset()
 
-    def tried_again(self) -> list[PendingRequest]:
+    def members_to_retry(self) -> list[PendingRequest]:
         """The members to decide again, in order, once it is known not to have committed."""
         return [it for it, _ in self.members if it.call not in self.withdrawn]
 
@@ -264,7 +264,7 @@ class Authority:
         if missing:
             return self._load(members, tuple(missing))
         self._passes = 0
-        closed = self.closed()
+        closed = self.closed_error()
         if closed and not all(_mends_format(waiting) for waiting, _ in members):
             # The request that repairs the format is decided again, without the others.
             mending = [waiting for waiting, _ in members if _mends_format(waiting)]
@@ -273,7 +273,7 @@ class Authority:
             return [_failure(waiting, closed) for waiting in rest]
         return self._send(group, members, now)
 
-    def closed(self) -> Unavailable | None:
+    def closed_error(self) -> Unavailable | None:
         """Why this version may not write to the plane, as far as this server knows; None if it
         may.
         """
@@ -368,14 +368,14 @@ class Authority:
         self._flight = None
         self._tries = 0
         self._group_max = min(self._limits.requests_max, self._group_max * 2)
-        flight.group.committed(revision)
+        flight.group.record_commit(revision)
         return self._answers(flight.members, revision, now)
 
     def _refused(self, flight: _Flight, refused: CompareFailed) -> list[Any]:
         self._flight = None
         for key, record in zip(flight.group.compares, refused.current, strict=True):
             self._view.learn(key, record)
-        self._line.extendleft(reversed(flight.tried_again()))
+        self._line.extendleft(reversed(flight.members_to_retry()))
         self._tries += 1
         if self._tries >= GROUP_TRIES_MAX:
             self._tries = 0
@@ -390,7 +390,7 @@ class Authority:
         if len(flight.members) == 1:
             refusal = Refusal(Reason.INVALID, error.message, {"code": error.code})
             return [Answer(flight.members[0][0].call, refusal)]
-        self._line.extendleft(reversed(flight.tried_again()))
+        self._line.extendleft(reversed(flight.members_to_retry()))
         self._group_max = len(flight.members) // 2
         return []
 
@@ -410,7 +410,7 @@ class Authority:
             if isinstance(outcome, Doubt):
                 self._quarantine(waiting, outcome, now)
             if isinstance(outcome, Refusal):
-                self.exhausted.refused(waiting.request, outcome)
+                self.exhausted.count_refusal(waiting.request, outcome)
             answers.append(Answer(waiting.call, _verdict(outcome, revision)))
         return answers
 
@@ -450,7 +450,7 @@ class Authority:
         self._flight = None
         for key in flight.group.compares:
             self._view.forget(key)
-        for waiting in reversed(flight.tried_again()):
+        for waiting in reversed(flight.members_to_retry()):
             self._line.appendleft(msgspec.structs.replace(waiting, sent_before=True))
         return []
 

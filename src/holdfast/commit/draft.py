@@ -84,7 +84,7 @@ class View:
             self._hold(key, seen)
         return seen.value
 
-    def rewritten(self, key: str, seen: CachedRecord, value: Any, data: bytes) -> bytes:
+    def rewritten_bytes(self, key: str, seen: CachedRecord, value: Any, data: bytes) -> bytes:
         """The bytes of a record's new form, with the fields that a newer version has put into the
         old one.
         """
@@ -108,7 +108,7 @@ class View:
         elif old is None or old.modified < record.modified:
             self._replace(key, CachedRecord(record.modified, record.created, record.value))
 
-    def wrote(
+    def record_write(
         self, key: str, value: Any, data: bytes | None, revision: int, *, is_known: bool = False
     ) -> None:
         """Take in an own committed write, as a struct and as its bytes; both None if deleted."""
@@ -190,17 +190,17 @@ class CommitGroup:
         seen = self.view.get(key)
         if seen is None or seen.is_known or seen.data is None:
             return data
-        kept = self.view.rewritten(key, seen, value, data)
+        kept = self.view.rewritten_bytes(key, seen, value, data)
         if kept is not data:
             self._foreign.add(key)
         return kept
 
-    def committed(self, revision: int) -> None:
+    def record_commit(self, revision: int) -> None:
         """Update the view with what the transaction has written."""
         foreign = self._foreign
         for key, value in self.writes.items():
             data = self._data.get(key)
-            self.view.wrote(key, value, data, revision, is_known=key not in foreign)
+            self.view.record_write(key, value, data, revision, is_known=key not in foreign)
 
 
 def for_each(items: Iterable[Item], look: Callable[[Item], Result]) -> list[Result]:
@@ -278,7 +278,7 @@ class Draft:
         self.read(key)
         return self._reads[key]
 
-    def rest_on(self, key: str) -> int:
+    def compare(self, key: str) -> int:
         """Compare a key as it is, without reading its value: its revision, or ABSENT.
 
         UNCOMMITTED if this group has written it: then the store never had this value. Only for code
@@ -292,7 +292,7 @@ class Draft:
         self._reads[key] = seen.modified
         return seen.modified
 
-    def rested_on(self, key: str) -> int | None:
+    def revision_read(self, key: str) -> int | None:
         """The revision of a key that this decision has read so far; None if it has not read it."""
         if key in self._writes or key in self._written:
             return UNCOMMITTED

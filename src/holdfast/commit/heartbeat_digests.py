@@ -172,7 +172,7 @@ class Digests:
 
     # Telling -------------------------------------------------------------------------------------
 
-    def words(self, now: Instant) -> tuple[ServerReport, ...]:
+    def server_reports(self, now: Instant) -> tuple[ServerReport, ...]:
         """The digests of the other servers that are known here."""
         now_ms = now.monotonic_ms
         return tuple(
@@ -191,7 +191,7 @@ class Digests:
             {server: now_ms - it.since_ms for server, it in known},
         )
 
-    def heard(self, now: Instant) -> Iterator[tuple[str, int, ProgressNotes | None]]:
+    def heard_nodes(self, now: Instant) -> Iterator[tuple[str, int, ProgressNotes | None]]:
         """Each node that was heard elsewhere recently: when, and what it reported."""
         oldest_ms = now.monotonic_ms - self._forget_after_ms
         old = [node for node, at_ms in self._heard_ms.items() if at_ms <= oldest_ms]

@@ -293,7 +293,7 @@ class Renewals:
             )
         self._forget(now)
         heard_ms, said = dict(self._heard_ms), dict(self._said)
-        for node, at_ms, there in self._digests.heard(now):
+        for node, at_ms, there in self._digests.heard_nodes(now):
             if at_ms > heard_ms.get(node, -1):
                 heard_ms[node] = at_ms
                 said.pop(node, None)
@@ -309,7 +309,7 @@ class Renewals:
             self._timing,
             said,
             self._life,
-            self._digests.words(now),
+            self._digests.server_reports(now),
             self._digests.roster(now),
         )
 

@@ -101,7 +101,7 @@ def quarantine_record(draft: Draft, context: Context, request: QuarantineRecord)
     found = request.record
     where = keys.quarantine(found.key)
     draft.load(found.key, where)
-    if draft.read(where) is not None or draft.rest_on(found.key) != found.revision:
+    if draft.read(where) is not None or draft.compare(found.key) != found.revision:
         # It is in quarantine already, or the record was written since.
         return None
     draft.write(where, found)
@@ -177,7 +177,7 @@ def _unseen_refusal(draft: Draft, request: RepairRecord) -> Refusal | None:
         return Refusal(
             Reason.INVALID, "word: required: state the reason, for the audit", {"field": "word"}
         )
-    now = draft.rest_on(request.key)
+    now = draft.compare(request.key)
     if now == request.seen:
         return None
     return Refusal(

@@ -117,7 +117,9 @@ class Presence:
         """Stop: the lease is released, and not taken again."""
         self._has_left, self.term = True, None
 
-    def sighted(self, spec: LeaseSpec | None, address: str, now: Instant) -> AcquireLease | None:
+    def observe_lease(
+        self, spec: LeaseSpec | None, address: str, now: Instant
+    ) -> AcquireLease | None:
         """Take in the lease as read. Returns the acquisition if it may be taken."""
         if spec is None or not spec.holder:
             return self._acquire(spec, address)
@@ -418,7 +420,7 @@ class AuthorityServer:
         if records is None or self._presence.is_over:
             return []
         spec = _spec(records)
-        request = self._presence.sighted(spec, self.address, now)
+        request = self._presence.observe_lease(spec, self.address, now)
         return self._ask_for_presence(request, now) if request is not None else []
 
     def _ask_for_presence(self, request: Any, now: Instant) -> list[Any]:

@@ -36,8 +36,8 @@ CONTROLS = (
         "short-memory",
         "what was written is read again before the next decision",
         rewrite(
-            COMMIT + "draft:CommitGroup.committed",
-            "self.view.wrote(key, value, data, revision, is_known=key not in foreign)",
+            COMMIT + "draft:CommitGroup.record_commit",
+            "self.view.record_write(key, value, data, revision, is_known=key not in foreign)",
             "self.view.forget(key)",
         ),
     ),

@@ -48,7 +48,7 @@ QUEUE_TAKEN_FOR_SLOWNESS: tuple[Plant, ...] = (
     swap(COMMIT + "flow.concurrency_limit:ALONE_MAX_MS", MEASURED_MAX_MS),
     swap(COMMIT + "flow.concurrency_limit:SCALE_MIN", FEW_SCALE),
     rewrite(
-        COMMIT + "flow.concurrency_limit:ConcurrencyLimit.ended",
+        COMMIT + "flow.concurrency_limit:ConcurrencyLimit.observe_end",
         "min(self.scale, self._most / self._seats)",
         "self.scale",
     ),

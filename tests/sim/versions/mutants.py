@@ -81,7 +81,7 @@ VERSIONS = (
         "unknown-field-dropped",
         "a server that rewrites a record drops what it does not know of it",
         rewrite(
-            COMMIT + "draft:View.rewritten",
+            COMMIT + "draft:View.rewritten_bytes",
             "return data if seen.is_known else with_unknown(type(value), seen.data, data)",
             "return data",
         ),
@@ -91,7 +91,7 @@ VERSIONS = (
         "own-write-taken-for-known",
         "what a server has put back into a record is forgotten when it writes the record again",
         rewrite(
-            COMMIT + "draft:CommitGroup.committed", "is_known=key not in foreign", "is_known=True"
+            COMMIT + "draft:CommitGroup.record_commit", "is_known=key not in foreign", "is_known=True"
         ),
         world=MIXED,
     ),
@@ -145,7 +145,7 @@ FORMATS = (
     _bug(
         "too-new-a-format-ignored",
         "a server reads a format of the plane that it does not know, and writes all the same",
-        swap(COMMIT + "authority:Authority.closed", lambda _authority: ""),
+        swap(COMMIT + "authority:Authority.closed_error", lambda _authority: ""),
         world=RAISED,
     ),
 )

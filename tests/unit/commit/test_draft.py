@@ -172,7 +172,7 @@ def test_an_older_record_never_replaces_a_newer() -> None:
 def test_an_own_write_is_known_without_reading_it() -> None:
     seen = view()
     for key, made in ((A, tenant("a", uid="2")), (B, tenant("b"))):
-        seen.wrote(key, made, encode(made), 9)
+        seen.record_write(key, made, encode(made), 9)
         # Nothing is decoded for it: the very struct is at hand.
         assert value_of(seen, key) is made
     a, b = seen.get(A), seen.get(B)
@@ -180,7 +180,7 @@ def test_an_own_write_is_known_without_reading_it() -> None:
     assert b is not None
     assert (a.modified, a.created) == (9, 1)
     assert (b.modified, b.created) == (9, 9)
-    seen.wrote(A, None, None, 10)
+    seen.record_write(A, None, None, 10)
     assert seen.get(A).modified == ABSENT  # type: ignore[union-attr]
     assert value_of(seen, A) is None
     seen.forget(A)
@@ -211,7 +211,7 @@ def test_a_struct_that_was_let_go_of_is_decoded_again() -> None:
     seen = View(values_max=2)
     made = [(key, tenant(key[-1], uid="1")) for key in (A, B, C)]
     for key, struct in made:
-        seen.wrote(key, struct, encode(struct), 9)
+        seen.record_write(key, struct, encode(struct), 9)
     draft = Draft(CommitGroup(seen))
     assert at_hand(seen) == [None, made[1][1], made[2][1]]
     assert [draft.read(key) for key, _ in made] == [struct for _, struct in made]

@@ -198,11 +198,11 @@ def test_a_server_takes_over_from_its_earlier_life_at_once_and_from_a_twin_never
     plane = Plane()
     one = who.server("one")
     first = Presence("one", "a", LEASE_MS)
-    request = first.sighted(None, "https://one", Instant(0, 0))
+    request = first.observe_lease(None, "https://one", Instant(0, 0))
     made = plane.ask(one, request)
     first.answered(made)
     second = Presence("one", "b", LEASE_MS)
-    request = second.sighted(accepted(made).spec, "https://one", Instant(0, 0))
+    request = second.observe_lease(accepted(made).spec, "https://one", Instant(0, 0))
     taken = plane.ask(one, request)
     second.answered(taken)
     assert accepted(taken).spec.instance == "b"
@@ -210,11 +210,11 @@ def test_a_server_takes_over_from_its_earlier_life_at_once_and_from_a_twin_never
     assert first.term is None
     for at_ms in range(0, 10 * LEASE_MS, 1_000):
         spec = accepted(plane.ask(one, second.due(""))).spec
-        assert first.sighted(spec, "", Instant(at_ms, 0)) is None
+        assert first.observe_lease(spec, "", Instant(at_ms, 0)) is None
     # The twin has ended.
     spec = plane.read(LEASE_KEY).spec
-    assert first.sighted(spec, "", Instant(at_ms + 1, 0)) is None
-    assert first.sighted(spec, "", Instant(at_ms + 1 + LEASE_MS, 0)) is not None
+    assert first.observe_lease(spec, "", Instant(at_ms + 1, 0)) is None
+    assert first.observe_lease(spec, "", Instant(at_ms + 1 + LEASE_MS, 0)) is not None
 
 
 def test_only_the_server_itself_holds_its_lease() -> None:

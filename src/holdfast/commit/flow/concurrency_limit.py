@@ -124,7 +124,7 @@ class ConcurrencyLimit:
         """How long a turn may take as far as these requests are concerned."""
         return max(TURN_MS, (self._least_ms or 0) // 2)
 
-    def turned(self, took_ms: int, most_ms: int) -> None:
+    def observe_turn(self, took_ms: int, most_ms: int) -> None:
         """Note one turn of the event loop while it had work to do."""
         took_ms = min(took_ms, MEASURED_MAX_MS)
         self.turn_ms += (took_ms - self.turn_ms) * _SMOOTHING
@@ -137,7 +137,7 @@ class ConcurrencyLimit:
             self._shrink(self.scale, most_ms / min(turns), min(self.scale, FEW_SCALE))
             turns.clear()
 
-    def ended(self, began_ms: int, now_ms: int, under_way: int) -> None:
+    def observe_end(self, began_ms: int, now_ms: int, under_way: int) -> None:
         """Note the end of a request, whatever its result. `under_way` counts those running until
         then, itself included.
         """

@@ -288,15 +288,15 @@ class FlowController:
         if entry.flow.request_class is RequestClass.LIFELINE:
             return
         if self.limit is not None:
-            self.limit.ended(entry.began_ms, now_ms, self._executing)
+            self.limit.observe_end(entry.began_ms, now_ms, self._executing)
         self._executing -= 1
         if self.limit is not None:
             self._resize()
 
-    def turned(self, took_ms: int, most_ms: int) -> None:
+    def observe_turn(self, took_ms: int, most_ms: int) -> None:
         """Note one turn of the owner's event loop: how long it took, and how long it may take."""
         if self.limit is not None:
-            self.limit.turned(took_ms, most_ms)
+            self.limit.observe_turn(took_ms, most_ms)
             self._resize()
 
     def _resize(self) -> None:
@@ -328,7 +328,7 @@ class FlowController:
         least_ms = self._lanes[RequestClass.TENANT].seats.patience_ms
         return max(least_ms, self.limit.wait_ms if self.limit is not None else 0)
 
-    def turn_away(self, flow: Flow, now_ms: int) -> int:
+    def refuse_early(self, flow: Flow, now_ms: int) -> int:
         """Refuse a request before it enters. Returns the retry delay in seconds."""
         lane = self._lanes[flow.request_class]
         self._count_refusal(lane, flow, RejectionReason.QUEUE_FULL)
@@ -433,11 +433,11 @@ class FlowController:
 
     # What is counted -----------------------------------------------------------------------------
 
-    def standing(self, now_ms: int) -> dict[RequestClass, ClassLoad]:
+    def class_loads(self, now_ms: int) -> dict[RequestClass, ClassLoad]:
         """The load of each class, for monitoring."""
-        return {it: self._standing(self._lanes[it], now_ms) for it in RequestClass}
+        return {it: self._class_load(self._lanes[it], now_ms) for it in RequestClass}
 
-    def _standing(self, lane: _Lane, now_ms: int) -> ClassLoad:
+    def _class_load(self, lane: _Lane, now_ms: int) -> ClassLoad:
         oldest_ms = now_ms
         for line in lane.lines:
             first = next((it for it in line if it.state is RequestState.WAITING), None)

@@ -54,7 +54,7 @@ class GuardedServer:
             self._turn(now, effects)
         elif isinstance(stimulus, Woken) and stimulus.name == TURN:
             if self._turning_ms is not None:
-                self.gates.turned(now.monotonic_ms - self._turning_ms)
+                self.gates.observe_turn(now.monotonic_ms - self._turning_ms)
                 self._turning_ms = None
             self._turn(now, effects)
         else:

@@ -129,7 +129,7 @@ class ExhaustedBudgets:
         """The counts by tenant and budget."""
         return self._counts
 
-    def refused(self, request: Any, refusal: Refusal) -> None:
+    def count_refusal(self, request: Any, refusal: Refusal) -> None:
         """Count a refusal if its reason is an exhausted budget."""
         budget = BUDGETS.get(refusal.reason)
         if budget is not None:

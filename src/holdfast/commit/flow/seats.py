@@ -91,12 +91,12 @@ class FlowControllers:
         """How long requests of people may wait at either while others are refused."""
         return max(gate.patience_ms for gate in self.all)
 
-    def turned(self, took_ms: int) -> None:
+    def observe_turn(self, took_ms: int) -> None:
         """Note one turn of the event loop that both share."""
         limits = [gate.limit for gate in self.all if gate.limit is not None]
         most_ms = max((it.turn_max_ms for it in limits), default=0)
         for gate in self.all:
-            gate.turned(took_ms, most_ms)
+            gate.observe_turn(took_ms, most_ms)
 
     def of(self, errand: RequestPurpose) -> FlowController:
         """The flow controller of a request. Lifelines have reserved seats at both."""

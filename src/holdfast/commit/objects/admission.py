@@ -313,7 +313,7 @@ def _basis(draft: Draft, obj: Workload) -> str:
         ("quota", keys.object_key(_QUOTA, obj.namespace, QUOTA_NAME)),
         ("pools", keys.pools_ledger()),
     )
-    asked = [(name, draft.rested_on(key)) for name, key in records]
+    asked = [(name, draft.revision_read(key)) for name, key in records]
     seen = [f"{name} {_as_of(revision)}" for name, revision in asked if revision is not None]
     return f"policy {POLICY_VERSION}: {', '.join(seen)}"
 

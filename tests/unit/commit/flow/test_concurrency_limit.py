@@ -39,7 +39,7 @@ class Served:
             self.now_ms += max(1, int(self._took_ms(seats)))
             for _ in range(seats):
                 self.limit.is_short = is_short
-                self.limit.ended(began_ms, self.now_ms, seats)
+                self.limit.observe_end(began_ms, self.now_ms, seats)
         return self.limit.scale * SEATS
 
 
@@ -47,7 +47,7 @@ def probed(took_ms: int = 5) -> ConcurrencyLimit:
     """A limit that knows what a request takes alone."""
     limit = ConcurrencyLimit(SEATS)
     for _ in range(SAMPLES):
-        limit.ended(0, took_ms, 1)
+        limit.observe_end(0, took_ms, 1)
     return limit
 
 
@@ -56,7 +56,7 @@ def test_the_first_requests_are_few_and_tell_what_one_takes_alone() -> None:
     limit = ConcurrencyLimit(SEATS)
     assert limit.scale == FEW_SCALE
     for _ in range(SAMPLES):
-        limit.ended(0, 70, 1)
+        limit.observe_end(0, 70, 1)
     assert limit.scale == 1
     assert limit.inside_max_ms == SLOWDOWN * 70
 
@@ -106,7 +106,7 @@ def test_a_queue_is_met_at_once_however_many_seats_are_empty() -> None:
     """Seats that nobody has make no queue, and to take those away ends none."""
     limit = probed()
     for _ in range(SAMPLES):
-        limit.ended(1_000, 1_000 + 2 * INSIDE_MS, 4)
+        limit.observe_end(1_000, 1_000 + 2 * INSIDE_MS, 4)
     assert limit.scale == pytest.approx(0.7 * 4 / SEATS)
 
 
@@ -116,7 +116,7 @@ def test_a_few_seats_behind_a_queue_become_fewer_and_not_more() -> None:
     for _ in range(11 * SAMPLES):
         now_ms += 2 * INSIDE_MS
         limit.is_short = True
-        limit.ended(now_ms - 2 * INSIDE_MS, now_ms, max(1, int(limit.scale * SEATS)))
+        limit.observe_end(now_ms - 2 * INSIDE_MS, now_ms, max(1, int(limit.scale * SEATS)))
         assert limit.scale <= 1
     assert now_ms < PROBE_EVERY_MS
     assert limit.scale == SCALE_MIN
@@ -130,7 +130,7 @@ def test_the_queue_of_other_servers_is_not_taken_for_a_store_slow_by_nature() ->
     for _ in range(40 * SAMPLES):
         now_ms += PROBE_EVERY_MS // SAMPLES
         limit.is_short = True
-        limit.ended(now_ms - 600, now_ms, max(1, int(limit.scale * SEATS)))
+        limit.observe_end(now_ms - 600, now_ms, max(1, int(limit.scale * SEATS)))
         assert limit.inside_max_ms <= SLOWDOWN * ALONE_MAX_MS
     assert limit.scale == SCALE_MIN
 
@@ -139,29 +139,29 @@ def test_long_turns_of_the_event_loop_make_the_limit_shrink_and_one_pause_does_n
     """A garbage collection is no overload; three long turns in a row are."""
     limit = probed()
     for _ in range(100):
-        limit.turned(20 * TURN_MS, TURN_MS)
-        limit.turned(TURN_MS, TURN_MS)
+        limit.observe_turn(20 * TURN_MS, TURN_MS)
+        limit.observe_turn(TURN_MS, TURN_MS)
     assert limit.scale == 1
     for _ in range(TURNS):
-        limit.turned(TURN_MS + 1, TURN_MS)
+        limit.observe_turn(TURN_MS + 1, TURN_MS)
     assert FEW_SCALE < limit.scale < 1
     for _ in range(100):
-        limit.turned(20 * TURN_MS, TURN_MS)
+        limit.observe_turn(20 * TURN_MS, TURN_MS)
     assert limit.scale == FEW_SCALE
 
 
 def test_a_limit_does_not_grow_while_turns_are_long() -> None:
     """Otherwise reads, which end at once, would outgrow every shrinking."""
     limit = probed()
-    limit.turned(20 * TURN_MS, TURN_MS)
+    limit.observe_turn(20 * TURN_MS, TURN_MS)
     for now_ms in range(10 * SEATS):
         limit.is_short = True
-        limit.ended(now_ms, now_ms, SEATS)
+        limit.observe_end(now_ms, now_ms, SEATS)
     assert limit.scale == 1
-    limit.turned(1, TURN_MS)
+    limit.observe_turn(1, TURN_MS)
     for now_ms in range(10 * SEATS):
         limit.is_short = True
-        limit.ended(now_ms, now_ms, SEATS)
+        limit.observe_end(now_ms, now_ms, SEATS)
     assert limit.scale > 1
 
 
@@ -169,7 +169,7 @@ def test_one_slow_request_among_fast_ones_changes_nothing() -> None:
     """The least of several counts: a large list is no queue."""
     limit = probed()
     for now_ms in range(2_000, 5_000):
-        limit.ended(now_ms - (2_000 if now_ms % SAMPLES else 5), now_ms, SEATS)
+        limit.observe_end(now_ms - (2_000 if now_ms % SAMPLES else 5), now_ms, SEATS)
     assert limit.scale == 1
 
 
@@ -177,7 +177,7 @@ def test_what_began_before_the_limit_shrank_is_not_counted_again() -> None:
     """One stall, one step: those who waited through it all end at once."""
     limit = probed()
     for _ in range(1_000):
-        limit.ended(10, 3_000, SEATS)
+        limit.observe_end(10, 3_000, SEATS)
     assert limit.scale == pytest.approx(0.7)
 
 
@@ -185,9 +185,9 @@ def test_nobody_waits_for_a_store_that_stands_still() -> None:
     """A wait is as long as a seat usually takes to become free, not as long as a stall."""
     limit = probed()
     for now_ms in range(1_000):
-        limit.ended(now_ms, now_ms + 20, SEATS)
+        limit.observe_end(now_ms, now_ms + 20, SEATS)
     usual_ms = limit.wait_ms
     assert 20 < usual_ms <= 40
     for at in range(100):
-        limit.ended(10_000 * at, 10_000 * at + 9_000, SEATS)
+        limit.observe_end(10_000 * at, 10_000 * at + 9_000, SEATS)
     assert limit.wait_ms <= 2 * INSIDE_MS < MEASURED_MAX_MS

@@ -135,7 +135,7 @@ def test_a_tenant_of_whom_nothing_is_under_way_does_not_wait_for_a_crowd_to_be_d
     gate.leave(entries[0], 2)
     (next_one,) = gate.turn(2)
     assert next_one.tenant in ("t0", "t2"), "and not one of the crowd, which came first"
-    assert gate.standing(2)[RequestClass.TENANT].executing == 6
+    assert gate.class_loads(2)[RequestClass.TENANT].executing == 6
 
 
 def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
@@ -147,7 +147,7 @@ def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
     assert gate.next_ms == 101
     assert gate.turn(101) == [brief]
     assert brief.state is RequestState.REFUSED
-    assert gate.standing(101)[RequestClass.TENANT].oldest_ms == 101
+    assert gate.class_loads(101)[RequestClass.TENANT].oldest_ms == 101
     gate.leave(begun[0], 1_900)
     assert gate.turn(1_900) == [watch]
     assert watch.state is RequestState.BEGUN
@@ -260,7 +260,7 @@ def test_seats_follow_the_limit_and_those_of_lifelines_do_not() -> None:
         else:
             gate.withdraw(entry)
     for _ in range(40):
-        gate.turned(500, 10)
+        gate.observe_turn(500, 10)
     tenants = [gate.enter(TENANT, 0) for _ in range(4)]
     assert _states(tenants) == [RequestState.BEGUN] + [RequestState.WAITING] * 3
     assert gate.enter(BACKGROUND, 0).state is RequestState.BEGUN
@@ -275,7 +275,7 @@ def test_patience_follows_what_is_measured() -> None:
     )
     assert gate.patience_ms == 10
     for _ in range(200):
-        gate.turned(40, 100)
+        gate.observe_turn(40, 100)
     assert 100 <= gate.patience_ms <= 3 * 40
     gate.enter(TENANT, 0)
     waits = gate.enter(TENANT, 0)
@@ -290,10 +290,10 @@ def test_leaving_frees_exactly_the_seat_that_was_taken(flow: Flow, seats: int) -
     """What is under way is counted by class and in all."""
     gate = _gate()
     entries = [gate.enter(flow, 0) for _ in range(seats)]
-    assert gate.standing(0)[flow.request_class].executing == seats
+    assert gate.class_loads(0)[flow.request_class].executing == seats
     for entry in entries:
         gate.leave(entry, 1)
-    assert gate.standing(1)[flow.request_class].executing == 0
+    assert gate.class_loads(1)[flow.request_class].executing == 0
     assert gate.enter(flow, 1).state is RequestState.BEGUN
 
 
@@ -302,7 +302,7 @@ def test_what_happened_is_counted_by_class_and_by_tenant() -> None:
     gate = _gate()
     for _ in range(12):
         gate.enter(TENANT, 100)
-    standing = gate.standing(130)[RequestClass.TENANT]
+    standing = gate.class_loads(130)[RequestClass.TENANT]
     assert (standing.executing, standing.waiting, standing.oldest_ms) == (4, 6, 30)
     assert standing.refused == {RejectionReason.QUEUE_FULL: 2}
     tally = gate.tenants[RequestClass.TENANT, "acme"]

@@ -252,10 +252,10 @@ def test_what_cannot_be_judged_is_refused_or_let_in_as_the_policy_says() -> None
         it.yes(ADMIN, Create(made))
         answer = it.ask(ANN, Create(workload(team="risk")))
         if failure is FailureMode.CLOSED:
-            assert "cannot be judged" in refused(answer, Reason.NOT_ALLOWED).message
+            assert "cannot be evaluated" in refused(answer, Reason.NOT_ALLOWED).message
         else:
             noted = accepted(answer).metadata.annotations[HINTS_ANNOTATION]
-            assert "cannot be judged" in noted
+            assert "cannot be evaluated" in noted
 
 
 def test_components_are_not_judged_and_policies_themselves_can_always_be_mended() -> None:

@@ -166,7 +166,9 @@ def test_a_component_is_told_which_precondition_it_lacks(request_: Any, field: s
     it.plane.grounds = False
     wish = msgspec.structs.replace(request_(it.web), term=it.term(GARBAGE))
     refusal = refused(it.plane.ask(GARBAGE, wish), Reason.INVALID)
-    assert refusal.message.startswith(f"{field}: required in requests of components such as {GARBAGE.name}: ")
+    assert refusal.message.startswith(
+        f"{field}: required in requests of components such as {GARBAGE.name}: "
+    )
     assert refusal.details == {"field": field}
     assert "modified" not in json.loads(status.of(refusal, kind_of(it.web), "web")[1])["message"]
 

@@ -288,7 +288,7 @@ class RequestAdmission:
     def _turned(self) -> None:
         """The event loop has made one turn. Its duration is how long lease renewals wait."""
         if self._turning_ms is not None:
-            self.gates.turned(self.now_ms() - self._turning_ms)
+            self.gates.observe_turn(self.now_ms() - self._turning_ms)
             self._turning_ms = None
         self._turn()
 

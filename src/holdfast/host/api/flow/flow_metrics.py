@@ -30,7 +30,7 @@ _STANDINGS: tuple[tuple[str, str, Callable[[ClassLoad], float]], ...] = (
 def count(admission: RequestAdmission, metrics: Metrics) -> None:
     """Add the figures of flow control to the server's metrics."""
     for name, text, read in _STANDINGS:
-        metrics.gauges(name, text, ("gate", "class"), partial(_standings, admission, read))
+        metrics.gauges(name, text, ("gate", "class"), partial(_class_loads, admission, read))
     metrics.gauges(
         "request_limit_scale",
         "How many times the seats of the table a gate has, as measured.",
@@ -83,13 +83,13 @@ def count(admission: RequestAdmission, metrics: Metrics) -> None:
     )
 
 
-def _standings(
+def _class_loads(
     admission: RequestAdmission, read: Callable[[ClassLoad], float]
 ) -> Iterator[tuple[Labels, float]]:
     admission.settle()
     for gate in admission.gates.all:
-        for it, standing in gate.standing(admission.now_ms()).items():
-            yield (gate.name, it.label), read(standing)
+        for it, load in gate.class_loads(admission.now_ms()).items():
+            yield (gate.name, it.label), read(load)
 
 
 def _limits(
@@ -107,8 +107,8 @@ def _open(caps: Callable[[], Caps]) -> Iterator[tuple[Labels, float]]:
 
 def _refusals(admission: RequestAdmission) -> Iterator[tuple[Labels, float]]:
     for gate in admission.gates.all:
-        for it, standing in gate.standing(admission.now_ms()).items():
-            for why, number in standing.refused.items():
+        for it, load in gate.class_loads(admission.now_ms()).items():
+            for why, number in load.refused.items():
                 yield (gate.name, it.label, why.value), number
     yield ("rates", "all", RejectionReason.RATE_EXCEEDED.value), admission.rates.refused
     yield ("watches", "all", RejectionReason.TOO_MANY_WATCHES.value), admission.watches.refused

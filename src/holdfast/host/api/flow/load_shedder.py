@@ -82,7 +82,7 @@ class LoadShedder:
         coming = self._coming.setdefault(gate.name, ArrivingRequests())
         if not gate.is_crowded(flow, coming):
             return ArrivalTicket(coming, flow)
-        return self._refusal_bytes(flow, gate.turn_away(flow, int(time.monotonic() * 1_000)))
+        return self._refusal_bytes(flow, gate.refuse_early(flow, int(time.monotonic() * 1_000)))
 
     def _refusal_bytes(self, flow: Flow, retry_after_s: int) -> bytes:
         """The response, cached by tenant: composing it each time costs more than sending it."""

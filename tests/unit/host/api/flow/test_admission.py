@@ -76,7 +76,7 @@ class Crowded:
         """Until so many are under way or wait, of all classes together."""
         while True:
             self.admission.settle()
-            seen = self.admission.gates.writes.standing(self.admission.now_ms()).values()
+            seen = self.admission.gates.writes.class_loads(self.admission.now_ms()).values()
             found = {key: sum(getattr(it, key) for it in seen) for key in expected}
             if found == expected:
                 return
@@ -381,7 +381,7 @@ def test_a_read_of_everything_can_wait_and_a_page_of_it_need_not(
             reads = crowded.admission.gates.reads
 
             def begun(kind: RequestClass) -> int:
-                return reads.standing(crowded.admission.now_ms())[kind].tally.begun
+                return reads.class_loads(crowded.admission.now_ms())[kind].tally.begun
 
             for query in ({"limit": "500"}, {"fieldSelector": "metadata.name=w1"}):
                 assert (await rig.send("GET", workloads(), user="ada", **query)).code == 200

@@ -100,7 +100,7 @@ def test_refusals_at_the_door_are_counted_like_others() -> None:
     """Operators see them by class, tenant and reason. [M6]"""
     gates = crowded()
     LoadShedder(gates).refusal(ANN, POST)
-    assert gates.writes.standing(0)[RequestClass.TENANT].refused == {RejectionReason.QUEUE_FULL: 1}
+    assert gates.writes.class_loads(0)[RequestClass.TENANT].refused == {RejectionReason.QUEUE_FULL: 1}
     assert gates.writes.tenants[RequestClass.TENANT, "acme"].refused == 1
 
 
