@@ -1,12 +1,12 @@
-"""Which place of a workload takes which revision of its template.
+"""Which ordinal of a workload takes which revision of its template.
 
-controller:rollout writes the targets into the status of the workload, controller:workload makes
-replicas by them, and the commit holds both to them: a birth and a rollout's eviction compare the
-workload, so that a controller that is behind makes nothing of the wrong revision and stops nothing
-that is of the right one.
+controller:rollout writes the targets into the workload's status, controller:workload creates
+replicas by them, and the commit enforces them: creating a replica and evicting one for a rollout
+compare the workload, so a controller with a stale snapshot creates no replica of the wrong revision
+and stops none of the right one.
 
-A workload that controller:rollout has not looked at yet has no targets: its template is what is
-made.
+A workload that controller:rollout has not processed yet has no targets: new replicas take its
+template.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.workload import Rollout, RolloutPhase, Workload, WorkloadType
 from holdfast.model.placement.disruption import portion
 
-# In these the current revision is not wanted anywhere.
+# In these phases no ordinal takes the current revision.
 REVERTED = (RolloutPhase.REVERTING, RolloutPhase.FAILED)
 
 
 def revision_name(workload: str, revision: str) -> str:
-    """What the WorkloadRevision of a template is called."""
+    """The name of the WorkloadRevision of a template."""
     return f"{workload}-{revision}"
 
 
 def wanted_places(workload: Workload) -> int:
-    """How many places a service has at the moment: those that are stated, and the surge."""
+    """How many ordinals a service has now: the stated replicas and the surge."""
     return workload.spec.replicas + workload.status.rollout.surge
 
 
 def goal(workload: Workload) -> str:
-    """The revision that all places should have in the end; empty without targets."""
+    """The revision that all ordinals should reach; empty without targets."""
     rollout = workload.status.rollout
     return rollout.stable if rollout.phase in REVERTED else rollout.current
 
 
 def target_of(workload: Workload, place: int) -> str:
-    """The revision that a place takes now; empty without targets."""
+    """The revision that an ordinal takes now; empty without targets."""
     rollout = workload.status.rollout
     if not rollout.stable or rollout.stable == rollout.current or rollout.phase in REVERTED:
         return goal(workload)
@@ -48,15 +48,15 @@ def target_of(workload: Workload, place: int) -> str:
 
 
 def is_misplaced(workload: Workload, replica: Replica) -> bool:
-    """Whether its place takes another revision."""
+    """Whether its ordinal takes another revision."""
     target = target_of(workload, replica.spec.ordinal)
     return bool(target) and replica.spec.revision != target
 
 
 def limits(rollout: Rollout, places: int) -> tuple[int, int]:
-    """How many of so many places may be missing, and how many may be too many, meanwhile.
+    """How many of the ordinals may be missing during a rollout, and how many may be extra.
 
-    Both round to the safe side, which may leave nothing that could move; then one may be missing.
+    Both round to the safe side. If that leaves nothing that could move, one may be missing.
     """
     missing = min(places, portion(rollout.max_unavailable, places, round_up=False))
     surge = portion(rollout.max_surge, places, round_up=True)

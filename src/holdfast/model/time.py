@@ -1,10 +1,9 @@
 """Moments, without a clock.
 
-Pure rooms never ask what time it is; a shell hands them an Instant with each stimulus. It carries
-two readings that must not be mixed: `monotonic_ms` counts on one machine's CLOCK_BOOTTIME and is
-the only one that fencing, takeover and timers may use; `wall_ms` is that machine's idea of the
-calendar, used for timestamps that people read and for administrative deadlines, which allow for a
-skew.
+Pure code never reads a clock; a shell passes an Instant with each stimulus. It carries two readings
+that must not be mixed: `monotonic_ms` counts on one machine's CLOCK_BOOTTIME and is the only one
+that fencing, takeover and timers may use; `wall_ms` is that machine's wall clock, for timestamps
+that users read and for administrative deadlines, which allow for a skew.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Instant(msgspec.Struct, frozen=True, gc=False, order=True):
-    """One moment as one machine sees it."""
+    """One moment by the clocks of one machine."""
 
     monotonic_ms: int
     wall_ms: int
 
 
-# All decisions of one moment ask for the same one.
+# All decisions of one moment need the same one.
 @lru_cache(maxsize=64)
 def timestamp(wall_ms: int) -> datetime:
-    """The moment as objects carry it: UTC, to the millisecond."""
+    """The timestamp of objects for this moment: UTC, to the millisecond."""
     return _EPOCH + timedelta(milliseconds=wall_ms)
 
 
@@ -38,5 +37,5 @@ def wall_ms(moment: datetime) -> int:
 
 
 def rfc3339(wall_ms: int) -> str:
-    """The moment as text that people read in messages, to the second."""
+    """The moment as text for messages, to the second."""
     return timestamp(wall_ms).isoformat(timespec="seconds").replace("+00:00", "Z")

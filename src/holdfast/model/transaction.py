@@ -1,12 +1,12 @@
-"""What the store understands: records with revisions, and transactions guarded by compares.
+"""The store's data types: records with revisions, and transactions guarded by compares.
 
 `commit/` builds transactions, every store in `store/` runs them, the simulator's checkers read
-them. A transaction is all or nothing: when each compare holds, all writes take effect at one new
-revision; otherwise nothing is written and the answer brings the current records of all compared
-keys, so that the caller can decide again without a second read.
+them. A transaction is atomic: if every compare holds, all writes take effect at one new revision;
+otherwise nothing is written and the answer holds the current records of all compared keys, so that
+the caller can decide again without a second read.
 
 Keys are strings ordered by code point, which is the byte order of their UTF-8 form. Values are
-bytes that the store never looks into.
+opaque bytes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import msgspec
 
 from holdfast.model.errors import invariant
 
-# A key was never written, or is deleted: no record has this revision, the first transaction makes
-# revision 1.
+# The revision of a key that was never written or is deleted. The first transaction makes revision
+# 1.
 ABSENT = 0
-# No record ever has this revision either: a transaction that compares it is refused and so reads
-# all its keys at one revision, without a call of its own.
+# No record ever has this revision. A transaction that compares it fails, and so reads all its keys
+# at one revision without a separate call.
 NEVER = -1
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One key at one moment.
+    """One key at one revision.
 
     `created` is the revision of its first write since it was last absent.
     """
@@ -63,7 +63,7 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
     writes: tuple[Write, ...]
 
     def check(self) -> None:
-        """Refuse what stores disagree about: a key named twice has no single meaning."""
+        """Checks that no key is named twice, because stores would disagree on its meaning."""
         for name, keys in (
             ("compares", [c.key for c in self.compares]),
             ("writes", [w.key for w in self.writes]),
@@ -82,7 +82,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
 
 class CompareFailed(msgspec.Struct, frozen=True):
-    """Some compare failed and nothing was written.
+    """A compare failed and nothing was written.
 
     `current` has one entry for each compared key, in the order of the compares, as of `revision`;
     None means absent.
@@ -96,7 +96,7 @@ Outcome = Committed | CompareFailed
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One key changed at `revision`. `value` is None when the key was deleted."""
+    """One key changed at `revision`. `value` is None if the key was deleted."""
 
     revision: int
     key: str

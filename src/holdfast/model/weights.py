@@ -1,9 +1,8 @@
-"""What an object counts towards its tenant's caps: what was written into it, and the replicas that
-it asks for.
+"""What an object counts towards its tenant's caps: its bytes, and the replicas that it requests.
 
-Labels, annotations and everything but metadata and status: what people and controllers ask for.
-What the server and the components keep on it themselves is bounded for each object and changes with
-every transition, and the tenant's ledger must not be written for each of those.
+Its labels, annotations and everything but metadata and status count: what users and controllers
+request. The records that servers and components keep on the object do not count: they are bounded
+for each object and change with every transition, and the tenant's ledger must not be written then.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.meta import Object, ObjectMeta
 
 _STATUS = "status"
-# Components change what a reservation holds with every charge; it is small, and counts the same
-# whatever it holds.
+# Components change a reservation with every charge. It is small, so it counts the same whatever it
+# holds.
 RESERVATION_BYTES = 512
 _ENCODER = msgspec.json.Encoder()
 
@@ -38,9 +37,9 @@ def weight(obj: Object) -> int:
 
 
 def replicas_wanted(obj: Object) -> int:
-    """How many replicas an object asks for at once, as far as it says so itself.
+    """How many replicas an object requests at once, as far as its own spec states.
 
-    Work on every node is counted by the nodes, and a cron job by the jobs that it makes.
+    PerNode work depends on the number of nodes, and a cron job counts by its jobs.
     """
     if not isinstance(obj, Workload):
         return 0
@@ -54,7 +53,7 @@ def replicas_wanted(obj: Object) -> int:
 
 
 def weighs_the_same(old: Object, new: Object) -> bool:
-    """Whether nothing that counts has changed; cheaper than weighing both."""
+    """Whether nothing that counts has changed; cheaper than computing both weights."""
     if isinstance(new, Reservation):
         return True
     if old.metadata.labels != new.metadata.labels:

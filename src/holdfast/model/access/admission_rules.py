@@ -1,9 +1,9 @@
-"""What the rules of an AdmissionPolicy say of an object.
+"""Evaluates the rules of an AdmissionPolicy for an object.
 
-A rule is data: paths into the object as it is on the wire, and comparisons. There are no
-expressions, so that the cost is bounded by counting: each object may cost `LOOKS_MAX` looks at
-values, whatever its rules. `commit/objects/admission_policies` asks this inside the transaction
-that compares the policy; `validation/admission` refuses a path that leads nowhere.
+A rule is data: paths into the object's wire form, and comparisons. There are no expressions, so the
+cost is bounded by counting: each object may cost `LOOKS_MAX` reads of values, whatever its rules.
+`commit/objects/admission_policies.py` calls this inside the transaction that compares the policy;
+`validation/admission.py` refuses a path that matches no field.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from holdfast.model.kinds.admissionpolicy import (
     PolicyOperator,
 )
 
-# What people write in their tenants, and these rules may be about. Not the policies themselves:
-# whoever writes a wrong one must be able to mend it.
+# The resources that tenants write and that rules may cover. Policies are not among them: it must be
+# possible to correct a wrong policy.
 RESOURCES = (
     "workloads",
     "secrets",
@@ -37,13 +37,13 @@ RESOURCES = (
     "rolebindings",
     "tokens",
 )
-# Of these no value is ever part of a message.
+# Values of these never appear in a message.
 SECRET_RESOURCES = ("secrets", "tokens")
-# A document has at most 20,000 values, and a rule may look at all of them.
+# A document has at most 20,000 values, and a rule may read all of them.
 LOOKS_MAX = 100_000
 PATH_MAX = 253
 STEPS_MAX = 16
-# So many characters of a text cost as much as one more value.
+# This many characters of a text cost as much as one more value.
 TEXT_PER_LOOK = 64
 ANY = "*"
 
@@ -51,14 +51,14 @@ _STEP = re.compile(r"(?:^|\.)([A-Za-z][A-Za-z0-9]*)|\[([^\[\]]{1,253})\]", re.AS
 
 
 class PathStep(msgspec.Struct, frozen=True):
-    """One step of a path: the field of an object, or in brackets a key, or * for all there are."""
+    """One step of a path: a field, or in brackets a key, or * for all keys or items."""
 
     name: str
     is_key: bool = False
 
 
 class RuleViolation(msgspec.Struct, frozen=True):
-    """A rule that an object breaks, or of which that cannot be told; and where."""
+    """A rule that an object breaks or that cannot be evaluated, with the field and the cause."""
 
     rule: AdmissionRule
     field: str
@@ -68,11 +68,11 @@ class RuleViolation(msgspec.Struct, frozen=True):
 
 
 class TooCostly(Exception):
-    """The rules look at more values than one object may cost."""
+    """The rules read more values than one object may cost."""
 
 
 class _Looks:
-    """How many looks are left."""
+    """The remaining budget of reads."""
 
     def __init__(self) -> None:
         self.left = LOOKS_MAX
@@ -85,7 +85,7 @@ class _Looks:
 
 @lru_cache(maxsize=4096)
 def path_steps(path: str) -> tuple[PathStep, ...] | None:
-    """The steps of a path; None for a text that is no path."""
+    """Parses a path; None if the text is not a path."""
     found, at = list[PathStep](), 0
     while at < len(path):
         match = _STEP.match(path, at)
@@ -104,9 +104,9 @@ def rule_violations(
     document: Any,
     before: Any = None,
 ) -> Iterator[RuleViolation]:
-    """All that breaks a rule, in the order of the rules.
+    """Yields all violations, in the order of the rules.
 
-    before: the object as it was. If given, rules whose fields the change leaves alone are left out.
+    before: the object before an update. If given, rules whose fields do not change are skipped.
     """
     looks, compares = _Looks(), _Looks()
     for rule in policy.spec.rules:
@@ -128,16 +128,16 @@ def _of_rule(
             if broken is not None:
                 yield RuleViolation(rule, *broken)
     except TooCostly:
-        yield RuleViolation(rule, "", "", f"looks at more than {LOOKS_MAX} values", is_judged=False)
+        yield RuleViolation(rule, "", "", f"reads more than {LOOKS_MAX} values", is_judged=False)
     except Invalid as error:
-        yield RuleViolation(rule, "", "", f"cannot be judged: {error.message}", is_judged=False)
+        yield RuleViolation(rule, "", "", f"cannot be evaluated: {error.message}", is_judged=False)
 
 
 def _is_untouched(rule: AdmissionRule, old: Any, new: Any, looks: _Looks) -> bool:
-    """Whether a change leaves all that a rule names as it was, or closer to what it requires.
+    """Whether an update leaves all fields of a rule unchanged, or closer to what it requires.
 
-    Then the rule says of the new form what it said of the old one, so the old one need not be
-    judged. A number that may be at most so much may fall.
+    Then the rule has the same result for both versions, so the old one need not be evaluated. A
+    number with an upper limit may fall.
     """
     asked = [(it, False) for it in rule.when] + [(it, True) for it in rule.require]
     try:
@@ -161,7 +161,7 @@ def _is_kept(
 
 
 def _is_same(old: Any, new: Any, looks: _Looks) -> bool:
-    """Whether two parts of documents are equal; every value that is compared is counted."""
+    """Whether two parts of documents are equal. Every compared value is counted."""
     looks.take()
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(
@@ -176,7 +176,7 @@ def _is_same(old: Any, new: Any, looks: _Looks) -> bool:
 def _broken(
     condition: FieldCondition, document: Any, looks: _Looks, resource: str
 ) -> tuple[str, str, str] | None:
-    """Where a condition does not hold, with the value there and the rule; None if it holds."""
+    """The field that breaks a condition, its value and the rule; None if it holds."""
     is_there = False
     for place, value in _reached(document, path_steps(condition.field) or (), "", looks):
         is_there = True
@@ -192,7 +192,7 @@ def _broken(
 def _reached(
     value: Any, path: tuple[PathStep, ...], place: str, looks: _Looks
 ) -> Iterator[tuple[str, Any]]:
-    """The values that a path leads to, each with its place."""
+    """Yields the values that a path matches, each with its own path."""
     looks.take()
     if not path:
         yield place, value
@@ -217,7 +217,7 @@ def _one(value: dict[str, Any], key: str) -> tuple[tuple[str, Any], ...]:
 
 
 def _wrong(condition: FieldCondition, value: Any, looks: _Looks) -> str:
-    """What is wrong with a value that is there; nothing if it is as it should be."""
+    """The rule that an existing value breaks; empty if it holds."""
     values = condition.values
     match condition.operator:
         case PolicyOperator.EXISTS:
@@ -244,19 +244,19 @@ def _number(value: Any) -> Any:
         return quantity.parse(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return quantity.exact(value)
-    raise Invalid("it is neither a number nor a quantity")
+    raise Invalid("the value is neither a number nor a quantity")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
-        raise Invalid("it is no plain value")
+        raise Invalid("the value is not a scalar")
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether a text is a pattern's, in which * stands for any text. It never goes back."""
+    """Whether a text matches a pattern in which * stands for any text. It never backtracks."""
     first, *others = pattern.split(ANY)
     if not others:
         return text == pattern

@@ -1,7 +1,7 @@
-"""What a revocation is called, and what it ends: one rule each, for servers and for the law.
+"""The names and effect of revocations, and the expiry of tokens. Servers and the commit use both.
 
-There is one Revocation for each user, under a name that follows from the user's. So a server that
-is asked by somebody finds what ends his certificate by one look, and revoking again is an update.
+There is one Revocation for each user, under a name that follows from the user name. So a server
+finds the revocation of a certificate's user with one lookup, and revoking again is an update.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.model.access.identity import SYSTEM_PREFIX
 from holdfast.model.kinds.access import Revocation, Token, TokenPurpose
 from holdfast.model.time import wall_ms
 
-# Each form of a user gets a beginning of its own, so that no two users share a name.
+# Each form of user name has its own prefix, so that no two users share a revocation.
 _COMPONENT = re.compile(
     r"system:(node|server|scheduler|controller):([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)", re.ASCII
 )
@@ -31,39 +31,39 @@ def revocation_name(user: str) -> str:
         return f"system.{component[1]}.{component[2]}"
     if not user.startswith(SYSTEM_PREFIX) and _PLAIN.fullmatch(user):
         return f"user.{user}"
-    # Names of people have letters that names of objects do not.
+    # User names may have characters that object names cannot have.
     digest = hashlib.sha256(user.encode(errors="surrogatepass")).hexdigest()
     return f"other.{digest[:_DIGITS]}"
 
 
 def revokes(revocation: Revocation, issued_ms: int) -> bool:
-    """Whether what was issued to its user at this moment does not count any more."""
+    """Whether a credential that was issued to its user at this time is revoked."""
     before = revocation.spec.before
     return before is not None and issued_ms <= wall_ms(before)
 
 
-# When a token ends, as the server decides it: for admission, authentication and collection.
+# When a token expires: for admission, authentication and garbage collection.
 #
-# Admission gives every new token an end (`commit/objects/object_defaults`). The authenticator asks
-# here as well, so that a token which an earlier version stored without one, or a maximum that was
-# lowered since, does not leave a credential that lives for ever.
+# Admission sets the expiry of every new token (`commit/objects/object_defaults.py`). The
+# authenticator checks here as well, so that a token that an earlier version stored without an
+# expiry, or one older than a maximum that was lowered since, does not stay valid forever.
 
 _DAY_MS = 86_400_000
-# A bearer token counts for no longer after its creation; an operator may lower this.
+# The longest lifetime of a bearer token; an operator may lower it.
 TOKEN_LIFE_MAX_MS = 366 * _DAY_MS
-# A join token makes a node of whoever holds it, and is handed out to be used soon.
+# A join token admits any machine that holds it as a node, and is issued to be used soon.
 JOIN_LIFE_MAX_MS = 30 * _DAY_MS
 
 
 def latest_end(token: Token, created: datetime, life_max_ms: int) -> datetime:
-    """The latest moment at which a token that was created then may end."""
+    """The latest allowed expiry of a token that was created at this time."""
     is_join = token.spec.purpose is TokenPurpose.JOIN
     life_ms = min(life_max_ms, JOIN_LIFE_MAX_MS) if is_join else life_max_ms
     return created + timedelta(milliseconds=life_ms)
 
 
 def ends_at(token: Token, life_max_ms: int) -> datetime | None:
-    """When a stored token ends; None where nothing tells, which counts as ended."""
+    """When a stored token expires; None if that is unknown, which counts as expired."""
     expires, created = token.spec.expires, token.metadata.creation_timestamp
     if created is None:
         return expires

@@ -1,8 +1,8 @@
-"""Who is asking, as the shell has authenticated it, and as whom that identity may act.
+"""The authenticated identity of a caller, and the actors that it may be.
 
 System identities have fixed forms: `system:scheduler:NAME`, `system:controller:NAME`,
-`system:node:NODE` and `system:server:NAME`. Anything else is a person or a service. A body never
-claims an identity; the shell takes it from the certificate or the token.
+`system:node:NODE` and `system:server:NAME`. Any other name is a person or a service. A request body
+never claims an identity; the shell takes it from the certificate or the token.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ NODE_PREFIX = "system:node:"
 SERVER_PREFIX = "system:server:"
 ANONYMOUS = "system:anonymous"
 ADMINS = "system:masters"
-# Whoever watches over a plane: the organization in the certificate of a Prometheus, or the group of
-# its token.
+# The group of monitoring systems: the organization in the certificate of a Prometheus, or the group
+# of its token.
 MONITORS = "system:monitoring"
-# Whoever keeps a plane running, and whoever looks over everybody's shoulder.
+# The groups of those who operate a plane, and of those who audit it.
 OPERATORS = "system:operators"
 AUDITORS = "system:auditors"
 
-# What follows a prefix is the name of an object or a component. Anything else is nobody, so that no
-# two spellings can pass for the same node or scheduler.
+# After a prefix comes the name of an object or a component. Any other form is no identity, so that
+# no two spellings can stand for the same node or scheduler.
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 _CONTROLLERS = {
@@ -42,7 +42,7 @@ _CONTROLLERS = {
 class Identity(msgspec.Struct, frozen=True):
     """An authenticated name and its groups.
 
-    `tenants` are the namespaces a person may work in; `*` means all.
+    `tenants` are the namespaces that a person may use; `*` means all.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def node(self) -> str | None:
-        """The node whose agent this is, if it is one."""
+        """The node whose agent this is; None if it is not an agent."""
         return _named(self.name, NODE_PREFIX)
 
     @property
     def server(self) -> str | None:
-        """The server that this is, if it is one."""
+        """The server that this is; None if it is not a server."""
         return _named(self.name, SERVER_PREFIX)
 
     @property
@@ -66,7 +66,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def _named(name: str, prefix: str) -> str | None:
-    """Who is named after this prefix, if anybody is."""
+    """The name after this prefix; None without the prefix or a valid name."""
     rest = name.removeprefix(prefix)
     return rest if name.startswith(prefix) and _NAME.fullmatch(rest) else None
 
@@ -95,9 +95,9 @@ def server(name: str) -> Identity:
 def acts_as(identity: Identity) -> tuple[Actor, ...]:
     """The actors that this identity may be.
 
-    A person is a user and an operator, never a controller; which of what they own this person may
-    really do is said by roles (`model/access/rights`). Nobody in particular, and a system identity
-    of no known form, is no actor at all.
+    A person is a user and an operator, never a controller; roles decide which of those actors'
+    requests the person may send (`model/access/rights.py`). An anonymous caller and a system
+    identity of unknown form are no actor.
     """
     name = identity.name
     if not name.startswith(SYSTEM_PREFIX):

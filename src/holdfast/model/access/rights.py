@@ -1,10 +1,9 @@
-"""Whether what somebody was given allows what he means to do, as in Kubernetes: nothing is denied
-by a rule, everything is denied without one.
+"""Role-based access control as in Kubernetes: rules only allow, and the default is to deny.
 
-`commit/access/authorize` asks this of the records that its transaction compares, the HTTP server
-and the access reviews (`host/server/rights`) of what they were told last; both ask these functions.
-The built-in roles are data of their own (`roles`). A rule never says who owns a field or a
-transition: that is `commit/objects/field_writers` and the lifecycle table, behind this door.
+`commit/access/authorize.py` calls these functions on the records that its transaction compares; the
+HTTP server and the access reviews (`host/server/rights.py`) call them on their latest snapshot. The
+built-in roles are in `roles.py`. A rule never decides who owns a field or a transition:
+`commit/objects/field_writers.py` and the lifecycle table check that after authorization.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from holdfast.model.meta import API_GROUP, Part
 from holdfast.model.registry import SYSTEM_NAMESPACE
 
 ALL = "*"
-# Where a grant holds, if not in one namespace: in the whole cluster, or wherever tenants are.
+# Where a grant applies, if not in one namespace: in the whole cluster, or in all tenants.
 EVERYWHERE = ""
 EVERY_TENANT = "*"
-# Everybody who is somebody is in this group.
+# The group of all authenticated users.
 AUTHENTICATED = "system:authenticated"
-# The label of the objects that show what is built in.
+# The label of the objects that show the built-in roles and bindings.
 BUILT_IN_LABEL = "holdfast.dev/built-in"
-# Letting others have what one has not oneself, and speaking for them.
+# The verbs for granting permissions that one does not have, and for impersonation.
 ESCALATE, BIND, IMPERSONATE = "escalate", "bind", "impersonate"
 
 
 class Permission(msgspec.Struct, frozen=True, gc=False):
-    """What somebody means to do. Without a name it is about all of them, or about a new one."""
+    """The permission that a request needs. Without a name it covers all objects, or a new one."""
 
     verb: str
     resource: str
@@ -43,12 +42,12 @@ class Permission(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def what(self) -> str:
-        """The resource as rules name it."""
+        """The resource and subresource as rules name them."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 class GrantedRule(msgspec.Struct, frozen=True):
-    """A rule, where it holds, and the role that it is of."""
+    """A rule that an identity has: where it applies, and the role that it comes from."""
 
     rule: Rule
     where: str = EVERYWHERE
@@ -58,8 +57,9 @@ class GrantedRule(msgspec.Struct, frozen=True):
 class AccessLedger(Part, frozen=True):
     """The roles and bindings of one namespace, so that a decision reads them as one record.
 
-    `roles` has the rules by role, `given` by subject what each binding gives it: the role, as
-    NAMESPACE/NAME. Built-in roles and bindings are not in it: they are the same everywhere.
+    `roles` holds the rules by role. `given` holds, by subject and binding, the role that the
+    binding grants, as NAMESPACE/NAME. Built-in roles and bindings are left out: they are the same
+    everywhere.
     """
 
     roles: dict[str, tuple[Rule, ...]] = {}
@@ -69,11 +69,11 @@ class AccessLedger(Part, frozen=True):
 NOTHING = AccessLedger()
 
 
-# Whether a grant allows a deed ------------------------------------------------------------------
+# Whether a grant allows a permission --------------------------------------------------------------
 
 
 def find_grant(grants: Iterable[GrantedRule], deed: Permission) -> GrantedRule | None:
-    """The first grant that allows this, or None."""
+    """The first grant that allows the permission; None if none does."""
     what, namespace = deed.what, deed.namespace
     for grant in grants:
         if grant.where and not is_in_reach(grant.where, namespace):
@@ -84,7 +84,7 @@ def find_grant(grants: Iterable[GrantedRule], deed: Permission) -> GrantedRule |
 
 
 def is_in_reach(where: str, namespace: str) -> bool:
-    """Whether what holds `where` holds in a namespace; none is the whole cluster."""
+    """Whether a grant for `where` applies in a namespace. An empty one means the whole cluster."""
     if where in (EVERYWHERE, namespace):
         return True
     return where == EVERY_TENANT and namespace not in ("", SYSTEM_NAMESPACE)
@@ -98,12 +98,12 @@ def _permits(rule: Rule, deed: Permission, what: str) -> bool:
     groups = rule.api_groups or (API_GROUP,)
     if deed.group not in groups and ALL not in groups:
         return False
-    # Who may touch only what has a certain name may touch nothing that has none yet.
+    # A rule for certain names does not allow creating an object, whose name is not known yet.
     return not rule.resource_names or deed.name in rule.resource_names
 
 
 def _by_wildcard(resources: tuple[str, ...], deed: Permission) -> bool:
-    """`*` is everything, `*/scale` that part of everything, `workloads/*` every part of one."""
+    """`*` matches all, `*/scale` that subresource of all, `workloads/*` all of one resource."""
     if ALL in resources:
         return True
     if not deed.subresource:
@@ -112,7 +112,7 @@ def _by_wildcard(resources: tuple[str, ...], deed: Permission) -> bool:
 
 
 def find_path_grant(grants: Iterable[GrantedRule], verb: str, path: str) -> GrantedRule | None:
-    """The first grant that allows this verb on a path that is no resource, or None."""
+    """The first grant that allows a verb on a non-resource path; None if none does."""
     for grant in grants:
         rule = grant.rule
         if grant.where or (verb not in rule.verbs and ALL not in rule.verbs):
@@ -126,11 +126,11 @@ def _leads_to(pattern: str, path: str) -> bool:
     return path.startswith(pattern[:-1]) if pattern.endswith(ALL) else path == pattern
 
 
-# Whether somebody has all that he would give ------------------------------------------------------
+# Whether a caller has all the permissions that it would grant -------------------------------------
 
 
 def first_uncovered(grants: Iterable[GrantedRule], rules: Iterable[Rule], where: str) -> str:
-    """The first thing that these rules would allow `where`, and the grants do not; or nothing."""
+    """The first permission of the rules that the grants do not cover `where`; empty if none."""
     held = [grant.rule for grant in grants if is_in_reach(grant.where, where)]
     for rule in rules:
         for part in _parts(rule):
@@ -140,7 +140,7 @@ def first_uncovered(grants: Iterable[GrantedRule], rules: Iterable[Rule], where:
 
 
 def _parts(rule: Rule) -> Iterator[Rule]:
-    """The rule in pieces of one verb, one resource and one name each."""
+    """Splits a rule into parts of one verb, one resource and one name."""
     names: tuple[str, ...] = rule.resource_names or ("",)
     for verb in rule.verbs:
         for path in rule.non_resource_urls:
@@ -153,7 +153,7 @@ def _parts(rule: Rule) -> Iterator[Rule]:
 
 
 def _covers(mine: Rule, part: Rule) -> bool:
-    """Whether one rule allows all that a piece of another does."""
+    """Whether one rule allows all that a part of another allows."""
     if not _has(mine.verbs, part.verbs[0]):
         return False
     if part.non_resource_urls:
@@ -187,15 +187,15 @@ def _sentence(part: Rule) -> str:
     return f"{part.verbs[0]} {part.resources[0]}{of}{named}"
 
 
-# What a namespace's roles and bindings give to whom -----------------------------------------------
+# What the roles and bindings of a namespace grant -------------------------------------------------
 
 
 @lru_cache(maxsize=8192)
 def subjects_of(identity: Identity) -> tuple[str, ...]:
-    """As whom bindings may mean this identity.
+    """The subjects of bindings that match this identity.
 
-    Components have what is built in, whatever a binding says: nobody can make a controller own more
-    than it does.
+    Components have only their built-in roles: no binding can extend the permissions of a
+    controller.
     """
     if identity.name.startswith(SYSTEM_PREFIX) or not identity.name.strip():
         return ()
@@ -204,37 +204,37 @@ def subjects_of(identity: Identity) -> tuple[str, ...]:
 
 
 def service_account(namespace: str, name: str) -> str:
-    """The user that a tenant's own token speaks for, when a binding calls it a service account."""
+    """The user of a tenant's own token, which a binding names as a service account."""
     return f"tenant:{namespace}:{name}"
 
 
 def workload_account(namespace: str, workload: str) -> str:
-    """The user that the replicas of a workload are, when they ask by their service token.
+    """The user of the replicas of a workload, when they use their service token.
 
-    A binding means it as the ServiceAccount `workload:NAME` of the namespace.
+    A binding names it as the ServiceAccount `workload:NAME` of the namespace.
     """
     return service_account(namespace, f"workload:{workload}")
 
 
 def workloads_group(namespace: str) -> str:
-    """The group of all workloads of a tenant that ask by service tokens."""
+    """The group of all workloads of a tenant that use service tokens."""
     return service_account(namespace, "workloads")
 
 
 def subject_key(subject: Subject, namespace: str) -> str:
-    """How a ledger knows a subject of a binding in this namespace."""
+    """The ledger's key for a subject of a binding in this namespace."""
     if subject.kind == "ServiceAccount":
         return f"User:{service_account(subject.namespace or namespace, subject.name)}"
     return f"{subject.kind}:{subject.name}"
 
 
 def reference(of: RoleRef, namespace: str) -> str:
-    """A role as a ledger names it, for a binding in this namespace."""
+    """The ledger's name for the role of a binding in this namespace."""
     return f"{of.namespace or namespace}/{of.name}"
 
 
 def with_role(ledger: AccessLedger, name: str, rules: tuple[Rule, ...] | None) -> AccessLedger:
-    """The ledger after a role was written, or went with None."""
+    """The ledger after a role was written, or deleted if `rules` is None."""
     rest = {it: kept for it, kept in ledger.roles.items() if it != name}
     roles = rest if rules is None else {**rest, name: rules}
     return AccessLedger(roles=dict(sorted(roles.items())), given=ledger.given)
@@ -243,7 +243,7 @@ def with_role(ledger: AccessLedger, name: str, rules: tuple[Rule, ...] | None) -
 def with_binding(
     ledger: AccessLedger, namespace: str, name: str, binding: RoleBinding | None
 ) -> AccessLedger:
-    """The ledger after a binding was written, or went with None."""
+    """The ledger after a binding was written, or deleted if it is None."""
     given = {
         subject: {it: role for it, role in roles.items() if it != name}
         for subject, roles in ledger.given.items()
@@ -260,7 +260,7 @@ def with_binding(
 def ledger_of(
     namespace: str, roles: Iterable[Role], bindings: Iterable[RoleBinding]
 ) -> AccessLedger:
-    """The ledger of a namespace, from its objects, without those that show what is built in."""
+    """The ledger of a namespace from its objects, without the built-in ones."""
     rules = {role.name: role.rules for role in roles if is_custom(role)}
     given: dict[str, dict[str, str]] = {}
     for binding in bindings:
@@ -275,7 +275,7 @@ def ledger_of(
 
 
 def is_custom(obj: Role | RoleBinding) -> bool:
-    """Whether a role or a binding adds to what is built in, and does not only show it."""
+    """Whether a role or a binding is not one of the built-in ones."""
     return BUILT_IN_LABEL not in obj.metadata.labels
 
 
@@ -286,15 +286,16 @@ def granted_rules(
     system: AccessLedger,
     built_in: Mapping[str, tuple[Rule, ...]],
 ) -> Iterator[GrantedRule]:
-    """What the bindings of a namespace give an identity there; those of the system's, everywhere.
+    """Yields the rules that the bindings of a namespace grant an identity.
 
-    `own` is that namespace's ledger, `system` that of the system namespace.
+    They apply in that namespace; those of the system namespace apply everywhere. `own` is that
+    namespace's ledger, `system` the one of the system namespace.
     """
     where, given = EVERYWHERE if namespace == SYSTEM_NAMESPACE else namespace, own.given
     if not given:
         return
     for subject in subjects_of(identity):
-        # Most groups of most people are named by no binding here.
+        # No binding here names most groups of most users.
         roles = given.get(subject)
         if roles is None:
             continue
@@ -309,7 +310,7 @@ def rules_of(
     system: AccessLedger,
     built_in: Mapping[str, tuple[Rule, ...]],
 ) -> tuple[Rule, ...]:
-    """The rules of a role that a ledger names; none of a role that is not there."""
+    """The rules of a role that a ledger names; empty if the role does not exist."""
     namespace, _, name = role.partition("/")
     if namespace != SYSTEM_NAMESPACE:
         return own.roles.get(name, ())

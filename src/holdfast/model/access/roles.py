@@ -1,15 +1,15 @@
-"""The built-in roles, and who has them without any binding: data, the same on every server.
+"""The built-in roles, and who has them without a binding. The same on every server.
 
     people       admin, operator, auditor, monitor; tenant-admin, tenant-editor, tenant-viewer;
                  everybody
     components   node, scheduler, server; controller for all of them, controller-NAME for each
 
-They are shown as Role and RoleBinding objects of the system namespace, which servers write at their
-start (`host/server/rights`); what counts is this table, so no change of an object can lock an
-administrator out or make a component own more. Bindings may give the roles of people to others.
+Servers write them as Role and RoleBinding objects of the system namespace when they start
+(`host/server/rights.py`). Only this table counts, so no change of an object can lock out an
+administrator or extend a component. Bindings may grant the roles of people to others.
 
-What a component may write stands here kind by kind, and `commit/objects/field_writers` says field
-by field which of it is its own. A controller that writes something new gets its line here first.
+This table lists the kinds that a component may write; `commit/objects/field_writers.py` lists the
+fields. A controller that writes a new kind needs a line here first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 CHANGE = ("update", "patch")
 
-# What lies in a tenant's namespace and is no secret of anybody.
+# The resources in a tenant's namespace that hold no secrets.
 _OPEN = (
     "workloads",
     "replicas",
@@ -79,7 +79,7 @@ _CLUSTER = (
     "revocations",
     "admissionpolicies",
 )
-# What operators keep: the plane itself, and what each tenant may have of it.
+# The resources that operators manage: the plane itself, and the limits of each tenant.
 _RUN = (
     "nodes",
     "tenants",
@@ -103,7 +103,7 @@ _EDIT = (
     Rule(("replicas/exec",), ("create", "get")),
 )
 
-# Of one tenant; see `host/audit/serving`.
+# The audit records of one tenant; see `host/audit/serving.py`.
 _AUDIT = Rule(("auditrecords",), ("list",))
 
 PEOPLE: dict[str, tuple[Rule, ...]] = {
@@ -115,21 +115,21 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         Rule((*_OPEN, *_CLUSTER), READ),
         Rule(("*/status", *_PARTS, "decisions/again"), ("get",)),
         Rule((*_RUN, "overrides", "commitments"), WRITE),
-        # Not the template: whoever writes that reads what its work may read.
+        # Not the template: its author can read whatever the work may read.
         Rule(("workloads/scale",), CHANGE),
         Rule(("replicas",), ("delete",)),
         Rule(("replicas/eviction",), ("create",)),
-        # An operator's word that work is gone, and that an object need not be waited for.
+        # Confirming that work is gone, and removing an object without waiting for it.
         Rule(("replicas/state",), CHANGE),
-        # Machines are let in by operators; people are not.
+        # Operators admit machines, not people.
         Rule(("tokens",), (*READ, "create", "update", "patch", "delete")),
         Rule(("nodes",), (IMPERSONATE,)),
         Rule(("heartbeats", "pulses"), ("get",)),
-        # Of servers that are gone for good.
+        # The leases of servers that are permanently gone.
         Rule(("leases",), ("delete",)),
-        # What is wrong in the store, and an operator's word on what it should be.
+        # Wrong records in the store, and their repair.
         Rule(("quarantine",), ("get", "update")),
-        # Which versions there are, and that the older ones do not come back.
+        # The versions of all components, and raising the format so that older ones cannot return.
         Rule(("upgrade",), ("get", "update")),
         Rule(verbs=("get",), non_resource_urls=("/metrics", "/audit")),
     ),
@@ -147,14 +147,14 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
         *_EDIT,
         _AUDIT,
         Rule(("roles", "rolebindings", "tokens"), WRITE),
-        # Their own tokens speak for names of the tenant alone; see `commit/access/escalation`.
+        # Their tokens identify only users of the tenant; see `commit/access/escalation.py`.
         Rule(("serviceaccounts", "groups"), (IMPERSONATE,)),
     ),
     "tenant-editor": _EDIT,
     "tenant-viewer": _VIEW,
-    # Who did what in the namespace, and read its Secrets; not what is in them.
+    # Who did what in the namespace and who read its Secrets, not their contents.
     "tenant-auditor": (*_VIEW, _AUDIT),
-    # Work refers to these by name, so everybody may look at them.
+    # Workloads refer to these by name, so every user may read them.
     "everybody": (
         Rule(("priorityclasses", "regions"), READ),
         Rule(
@@ -170,8 +170,8 @@ PEOPLE: dict[str, tuple[Rule, ...]] = {
     ),
 }
 
-# The group that has each of them by itself, in the whole cluster. Whose identity names tenants is a
-# tenant-editor in their namespaces.
+# The group that has each role in the whole cluster. An identity with tenants is a tenant-editor in
+# their namespaces.
 HELD_BY: dict[str, str] = {
     "admin": ADMINS,
     "operator": OPERATORS,
@@ -181,7 +181,7 @@ HELD_BY: dict[str, str] = {
 }
 OF_TENANTS = "tenant-editor"
 
-# What all controllers read.
+# The resources that all controllers read.
 _PLACES = ("nodes", "tenants", "regions", "priorityclasses")
 _FOLLOWED = (*_OPEN, *_PLACES, "leases")
 _LEASE = Rule(("leases",), ("update",))
@@ -190,10 +190,10 @@ _PULSE = Rule(("pulses",), ("create",))
 COMPONENTS: dict[str, tuple[Rule, ...]] = {
     "node": (
         Rule(("nodes", "replicas", "priorityclasses", "regions"), READ),
-        # Of those that work on the node refers to, by name.
+        # Only the Secrets that work on the node refers to, by name.
         Rule(("secrets",), ("get",)),
         Rule(("replicas/state", "replicas/stage"), ("update",)),
-        # Of those that are bound to it: `host/api/plane/service_tokens`.
+        # Only for replicas that are bound to it: `host/api/plane/service_tokens.py`.
         Rule(("replicas/token",), ("create",)),
         Rule(("nodes/registration",), ("create",)),
         Rule(("nodes/status", "replicas/status"), CHANGE),
@@ -206,7 +206,7 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule(("reservations",), ("create", "update", "delete")),
         Rule(("replicas/status", "workloads/status"), CHANGE),
         Rule(("events", "decisions", "records"), ("create",)),
-        # No Secrets and no tokens: it places work without knowing what is in it.
+        # No Secrets and no tokens: placement does not need their contents.
         Rule((*_OPEN, *_PLACES, "schedulerpolicies", "leases"), READ),
         _LEASE,
         _PULSE,
@@ -230,7 +230,7 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule(("replicas",), ("create", "delete")),
         Rule(("replicas/eviction",), ("create",)),
         Rule(("replicas/state",), ("update",)),
-        # Runs of cron jobs, and taking away the finalizer of what is empty.
+        # Runs of cron jobs, and removing the finalizer of a workload without replicas.
         Rule(("workloads",), ("create", "update", "delete")),
         Rule(("workloads/status",), CHANGE),
     ),
@@ -265,10 +265,10 @@ COMPONENTS: dict[str, tuple[Rule, ...]] = {
         Rule(("workloads/status",), CHANGE),
     ),
     "controller-garbage": (
-        # What has lost its owner, or waits for it; `commit/ledgers/leaks` wants each proven.
-        # Replicas go with their workloads.
+        # Objects that lost their owner, or wait for it; `commit/ledgers/leaks.py` requires proof
+        # for each. Replicas are deleted with their workloads.
         Rule(CONTENTS, ("update", "delete")),
-        # It reads for all controllers of its process, since no other may see all that it follows.
+        # It reads for all controllers of its process, because no other may read all these kinds.
         Rule(_HIDDEN, READ),
         Rule(("replicas",), ("update",)),
         Rule(("tenants",), ("update",)),
@@ -289,14 +289,14 @@ _OF_ACTOR = {Actor.AGENT: "node", Actor.SCHEDULER: "scheduler", Actor.AUTHORITY:
 
 
 def built_in_roles(identity: Identity) -> tuple[tuple[str, str], ...]:
-    """Which of these an identity has without any binding, and where each of them holds."""
+    """The roles that an identity has without a binding, and where each applies."""
     actors = acts_as(identity)
     if not actors:
         return ()
     if Actor.USER in actors:
         groups = (*identity.groups, AUTHENTICATED)
         held = [(role, "") for role, group in HELD_BY.items() if group in groups]
-        # The system's own namespace is nobody's, and no name at all would be everywhere.
+        # The system namespace belongs to no tenant, and an empty name would mean everywhere.
         tenants = (it for it in identity.tenants if it not in ("", SYSTEM_NAMESPACE))
         return (*held, *((OF_TENANTS, tenant) for tenant in tenants))
     role = _OF_ACTOR.get(actors[0])
@@ -307,7 +307,7 @@ def built_in_roles(identity: Identity) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=8192)
 def built_in_grants(identity: Identity) -> tuple[GrantedRule, ...]:
-    """What an identity may do without any binding, on any server and however old its view is."""
+    """The rules that an identity has without a binding, on any server and with any snapshot."""
     return tuple(
         GrantedRule(rule, where, role)
         for role, where in built_in_roles(identity)
