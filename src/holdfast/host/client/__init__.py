@@ -1,6 +1,7 @@
-"""The client that all components of Holdfast use to speak to its servers.
+"""The client that all components of Holdfast use to talk to its servers.
 
-`Client` for single requests, `follow` for list and watch, `Access` for where and who.
+`Client` is for single requests, `follow` for list and watch, `Access` for addresses and
+credentials.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where the servers are and who we are to them: by hand, or from a kubeconfig.
+"""Where the servers are and which credentials to use: given directly, or from a kubeconfig.
 
-A client is given an `Access` and nothing else. It never prints: keys and tokens are in it.
+A client is given an `Access` and nothing else. It is never printed: it holds keys and tokens.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """All that is needed to reach a plane.
 
     servers: base addresses such as `https://10.0.0.1:6443`, any of which may be asked.
-    ca: the authority to trust, as PEM; without it the system's own.
-    certificate, key: who we are, as PEM; or `token`, a bearer token.
-    namespace: where to look when nobody says where.
-    refuses: says of a server's certificate why not to speak with it, or nothing.
+    ca: the authority to trust, as PEM; by default those of the system.
+    certificate, key: our credentials, as PEM; or `token`, a bearer token.
+    namespace: the default namespace.
+    refuses: returns why not to use a server, by its certificate; empty if it may be used.
     """
 
     servers: tuple[str, ...]
@@ -48,18 +48,18 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return f"Access(servers={self.servers!r})"
 
     def check(self) -> None:
-        """Refuse what cannot work."""
+        """Check that it can work. Raises Invalid."""
         if not self.servers:
-            raise Invalid("no server is named")
+            raise Invalid("no server is configured: give at least one https address")
         for server in self.servers:
             if not server.startswith("https://"):
-                raise Invalid(f"{server!r} is no https address; a plane speaks TLS only")
+                raise Invalid(f"{server!r} is not an https address: servers use TLS only")
         if bool(self.certificate) != bool(self.key):
             raise Invalid("a client certificate needs its key, and a key its certificate")
 
     @property
     def trusts(self) -> str:
-        """The authorities to trust, as servers are told them; empty for the system's own."""
+        """Return the trusted authorities as told to servers; empty for those of the system."""
         try:
             found = [ssl.PEM_cert_to_DER_cert(it) for it in _CERTIFICATE.findall(self.ca.decode())]
         except ValueError:
@@ -67,7 +67,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return ",".join(hashlib.sha256(it).hexdigest()[:FINGERPRINT_SHORT] for it in found)
 
     def context(self) -> ssl.SSLContext:
-        """The TLS of every connection: the servers are proven, and so are we if we can be."""
+        """Return the TLS context: servers must prove their identity, and we ours if we have one."""
         try:
             context = ssl.create_default_context(cadata=self.ca.decode() or None)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -81,7 +81,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _refusing(refuses: Callable[[Mapping[str, Any] | None], str]) -> type[ssl.SSLObject]:
-    """A handshake that also ends where this says why, before anything is sent."""
+    """Return an SSL object whose handshake fails if `refuses` names a reason."""
 
     class Refusing(ssl.SSLObject):
         def do_handshake(self) -> None:
@@ -94,7 +94,7 @@ def _refusing(refuses: Callable[[Mapping[str, Any] | None], str]) -> type[ssl.SS
 
 
 def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
-    """Python's ssl reads certificates from files only, so they are in one for a moment."""
+    """Load a chain. Python's ssl reads certificates only from files, so a temporary one is used."""
     handle, name = tempfile.mkstemp(prefix="holdfast-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -105,7 +105,7 @@ def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
-    """The access that a kubeconfig describes, in its current context or another."""
+    """Return the access that a kubeconfig describes, in its current context or another."""
     document = _document(path)
     chosen = context or str(document.get("current-context") or "")
     where = _named(document, "contexts", "context", chosen, path)
@@ -125,14 +125,14 @@ def from_kubeconfig(path: Path, context: str = "") -> Access:
 
 
 def with_authorities(path: Path, ca: bytes) -> bytes:
-    """A kubeconfig with other authorities for the cluster of its current context."""
+    """Return a kubeconfig with other authorities for the cluster of its current context."""
     document = _document(path)
     chosen = str(document.get("current-context") or "")
     where = _named(document, "contexts", "context", chosen, path)
     cluster = _named(document, "clusters", "cluster", str(where.get("cluster", "")), path)
     cluster.pop("certificate-authority", None)
     cluster["certificate-authority-data"] = base64.b64encode(ca).decode()
-    # JSON is YAML.
+    # JSON is valid YAML.
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
@@ -162,7 +162,7 @@ def _named(
 
 
 def _pem(entry: dict[str, Any], field: str, path: Path) -> bytes:
-    """A certificate or key, from the file itself or from another that it names."""
+    """Return a certificate or key, from the kubeconfig or from a file that it names."""
     data = entry.get(f"{field}-data")
     try:
         if data:

@@ -1,7 +1,7 @@
-"""From an HTTP answer to a value or an error of ours: the inverse of `host/api/status`.
+"""Turns an HTTP answer into a value or an error of ours: the inverse of `host/api/status`.
 
-Our own reason travels in a header, so that what the authority refused arrives as it was refused;
-without it, as from a proxy in between, the HTTP code decides.
+A header holds our own reason, so that a refusal of the authority arrives unchanged; without it, as
+from a proxy in between, the HTTP code decides.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """A Status object, as far as clients act upon it."""
+    """The fields of a Status object that clients use."""
 
     message: str = ""
     reason: str = ""
@@ -60,14 +60,14 @@ _DECODER = msgspec.json.Decoder(ApiStatus)
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """One HTTP answer: its code, its body, what it says of its reason and of patience."""
+    """One HTTP answer: its code, body, reason, and when to retry."""
 
     code: int
     body: bytes
     reason: str = ""
     retry_after_ms: int = 0
     server: str = ""
-    # As the header has them: `299 - "text"`.
+    # In the form of the header: `299 - "text"`.
     warnings: tuple[str, ...] = ()
 
     @property
@@ -75,14 +75,14 @@ class HttpAnswer(msgspec.Struct, frozen=True):
         return 200 <= self.code < 300
 
     def error(self, *, may_have_happened: bool) -> HoldfastError:
-        """What a refusing answer means. A fault in the server leaves it open what was done."""
+        """Return the error of a refusal. After a server fault the outcome may be unknown."""
         return error_of(self.code, _status(self.body), self.reason, may_have_happened)
 
 
 def error_of(
     code: int, status: ApiStatus, reason: str = "", may_have_happened: bool = False
 ) -> HoldfastError:
-    """The error behind a Status."""
+    """Return the error behind a Status."""
     message = status.message or f"the server answered {code}"
     precise = reason or _own_reason(status)
     if code == 422:
@@ -93,24 +93,24 @@ def error_of(
     if code == 503 and precise:
         return Unavailable(message, code=precise)
     if code >= 500:
-        # Also a 503 that is not of our own making: a proxy may have passed the request on.
+        # Also a 503 that is not from our servers: a proxy may have forwarded the request.
         return OutcomeUnknown(message) if may_have_happened else Unavailable(message)
     return Rejected(message, code=precise or status.reason or None)
 
 
 def status_of(body: Any) -> ApiStatus:
-    """A Status inside another document, such as the last event of a watch."""
+    """Return a Status inside another document, such as the last event of a watch."""
     try:
         return msgspec.convert(body, ApiStatus)
     except msgspec.ValidationError:
-        return ApiStatus(message="the server sent a Status that cannot be read")
+        return ApiStatus(message="the server sent a Status that cannot be decoded")
 
 
 def _status(body: bytes) -> ApiStatus:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # A proxy speaks HTML; its first line is better than nothing.
+        # A proxy answers in HTML; its first line is better than nothing.
         return ApiStatus(message=body[:_SENTENCE_MAX].decode(errors="replace").strip())
 
 

@@ -1,13 +1,13 @@
-"""The plane's servers over HTTPS, for the shell of a component: whom it asks, and what it follows.
+"""The HTTPS client of a component's shell: its requests to the servers and its watches.
 
-A scheduler, a controller or an agent reaches nothing else. Each question is tried once and ends as
-a verdict, as Unavailable (it did not happen) or as OutcomeUnknown (it may have): the machine knows
-what a second try would mean, we do not. Only a server that took nothing in is passed over for the
-next one. Every identity that the machine speaks for has connections of its own, since the
-certificate of a connection is who asks.
+A scheduler, a controller or an agent reaches nothing else. Each request is tried once and ends with
+a verdict, Unavailable (it did not happen) or OutcomeUnknown (it may have): the machine knows what a
+second try would mean, this client does not. Only if a server certainly did not receive the request
+is the next one tried. Every identity of the machine has its own connections, since the certificate
+of a connection is the identity of its requests.
 
-A server that has too much to do says for how long to stay away. Until then nothing of that identity
-is sent but lifelines: machines hear at once that it did not happen, and pause.
+An overloaded server says for how long not to send. Until then only lifelines of that identity are
+sent: the machine gets Unavailable for all others at once, and pauses.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from holdfast.model.meta import Object
 from holdfast.model.registry import kind_of_plural
 from holdfast.observe.watch_events import SERVERS, Follow, Reached, WatchEvent, read_line
 
-# What the servers tell of a kind over one watch, in pieces as they arrive.
+# The events of one watch, in batches as they arrive.
 #
-# `host/client/api_client` opens one for each `Follow` of a machine. All lines that came together
-# are one piece, so that a list of many thousands costs few steps. A watch that breaks is over; the
-# machine's cache knows from where to go on. A list alone ends in peace and leaves its connection to
-# others: agents list all the time, and a handshake is dearer than what they are told.
+# `ApiClient` opens one for each `Follow` of a machine. All lines that arrive together are one
+# batch, so that a list of many thousands takes few steps. A watch that breaks is over; the
+# machine's cache knows where to resume. A plain list ends without an error and leaves its
+# connection to others: agents list all the time, and a handshake costs more than their lists.
 
 
 async def watch_events(
     transport: Transport, wanted: Follow
 ) -> AsyncGenerator[tuple[WatchEvent, ...], None]:
-    """The news of one watch until it ends. Raises Expired or Unavailable."""
+    """Yield the events of one watch until it ends. Raises Expired or Unavailable."""
     transport.demand_welcome()
     kind = kind_of_plural(wanted.plural)
     path = paths.collection(kind, wanted.namespace)
@@ -72,7 +72,7 @@ async def watch_events(
         if response.status != 200:
             answer = HttpAnswer(response.status, await response.read())
             if answer.code == 503:
-                # It stops, or is behind; another one may serve us meanwhile.
+                # The server stops, or is behind; another one may answer meanwhile.
                 transport.fault(server)
             elif answer.code == 429:
                 transport.stay_away(patience_ms(response.headers))
@@ -86,7 +86,7 @@ async def watch_events(
                 if isinstance(last, Reached):
                     lines.expect_within(last.within_ms)
                 if wanted.is_list:
-                    # Whoever has heard the last of it leaves, so that is told after the end.
+                    # The reader leaves after the last event, so that one is sent after the end.
                     held, news = news, held
                 if news:
                     yield news
@@ -94,7 +94,7 @@ async def watch_events(
             yield held
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         transport.fault(server)
-        raise Unavailable(f"{server}: the watch broke: {error or 'silence'}") from error
+        raise Unavailable(f"{server}: the watch broke: {error or 'no data in time'}") from error
     finally:
         response.close()
 
@@ -119,20 +119,20 @@ def _news(cls: type[Object], line: bytes) -> WatchEvent:
 
 
 def _error(body: bytes) -> HoldfastError:
-    """The server's last word. What it means to a write means nothing here."""
+    """Return the error in the server's last line. Whether a write happened does not matter here."""
     try:
         status = status_of(msgspec.json.decode(body))
     except msgspec.DecodeError as error:
-        return Unavailable(f"the server sent a Status that cannot be read: {error}")
+        return Unavailable(f"the server sent a Status that cannot be decoded: {error}")
     found = error_of(status.code, status)
     return Unavailable(found.message) if isinstance(found, OutcomeUnknown) else found
 
 
-# Questions of one identity on their way at once; the others wait. More would not be answered
-# sooner, and a connection for each would cost the server a handshake for each.
+# Concurrent requests of one identity; the others wait. More would not be answered sooner, and a
+# connection for each would cost the server a handshake for each.
 ERRANDS_MAX = 16
 _JSON_BODY = {"Content-Type": "application/json"}
-# Machines follow what they bind and create.
+# Machines watch what they bind and create.
 _TERSE = {"results": "terse"}
 
 
@@ -141,39 +141,39 @@ class ApiClient:
 
     def __init__(self, accesses: Mapping[str, Access], rng: Rng | None = None) -> None:
         if not accesses:
-            raise Invalid("a component needs an identity to ask servers as")
+            raise Invalid("a component needs the credentials of at least one identity")
         for access in accesses.values():
             access.check()
-        # Servers that were revoked; connections to them end, and none is made.
+        # Revoked servers: connections to them end, and none is made.
         self.revoked = RevokedServers(self._turn_away)
         self.on_revoked: Callable[[], None] = lambda: None
         self._turning: set[asyncio.Task[None]] = set()
         self._accesses = {name: self._guarded(it) for name, it in accesses.items()}
         self._rng: Rng = rng if rng is not None else random.SystemRandom()
         self._ways: dict[tuple[str, str], _Way] = {}
-        # What one identity finds out about a server the others need not find out again.
+        # All identities share what one learns about the reachability of a server.
         self._reachable = Reachable()
-        # Servers that were not given, but that others know of.
+        # Servers that were not configured but discovered.
         self._learnt: tuple[str, ...] = ()
 
     def learn(self, servers: Sequence[str]) -> None:
-        """There are these servers, too: see `discovering`."""
+        """Add discovered servers; see `server_discovery`."""
         self._learnt = tuple(servers)
         for (_, to), way in self._ways.items():
             if to == SERVERS:
                 way.transport.learn(servers)
 
     def servers(self) -> tuple[str, ...]:
-        """The addresses of all servers: those that were given, and those that were found."""
+        """Return the addresses of all servers, configured and discovered."""
         access = next(iter(self._accesses.values()))
         given = (server.rstrip("/") for server in access.servers)
         return tuple(dict.fromkeys((*given, *self._learnt)))
 
     def each_server(self) -> tuple[str, ...]:
-        """One address of each server, for what each has to be told or asked.
+        """Return one address of each server, for requests that each must get.
 
-        An address that was given may stand for several servers. So those that were found count,
-        unless none was found yet or none of them answers.
+        A configured address may stand for several servers. So discovered ones are used, unless
+        there are none yet or none of them answers.
         """
         if any(not self._reachable.has_failed(it) for it in self._learnt):
             return self._learnt
@@ -189,12 +189,12 @@ class ApiClient:
         return self._way(sender, to).bundles.submit(body, timeout_s)
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
-        """The answer of the servers, or of the one with this address."""
+        """Return the answer of the servers, or of the one with this address."""
         way = self._way(sender, to)
         if is_batched(body):
             return await way.bundles.ask(body, timeout_s)
         wanted = api_call(sender, body)
-        # A renewal waits for no turn: work lives by it.
+        # A renewal does not wait for its turn: running work depends on it.
         send = way.send if isinstance(body, LIFELINES) else way.send_in_turn
         verdict = wanted.read(await send(wanted, timeout_s))
         if isinstance(verdict, HoldfastError):
@@ -202,20 +202,20 @@ class ApiClient:
         return verdict
 
     async def run(self, sender: Identity, to: str, wanted: ApiCall, timeout_s: float) -> Any:
-        """What an errand of the shell's own brings back."""
+        """Make a call of the shell itself. Return what its reader makes of the answer."""
         return wanted.read(await self._way(sender, to).send(wanted, timeout_s))
 
     def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
-        """What the servers tell of a kind."""
-        invariant(isinstance(body, Follow), f"no server tells of {type(body).__name__}")
+        """Yield the servers' events of a kind."""
+        invariant(isinstance(body, Follow), f"servers cannot watch {type(body).__name__}")
         return watch_events(self._way(sender, to).transport, body)
 
     def access(self, name: str) -> Access:
-        """Who this identity is to the servers at the moment."""
+        """Return the present credentials of this identity."""
         return self._accesses[name]
 
     async def take(self, name: str, access: Access) -> None:
-        """Ask as this identity with another certificate from now on."""
+        """Use another certificate for this identity from now on."""
         access = self._accesses[name] = self._guarded(access)
         for (holder, _), way in list(self._ways.items()):
             if holder == name:
@@ -224,19 +224,19 @@ class ApiClient:
     async def hand_in(
         self, sender: Identity, to: str, body: bytes, timeout_s: float, path: str = RECORDS_PATH
     ) -> None:
-        """Give one server something to keep. Raises Unavailable, or Rejected if it never will."""
+        """Send one server something to store. Raises Unavailable, or Rejected if it never will."""
         wanted = ApiCall("POST", path, _unread, body, headers=_JSON_BODY)
         answer = await self._way(sender, to).send(wanted, timeout_s)
         if 400 <= answer.code < 500 and answer.code not in (408, 429):
-            raise Rejected(f"{to} refuses it: {answer.code} {answer.reason}")
+            raise Rejected(f"{to} refused the records: {answer.code} {answer.reason}")
         if not answer.is_good:
-            raise Unavailable(f"{to} keeps nothing: {answer.code} {answer.reason}")
+            raise Unavailable(f"{to} did not store the records: {answer.code} {answer.reason}")
 
     def _guarded(self, access: Access) -> Access:
         return msgspec.structs.replace(access, refuses=self.revoked.refusal)
 
     def _turn_away(self) -> None:
-        """Another server was revoked: what is open may lead to it."""
+        """Reconnect after another server was revoked: open connections may lead to it."""
         self.on_revoked()
         task = asyncio.get_running_loop().create_task(self._connect_again())
         self._turning.add(task)
@@ -244,12 +244,12 @@ class ApiClient:
 
     async def _connect_again(self) -> None:
         for (name, _), way in list(self._ways.items()):
-            # Watches end with the second.
+            # Watches end with the second call.
             for _ in range(2):
                 await way.transport.take(self._accesses[name])
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         ways, self._ways = list(self._ways.values()), {}
         for way in ways:
             await way.close()
@@ -267,18 +267,18 @@ class ApiClient:
         return found
 
     def _to(self, access: Access, to: str) -> Access:
-        """The access to the servers, each component beginning with another, or to just one."""
+        """Return the access to all servers, in a different order per component, or to one."""
         servers = tuple(server.rstrip("/") for server in access.servers)
         if to == SERVERS:
             first = int(self._rng.random() * len(servers))
             return msgspec.structs.replace(access, servers=servers[first:] + servers[:first])
         if to.rstrip("/") not in (*servers, *self._learnt):
-            raise Unavailable(f"{to} is none of the servers {', '.join(servers)}")
+            raise Unavailable(f"{to} is not one of the servers {', '.join(servers)}")
         return msgspec.structs.replace(access, servers=(to.rstrip("/"),))
 
 
 def _unread(answer: HttpAnswer) -> HttpAnswer:
-    """The bundle reads it."""
+    """Return the answer as it is: the batch decodes it."""
     return answer
 
 
@@ -291,14 +291,14 @@ class _Way:
         self._turns = asyncio.Semaphore(ERRANDS_MAX)
 
     async def send_in_turn(self, wanted: ApiCall, timeout_s: float) -> HttpAnswer:
-        """Send when few others are on their way; what never had its turn was not sent."""
+        """Send when a slot is free. A request that got none was not sent."""
         self.transport.demand_welcome()
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline_s):
                 await self._turns.acquire()
         except TimeoutError:
-            raise Unavailable(f"it was not sent: {ERRANDS_MAX} others are on their way") from None
+            raise Unavailable(f"not sent: {ERRANDS_MAX} other requests are in flight") from None
         try:
             left_s = max(0.001, deadline_s - asyncio.get_running_loop().time())
             return await self.send(wanted, left_s)
@@ -306,7 +306,7 @@ class _Way:
             self._turns.release()
 
     async def send(self, wanted: ApiCall, timeout_s: float) -> HttpAnswer:
-        """One try at one server; at the next one if that took nothing in."""
+        """Try one server; try the next if it certainly did not receive the request."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         for left in reversed(range(self.transport.servers)):
@@ -324,12 +324,12 @@ class _Way:
                     raise
                 continue
             if answer.code == 503:
-                # It stops, or cannot reach its store; the next question goes elsewhere.
+                # The server stops, or cannot reach its store; the next request goes elsewhere.
                 self.transport.fault(answer.server)
             elif answer.code == 429:
                 self.transport.stay_away(answer.retry_after_ms)
             return answer
-        raise Unavailable("no server is named")
+        raise Unavailable("no server is configured")
 
     async def _bundle(self, body: bytes, timeout_s: float) -> HttpAnswer:
         self.transport.demand_welcome()

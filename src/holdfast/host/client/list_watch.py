@@ -1,9 +1,9 @@
-"""List and watch as one endless story of a kind's objects, told in order and without holes.
+"""List and watch of a kind's objects as one endless stream of events, in order and without gaps.
 
-First comes `Listed`, with everything; then what changes. After a broken connection it goes on from
-the last revision, at another server if need be. When the history it needs is gone (410) it lists
-again and says so with another `Listed`, which replaces all that was told before. It is never
-abandoned: the reader leaves by closing the iterator.
+First comes `Listed`, with all objects; then their changes. After a broken connection the stream
+resumes from the last revision, at another server if necessary. When the history it needs is gone
+(410) it lists again and sends another `Listed`, which replaces all events before. It never ends by
+itself: the reader closes the iterator.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from holdfast.observe.watch_events import (
 
 # The lines of one watch as they arrive, and how long its server may be silent.
 #
-# `following` and `tidings` read watches through this. A server says with each bookmark within which
-# time it tells something again; one that is silent for twice as long hangs, however alive its
-# connection looks.
+# `follow` and `api_client` read watches through this. A server says with each bookmark when to
+# expect the next one; a server that is silent for twice as long hangs, even if its connection is
+# open.
 
 SILENCE_S = SILENCE_MS / 1_000
 LINE_BYTES_MAX = 8 << 20
 
 
 class WatchLines:
-    """See the module's docstring."""
+    """See the comment above."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.silence_s = SILENCE_S
 
     def expect_within(self, within_ms: int | None) -> None:
-        """The server has said when it tells something again, or that it does not say so."""
+        """Set when to expect the next line, or None if the server does not say."""
         self.silence_s = silence_ms(within_ms) / 1_000
 
     async def pieces(self) -> AsyncGenerator[list[bytes], None]:
-        """The whole lines of each piece. Raises TimeoutError when the server is silent."""
+        """Yield the complete lines of each chunk. Raises TimeoutError when the server is silent."""
         content, rest = self._response.content, b""
         while True:
             async with asyncio.timeout(self.silence_s):
@@ -70,17 +70,17 @@ class WatchLines:
             if found:
                 yield found
             if len(rest) > LINE_BYTES_MAX:
-                raise Unavailable("the server sends a line without end")
+                raise Unavailable("the server sends a line that is too long")
 
 
-# A watch is opened anew after so long, so that followers spread over the servers again.
+# A watch is opened again after this long, so that readers spread over the servers.
 WATCH_S = 1_800
-# How often a watch of a user's program wants a sign of life.
+# How often a watch of a user's program expects a bookmark.
 BOOKMARK_S = AGENT_BOOKMARK_MS // 1_000
 
 
 class Listed(msgspec.Struct, Generic[AnyObject], frozen=True):
-    """Everything there is, as of a revision. It replaces what was known before."""
+    """All objects at a revision. It replaces what was known before."""
 
     objects: tuple[AnyObject, ...]
     revision: int
@@ -90,11 +90,11 @@ News = Listed[AnyObject] | Present[AnyObject] | Departed[AnyObject] | Reached
 
 
 class WatchPosition:
-    """How far a story was told.
+    """The position in a watch.
 
     One revision may change many objects, and a stream may break between two of them. So a new
-    stream begins after the last revision that is known to be told whole, and what it repeats is
-    left out.
+    stream begins after the last revision that is known to be complete, and events that it repeats
+    are left out.
     """
 
     def __init__(self, revision: int) -> None:
@@ -103,7 +103,7 @@ class WatchPosition:
         self._told: set[tuple[str, str]] = set()
 
     def is_new(self, news: Listed[Any] | Present[Any] | Departed[Any] | Reached) -> bool:
-        """Take a piece of news in; whether it was not told before."""
+        """Take in an event. Return whether it is new."""
         if news.revision < self._current or isinstance(news, Listed):
             return False
         if isinstance(news, Reached):
@@ -130,7 +130,7 @@ async def follow(
     labels: str = "",
     fields: str = "",
 ) -> AsyncGenerator[News[AnyObject], None]:
-    """The story of a kind, for ever. See the module's docstring."""
+    """Yield the events of a kind without end. See the module's docstring."""
     rng = client.performer.rng
     failures = 0
     place: WatchPosition | None = None
@@ -151,7 +151,7 @@ async def follow(
         except HoldfastError as error:
             if not isinstance(error, Unavailable):
                 raise
-        # Also after a stream that ended in peace: a server that stops ends all of them at once.
+        # Also after a stream without an error: a server that stops ends all of them at once.
         failures += 1
         await asyncio.sleep(FOLLOW_POLICY.pause(failures, 0, rng) / 1_000)
 
@@ -164,7 +164,7 @@ async def _watch(
     fields: str,
     revision: int,
 ) -> AsyncGenerator[News[AnyObject], None]:
-    """One watch until it ends. Raises Expired when the history is gone, else Unavailable."""
+    """Yield one watch until it ends. Raises Expired when the history is gone, or Unavailable."""
     query = {
         "watch": "true",
         "resourceVersion": complete_version(revision),
@@ -179,7 +179,7 @@ async def _watch(
     async with contextlib.aclosing(lines):
         async for line in lines:
             news = _news(cls, line)
-            # What cannot be read is there all the same, so nothing is told of it.
+            # An object that cannot be decoded still exists, so there is no event for it.
             if not isinstance(news, Opaque):
                 yield news
 
@@ -187,7 +187,7 @@ async def _watch(
 async def watch_lines(
     client: ReadingClient, path: str, query: dict[str, str], headers: dict[str, str] | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """The lines of one watch until it ends, as they come. Raises Unavailable."""
+    """Yield the lines of one watch until it ends, as they arrive. Raises Unavailable."""
     response, server = await client.transport.stream(path, query, headers=headers)
     lines = WatchLines(response)
     try:
@@ -214,5 +214,5 @@ def _news(cls: type[AnyObject], line: bytes) -> News[AnyObject] | Opaque:
     try:
         status = status_of(msgspec.json.decode(news))
     except (msgspec.DecodeError, ValueError, Invalid) as error:
-        raise Unavailable(f"the server sent an error that cannot be read: {error}") from error
+        raise Unavailable(f"the server sent an error that cannot be decoded: {error}") from error
     raise error_of(status.code, status)

@@ -1,8 +1,8 @@
-"""Each question of a machine to the servers as one HTTP request, and how to read its answer.
+"""Each request of a machine to the servers as one HTTP call, and how to decode its answer.
 
-`host/client/api_client` sends them. Most typed requests have no errand of their own, and creates
-mostly none: many of them travel in one (`host/client/request_batches`). Lifelines do: whoever
-renews a lease or judges a node must not wait for the slowest of a hundred others.
+`host/client/api_client` makes the calls. Most typed requests and creates have no call of their own:
+many of them are sent in one (`host/client/request_batches`). Lifelines do: the renewal of a lease
+or the verdict on a node must not wait for the slowest of a hundred others.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ REPAIRS_PATH = f"{QUARANTINE_PATH}/repairs"
 UPGRADE_PATH = f"{paths.GROUP}/upgrade"
 FORMAT_PATH = f"{UPGRADE_PATH}/format"
 PULSES_PATH = f"{paths.GROUP}/pulses"
-# As the servers bound it; the names of some nodes are longer.
+# The servers' limit; the names of some nodes are longer.
 _MANAGER_MAX = 128
 
 _TERMS = (AcquireLease, RenewLease, ReleaseLease, JudgeNode)
-# Servers take these in before anything else, and nothing here holds them back.
+# Servers handle these before anything else, and nothing here delays them.
 LIFELINES = (Renew, HeartbeatQuery, *_TERMS)
 
 _JSON = msgspec.json.Encoder()
 
 
 class ApiCall(msgspec.Struct, frozen=True):
-    """One HTTP request; `read` turns the answer into what the machine hears."""
+    """One HTTP request; `read` turns the answer into what the machine gets."""
 
     method: str
     path: str
@@ -75,7 +75,7 @@ class ApiCall(msgspec.Struct, frozen=True):
 
 
 def is_batched(body: Any) -> bool:
-    """Whether it is one of the requests of which many travel in one."""
+    """Return whether it is a request that is sent in a batch."""
     if isinstance(body, Create):
         return can_carry(body)
     if isinstance(body, _TERMS):
@@ -84,7 +84,7 @@ def is_batched(body: Any) -> bool:
 
 
 def api_call(sender: Identity, body: Any) -> ApiCall:
-    """How to ask this. Raises InvariantBroken for what no server could be asked."""
+    """Return the HTTP call for a request. Raises InvariantBroken for unknown ones."""
     match body:
         case Get():
             return _get(body)
@@ -109,7 +109,7 @@ def api_call(sender: Identity, body: Any) -> ApiCall:
 
 
 def renewals_path(node: str) -> str:
-    """Where the agent of a node says that it is alive."""
+    """Return the path for the heartbeats of a node's agent."""
     return f"{paths.GROUP}/nodes/{quote(node, safe='')}/renewals"
 
 
@@ -126,7 +126,7 @@ def _get(get: Get) -> ApiCall:
     kind = kind_of_plural(get.plural)
 
     def read(answer: HttpAnswer) -> Any:
-        # Only a server of ours knows that there is none; a 404 of anybody else says nothing.
+        # Only our own servers know that there is none; a 404 from a proxy proves nothing.
         if answer.code == 404 and answer.reason == Missing.code:
             return GetResult(None, 0)
         if not answer.is_good:
@@ -135,7 +135,7 @@ def _get(get: Get) -> ApiCall:
             obj = decode_trusted(kind.struct, answer.body)
             return GetResult(obj, object_revision(obj.metadata.resource_version))
         except (msgspec.DecodeError, Invalid) as error:
-            return Unavailable(f"an answer that cannot be read: {error}")
+            return Unavailable(f"the answer cannot be decoded: {error}")
 
     return ApiCall("GET", paths.one(kind, get.namespace, get.name), read)
 
@@ -177,7 +177,7 @@ def _remove(remove: Remove) -> ApiCall:
     before = {"uid": remove.uid, "resourceVersion": remove.resource_version}
     if any(before.values()):
         options["preconditions"] = {key: value for key, value in before.items() if value}
-    # No grace at all is how Kubernetes says force.
+    # In Kubernetes a grace period of 0 means force.
     grace = 0 if remove.force else remove.grace_seconds or None
     if grace is not None:
         options["gracePeriodSeconds"] = grace
@@ -211,4 +211,4 @@ def _heard(answer: HttpAnswer) -> Any:
     try:
         return msgspec.json.decode(answer.body, type=HeartbeatReport)
     except msgspec.DecodeError as error:
-        return Unavailable(f"an answer that cannot be read: {error}")
+        return Unavailable(f"the answer cannot be decoded: {error}")

@@ -1,7 +1,6 @@
-"""Reading from any of a plane's servers: get, list in pages, and whatever lies behind a path.
+"""Reads from any of a plane's servers: get, list in pages, and the body of any path.
 
-Writes stand on this (`writing`), and so does whoever looks for the trace of a lost answer
-(`looking`).
+Writes build on this (`writing`), and so does the search for the trace of a lost answer.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from holdfast.model.registry import kind_of_struct
 from holdfast.observe.retry import DEFAULT_POLICY, Nature, RetryPolicy, Send
 
 PAGE = 500
-# A list whose history was compacted away between two pages begins anew so often.
+# How often a list starts again when its history was compacted between two pages.
 LIST_TRIES_MAX = 3
 
 
 class ObjectList(msgspec.Struct, Generic[AnyObject], frozen=True):
-    """Objects, all as of one revision."""
+    """Objects, all at one revision."""
 
     objects: tuple[AnyObject, ...]
     revision: int
@@ -49,20 +48,20 @@ _LISTS = msgspec.json.Decoder(_List)
 
 
 def decode_object(cls: type[AnyObject], body: bytes) -> AnyObject:
-    """The object in a body. Raises Unavailable for what no server of this version sends."""
+    """Decode an object. Raises Unavailable for what no server of this version sends."""
     try:
         return decode_trusted(cls, body)
     except msgspec.DecodeError as error:
-        raise Unavailable(f"an answer that cannot be read: {error}") from error
+        raise Unavailable(f"the answer cannot be decoded: {error}") from error
 
 
 def _list(body: bytes) -> tuple[_List, int]:
-    """The list in a body, and as of which revision it is."""
+    """Decode a list. Return it and its revision."""
     try:
         found = _LISTS.decode(body)
         return found, complete_revision(found.metadata.resource_version)
     except (msgspec.DecodeError, Invalid) as error:
-        raise Unavailable(f"an answer that cannot be read: {error}") from error
+        raise Unavailable(f"the answer cannot be decoded: {error}") from error
 
 
 class ReadingClient:
@@ -77,7 +76,7 @@ class ReadingClient:
         rng: Rng | None = None,
         transport: Transport | None = None,
     ) -> None:
-        """`transport` is for whoever reaches servers in a way of its own; the client closes it."""
+        """`transport` is for callers with their own way to the servers; the client closes it."""
         self.access = access
         self.transport = transport if transport is not None else Transport(access, agent=agent)
         self.performer = Performer(policy, rng)
@@ -97,12 +96,12 @@ class ReadingClient:
         await self.close()
 
     async def get(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject:
-        """One object as it is now. Raises Missing."""
+        """Return one object as it is now. Raises Missing."""
         path = paths.one(kind_of_struct(cls), namespace, name)
         return decode_object(cls, await self.read(path))
 
     async def find(self, cls: type[AnyObject], name: str, namespace: str = "") -> AnyObject | None:
-        """One object as it is now, or None."""
+        """Return one object as it is now, or None."""
         try:
             return await self.get(cls, name, namespace)
         except Missing:
@@ -117,7 +116,7 @@ class ReadingClient:
         fields: str = "",
         page: int = PAGE,
     ) -> ObjectList[AnyObject]:
-        """All objects of a kind, of one moment, fetched in pages; at once with `page` 0."""
+        """Return all objects of a kind at one moment, fetched in pages; at once with `page` 0."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         query = {key: value for key, value in query.items() if value}
         if page:
@@ -144,7 +143,7 @@ class ReadingClient:
                 return ObjectList(tuple(objects), revision)
 
     async def read(self, path: str, query: dict[str, str] | None = None) -> bytes:
-        """The body behind any path, read as often as it takes."""
+        """Return the body of any path, with retries."""
 
         async def send(effect: Send) -> bytes:
             return await self.fetch(path, query, effect.timeout_ms / 1_000)
@@ -153,6 +152,6 @@ class ReadingClient:
         return body
 
     async def fetch(self, path: str, query: dict[str, str] | None, timeout_s: float) -> bytes:
-        """The body behind any path, tried once."""
+        """Return the body of any path, with one try."""
         answer = await self.transport.send("GET", path, query=query, timeout_s=timeout_s)
         return demand_good(answer, is_write=False).body

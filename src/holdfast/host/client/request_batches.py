@@ -1,9 +1,9 @@
-"""Typed requests and creates of one sender, gathered into few HTTP requests.
+"""Typed requests and creates of one sender, sent in few HTTP requests.
 
-A scheduler has thousands of binds a second, a controller thousands of births; one HTTP request
-each would cost more than deciding them. Whatever is asked in one turn of the event loop goes out as
-one body, and while several are on their way already, what comes next is gathered until one of them
-is back. Each request keeps its own time-out and gets its own verdict.
+A scheduler has thousands of binds a second, a controller thousands of creates; one HTTP request
+each would cost more than deciding them. All requests of one turn of the event loop are sent as one
+body. While several bodies are in flight, further requests are collected until one of them returns.
+Each request has its own timeout and gets its own verdict.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.requests import Create
 
 BUNDLE_MAX = 256
-# Half of what a server takes in one body, so that one large request does not spoil the sum.
+# Half of what a server accepts in one body, so that one large request does not exceed the limit.
 BUNDLE_BYTES_MAX = 512 << 10
 UNDER_WAY_MAX = 8
-# A body that cannot be read may be the fault of one request in it; the others must not suffer.
+# An unreadable body may be the fault of one request in it; the others must not suffer.
 _UNREADABLE = (400, 413, 422)
 
 Send = Callable[[bytes, float], Awaitable[HttpAnswer]]
@@ -36,7 +36,7 @@ _RESULTS = msgspec.json.Decoder(Results)
 
 
 class _Wish:
-    """One request, first in line and then on its way."""
+    """One request, first queued and then in flight."""
 
     __slots__ = ("body", "deadline_s", "future", "is_sent", "name", "timeout_s")
 
@@ -61,27 +61,26 @@ class _Wish:
 
 
 class RequestBatches:
-    """See the module's docstring. `send` makes one try with a body within some seconds."""
+    """See the module's docstring. `send` tries once to send a body within some seconds."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._line: deque[_Wish] = deque()
         self._is_flushing = False
         self._under_way: set[asyncio.Task[None]] = set()
-        # All without a verdict, and the one timer for the first of their deadlines. One for each
-        # would cost more than sending it. Whom nobody waits for any more is there until its own.
+        # All requests without a verdict, and one timer for the earliest deadline: a timer for each
+        # would cost more than sending it. Abandoned requests stay until their own deadline.
         self._waiting: set[_Wish] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def ask(self, request: Any, timeout_s: float) -> Any:
-        """The verdict on one request; a refusal is a value.
+        """Return the verdict on one request; a refusal is a value.
 
-        Raises Unavailable when it was not sent or certainly not taken in, OutcomeUnknown when it
-        may have been.
+        Raises Unavailable when it was certainly not received, OutcomeUnknown when it may have been.
         """
         verdict = await self.submit(request, timeout_s)
         if isinstance(verdict, HoldfastError):
-            # One error may be the answer to many, so it must not gather their tracebacks.
+            # One error may answer many callers, so it must not collect their tracebacks.
             raise verdict.with_traceback(None)
         return verdict
 
@@ -97,7 +96,7 @@ class RequestBatches:
             self._watch_time(wish.deadline_s)
         if not self._is_flushing:
             self._is_flushing = True
-            # Whoever asks in this turn of the loop is in line by then.
+            # By then all requests of this turn of the loop are queued.
             loop.call_soon(self._flush)
         return future
 
@@ -107,7 +106,7 @@ class RequestBatches:
         self._timer = asyncio.get_running_loop().call_at(deadline_s, self._time_out)
 
     def _time_out(self) -> None:
-        """Tell those whose time is over, and wait for the next one's."""
+        """Time out what is due, and wait for the next deadline."""
         self._timer = None
         now_s = asyncio.get_running_loop().time()
         late = [wish for wish in self._waiting if wish.deadline_s <= now_s]
@@ -118,7 +117,7 @@ class RequestBatches:
             self._watch_time(min(wish.deadline_s for wish in self._waiting))
 
     async def close(self) -> None:
-        """Stop waiting for whatever is on its way."""
+        """Stop waiting for requests in flight."""
         if self._timer is not None:
             self._timer.cancel()
         for task in self._under_way:
@@ -126,7 +125,7 @@ class RequestBatches:
         if self._under_way:
             await asyncio.wait(list(self._under_way))
         for wish in self._line:
-            wish.settle(Unavailable("the way to the servers is closed"))
+            wish.settle(Unavailable("the connection to the servers is closed"))
         self._line.clear()
 
     def _flush(self) -> None:
@@ -139,7 +138,7 @@ class RequestBatches:
                 task.add_done_callback(self._carried)
 
     def _next(self) -> list[_Wish]:
-        """The requests that go out together, without those whose time is over."""
+        """Return the requests of the next body, without those that timed out."""
         bundle: list[_Wish] = []
         size = 0
         while self._line and len(bundle) < BUNDLE_MAX:
@@ -158,7 +157,7 @@ class RequestBatches:
     async def _carry(self, bundle: list[_Wish]) -> None:
         try:
             await self._deliver(bundle)
-        except Exception as bug:  # noqa: BLE001 - whoever asked hears of it, and ends
+        except Exception as bug:  # noqa: BLE001 - the callers get it and end
             for wish in bundle:
                 if not wish.future.done():
                     wish.future.set_exception(bug)
@@ -168,7 +167,7 @@ class RequestBatches:
     async def _deliver(self, bundle: list[_Wish]) -> None:
         answer = await self._tried(bundle)
         if isinstance(answer, HttpAnswer) and answer.code in _UNREADABLE and len(bundle) > 1:
-            # Nothing of it was taken in, so each may go alone.
+            # Nothing of it was received, so each may be sent alone.
             for wish in bundle:
                 wish.is_sent = False
             for wish in bundle:
@@ -199,5 +198,5 @@ def _verdicts(answer: HttpAnswer | HoldfastError, count: int) -> list[Any]:
     except msgspec.DecodeError as error:
         return [unreadable_answer(error)] * count
     if len(results) != count:
-        return [OutcomeUnknown("an answer for other requests")] * count
+        return [OutcomeUnknown("the answer is for other requests")] * count
     return [verdict_of(result) for result in results]

@@ -1,6 +1,6 @@
-"""Performs what the retry machine decides: sends, looks and waits, until it finishes or gives up.
+"""Performs what the retry machine decides: sends, looks and waits until it finishes or gives up.
 
-`observe/retry` says what to do after which outcome; here is only how.
+`observe/retry` decides what to do after each outcome; this module only does it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Looking = Callable[[float], Awaitable[Any]]
 
 
 class RefusedAnswer(Exception):
-    """A server's answer that is no yes, on its way to the machine."""
+    """A refusal by a server, on its way to the retry machine."""
 
     def __init__(self, error: HoldfastError, retry_after_ms: int) -> None:
         super().__init__(error.message)
@@ -50,31 +50,31 @@ class RefusedAnswer(Exception):
 
 
 def demand_good(answer: HttpAnswer, *, is_write: bool) -> HttpAnswer:
-    """Let only a yes through."""
+    """Return a successful answer. Raises RefusedAnswer for any other."""
     if not answer.is_good:
         raise RefusedAnswer(answer.error(may_have_happened=is_write), answer.retry_after_ms)
     return answer
 
 
 async def no_trace(timeout_s: float) -> Any:
-    """The look of a request that leaves no trace: reads never need one."""
+    """The look of a request that leaves no trace, such as a read."""
     return None
 
 
 class Performer:
-    """Carries requests through their tries. One for each client."""
+    """Performs requests with retries. One for each client."""
 
     def __init__(self, policy: RetryPolicy, rng: Rng | None = None) -> None:
         self.policy = policy
         self.rng: Rng = rng if rng is not None else random.Random()
-        # One for all requests of the client, so that they do not all come back at once.
+        # Shared by all requests of the client, so that they do not all retry at once.
         self.budget = Budget()
-        # How many requests were sent and how many answers were lost, for whoever counts.
+        # Requests sent and answers lost, for metrics.
         self.sent = 0
         self.lost = 0
 
     async def perform(self, nature: Nature, send: Sending, look: Looking = no_trace) -> Any:
-        """The answer to a request, or the error that it ended with."""
+        """Return the answer to a request, or raise the error that it ended with."""
         attempts = RequestAttempts(self.policy, nature, self.rng, self.budget)
         try:
             return await self._carry(attempts, send, look)
@@ -113,7 +113,7 @@ class Performer:
         except HoldfastError as error:
             return Failed(error)
         except msgspec.DecodeError as error:
-            return Failed(OutcomeUnknown(f"an answer that cannot be read: {error}"))
+            return Failed(OutcomeUnknown(f"the answer cannot be decoded: {error}"))
 
     async def _look(self, look: Looking, timeout_s: float) -> Stimulus:
         self.lost += 1
@@ -124,4 +124,4 @@ class Performer:
         except HoldfastError as error:
             return LookFailed(error)
         except msgspec.DecodeError as error:
-            return LookFailed(Unavailable(f"an answer that cannot be read: {error}"))
+            return LookFailed(Unavailable(f"the answer cannot be decoded: {error}"))

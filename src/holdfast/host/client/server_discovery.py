@@ -1,10 +1,10 @@
 """Which servers there are, as each of them knows by the leases: one address is enough to begin.
 
-A component asks now and then (`ServerDiscovery`) and tells its `ApiClient`, which uses what was found when
-nothing that was given answers, and where every server has to be told something. An address that was
-found by this is trusted for nothing: the server behind it is proven by its certificate, as always.
+A component asks from time to time (`ServerDiscovery`) and updates its `ApiClient`, which uses
+discovered servers when no configured one answers, and for requests that every server must get. A
+discovered address is not trusted: the server behind it proves its identity by its certificate.
 
-`digests` is the other end.
+`host/server/hearing_digests` is the other end.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from holdfast.model.heartbeat import SERVERS_MAX, ServerRoster
 from holdfast.observe.watch_events import SERVERS
 
 PATH = "/servers"
-# Servers come and go rarely, and what was given is asked first.
+# Servers come and go rarely, and configured ones are asked first.
 FIRST_S, EVERY_S, TIMEOUT_S = 1.0, 10.0, 3.0
 
 
 class KnownServer(msgspec.Struct, frozen=True):
     """A server that renews its lease.
 
-    generation: of the trust bundle, at the server that tells of it; see `trust_following`.
-    revoked: which servers were, signed; see `revoked_servers`. It is in the first one alone.
+    generation: of the trust bundle at the server that answers; see `trust_seen`.
+    revoked: the signed statement of revoked servers; see `revoked_servers`. Only in the first item.
     """
 
     server: str
@@ -47,7 +47,7 @@ _KNOWN = msgspec.json.Decoder(tuple[KnownServer, ...])
 def live_servers(
     roster: ServerRoster | None, generation: int = 0, revoked: str = ""
 ) -> tuple[KnownServer, ...]:
-    """The servers that can be asked, by their leases."""
+    """Return the servers that renew their leases."""
     if roster is None:
         return ()
     expired = roster.expired()
@@ -62,27 +62,27 @@ def live_servers(
 
 
 def servers_in(answer: HttpAnswer) -> Sequence[KnownServer]:
-    """The servers in an answer of `PATH`. Raises HoldfastError."""
+    """Return the servers in an answer of `PATH`. Raises HoldfastError."""
     if not answer.is_good:
         raise answer.error(may_have_happened=False)
     try:
         found = _KNOWN.decode(answer.body)
     except msgspec.DecodeError as error:
-        raise Unavailable(f"a list of servers that cannot be read: {error}") from error
+        raise Unavailable(f"the list of servers cannot be decoded: {error}") from error
     return [it for it in found[:SERVERS_MAX] if it.address.startswith("https://")]
 
 
 def addresses_in(answer: HttpAnswer) -> Sequence[str]:
-    """The addresses in an answer of `PATH`. Raises HoldfastError."""
+    """Return the addresses in an answer of `PATH`. Raises HoldfastError."""
     return [it.address for it in servers_in(answer)]
 
 
 class ServerDiscovery:
-    """See the module's docstring. `start` and `stop` on the event loop.
+    """See the module's docstring. Call `start` and `stop` on the event loop.
 
-    `trust` is told which trust bundle the servers have, and takes it if it is newer. With
-    `in_turn` each server is asked, one after the other: one that was revoked would not say so. It
-    is for those who have connections to all servers anyway.
+    `trust` gets the generation of the servers' trust bundle, and takes the bundle if it is newer.
+    With `in_turn` each server is asked, one after the other: a revoked server would not announce
+    itself. It is for components that have connections to all servers anyway.
     """
 
     def __init__(
@@ -117,15 +117,15 @@ class ServerDiscovery:
                     self._remote.revoked.learn(it.revoked, ca)
                 generation = max((it.generation for it in found), default=0)
                 is_new = self._trust is not None and await self._trust.follow(generation)
-                # The next question tells the servers that the bundle was taken.
+                # The next request tells the servers that the bundle was accepted.
                 pause_s = FIRST_S if is_new else EVERY_S
             except HoldfastError:
-                # Nobody answers, or a server of another version: what was given is used meanwhile.
+                # No answer, or one of another version: configured servers are used meanwhile.
                 pause_s = min(EVERY_S, pause_s * 2)
             await asyncio.sleep(pause_s)
 
     def _next(self) -> str:
-        """Whom to ask: any server, or every other time the next one of all."""
+        """Return whom to ask: any server, or every other time the next one of all."""
         self._turn += 1
         servers = self._remote.servers()
         if not self._in_turn or self._turn % 2 or len(servers) < 2:

@@ -1,8 +1,8 @@
-"""One try at one server: bytes out, bytes in, and an honest word on what a fault means.
+"""One try at one server, and what a fault means for the request.
 
-A connection that could not be made took nothing in. One that broke, or was silent for too long,
-may have; of a write nobody knows then what became of it. Several servers may be given: one is used
-until it fails, then the next, and one that has failed is left alone for a while (`reachable`).
+If the connection could not be made, the server did not receive the request. If it broke or was
+silent for too long, the outcome of a write is unknown. With several servers, one is used until it
+fails, then the next, and a failed one is avoided for a while (`Reachable`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from holdfast.host.client.answers import REASON_HEADER, HttpAnswer
 from holdfast.host.client.paths import TRUST_HEADER
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 
-# Which servers answered lately, as all connections of a process have found out together.
+# Which servers answered recently, shared by all connections of a process.
 #
-# A server that did not serve one of them is asked last by all of them for a while. When it fails
-# again right after that while, the next one is twice as long, so that a server that hangs for
-# minutes costs a request only now and then.
+# A server that failed one of them is asked last by all of them for a while. When it fails again
+# right after that time, the next one is twice as long, so that a server that hangs for minutes
+# delays a request only rarely.
 
-# A server that failed is asked last for so long, at first and at most.
+# How long a failed server is asked last, at first and at most.
 AVOID_S, AVOID_MAX_S = 2.0, 30.0
 
 
@@ -39,13 +39,13 @@ class _Failure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reachable:
-    """See the module's docstring."""
+    """See the comment above."""
 
     def __init__(self) -> None:
         self._failures: dict[str, _Failure] = {}
 
     def choose(self, servers: Sequence[str]) -> str:
-        """The first of these that is not avoided, or else the one that failed longest ago."""
+        """Return the first server that is not avoided, or else the one that failed longest ago."""
         now_s = time.monotonic()
         for server in servers:
             failure = self._failures.get(server)
@@ -54,14 +54,14 @@ class Reachable:
         return min(servers, key=lambda server: self._failures[server].at_s)
 
     def has_failed(self, server: str) -> bool:
-        """Whether it did not answer when it was asked last."""
+        """Return whether it did not answer the last request."""
         return server in self._failures
 
     def failed(self, server: str) -> None:
         now_s, before = time.monotonic(), self._failures.get(server)
         avoid_s = AVOID_S
         if before is not None:
-            # Several requests that were on their way together failed once.
+            # Several requests in flight together fail once.
             is_next = now_s - before.at_s >= before.avoid_s
             avoid_s = min(AVOID_MAX_S, before.avoid_s * 2) if is_next else before.avoid_s
         self._failures[server] = _Failure(now_s, avoid_s)
@@ -70,27 +70,27 @@ class Reachable:
         self._failures.pop(server, None)
 
 
-# Longer than this nobody stays away, whatever a server says.
+# The longest pause, whatever a server says.
 STAY_AWAY_MAX_S = 30.0
 CONNECT_S = 3.0
-# A server that works begins to answer a watch at once, whatever it has to tell.
+# A working server begins to answer a watch at once, whatever its events.
 OPENING_S = 6.0
 CONNECTIONS_MAX = 256
-# A connection waits so long for its next question, a little less than servers let it: agents renew
-# every ten seconds or every twenty, and a handshake for each would cost more than the renewal.
+# How long an idle connection is kept, a little less than servers allow: agents renew every ten or
+# twenty seconds, and a handshake for each would cost more than the renewal.
 KEEP_S = 75.0
 READS = ("GET", "HEAD")
 USER_AGENT = "holdfast"
-# The how manieth try of its request this one is, for servers to count; the first goes without.
+# The number of this try of its request, for the servers' metrics; the first try does not send it.
 ATTEMPT_HEADER = "X-Holdfast-Attempt"
 ATTEMPT: ContextVar[int] = ContextVar("attempt", default=1)
-# How OpenSSL says that an authority is not among those that are trusted, and what to do about it.
+# How OpenSSL reports an untrusted authority, and what to do about it.
 _UNKNOWN_ISSUER = (18, 19, 20, 21)
 _ROTATED = (
     ". If the plane's certificate authority was rotated, get a kubeconfig from a server again; a "
     "node joins again with a new token"
 )
-# Nothing was sent yet when one of these is raised.
+# When one of these is raised, nothing was sent.
 _BEFORE_SENDING = (
     aiohttp.ClientConnectorError,
     aiohttp.ClientConnectorDNSError,
@@ -101,7 +101,7 @@ _BEFORE_SENDING = (
 class Transport:
     """HTTP over TLS to any of several servers. Use as an async context manager.
 
-    `reachable` may be shared with others of the same process.
+    `reachable` may be shared within the process.
     """
 
     def __init__(
@@ -115,30 +115,30 @@ class Transport:
         self._away_until = 0.0
         self._agent = agent
         self._session = _session(access, agent)
-        # That of the certificate before: what is under way there may end there.
+        # The session of the previous certificate: requests in flight may end there.
         self._earlier: aiohttp.ClientSession | None = None
         self._streams: WeakSet[aiohttp.ClientResponse] = WeakSet()
         self._earlier_streams: WeakSet[aiohttp.ClientResponse] = WeakSet()
 
     @property
     def server(self) -> str:
-        """The server that is asked next."""
+        """Return the server that is asked next."""
         at = self._current
         chosen = self._reachable.choose(self._servers[at:] + self._servers[:at])
-        # It stays with this one: coming back to a server that hangs would cost another silence.
+        # It stays with this one: returning to a server that hangs would cost another timeout.
         self._current = self._servers.index(chosen)
         return chosen
 
     @property
     def servers(self) -> int:
-        """How many servers may be asked."""
+        """Return how many servers may be asked."""
         return len(self._servers)
 
     def learn(self, servers: Sequence[str]) -> None:
-        """These servers may be asked, too: when none of those that were given serves us."""
+        """Add servers to ask when no configured one answers."""
         current = self._servers[self._current]
         self._servers = list(dict.fromkeys((*self._given, *servers)))
-        # One that is not there any more is replaced by what was given.
+        # A server that is gone is replaced by a configured one.
         self._current = self._servers.index(current) if current in self._servers else 0
 
     async def send(
@@ -151,7 +151,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> HttpAnswer:
-        """The answer, whatever it says. Raises Unavailable, or OutcomeUnknown of a write."""
+        """Return any answer. Raises Unavailable, or OutcomeUnknown of a write."""
         server = self.server
         if ATTEMPT.get() > 1:
             headers = {**(headers or {}), ATTEMPT_HEADER: str(ATTEMPT.get())}
@@ -182,7 +182,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         opening_s: float | None = OPENING_S,
     ) -> tuple[aiohttp.ClientResponse, str]:
-        """An answer whose body goes on and on, and the server it comes from. Raises Unavailable."""
+        """Return an answer with an endless body, and its server. Raises Unavailable."""
         server = self.server
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S)
         try:
@@ -197,32 +197,32 @@ class Transport:
         return response, server
 
     def fault(self, server: str) -> None:
-        """This server did not serve us: try another for a while."""
+        """Avoid this server for a while."""
         self._reachable.failed(server)
         if self._servers[self._current] == server:
             self._current = (self._current + 1) % len(self._servers)
 
     def stay_away(self, retry_after_ms: int) -> None:
-        """A server has too much to do: ask for nothing that can wait before this is over."""
+        """Send nothing that can wait for this long: a server is overloaded."""
         away_s = min(STAY_AWAY_MAX_S, retry_after_ms / 1_000)
         self._away_until = max(self._away_until, time.monotonic() + away_s)
 
     def demand_welcome(self) -> None:
-        """Raises Unavailable as long as a server that has too much to do wants to be left alone."""
+        """Raise Unavailable while an overloaded server asked for a pause."""
         left_s = self._away_until - time.monotonic()
         if left_s > 0:
             raise Unavailable(
-                f"it was not sent: a server asked to be left alone for {left_s:.1f} s"
+                f"not sent: a server is overloaded and asked for a pause of {left_s:.1f} s"
             )
 
     async def take(self, access: Access) -> None:
-        """Be this one to the same servers from now on. Watches end with the take after this one."""
+        """Use other credentials from now on. Watches end with the take after this one."""
         ended, self._earlier = self._earlier, self._session
         self._session = _session(access, self._agent)
         streams, self._earlier_streams = self._earlier_streams, self._streams
         self._streams = WeakSet()
         for stream in streams:
-            # aiohttp would close the line and leave its reader waiting for ever.
+            # aiohttp would close the connection and leave its reader waiting for ever.
             stream.content.set_exception(aiohttp.ClientConnectionError("its certificate is old"))
         if ended is not None:
             await ended.close()
@@ -231,7 +231,7 @@ class Transport:
         if self._earlier is not None:
             await self._earlier.close()
         await self._session.close()
-        # The connections' own goodbyes need a turn of the loop, or each leaves a warning.
+        # Closing the connections takes a turn of the loop, or each leaves a warning.
         await asyncio.sleep(0)
 
     async def __aenter__(self) -> Transport:
@@ -262,14 +262,14 @@ def _session(access: Access, agent: str) -> aiohttp.ClientSession:
         ssl=access.context(), limit=CONNECTIONS_MAX, keepalive_timeout=KEEP_S
     )
     session = aiohttp.ClientSession(connector=connector, headers=headers)
-    # aiohttp sends PUT and DELETE a second time by itself when a kept connection broke. Whether a
-    # second try is safe is for the retry machine to say.
+    # aiohttp by itself repeats PUT and DELETE when a kept connection broke. Whether a second try is
+    # safe is for the retry machine to decide.
     session._retry_connection = False
     return session
 
 
 def patience_ms(headers: Mapping[str, str]) -> int:
-    """Retry-After in milliseconds. Dates are not worth a parser: our servers send seconds."""
+    """Return Retry-After in milliseconds. Dates are not parsed: our servers send seconds."""
     text = headers.get("Retry-After", "")
     return int(text) * 1_000 if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
@@ -280,8 +280,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = error.certificate_error
         advice = _ROTATED if getattr(why, "verify_code", 0) in _UNKNOWN_ISSUER else ""
-        return f"its certificate is refused here: {getattr(why, 'verify_message', why)}{advice}"
+        return f"its certificate was rejected: {getattr(why, 'verify_message', why)}{advice}"
     if isinstance(error, aiohttp.ClientConnectorError) and error.errno:
-        # Its own text is about objects of Python.
+        # Its own text names Python objects.
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

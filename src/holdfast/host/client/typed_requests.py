@@ -1,8 +1,8 @@
-"""The typed requests of `model.requests` over HTTP: many in one body, each decided by itself.
+"""The typed requests of `model.requests` over HTTP: many in one body, each decided separately.
 
-The first try of all goes out together. What was left without a clear answer then goes its own way
-through the retry machine: looked for on the object that it concerns, and sent again under its own
-operation id.
+The first try of all goes out together. Each request without a clear answer then goes through the
+retry machine: it is looked for on the object that it concerns, and sent again under its operation
+id.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from holdfast.model.requests import Accepted
 from holdfast.observe.retry import Nature, Send
 
 REQUESTS_PATH = f"{paths.GROUP}/requests"
-# So many of a batch are resolved one by one at the same time.
+# This many requests of a batch are resolved one by one at the same time.
 RESOLVING_MAX = 32
 
 Verdict = Accepted | HoldfastError
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of one request: a yes with its objects, or a no with its Status."""
+    """The outcome of one request: success with its objects, or a refusal with its Status."""
 
     code: int = 200
     revision: int = 0
@@ -64,7 +64,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RequestClient(Protocol):
-    """As much of a client as is needed here."""
+    """The part of a client that is needed here."""
 
     @property
     def performer(self) -> Performer: ...
@@ -77,7 +77,7 @@ class RequestClient(Protocol):
 
 
 async def ask_each(client: RequestClient, requests: Sequence[Any]) -> list[Verdict]:
-    """The verdict on each, in their order, with refusals and errors as values."""
+    """Return the verdict on each, in their order, with refusals and errors as values."""
     wanted = [_named(request) for request in requests]
     if not wanted:
         return []
@@ -96,7 +96,7 @@ async def ask_each(client: RequestClient, requests: Sequence[Any]) -> list[Verdi
 
 
 def _named(request: Any) -> Any:
-    """The request under an operation id, the same for all its tries."""
+    """Return the request under an operation id, the same for all its tries."""
     if getattr(request, "operation", None) != "":
         return request
     return msgspec.structs.replace(request, operation=uuid.uuid4().hex)
@@ -105,7 +105,7 @@ def _named(request: Any) -> Any:
 async def _together(
     client: RequestClient, requests: Sequence[Any]
 ) -> list[Accepted | RefusedAnswer]:
-    """What became of one try for all of them."""
+    """Send all of them once. Return the outcomes."""
     effect = Send(client.performer.policy.try_ms)
     try:
         body = await client.put("POST", REQUESTS_PATH, _encode(requests), "", effect)
@@ -115,16 +115,17 @@ async def _together(
     except HoldfastError as error:
         return [RefusedAnswer(error, 0)] * len(requests)
     except msgspec.DecodeError as error:
-        return [RefusedAnswer(OutcomeUnknown(f"an answer that cannot be read: {error}"), 0)] * len(
+        return [RefusedAnswer(OutcomeUnknown(f"the answer cannot be decoded: {error}"), 0)] * len(
             requests
         )
     if len(results) != len(requests):
-        return [RefusedAnswer(OutcomeUnknown("an answer for other requests"), 0)] * len(requests)
+        unknown = OutcomeUnknown("the answer is for other requests")
+        return [RefusedAnswer(unknown, 0)] * len(requests)
     return results
 
 
 async def _resolve(client: RequestClient, request: Any, first: RefusedAnswer | None) -> Verdict:
-    """Carry one request to its end. `first` is what its first try, with others, came to."""
+    """Complete one request. `first` is the outcome of its first try, with others."""
     body, operation = _encode(request), getattr(request, "operation", "")
     waiting = first
 
@@ -157,12 +158,12 @@ async def _resolve(client: RequestClient, request: Any, first: RefusedAnswer | N
 
 
 def _found(obj: Object) -> Accepted:
-    """The yes to a request that an object remembers."""
+    """Return the acceptance of a request that an object remembers."""
     try:
         revision = object_revision(obj.metadata.resource_version)
     except Invalid as error:
         # The request was accepted, so this must not look like its refusal.
-        raise Unavailable(f"an answer that cannot be read: {error.message}") from error
+        raise Unavailable(f"the answer cannot be decoded: {error.message}") from error
     return Accepted(revision, (obj,), replayed=True)
 
 
@@ -175,16 +176,16 @@ def _verdict(result: Result) -> Accepted | RefusedAnswer:
 
 
 def read_object(body: bytes) -> Object:
-    """The object in a body, of whatever kind. Raises a decoding error, or Missing for no kind."""
+    """Decode an object of any kind. Raises a decoding error, or Missing for an unknown kind."""
     kind = kind_named(msgspec.json.decode(body, type=_OnlyKind).kind)
     return decode_trusted(kind.struct, body)
 
 
 def _place(request: Any) -> tuple[type[Object], str] | None:
-    """The object that remembers an accepted request, if one does.
+    """Return the object that remembers an accepted request, if one does.
 
-    Where none does, the request states what it rests on (an epoch, a ledger's revision), so that
-    its repetition takes effect once at most.
+    Where none does, the request states its precondition (an epoch, a ledger's revision), so that it
+    takes effect at most once.
     """
     if hasattr(request, "target"):
         target = request.target

@@ -1,8 +1,8 @@
-"""What a server's answer is to a machine: a yes, a refusal as a value, or an error of ours.
+"""What a server's answer means to a machine: success, a refusal as a value, or an error of ours.
 
-A client of people raises what it was refused (`host/client/answers`); a machine gets the refusal as
-the authority made it, with its reason and what it names, and reacts to that.
-`host/client/questions` and `host/client/request_batches` read answers here.
+A client of people raises refusals (`host/client/answers`); a machine gets the refusal of the
+authority with its reason and details, and reacts to that. `host/client/questions` and
+`host/client/request_batches` use this.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from holdfast.model.errors import FieldError, HoldfastError, Invalid, Missing, O
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.requests import Accepted
 
-# What a no means when it does not say so itself, as from a proxy in between.
+# The reason of a refusal without one, as from a proxy in between.
 _BY_CODE = {
     401: Reason.UNAUTHENTICATED,
     403: Reason.NOT_ALLOWED,
     404: Reason.MISSING,
     409: Reason.CONTENTION,
 }
-# These codes say that it did not happen now; they are no verdict.
+# With these codes the request did not happen now; they are not a verdict.
 _FAULTS = (408, 410, 429)
 _FIELD = "FieldValueInvalid"
 _FIELD_MANAGER = "FieldManagerConflict"
@@ -35,7 +35,7 @@ _STATUS = msgspec.json.Decoder(ApiStatus)
 def refusal_of(
     code: int, status: ApiStatus, reason: str, *, is_write: bool
 ) -> Refusal | HoldfastError:
-    """An answer that is no yes. A fault of the server leaves open what became of a write."""
+    """Return a refusal. After a fault of the server the outcome of a write is unknown."""
     if code in _FAULTS or not 400 <= code < 500:
         return error_of(code, status, reason, may_have_happened=is_write)
     causes = status.details.causes
@@ -55,17 +55,17 @@ def refusal_of(
 
 
 def refusal_of_answer(answer: HttpAnswer, *, is_write: bool) -> Refusal | HoldfastError:
-    """The same of a whole HTTP answer."""
+    """Return the refusal in a whole HTTP answer."""
     try:
         status = _STATUS.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # A proxy speaks HTML, of which the client makes the best.
+        # A proxy answers in HTML, of which the client takes what it can.
         return answer.error(may_have_happened=is_write)
     return refusal_of(answer.code, status, answer.reason, is_write=is_write)
 
 
 def verdict_of(result: Result) -> Accepted | Refusal | HoldfastError:
-    """The verdict on one of many requests that were sent together."""
+    """Return the verdict on one of many requests that were sent together."""
     if not 200 <= result.code < 300:
         return refusal_of(result.code, result.status, result.reason, is_write=True)
     try:
@@ -80,9 +80,9 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 def write_verdict(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
-    """The verdict on a write of one object.
+    """Return the verdict on a write of one object.
 
-    A bare Status is a yes as well: the object is gone, by this request or by an earlier one. It
+    A bare Status is a success as well: the object is gone, by this request or by an earlier one. It
     names no revision.
     """
     if not answer.is_good:
@@ -99,5 +99,5 @@ def write_verdict(answer: HttpAnswer) -> Accepted | Refusal | HoldfastError:
 
 
 def unreadable_answer(error: Exception) -> OutcomeUnknown:
-    """What is known of a write whose answer is not of any server of ours."""
-    return OutcomeUnknown(f"an answer that cannot be read: {error}")
+    """Return the error for a write whose answer is not from one of our servers."""
+    return OutcomeUnknown(f"the answer cannot be decoded: {error}")

@@ -1,8 +1,8 @@
-"""Writing to any of a plane's servers, each intention once.
+"""Writes to any of a plane's servers, each operation once.
 
-Every write carries an operation id, the same for all its tries; the object remembers the accepted
-ones. When an answer is lost the object is read and asked whether it remembers, before anything is
-sent again. What happens after which outcome is decided by `observe/retry`.
+Every write carries an operation id, the same for all its tries; the object remembers accepted ones.
+When an answer is lost, the object is read and checked for the operation before anything is sent
+again. `observe/retry` decides what to do after each outcome.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from holdfast.model.registry import Kind, kind_of, kind_of_struct
 from holdfast.model.requests import PatchType, Propagation, Term
 from holdfast.observe.retry import Nature, Send
 
-# Looking for the trace of a write whose answer was lost.
+# Looks for the trace of a write whose answer was lost.
 #
-# An object remembers the operations that were accepted on it. A deletion may leave no object, and a
-# generated name is not known to who asked for it; both are looked for in their own way. Finding
-# nothing never proves that nothing will happen: the next try goes under the same id.
+# An object remembers the operations that were accepted on it. A deletion may leave no object, and
+# the caller does not know a generated name; each is looked for in its own way. Finding nothing
+# never proves that nothing will happen: the next try uses the same id.
 
 
 class BodyReader(Protocol):
-    """Whoever can read the body behind a path once."""
+    """A client that can read the body of a path once."""
 
     async def fetch(self, path: str, query: dict[str, str] | None, timeout_s: float) -> bytes: ...
 
@@ -42,14 +42,14 @@ class _Items(msgspec.Struct, frozen=True):
 
 
 def is_remembered(obj: Object, operation: str) -> bool:
-    """Whether this operation was accepted on the object."""
+    """Return whether this operation was accepted on the object."""
     return any(past.id == operation for past in obj.metadata.operations)
 
 
 async def fetch_object(
     client: BodyReader, cls: type[AnyObject], path: str, timeout_s: float
 ) -> AnyObject | None:
-    """The object as it is now, or None. Anything but a clear answer is an error."""
+    """Return the object as it is now, or None. Anything but a clear answer is an error."""
     try:
         return decode_trusted(cls, await client.fetch(path, None, timeout_s))
     except RefusedAnswer as refused:
@@ -61,7 +61,7 @@ async def fetch_object(
 async def find_remembered(
     client: BodyReader, cls: type[AnyObject], path: str, operation: str, timeout_s: float
 ) -> AnyObject | None:
-    """The object, if it remembers the operation."""
+    """Return the object, if it remembers the operation."""
     obj = await fetch_object(client, cls, path, timeout_s)
     return obj if obj is not None and is_remembered(obj, operation) else None
 
@@ -69,7 +69,7 @@ async def find_remembered(
 async def trace_of_generated(
     client: BodyReader, cls: type[AnyObject], collection: str, operation: str, timeout_s: float
 ) -> AnyObject | None:
-    """The object that was created under a name of the server's choice, if one was."""
+    """Return the object that was created under a generated name, if one was."""
     body = await client.fetch(collection, None, timeout_s)
     for item in msgspec.json.decode(body, type=_Items).items:
         obj = readable(cls, bytes(item))
@@ -79,7 +79,7 @@ async def trace_of_generated(
 
 
 class Vanished(msgspec.Struct, frozen=True, gc=False):
-    """The object that was meant is not there."""
+    """The object does not exist."""
 
 
 async def trace_of_delete(
@@ -90,9 +90,9 @@ async def trace_of_delete(
     uid: str,
     timeout_s: float,
 ) -> AnyObject | Vanished | None:
-    """The object if it remembers that its deletion was asked for, or that it is gone.
+    """Return the object if it remembers the deletion, or that it is gone.
 
-    Somebody else may have deleted it; whoever wanted it gone has what he wanted either way.
+    Another client may have deleted it; the caller has what it wanted either way.
     """
     obj = await fetch_object(client, cls, path, timeout_s)
     if obj is None or (uid and obj.metadata.uid != uid):
@@ -106,20 +106,20 @@ _JSON = msgspec.json.Encoder()
 
 
 class DeletedObject(msgspec.Struct, frozen=True, gc=False):
-    """What is returned of an object that is not there any more."""
+    """The result for an object that no longer exists."""
 
 
 class WritingClient(ReadingClient):
     """The writing half of a client.
 
     `term` is the lease under which it writes: a component's client sets it to what AcquireLease
-    gave it, because its writes of objects are refused without one. People have none.
+    returned, because its writes of objects are refused without one. People have none.
     """
 
     term: Term | None = None
 
     async def create(self, obj: AnyObject, *, operation: str = "", manager: str = "") -> AnyObject:
-        """A new object. Raises Conflict (AlreadyExists) when there is one."""
+        """Create an object. Raises Conflict (AlreadyExists) if it exists."""
         kind, metadata = kind_of(obj), obj.metadata
         operation = operation or new_operation()
         path, cls = paths.collection(kind, metadata.namespace), type(obj)
@@ -145,14 +145,14 @@ class WritingClient(ReadingClient):
         operation: str = "",
         manager: str = "",
     ) -> AnyObject:
-        """Replace an object, or its status. Raises Conflict when it has changed since."""
+        """Replace an object or its status. Raises Conflict if it has changed since."""
         path = paths.one(kind_of(obj), obj.namespace, obj.name, subresource)
         return await self._write(
             type(obj), "PUT", path, lambda: encode(obj), operation, manager=manager
         )
 
     async def update_status(self, obj: AnyObject, *, operation: str = "") -> AnyObject:
-        """Replace what was observed of an object."""
+        """Replace the status of an object."""
         return await self.update(obj, subresource="status", operation=operation)
 
     async def change(
@@ -165,7 +165,7 @@ class WritingClient(ReadingClient):
         subresource: str = "",
         operation: str = "",
     ) -> AnyObject:
-        """Read an object, compute what it should be, and write that; again when it was stale.
+        """Read an object, compute its new form, and write that; repeat when it was stale.
 
         An object that needs no change is returned as it is, without a write.
         """
@@ -204,7 +204,7 @@ class WritingClient(ReadingClient):
         manager: str = "",
         force: bool = False,
     ) -> AnyObject:
-        """Change an object by a patch, computed by the server on what is current."""
+        """Change an object by a patch, which the server applies to the current one."""
         path = paths.one(kind_of_struct(cls), namespace, name, subresource)
         data = _JSON.encode(body)
         return await self._write(
@@ -214,7 +214,7 @@ class WritingClient(ReadingClient):
     async def apply(
         self, obj: AnyObject, *, manager: str, force: bool = False, operation: str = ""
     ) -> AnyObject:
-        """Set the fields that this manager wants, on the server's side; create what is missing."""
+        """Apply the fields of this manager on the server; create the object if it is missing."""
         path = paths.one(kind_of(obj), obj.namespace, obj.name)
         form = str(PatchType.APPLY.value)
         return await self._write(
@@ -249,7 +249,7 @@ class WritingClient(ReadingClient):
         grace_seconds: int | None = None,
         operation: str = "",
     ) -> AnyObject | DeletedObject:
-        """Ask for an object's deletion. Returns it as long as somebody has to agree first."""
+        """Delete an object. Returns it while finalizers or a grace period delay the deletion."""
         kind = kind_of_struct(cls)
         operation = operation or new_operation()
         path = paths.one(kind, namespace, name)
@@ -304,7 +304,7 @@ class WritingClient(ReadingClient):
         manager: str = "",
         force: bool = False,
     ) -> bytes:
-        """One try of a write: the body of the answer."""
+        """Try a write once. Return the body of the answer."""
         query = {"fieldManager": manager} if manager else {}
         if force:
             query["force"] = "true"
@@ -325,7 +325,7 @@ class WritingClient(ReadingClient):
 
 
 def new_operation() -> str:
-    """An id for an operation that nobody will want to repeat after a restart."""
+    """Return an id for an operation that will not be repeated after a restart."""
     return uuid.uuid4().hex
 
 
@@ -339,14 +339,14 @@ def _delete_options(uid: str, propagation: Propagation, grace: int | None) -> di
 
 
 def _written(cls: type[AnyObject], body: bytes) -> AnyObject:
-    """The object in an answer. A bare Status says only that it was accepted before."""
+    """Return the object in an answer. A bare Status only says that it was accepted before."""
     if msgspec.json.decode(body, type=_OnlyKind).kind != kind_of_struct(cls).name:
-        raise OutcomeUnknown("it was accepted before; the object tells what became of it")
+        raise OutcomeUnknown("the operation was accepted before; read the object for its outcome")
     return decode_trusted(cls, body)
 
 
 def _left_over(cls: type[AnyObject], kind: Kind, body: bytes) -> AnyObject | DeletedObject:
-    """A Status says that it is gone; an object that it is going."""
+    """Return what is left: a Status means deleted, an object means being deleted."""
     if msgspec.json.decode(body, type=_OnlyKind).kind == kind.name:
         return decode_trusted(cls, body)
     return DeletedObject()

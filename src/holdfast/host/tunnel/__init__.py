@@ -1,1 +1,1 @@
-"""Tunnels from servers to agents, for logs and commands."""
+"""Tunnels between servers and agents, for logs and commands."""

@@ -1,10 +1,10 @@
-"""An agent waits for what servers ask of it: it keeps a connection open to each of them.
+"""The agent's end of the tunnels: it keeps a connection open to each server and serves requests.
 
-`component` starts it beside the agent's machine, of which it needs nothing: whether logs can be
-read must not depend on what the machine is doing. Behind a load balancer or a DNS name these are
-the servers that were found (`discovering`): whoever reads logs may be led to any of them. Each
-server is kept in touch with on its own, with growing pauses after failures. What is asked is served
-by `attended_logs` and `attended_commands`, so many at once at most; `switchboard` is the other end.
+`component/component_process` starts it beside the agent's machine and independent of it: reading
+logs must not depend on what the machine is doing. Behind a load balancer or a DNS name it connects
+to the discovered servers (`server_discovery`): a client that reads logs may reach any of them. Each
+connection is kept separately, with growing pauses after failures. `logs` and `commands` serve the
+requests, with a limit on how many at once; `server_end` is the other end.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from holdfast.host.tunnel.protocol import (
 )
 from holdfast.model.errors import HoldfastError, Unavailable
 
-# More would not help the person who reads them, and each holds files and a connection.
+# More would not help a reader, and each holds files and a connection.
 LOGS_MAX, COMMANDS_MAX = 64, 32
-# Of one tenant, so that the people of another one are let in as well.
+# The limit of one tenant, so that others still find room.
 TENANT_LOGS_MAX, TENANT_COMMANDS_MAX = 16, 8
 FIRST_PAUSE_S, PAUSE_MAX_S = 0.2, 5.0
-# A connection that lasted so long was a good one: the next failure begins with a short pause again.
+# After a connection of this length the next failure begins with a short pause again.
 GOOD_S = 5.0
 STOP_S = 2.0
-# Servers come and go rarely, and are found out about every few seconds.
+# Servers come and go rarely, and are discovered every few seconds.
 LOOK_AROUND_S = 1.0
 _LIMITS = {ReadLog: LOGS_MAX, RunCommand: COMMANDS_MAX}
 _TENANT_LIMITS = {ReadLog: TENANT_LOGS_MAX, RunCommand: TENANT_COMMANDS_MAX}
-_NAMES = {ReadLog: "logs are being read", RunCommand: "commands are being run"}
+_NAMES = {ReadLog: "logs are being read", RunCommand: "commands are running"}
 
 
 class AgentTunnel:
-    """One agent's. `access` tells who it is to the servers at the moment."""
+    """The tunnels of one agent. `access` returns its present credentials."""
 
     def __init__(
         self,
@@ -68,30 +68,30 @@ class AgentTunnel:
         servers: Callable[[], Sequence[str]],
         told_of_revoked: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`servers` are the addresses of all servers at the time, each server once.
-        `told_of_revoked` gets what a server says of others that were revoked.
+        """`servers` returns the addresses of all servers, each server once. `told_of_revoked` gets
+        a server's statement of revoked servers.
         """
         self._node, self._access, self._runtime = node, access, runtime
         self._servers, self._told_of_revoked = servers, told_of_revoked
         self._tasks: set[asyncio.Task[None]] = set()
-        # By kind, and by kind and tenant where the server says whose it is.
+        # By kind, and by kind and tenant where the server names the tenant.
         self._under_way: Counter[tuple[type[ReadLog | RunCommand], str]] = Counter()
-        # Those that are kept in touch with, and those of them that are connected.
+        # Servers that connections are kept to, and those that are connected.
         self._kept: dict[str, asyncio.Task[None]] = {}
         self._connected: set[str] = set()
         self._shown: tuple[Access, ssl.SSLContext] | None = None
 
     def start(self) -> None:
-        """Begin to wait."""
+        """Start to connect."""
         self._begin(self._look_around())
 
     def connect_again(self) -> None:
-        """End the connections to all servers; those that are still good are made again."""
+        """Close all connections; those that are still needed are made again."""
         for server in list(self._kept):
             self._kept.pop(server).cancel()
 
     async def stop(self) -> None:
-        """End every log and every command, and the connections."""
+        """End every log, every command, and the connections."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -105,12 +105,12 @@ class AgentTunnel:
         return task
 
     async def _look_around(self) -> None:
-        """Keep in touch with the servers that there are now.
+        """Keep a connection to each present server.
 
-        What was given is used as well until one of them is connected: they may be told at addresses
-        that this node cannot reach. A server ends the earlier of two connections of a node, so an
-        address that leads to one that is connected is let go of. A server that was found and is no
-        longer told of may only be late with its lease: its connection stays as long as it lives.
+        Configured addresses are used as well until one discovered server is connected: this node
+        may not reach the discovered addresses. A server closes the earlier of two connections of a
+        node, so an address that leads to a connected server is dropped. A server that is no longer
+        listed may only be late with its lease: its connection stays while it works.
         """
         found = set[str]()
         while True:
@@ -134,7 +134,7 @@ class AgentTunnel:
             try:
                 await self._listen(server)
             except (aiohttp.ClientError, TimeoutError, OSError, HoldfastError):
-                # The agent's machine meets the same and says so; here it only means to try again.
+                # The agent's machine reports the same fault; here it only means to try again.
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
             if loop.time() - began_s > GOOD_S:
                 pause_s = FIRST_PAUSE_S
@@ -163,7 +163,7 @@ class AgentTunnel:
             yield made
 
     async def _tls(self) -> ssl.SSLContext:
-        """Who we are, for all connections until the certificate is replaced."""
+        """Return the TLS context of all connections until the certificate is replaced."""
         access = self._access()
         if self._shown is None or self._shown[0] is not access:
             self._shown = (access, await asyncio.to_thread(access.context))
@@ -174,14 +174,14 @@ class AgentTunnel:
             asked = decode_tunnel_request(line)
         except Unavailable:
             self._told_of_revoked(revocation_notice(line))
-            # A newer server may ask for what we do not know. Whoever waits hears of the silence.
+            # A newer server may ask for what we do not know. Its client gets a timeout.
             return
         counted = _counted(asked)
         self._under_way.update(counted)
         self._begin(self._answer(server, asked, self._excess(asked)))
 
     def _excess(self, asked: TunnelRequest) -> str:
-        """Why this one is too many; empty if it is not."""
+        """Return why this request exceeds a limit; empty if it does not."""
         kind, tenant = type(asked.wanted), asked.tenant
         if self._under_way[kind, ""] > _LIMITS[kind]:
             return f"{_LIMITS[kind]} {_NAMES[kind]} on node {self._node} already"
@@ -192,50 +192,53 @@ class AgentTunnel:
 
     async def _answer(self, server: str, asked: TunnelRequest, excess: str) -> None:
         try:
-            async with self._session() as session, self._visit(session, server, asked) as visit:
-                await self._serve(visit, asked, excess)
+            async with (
+                self._session() as session,
+                self._open_stream(session, server, asked) as stream,
+            ):
+                await self._serve(stream, asked, excess)
         except (aiohttp.ClientError, TimeoutError, OSError):
-            # Whoever asked has gone, or cannot be reached, and hears of that where he is.
+            # The client left or cannot be reached; its server reports that.
             return
         finally:
             self._under_way.subtract(_counted(asked))
             self._under_way += Counter()  # Those at zero are dropped.
 
     @asynccontextmanager
-    async def _visit(
+    async def _open_stream(
         self, session: aiohttp.ClientSession, server: str, asked: TunnelRequest
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         async with asyncio.timeout(ANSWER_S):
-            visit = await session.ws_connect(
+            stream = await session.ws_connect(
                 server + stream_path(self._node, asked.id),
                 max_msg_size=FRAME_BYTES_MAX,
                 compress=0,
                 timeout=aiohttp.ClientWSTimeout(ws_close=STOP_S),
             )
         try:
-            yield visit
+            yield stream
         finally:
-            await visit.close()
+            await stream.close()
 
     async def _serve(
-        self, visit: aiohttp.ClientWebSocketResponse, asked: TunnelRequest, excess: str
+        self, stream: aiohttp.ClientWebSocketResponse, asked: TunnelRequest, excess: str
     ) -> None:
         wanted = asked.wanted
         if excess:
-            await visit.send_str(
+            await stream.send_str(
                 encode_message(StreamRefused(BUSY, f"{excess}; end some of them")).decode()
             )
             return
         try:
             if isinstance(wanted, ReadLog):
-                await logs.read(self._runtime, wanted, visit)
+                await logs.read(self._runtime, wanted, stream)
             else:
-                await commands.run(self._runtime, wanted, visit)
+                await commands.run(self._runtime, wanted, stream)
         except HoldfastError as error:
-            await visit.send_str(encode_message(StreamRefused(BROKEN, error.message)).decode())
+            await stream.send_str(encode_message(StreamRefused(BROKEN, error.message)).decode())
 
 
 def _counted(of: TunnelRequest) -> tuple[tuple[type[ReadLog | RunCommand], str], ...]:
-    """By what a visit is counted: all of its kind, and those of its tenant."""
+    """Return what a stream is counted by: its kind, and its kind and tenant."""
     kind = type(of.wanted)
     return ((kind, ""), (kind, of.tenant)) if of.tenant else ((kind, ""),)

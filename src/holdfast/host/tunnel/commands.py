@@ -1,8 +1,7 @@
-"""Runs one command beside a replica's work for whoever asked a server for it.
+"""Runs one command beside a replica's work for a client of a server.
 
-Called by `attending` with an open visit. Input comes and output goes on it in numbered
-channels, each no faster than the other side takes it in. The command ends with the visit,
-whoever breaks it off.
+`agent_end` calls it with an open stream. Input and output use numbered channels, each no faster
+than the other side reads. The command ends with the stream, whichever side ends it.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from holdfast.model.errors import Unavailable
 
 
 async def run(
-    runtime: NodeRuntime, wanted: RunCommand, visit: aiohttp.ClientWebSocketResponse
+    runtime: NodeRuntime, wanted: RunCommand, stream: aiohttp.ClientWebSocketResponse
 ) -> None:
-    """Run it to its end, or to the visit's. Raises what the visit raises when that is broken."""
+    """Run the command until it or the stream ends. Raises what a broken stream raises."""
     held = await asyncio.to_thread(_held, runtime, wanted.uid)
     if held is None or held.state is None:
-        message = "its work does not run on its node at the moment: there is nothing to enter"
-        await visit.send_str(encode_message(StreamRefused(GONE, message)).decode())
+        message = "its work is not running on its node: a command cannot be started"
+        await stream.send_str(encode_message(StreamRefused(GONE, message)).decode())
         return
     try:
         async with enter(
@@ -51,40 +50,40 @@ async def run(
             has_terminal=wanted.has_terminal,
             has_input=wanted.has_input,
         ) as command:
-            await visit.send_str(encode_message(StreamOpened()).decode())
-            end = await _join(command, visit)
+            await stream.send_str(encode_message(StreamOpened()).decode())
+            end = await _join(command, stream)
     except Unavailable as error:
-        await visit.send_str(encode_message(StreamRefused(BROKEN, error.message)).decode())
+        await stream.send_str(encode_message(StreamRefused(BROKEN, error.message)).decode())
         return
     if end is not None:
-        await visit.send_str(encode_message(StreamClosed(end.code, end.message)).decode())
+        await stream.send_str(encode_message(StreamClosed(end.code, end.message)).decode())
 
 
 def _held(runtime: NodeRuntime, uid: str) -> HeldAttempt | None:
-    """The latest attempt, if it runs."""
+    """Return the latest attempt, if it runs."""
     numbers = runtime.place.attempts.numbers(uid)
     return runtime.held(Attempt(uid, numbers[0])) if numbers else None
 
 
 async def _join(
-    command: RunningCommand, visit: aiohttp.ClientWebSocketResponse
+    command: RunningCommand, stream: aiohttp.ClientWebSocketResponse
 ) -> CommandEnd | None:
-    """How it ended; None when the visit ended first."""
+    """Return how it ended; None when the stream ended first."""
     gone = {
-        asyncio.create_task(_take_input(command, visit)),
-        asyncio.create_task(until_broken(visit.ping)),
+        asyncio.create_task(_take_input(command, stream)),
+        asyncio.create_task(until_broken(stream.ping)),
     }
     unread = {
-        asyncio.create_task(_tell(visit, channel, stream))
-        for channel, stream in ((STDOUT, command.output), (STDERR, command.error))
-        if stream is not None
+        asyncio.create_task(_tell(stream, channel, output))
+        for channel, output in ((STDOUT, command.output), (STDERR, command.error))
+        if output is not None
     }
     ending = asyncio.create_task(command.wait_end())
     tasks = (*gone, *unread, ending)
     try:
         await asyncio.wait((*gone, ending), return_when=asyncio.FIRST_COMPLETED)
-        # All that it said is sent before how it ended. Nothing holds its outputs open any more, so
-        # they end as soon as they are read, and whoever reads slowly may take his time.
+        # All output is sent before the exit code. No process holds the outputs open any more, so
+        # they end as soon as they are read, however slowly the client reads.
         while unread and ending.done() and not any(task.done() for task in gone):
             done, _ = await asyncio.wait((*unread, *gone), return_when=asyncio.FIRST_COMPLETED)
             unread -= done
@@ -95,10 +94,10 @@ async def _join(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _take_input(command: RunningCommand, visit: aiohttp.ClientWebSocketResponse) -> None:
-    """Until the other side is gone. A command that reads nothing holds this up, see `_join`."""
+async def _take_input(command: RunningCommand, stream: aiohttp.ClientWebSocketResponse) -> None:
+    """Pass on input until the client leaves. A command may not read it; see `_join`."""
     while True:
-        message = await visit.receive()
+        message = await stream.receive()
         if message.type is not aiohttp.WSMsgType.BINARY:
             return
         channel, data = message.data[0], message.data[1:]
@@ -115,15 +114,15 @@ def _resize(command: RunningCommand, data: bytes) -> None:
         size = json.loads(data)
         columns, rows = size["Width"], size["Height"]
     except (ValueError, KeyError, TypeError):
-        # A window of no known size changes nothing.
+        # A window of unknown size changes nothing.
         return
     if isinstance(columns, int) and isinstance(rows, int) and columns > 0 and rows > 0:
         command.resize(columns, rows)
 
 
 async def _tell(
-    visit: aiohttp.ClientWebSocketResponse, channel: int, stream: asyncio.StreamReader
+    stream: aiohttp.ClientWebSocketResponse, channel: int, output: asyncio.StreamReader
 ) -> None:
     head = bytes((channel,))
-    async for piece in pieces(stream):
-        await visit.send_bytes(head + piece)
+    async for piece in pieces(output):
+        await stream.send_bytes(head + piece)

@@ -1,8 +1,7 @@
-"""Serves the log of one replica to whoever asked a server for it.
+"""Sends the log of one replica to a client of a server.
 
-Called by `attending` with an open visit. Of the attempts that are kept the latest is read, or
-the one before it. A follower sees it to its end: when the work has ended and all of it was
-sent, so has the log.
+`agent_end` calls it with an open stream. It reads the latest attempt that is kept, or the one
+before. When following, it ends after the work has ended and all of the log was sent.
 """
 
 from __future__ import annotations
@@ -28,45 +27,45 @@ from holdfast.host.tunnel.protocol import (
     encode_message,
 )
 
-# How soon a follower sees a line, and how often an idle one looks. One look is two stats of files.
+# How soon a follower sees a line, and how often an idle one polls. One poll is two stat calls.
 LOOK_S = 0.1
 IDLE_LOOK_S = 0.5
 IDLE_AFTER_LOOKS = 50
-# An agent that has just started does not know all its work yet: what it does not hold may run.
+# An agent that has just started does not know all its work yet: other work may run too.
 UNKNOWN_S = 10.0
 
 
 async def read(
-    runtime: NodeRuntime, wanted: ReadLog, visit: aiohttp.ClientWebSocketResponse
+    runtime: NodeRuntime, wanted: ReadLog, stream: aiohttp.ClientWebSocketResponse
 ) -> None:
-    """Send what is wanted. Raises what the visit raises when the other side is gone."""
+    """Send the wanted log. Raises what the stream raises when the other side is gone."""
     attempt, why = await asyncio.to_thread(_chosen, runtime, wanted)
     if attempt is None:
-        await visit.send_str(encode_message(StreamRefused(NOT_BEGUN, why)).decode())
+        await stream.send_str(encode_message(StreamRefused(NOT_BEGUN, why)).decode())
         return
     try:
         reader = await asyncio.to_thread(_opened, runtime, attempt, wanted)
     except OSError as error:
         message = f"the log cannot be read: {error.strerror or error}"
-        await visit.send_str(encode_message(StreamRefused(BROKEN, message)).decode())
+        await stream.send_str(encode_message(StreamRefused(BROKEN, message)).decode())
         return
     try:
-        await visit.send_str(encode_message(StreamOpened()).decode())
-        await _send(runtime, attempt, reader, visit, follows=wanted.wish.follow)
-        await visit.send_str(encode_message(StreamClosed(0)).decode())
+        await stream.send_str(encode_message(StreamOpened()).decode())
+        await _send(runtime, attempt, reader, stream, follows=wanted.wish.follow)
+        await stream.send_str(encode_message(StreamClosed(0)).decode())
     finally:
         await asyncio.to_thread(reader.close)
 
 
 def _chosen(runtime: NodeRuntime, wanted: ReadLog) -> tuple[Attempt | None, str]:
-    """The attempt to read; None, and why there is none."""
+    """Return the attempt to read, or None and the reason."""
     numbers = runtime.place.attempts.numbers(wanted.uid) or runtime.ended_logs.numbers(wanted.uid)
     index = int(wanted.wish.previous)
     if len(numbers) > index:
         return Attempt(wanted.uid, numbers[index]), ""
     if numbers:
-        return None, "it was not started a second time: there is no previous log"
-    return None, "its work has not begun on its node, or what it left was cleared away"
+        return None, "it was started only once: there is no previous log"
+    return None, "its work has not started on its node, or its log was removed"
 
 
 def _opened(runtime: NodeRuntime, attempt: Attempt, wanted: ReadLog) -> LogReader:
@@ -82,20 +81,20 @@ async def _send(
     runtime: NodeRuntime,
     attempt: Attempt,
     reader: LogReader,
-    visit: aiohttp.ClientWebSocketResponse,
+    stream: aiohttp.ClientWebSocketResponse,
     *,
     follows: bool,
 ) -> None:
-    listening = asyncio.create_task(_until_gone(visit))
+    listening = asyncio.create_task(_until_gone(stream))
     ending = _Ending(runtime, attempt)
     try:
         idle = 0
         while not listening.done() and not reader.is_full:
-            # Before the batch: what was said until then is in it, and nothing comes after it.
+            # Checked before the batch is read, so that the batch holds all output until the end.
             is_over = not follows or await ending.has_come()
             text = await asyncio.to_thread(reader.batch)
             if text:
-                await visit.send_bytes(text)
+                await stream.send_bytes(text)
                 idle = 0
             elif is_over:
                 return
@@ -109,13 +108,13 @@ async def _send(
             await listening
 
 
-async def _until_gone(visit: aiohttp.ClientWebSocketResponse) -> None:
-    """Nobody says anything to a log, so whatever comes is the end."""
-    await visit.receive()
+async def _until_gone(stream: aiohttp.ClientWebSocketResponse) -> None:
+    """Wait for the end of the stream: a client sends nothing to a log."""
+    await stream.receive()
 
 
 class _Ending:
-    """Whether the work of an attempt is over."""
+    """Checks whether the work of an attempt has ended."""
 
     def __init__(self, runtime: NodeRuntime, attempt: Attempt) -> None:
         self._runtime, self._attempt = runtime, attempt
@@ -137,5 +136,5 @@ class _Ending:
             with self._runtime.place.attempts.of(self._attempt) as folder:
                 return safe_paths.read(EXIT, folder, os.sysconf("SC_PAGE_SIZE")) is not None
         except FileNotFoundError:
-            # Its directory is gone, and whatever runs keeps its own.
+            # Its directory is gone; running work would still have its own.
             return True

@@ -1,13 +1,12 @@
-"""What a server asks of an agent for a person who waits, and how the agent answers.
+"""The protocol between a server, which acts for a waiting client, and an agent.
 
-An agent keeps a connection open to each server (`attending`), on which servers send summonses,
-a line of JSON each (`tunnel.server_end`). For each the agent opens another connection, the visit: a
-WebSocket that carries what is said. `docs/adr/0062-reaching-agents.md` says why it is the agent
-who calls.
+An agent keeps a connection open to each server (`agent_end`), on which the server sends requests, a
+line of JSON each (`server_end`). For each the agent opens another connection, the stream: a
+WebSocket that carries the data. `docs/adr/0062-reaching-agents.md` says why the agent connects.
 
-On a visit the agent first sends `StreamOpened` or `StreamRefused`, as text. Then come bytes: of a log as
-they are, of a command with the number of their channel in front, in both directions. `StreamClosed`
-is the last word.
+On a stream the agent first sends `StreamOpened` or `StreamRefused`, as text. Then come bytes: of a
+log unchanged, of a command after the number of their channel, in both directions. `StreamClosed` is
+the last message.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ import msgspec
 from holdfast.host.runtime.logs.reading import LogQuery
 from holdfast.model.errors import Unavailable
 
-# Channels of a command, as Kubernetes numbers them.
+# Channels of a command, numbered as in Kubernetes.
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 
-# An idle connection shows in so long that it lives, and is given up after so long without a sign.
+# How often an idle connection sends a sign of life, and when it is given up without one.
 PING_S = 10.0
 SILENCE_S = 30.0
-# So often it is tried whether anybody is there, while a command takes no input and nobody reads.
+# How often the peer is probed while a command reads no input and the client reads no output.
 TRY_S = 5.0
-# Within this an agent that can be reached has answered.
+# Within this time a reachable agent has answered.
 ANSWER_S = 10.0
 FRAME_BYTES_MAX = 1 << 20
 LINE_BYTES_MAX = 256 << 10
 WORD_BYTES_MAX = 16 << 10
 
-# Why an agent refuses. Servers turn them into codes that stock clients know.
+# Why an agent refuses. Servers map them to codes that stock clients know.
 NOT_BEGUN, BUSY, GONE, BROKEN = "NotBegun", "Busy", "Gone", "Broken"
 
 
 class ReadLog(msgspec.Struct, frozen=True, tag="log"):
-    """The log of a replica."""
+    """Asks for the log of a replica."""
 
     uid: str
     wish: LogQuery
 
 
 class RunCommand(msgspec.Struct, frozen=True, tag="run"):
-    """A command beside the work of a replica."""
+    """Asks for a command beside the work of a replica."""
 
     uid: str
     command: tuple[str, ...]
@@ -55,9 +54,9 @@ class RunCommand(msgspec.Struct, frozen=True, tag="run"):
 
 
 class TunnelRequest(msgspec.Struct, frozen=True):
-    """One thing to do; `id` is known to nobody but this server and this agent.
+    """One request; only this server and this agent know its `id`.
 
-    `tenant` is whose replica it is about. Servers of earlier versions do not say.
+    `tenant` owns the replica. Servers of earlier versions do not send it.
     """
 
     id: str
@@ -66,27 +65,27 @@ class TunnelRequest(msgspec.Struct, frozen=True):
 
 
 class RevocationNotice(msgspec.Struct, frozen=True):
-    """What a server tells every agent: which servers were revoked; see `revoked_servers`.
+    """A server's statement to every agent of which servers were revoked; see `revoked_servers`.
 
-    Agents of earlier versions take it for something that they do not know, and go on.
+    Agents of earlier versions do not know it and ignore it.
     """
 
     revoked: str
 
 
 class StreamOpened(msgspec.Struct, frozen=True, tag="opened"):
-    """It begins."""
+    """The stream begins."""
 
 
 class StreamRefused(msgspec.Struct, frozen=True, tag="refused"):
-    """It does not."""
+    """The agent refuses the request."""
 
     reason: str
     message: str
 
 
 class StreamClosed(msgspec.Struct, frozen=True, tag="closed"):
-    """It is over. A command has a code unless it was never run; then the message says why."""
+    """The stream is over. A command has a code unless it never ran; then the message says why."""
 
     code: int | None = None
     message: str = ""
@@ -100,29 +99,29 @@ _ANNOUNCED = msgspec.json.Decoder(RevocationNotice)
 
 
 def encode_message(of: AgentMessage | TunnelRequest) -> bytes:
-    """As it is sent, without the end of a line."""
+    """Encode a message, without the newline."""
     return msgspec.json.encode(of)
 
 
 def decode_agent_message(text: str | bytes) -> AgentMessage:
-    """What an agent said. Raises Unavailable."""
+    """Decode a message of an agent. Raises Unavailable."""
     try:
         said: AgentMessage = _WORD.decode(text)
         return said
     except msgspec.DecodeError as error:
-        raise Unavailable(f"an agent said what cannot be read: {error}") from error
+        raise Unavailable(f"the agent's message cannot be decoded: {error}") from error
 
 
 def decode_tunnel_request(text: bytes) -> TunnelRequest:
-    """What a server asks. Raises Unavailable."""
+    """Decode a server's request. Raises Unavailable."""
     try:
         return _SUMMONS.decode(text)
     except msgspec.DecodeError as error:
-        raise Unavailable(f"a server asks for what this agent does not know: {error}") from error
+        raise Unavailable(f"the server's request is not known to this agent: {error}") from error
 
 
 def revocation_notice(text: bytes) -> str:
-    """Which servers were revoked, if a line tells that; empty for every other."""
+    """Return the statement of revoked servers in a line; empty for every other line."""
     try:
         return _ANNOUNCED.decode(text).revoked
     except msgspec.DecodeError:
@@ -130,9 +129,9 @@ def revocation_notice(text: bytes) -> str:
 
 
 async def until_broken(ping: Callable[[], Awaitable[None]]) -> None:
-    """Until nobody is at the other end of a WebSocket.
+    """Wait until the other end of a WebSocket is gone.
 
-    Where what comes is not read, since a command does not take it, the end would never be seen.
+    While input is not read, since a command does not take it, the end would never be noticed.
     """
     while True:
         await asyncio.sleep(TRY_S)
@@ -143,10 +142,10 @@ async def until_broken(ping: Callable[[], Awaitable[None]]) -> None:
 
 
 def tunnel_path(node: str) -> str:
-    """Where an agent waits to be asked."""
+    """Return the path on which an agent waits for requests."""
     return f"/apis/holdfast.dev/v1/nodes/{node}/summons"
 
 
 def stream_path(node: str, number: str) -> str:
-    """Where it answers."""
+    """Return the path of a stream."""
     return f"/apis/holdfast.dev/v1/nodes/{node}/visits/{number}"

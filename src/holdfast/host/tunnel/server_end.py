@@ -1,9 +1,8 @@
-"""The agents that have a connection to this server, and the way to them for whoever asks.
+"""The server's end of the tunnels: the connected agents, and streams to them for clients.
 
-`api.summoning` takes in the agents' connections, `api.logs` and `api.commands` call `visit` for
-people. Everything here is bounded: agents by the nodes that have certificates, visits by
-`VISITS_MAX`. What is over is forgotten; only when a node was last connected is remembered, for
-the sentence that says so.
+`api/plane/tunnels` accepts the agents' connections; `api/plane/logs` and `api/plane/commands` call
+`open_stream` for clients. Everything here is bounded: agents by the nodes with certificates,
+streams by `STREAMS_MAX`. Only the time of a node's last connection is remembered, for a message.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ from holdfast.host.tunnel.protocol import (
 )
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable
 
-VISITS_MAX = 1_000
-# Of one tenant: people of others must still find room.
-TENANT_VISITS_MAX = 250
-# Summonses that an agent has not taken in yet. It answers within seconds or not at all.
+STREAMS_MAX = 1_000
+# The limit of one tenant: others must still find room.
+TENANT_STREAMS_MAX = 250
+# Requests that an agent has not read yet. It answers within seconds or not at all.
 UNSENT_MAX = 64
-# An agent that lost its connection is back within this, or is not there: its pauses between tries
-# are shorter. Until then visits go on, and new ones wait for it.
+# An agent that lost its connection is back within this time, or gone: its pauses between tries are
+# shorter. Until then streams continue, and new ones wait for it.
 LINE_LOST_S = 15.0
 NODES_REMEMBERED_MAX = 20_000
 
-# As `api.status` has them, which is above this.
+# The same as in `api.status`, which is a layer above.
 NODE_UNREACHABLE = "NodeUnreachable"
 NOT_STARTED = "NotStarted"
 TOO_MANY = "TooManyRequests"
@@ -53,35 +52,35 @@ _CODES = {NOT_BEGUN: NOT_STARTED, BUSY: TOO_MANY, GONE: NOT_STARTED}
 
 
 class AgentConnection:
-    """One agent's open connection; what is put here is sent to it."""
+    """One agent's open connection and its queue of requests."""
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.unsent: asyncio.Queue[bytes | None] = asyncio.Queue(UNSENT_MAX)
 
     def send(self, of: TunnelRequest) -> None:
-        """Raises Unavailable when the agent takes nothing in."""
+        """Send a request. Raises Unavailable when the agent reads nothing."""
         try:
             self.unsent.put_nowait(encode_message(of) + b"\n")
         except asyncio.QueueFull:
             raise Unavailable(
-                f"node {self.node} does not take in what it is asked", code=NODE_UNREACHABLE
+                f"node {self.node} does not read its requests", code=NODE_UNREACHABLE
             ) from None
 
     def announce(self, revoked: str) -> None:
-        """Tell which servers were revoked. An agent that takes nothing in hears it elsewhere."""
+        """Announce the revoked servers. An agent that reads nothing learns it elsewhere."""
         with contextlib.suppress(asyncio.QueueFull):
             self.unsent.put_nowait(msgspec.json.encode(RevocationNotice(revoked)) + b"\n")
 
     def end(self) -> None:
-        """Let it end; what is not sent yet is dropped."""
+        """End the connection; what is not sent yet is dropped."""
         while self.unsent.full():
             self.unsent.get_nowait()
         self.unsent.put_nowait(None)
 
 
 class TunnelStream:
-    """One agent's answer: a WebSocket on which it speaks until either side ends it."""
+    """One agent's answer: a WebSocket until either side ends it."""
 
     def __init__(self, node: str, tenant: str) -> None:
         self.node, self.tenant = node, tenant
@@ -91,7 +90,7 @@ class TunnelStream:
         self.is_over = asyncio.Event()
 
     async def next(self) -> bytes | StreamClosed:
-        """The next bytes, or the last word. Raises Unavailable when the agent is gone."""
+        """Return the next bytes, or the last message. Raises Unavailable when the agent is gone."""
         message = await self.socket.result().receive()
         if message.type is WSMsgType.BINARY:
             data: bytes = message.data
@@ -101,16 +100,16 @@ class TunnelStream:
             if isinstance(said, StreamClosed):
                 return said
         raise Unavailable(
-            f"the connection to node {self.node} broke: its agent ended, or cannot be reached",
+            f"the connection to node {self.node} broke: its agent ended or is unreachable",
             code=NODE_UNREACHABLE,
         )
 
     async def send(self, data: bytes) -> None:
-        """Send bytes, at the speed at which the agent takes them in."""
+        """Send bytes, as fast as the agent reads."""
         try:
             await self.socket.result().send_bytes(data)
         except ConnectionError:
-            # `next` says what has happened.
+            # `next` reports what has happened.
             return
 
 
@@ -119,17 +118,17 @@ class Tunnels:
 
     def __init__(self) -> None:
         self._lines: dict[str, AgentConnection] = {}
-        self._visits: dict[str, TunnelStream] = {}
+        self._streams: dict[str, TunnelStream] = {}
         self._lost_at: dict[str, float] = {}
         self._awaited: dict[str, asyncio.Event] = {}
-        # What every agent is told when it connects: see `revoked_servers`.
+        # The statement that every agent gets when it connects; see `revoked_servers`.
         self._announced = ""
         self._began_at = time.monotonic()
 
     # For agents ----------------------------------------------------------------------------------
 
     def connect(self, node: str) -> AgentConnection:
-        """An agent is there. An earlier connection of its node ends: there is one agent of each."""
+        """Register an agent. An earlier connection of its node ends: each node has one agent."""
         earlier = self._lines.get(node)
         if earlier is not None:
             earlier.end()
@@ -142,13 +141,13 @@ class Tunnels:
         return line
 
     def announce(self, revoked: str) -> None:
-        """Tell all agents, those who come later too, which servers were revoked."""
+        """Announce the revoked servers to all agents, also to those that connect later."""
         self._announced = revoked
         for line in self._lines.values():
             line.announce(revoked)
 
     def disconnect(self, line: AgentConnection) -> None:
-        """Its connection has ended."""
+        """Note that a connection has ended."""
         if self._lines.get(line.node) is not line:
             return
         del self._lines[line.node]
@@ -158,51 +157,51 @@ class Tunnels:
         asyncio.get_running_loop().call_later(LINE_LOST_S, self._give_up, line.node)
 
     def expected(self, node: str, number: str) -> TunnelStream | None:
-        """The visit that this agent was asked for, if it was and has not come yet."""
-        visit = self._visits.get(number)
-        is_his = visit is not None and visit.node == node and not visit.socket.done()
-        return visit if is_his else None
+        """Return the stream that this agent was asked for, if it has not come yet."""
+        stream = self._streams.get(number)
+        is_his = stream is not None and stream.node == node and not stream.socket.done()
+        return stream if is_his else None
 
     def _give_up(self, node: str) -> None:
-        """A node that has lost its connection and does not come back has lost its visits, too."""
+        """End the streams of a node that lost its connection and did not come back."""
         if node not in self._lines:
-            for visit in self._visits.values():
-                if visit.node == node:
-                    visit.is_over.set()
+            for stream in self._streams.values():
+                if stream.node == node:
+                    stream.is_over.set()
 
-    # For people ----------------------------------------------------------------------------------
+    # For clients ---------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def visit(
+    async def open_stream(
         self, node: str, wanted: ReadLog | RunCommand, tenant: str
     ) -> AsyncIterator[TunnelStream]:
-        """The agent's answer, when it has begun. Raises what an agent or a silence means."""
-        if len(self._visits) >= VISITS_MAX:
+        """Open a stream to an agent. Raises what its refusal or its silence means."""
+        if len(self._streams) >= STREAMS_MAX:
             raise Unavailable(
-                f"this server carries {VISITS_MAX} logs and commands already; end some, or ask "
+                f"this server has {STREAMS_MAX} logs and commands open already; end some, or ask "
                 "another server",
                 code=TOO_MANY,
             )
-        if sum(it.tenant == tenant for it in self._visits.values()) >= TENANT_VISITS_MAX:
+        if sum(it.tenant == tenant for it in self._streams.values()) >= TENANT_STREAMS_MAX:
             raise Unavailable(
-                f"this server carries {TENANT_VISITS_MAX} logs and commands of tenant {tenant} "
-                "already; end some, or ask another server",
+                f"this server has {TENANT_STREAMS_MAX} logs and commands of tenant {tenant} "
+                "open already; end some, or ask another server",
                 code=TOO_MANY,
             )
-        number, visit = secrets.token_hex(16), TunnelStream(node, tenant)
-        self._visits[number] = visit
+        number, stream = secrets.token_hex(16), TunnelStream(node, tenant)
+        self._streams[number] = stream
         try:
             line = await self._line(node)
             line.send(TunnelRequest(number, wanted, tenant))
-            await self._begun(visit)
-            yield visit
+            await self._begun(stream)
+            yield stream
         finally:
-            del self._visits[number]
-            visit.is_over.set()
-            visit.socket.cancel()
+            del self._streams[number]
+            stream.is_over.set()
+            stream.socket.cancel()
 
     async def _line(self, node: str) -> AgentConnection:
-        """The agent's connection, waited for if it was lost, or this server started, just now."""
+        """Return the agent's connection; wait if it was just lost or this server just started."""
         lost_at = self._lost_at.get(node, self._began_at)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(lost_at + LINE_LOST_S - time.monotonic()):
@@ -213,21 +212,21 @@ class Tunnels:
             raise Unavailable(self._absence(node), code=NODE_UNREACHABLE)
         return line
 
-    async def _begun(self, visit: TunnelStream) -> None:
+    async def _begun(self, stream: TunnelStream) -> None:
         try:
             async with asyncio.timeout(ANSWER_S):
-                socket = await asyncio.shield(visit.socket)
+                socket = await asyncio.shield(stream.socket)
                 message = await socket.receive()
         except TimeoutError:
             raise Unavailable(
-                f"node {visit.node} did not answer within {ANSWER_S:.0f} s", code=NODE_UNREACHABLE
+                f"node {stream.node} did not answer within {ANSWER_S:.0f} s", code=NODE_UNREACHABLE
             ) from None
         said = decode_agent_message(message.data) if message.type is WSMsgType.TEXT else None
         if isinstance(said, StreamOpened):
             return
         if isinstance(said, StreamRefused):
             raise _meaning(said)
-        raise Unavailable(f"node {visit.node} ended its answer at once", code=NODE_UNREACHABLE)
+        raise Unavailable(f"node {stream.node} closed its answer at once", code=NODE_UNREACHABLE)
 
     def _absence(self, node: str) -> str:
         now = time.monotonic()
@@ -238,15 +237,15 @@ class Tunnels:
             since = f"since this server started {now - self._began_at:.0f} s ago"
         return (
             f"node {node} has had no connection to this server {since}; until its agent is back, "
-            "its logs cannot be read and nothing can be run there"
+            "its logs cannot be read and no command can be run there"
         )
 
     def close(self) -> None:
-        """End everything: the server stops."""
+        """End everything when the server stops."""
         for line in self._lines.values():
             line.end()
-        for visit in self._visits.values():
-            visit.is_over.set()
+        for stream in self._streams.values():
+            stream.is_over.set()
 
 
 def _meaning(of: StreamRefused) -> HoldfastError:

@@ -57,7 +57,7 @@ users: [{name: u, user: {tokenFile: token}}]
                 "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],"
                 " clusters: [{name: c, cluster: {server: 'http://h:1'}}], users: [{name: u}]}"
             ),
-            "is no https address",
+            "is not an https address",
         ),
         (
             (

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.host.client import Access, Client, Gone
+from holdfast.host.client import Access, Client, DeletedObject
 from holdfast.model.encoding.wire import decode_trusted
 from holdfast.model.errors import Conflict, Expired, Forbidden, Missing, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.replica import Pending
@@ -95,7 +95,7 @@ def test_put_and_delete_are_not_repeated_by_the_library_beneath(tmp_path: Path) 
         server = Scripted(tmp_path, known, hangs_up, refuses(404, "Missing"))
         async with server, server.client() as client:
             await client.get(Workload, "web", "acme")
-            assert await client.delete(Workload, "web", "acme") == Gone()
+            assert await client.delete(Workload, "web", "acme") == DeletedObject()
             assert [m for m, _, _ in server.seen] == ["GET", "DELETE", "GET"]
 
     play(story())
@@ -107,7 +107,7 @@ def test_a_deletion_meant_one_object_and_not_a_later_one_of_its_name(tmp_path: P
     async def story() -> None:
         server = Scripted(tmp_path, hangs_up, says(document("web", uid="u-2")))
         async with server, server.client() as client:
-            assert await client.delete(Workload, "web", "acme", uid="u-1") == Gone()
+            assert await client.delete(Workload, "web", "acme", uid="u-1") == DeletedObject()
 
     play(story())
 
@@ -207,8 +207,6 @@ def test_a_change_is_computed_again_on_a_fresh_read_after_a_conflict(tmp_path: P
 def test_a_refusal_arrives_as_it_was_meant(
     tmp_path: Path, code: int, reason: str, error: type[Exception]
 ) -> None:
-    """[E5]"""
-
     async def story() -> None:
         server = Scripted(tmp_path, refuses(code, reason, "because"))
         async with server, server.client() as client:

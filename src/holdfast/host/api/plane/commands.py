@@ -132,7 +132,7 @@ async def run(call: Call) -> web.StreamResponse:
     wanted = _wanted(call, replica, command)
     # Only the program is recorded: its arguments may hold passwords.
     await call.witness(EXEC, command[0])
-    async with call.services.tunnels.visit(node, wanted, replica.namespace) as visit:
+    async with call.services.tunnels.open_stream(node, wanted, replica.namespace) as stream:
         client = web.WebSocketResponse(
             timeout=CLOSE_S,
             protocols=PROTOCOLS,
@@ -142,14 +142,14 @@ async def run(call: Call) -> web.StreamResponse:
         await client.prepare(call.request)
         # An empty frame tells the client that the command runs.
         await client.send_bytes(bytes((STDOUT if call.flag("stdout") else STDERR,)))
-        await _join(client, visit, wanted)
+        await _join(client, stream, wanted)
         return client
 
 
-async def _join(client: web.WebSocketResponse, visit: TunnelStream, wanted: RunCommand) -> None:
+async def _join(client: web.WebSocketResponse, stream: TunnelStream, wanted: RunCommand) -> None:
     tasks = (
-        asyncio.create_task(_to_agent(client, visit, wanted)),
-        asyncio.create_task(_to_client(client, visit)),
+        asyncio.create_task(_to_agent(client, stream, wanted)),
+        asyncio.create_task(_to_client(client, stream)),
         asyncio.create_task(until_broken(client.ping)),
     )
     try:
@@ -160,21 +160,23 @@ async def _join(client: web.WebSocketResponse, visit: TunnelStream, wanted: RunC
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _to_agent(client: web.WebSocketResponse, visit: TunnelStream, wanted: RunCommand) -> None:
+async def _to_agent(
+    client: web.WebSocketResponse, stream: TunnelStream, wanted: RunCommand
+) -> None:
     """Pass on the client's input until the client leaves."""
     while True:
         message = await client.receive()
         if message.type is not WSMsgType.BINARY:
             return
         if is_for_command(message.data, has_terminal=wanted.has_terminal):
-            await visit.send(message.data)
+            await stream.send(message.data)
 
 
-async def _to_client(client: web.WebSocketResponse, visit: TunnelStream) -> None:
+async def _to_client(client: web.WebSocketResponse, stream: TunnelStream) -> None:
     """Pass on the command's output, and how it ended."""
     with suppress(ConnectionError):
         try:
-            while not isinstance(said := await visit.next(), StreamClosed):
+            while not isinstance(said := await stream.next(), StreamClosed):
                 await client.send_bytes(said)
         except HoldfastError as error:
             said = StreamClosed(None, error.message)

@@ -35,20 +35,20 @@ async def read(call: Call) -> web.StreamResponse:
     wish = _wish(call, datetime.now(UTC))
     replica, node = await bound(call)
     await call.witness(READ_LOG)
-    async with call.services.tunnels.visit(
+    async with call.services.tunnels.open_stream(
         node, ReadLog(replica.metadata.uid, wish), replica.namespace
-    ) as visit:
+    ) as stream:
         response = web.StreamResponse(headers=_HEADERS)
         response.enable_chunked_encoding()
         await response.prepare(call.request)
-        await _pass_on(response, visit)
+        await _pass_on(response, stream)
         await response.write_eof()
         return response
 
 
-async def _pass_on(response: web.StreamResponse, visit: TunnelStream) -> None:
+async def _pass_on(response: web.StreamResponse, stream: TunnelStream) -> None:
     try:
-        while not isinstance(said := await visit.next(), StreamClosed):
+        while not isinstance(said := await stream.next(), StreamClosed):
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await response.write(said)
         ending = said.message

@@ -104,7 +104,7 @@ def test_a_client_that_vanishes_while_its_command_reads_nothing_is_missed(
         await asyncio.Event().wait()
 
     async def story(rig: ApiRig) -> None:
-        visits = rig.api.services.tunnels._visits
+        visits = rig.api.services.tunnels._streams
         async with attended(rig, deaf), aiohttp.ClientSession() as session:
             client = await session.ws_connect(
                 f"{rig.url}{POD}/exec?command=sleep&stdin=1&stdout=1", protocols=commands.PROTOCOLS

@@ -72,7 +72,7 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The agent is told whose each is, so that it can bound them as well."""
-    monkeypatch.setattr(server_end, "TENANT_VISITS_MAX", 0)
+    monkeypatch.setattr(server_end, "TENANT_STREAMS_MAX", 0)
     told: list[str] = []
 
     async def note(asked: TunnelRequest, socket: Socket) -> None:
@@ -84,7 +84,7 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
             answer = await rig.send("GET", f"{POD}/log")
             assert answer.code == 429
             assert "logs and commands of tenant" in answer.body["message"]
-            monkeypatch.setattr(server_end, "TENANT_VISITS_MAX", 1)
+            monkeypatch.setattr(server_end, "TENANT_STREAMS_MAX", 1)
             assert (await rig.send("GET", f"{POD}/log")).code == 200
         assert len(told) == 1
         assert f"of tenant {told[0]} already" in answer.body["message"]
