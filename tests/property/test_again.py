@@ -91,7 +91,7 @@ def play(rig: Recorded, moves: list[Any]) -> None:
                 spec = QuotaSpec(hard={"cpu": how})
                 rig.put(Quota(ObjectMeta(name="default", namespace="acme"), spec=spec))
             case "deaf":
-                rig.hear(not how)
+                rig.set_receiving(not how)
             case _:
                 of_nodes(rig, what, how, more)
 

@@ -39,28 +39,28 @@ class Reader:
         self.wanted = truth.selected_entries()
         labels = f"team={truth.team}" if truth.team else ""
         self.stream = rig.open("Tenant", labels=labels, bookmarks=True, marks_list_end=True)
-        self.told: list[tuple[str, str, str]] = []
+        self.received: list[tuple[str, str, str]] = []
 
     def take(self) -> None:
         """Take the piece that was pushed, if there is one."""
         if self.stream in self.rig.pushed:
-            self.told += self.rig.told(self.stream)
+            self.received += self.rig.received(self.stream)
             self.rig.feed(Taken(self.stream))
 
     def check(self) -> None:
         """The list, its end, and then each later change that concerns it, once and in order."""
-        end = next(n for n, (kind, _, _) in enumerate(self.told) if kind == "BOOKMARK")
-        listed, rest = self.told[:end], self.told[end:]
+        end = next(n for n, (kind, _, _) in enumerate(self.received) if kind == "BOOKMARK")
+        listed, rest = self.received[:end], self.received[end:]
         assert [kind for kind, _, _ in listed] == ["ADDED"] * len(self.wanted)
         assert {name for _, name, _ in listed} == self.wanted
-        versions = [int(version) for _, _, version in self.told]
+        versions = [int(version) for _, _, version in self.received]
         assert versions == sorted(versions)
         assert int(rest[0][2]) // 2 == self.opened_at
         events = [(int(at) // 2, kind, name) for kind, name, at in rest if kind != "BOOKMARK"]
         assert events == [
             (revision, kind, name)
-            for revision, told in self.truth.events.items()
-            for kind, name in told
+            for revision, received in self.truth.events.items()
+            for kind, name in received
             if revision > self.opened_at
         ]
 
@@ -86,7 +86,7 @@ def test_a_watch_that_begins_with_a_list_tells_one_moment_and_all_that_follows(
     for wanted in before:
         commit(rig, list(truths.values()), wanted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch_hub, "TELLS_MAX", 1)
+        patch.setattr(watch_hub, "SENDS_AT_ONCE_MAX", 1)
         patch.setattr(watchers, "LOOKED_AT_ONCE", 1)
         patch.setattr(entry_table, "CHUNK_MAX", 2)
         rig.start()
@@ -103,7 +103,7 @@ def test_a_watch_that_begins_with_a_list_tells_one_moment_and_all_that_follows(
                 case _:
                     go_on(rig, what)
         for _ in range(40):
-            rig.tell()
+            rig.continue_sending()
             if "tick" in rig.wakes:
                 rig.tick()
             for reader in readers:

@@ -53,18 +53,18 @@ class Truth:
         self.events: dict[int, list[tuple[str, str]]] = {}
 
     def commit(self, revision: int, wanted: Wishes) -> None:
-        told = []
+        received = []
         for name, team in wanted.items():
             was, now = self.selects(self.teams.get(name)), self.selects(team)
             if now:
-                told.append(("MODIFIED" if was else "ADDED", name))
+                received.append(("MODIFIED" if was else "ADDED", name))
             elif was:
-                told.append(("DELETED", name))
+                received.append(("DELETED", name))
             if team is None:
                 self.teams.pop(name, None)
             else:
                 self.teams[name] = team
-        self.events[revision] = told
+        self.events[revision] = received
 
     def selects(self, team: str | None) -> bool:
         return team is not None and self.team in ("", team)
@@ -121,7 +121,7 @@ class StockClient:
 
     def read(self, count: int) -> None:
         """Read so many lines. List again when told to, resume when the stream has ended."""
-        self.unread += self.rig.told(self.stream)
+        self.unread += self.rig.received(self.stream)
         for kind, name, version in self.unread[:count]:
             assert int(version) >= int(self.version), "a watch never goes back"
             self.version = version
@@ -141,11 +141,11 @@ class StockClient:
     def check(self, seen: int) -> None:
         """All was told in order up to a revision, and nothing twice but what the breaks explain."""
         for revision, events in self.truth.events.items():
-            told = [(kind, name) for at, kind, name in self.story if at == revision]
+            received = [(kind, name) for at, kind, name in self.story if at == revision]
             again = self.repeats.get(revision, 0) if len(events) > 1 else 0
-            assert len(told) <= len(events) * (again + 1)
+            assert len(received) <= len(events) * (again + 1)
             if self.listed_at < revision <= seen:
-                assert told[len(told) - len(events) :] == events
+                assert received[len(received) - len(events) :] == events
         revisions = [at for at, _, _ in self.story]
         assert revisions == sorted(revisions)
 
@@ -157,8 +157,8 @@ def tenant(name: str, team: str, revision: int) -> Tenant:
 
 def commit(rig: HubRig, truths: Truth | list[Truth], wanted: Wishes) -> None:
     """One transaction; the deletion of what is not there is no change."""
-    told = truths if isinstance(truths, list) else [truths]
-    teams = told[0].teams
+    received = truths if isinstance(truths, list) else [truths]
+    teams = received[0].teams
     wanted = {n: team for n, team in wanted.items() if team is not None or n in teams}
     if not wanted:
         return
@@ -170,7 +170,7 @@ def commit(rig: HubRig, truths: Truth | list[Truth], wanted: Wishes) -> None:
         *(tenant(name, team, revision) for name, team in puts.items()),
         gone=tuple(tenant(name, "", revision) for name in gone),
     )
-    for truth in told:
+    for truth in received:
         truth.commit(revision, {**puts, **gone})
 
 
@@ -310,7 +310,7 @@ def test_watches_that_are_told_in_many_steps_never_go_back(
     for wanted in before:
         commit(rig, truths, wanted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch_hub, "TELLS_MAX", 1)
+        patch.setattr(watch_hub, "SENDS_AT_ONCE_MAX", 1)
         patch.setattr(watchers, "LOOKED_AT_ONCE", 2)
         rig.start()
         clients = [StockClient(rig, truth) for truth in truths]
@@ -325,7 +325,7 @@ def test_watches_that_are_told_in_many_steps_never_go_back(
                     rig.tick()
                 case _:
                     clients[who].play(what, detail)
-        rig.tell()
+        rig.continue_sending()
         for _ in range(10):
             if "tick" in rig.wakes:
                 rig.tick()

@@ -150,7 +150,7 @@ class FactColumns:
         self._rows = rows
         self._labels: list[Mapping[str, str]] = []
         self._images: list[tuple[str, ...]] = []
-        self._by_key: dict[str, Labels] = {}
+        self.by_key: dict[str, Labels] = {}
         self._by_image: dict[str, npt.NDArray[np.bool_]] = {}
 
     def place(self, row: int, labels: Mapping[str, str], images: tuple[str, ...]) -> None:
@@ -159,19 +159,19 @@ class FactColumns:
             self._labels.append({})
             self._images.append(())
         self._labels[row], self._images[row] = labels, images
-        for key, column in self._by_key.items():
+        for key, column in self.by_key.items():
             column.put(row, labels.get(key))
         for image, there in self._by_image.items():
             there[row] = image in images
 
     def label(self, key: str) -> Labels:
         """The column of a label key."""
-        found = self._by_key.get(key)
+        found = self.by_key.get(key)
         if found is None:
             found = Labels(self._rows)
             for row, labels in enumerate(self._labels):
                 found.put(row, labels.get(key))
-            _keep(self._by_key, key, found)
+            _keep(self.by_key, key, found)
         return found
 
     def image(self, image: str) -> npt.NDArray[np.bool_]:
@@ -187,7 +187,7 @@ class FactColumns:
     def grow(self, rows: int) -> None:
         """Make room for more rows. Columns are built again on the next use."""
         self._rows = rows
-        self._by_key.clear()
+        self.by_key.clear()
         self._by_image.clear()
 
 

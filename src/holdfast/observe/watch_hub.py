@@ -131,7 +131,7 @@ class WatchHub:
         # would take seconds in one step.
         self._unsent: deque[tuple[int, RecentChange]] = deque()
         self._receivers: Iterator[Watcher] | None = None
-        self._decodings = Decodings()
+        self.decodings = Decodings()
         self._reaching: list[tuple[int, int]] = []
         # Streams that were ended because their readers were too slow, those that could not resume
         # where they wanted to, and how often everything had to be listed again.
@@ -312,7 +312,7 @@ class WatchHub:
         self._entry_table, self._revision = entry_table, page.revision
         self._changed_at, self._listed_at = {}, page.revision
         self._changed_in = {kind.plural: {} for kind in KINDS}
-        self._decodings = Decodings()
+        self.decodings = Decodings()
         self.lists += 1
         self.history.skip_to(page.revision)
         self._window = Window(page.revision)
@@ -416,7 +416,7 @@ class WatchHub:
                 left -= 1
                 # A watcher that left is skipped. One that came later got it while catching up.
                 is_there = watcher.is_live and watcher.position <= position
-                if is_there and watcher.offer(change, self._presentation, self._decodings):
+                if is_there and watcher.offer(change, self._presentation, self.decodings):
                     effects += self._queued(watcher)
                 if left <= 0:
                     return [*effects, Wake(_SEND, now.monotonic_ms)]

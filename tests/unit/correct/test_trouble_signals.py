@@ -254,7 +254,7 @@ STORIES: dict[str, Callable[[], list[Any]]] = {
     "three and a half heartbeats missed": silent(1, MARKED_MS),
     "silence for fenceAfter since the mark was seen": silent(1, FENCED_MS),
     "most of a zone silent": silent(3, 600_000),
-    "no server says whom it heard": deaf,
+    "no server reports heartbeats": deaf,
     "a heartbeat before the fence": back_in_time,
     "readiness probe fails": unready,
     "liveness probe fails": hanging,

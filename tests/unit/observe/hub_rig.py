@@ -93,7 +93,7 @@ class HubRig:
     def _perform(self, effect: Any) -> list[Any]:
         match effect:
             case Range():
-                return [Answered(effect.call, self._range(effect))]
+                return [Answered(effect.call, self.answer_range(effect))]
             case Watch():
                 self.watch, self.delivered = effect, effect.after
             case Push(stream=stream, body=body):
@@ -107,7 +107,7 @@ class HubRig:
                 self.answers[call] = body
         return []
 
-    def _range(self, effect: Range) -> Any:
+    def answer_range(self, effect: Range) -> Any:
         try:
             return self.store.range(effect.start, effect.end, limit=effect.limit, at=effect.at)
         except HoldfastError as error:
@@ -130,7 +130,7 @@ class HubRig:
     def deliver(self) -> None:
         """Let the hub have what changed in the store, or hear that it is forgotten."""
         self.deliver_only()
-        self.tell()
+        self.continue_sending()
 
     def deliver_only(self) -> None:
         """The same, without what it tells in further steps."""
@@ -143,7 +143,7 @@ class HubRig:
         self.delivered = batch.revision
         self.feed(Changed(self.watch.watch, batch))
 
-    def tell(self) -> None:
+    def continue_sending(self) -> None:
         """Let the hub go on with what it tells in several steps."""
         while self.wakes.pop("tell", None) is not None:
             self.feed(Woken("tell"))
@@ -195,11 +195,11 @@ class HubRig:
 
     def events(self, stream: int) -> list[tuple[str, Any]]:
         """What a watcher was told since the last look: types and objects."""
-        told = b"".join(self.pushed.pop(stream, []))
-        lines = [msgspec.json.decode(line) for line in told.splitlines()]
+        received = b"".join(self.pushed.pop(stream, []))
+        lines = [msgspec.json.decode(line) for line in received.splitlines()]
         return [(line["type"], line["object"]) for line in lines]
 
-    def told(self, stream: int) -> list[tuple[str, str, str]]:
+    def received(self, stream: int) -> list[tuple[str, str, str]]:
         """The same as types, names and versions."""
         return [
             (kind, obj["metadata"].get("name", ""), obj["metadata"]["resourceVersion"])

@@ -58,8 +58,8 @@ class Rig:
         self.opened_ms: list[int] = []
 
     def step(self, stimulus: Any) -> list[ObjectChange]:
-        told = self.cache.step(stimulus, Instant(self.now_ms, 0))
-        for effect in told.effects:
+        received = self.cache.step(stimulus, Instant(self.now_ms, 0))
+        for effect in received.effects:
             match effect:
                 case Open(stream=stream, to=to, body=body):
                     assert to == SERVERS
@@ -69,10 +69,10 @@ class Rig:
                     del self.streams[stream]
                 case Wake(name="cache", at_ms=at_ms):
                     self.wake_ms = at_ms
-        return told.changes
+        return received.changes
 
-    def push(self, *news: Any, stream: int | None = None) -> list[ObjectChange]:
-        return self.step(Pushed(stream or min(self.streams), news))
+    def push(self, *events: Any, stream: int | None = None) -> list[ObjectChange]:
+        return self.step(Pushed(stream or min(self.streams), events))
 
     def end(self, body: Any = None, stream: int | None = None) -> list[ObjectChange]:
         number = stream or min(self.streams)
@@ -93,7 +93,7 @@ class Rig:
                 self.push()
         assert len(self.streams) == count
 
-    def audit(self) -> int:
+    def resync(self) -> int:
         """Sleep until the resync lists; its stream."""
         self.wake_until(2)
         return max(self.streams)
@@ -200,21 +200,21 @@ def test_a_list_of_before_a_revision_that_was_told_in_part_is_of_the_past(rig: R
 def test_a_resync_finds_what_was_lost_and_counts_it(rig: Rig) -> None:
     """A Present and a Departed were lost. [SC15, C7.7, E1]"""
     rig.push(Reached(9))
-    audit = rig.audit()
-    assert rig.streams[audit].since is None
-    changes = rig.push(present("a", 2), present("c", 7), list_end(9, 2), stream=audit)
+    resync = rig.resync()
+    assert rig.streams[resync].since is None
+    changes = rig.push(present("a", 2), present("c", 7), list_end(9, 2), stream=resync)
     assert changes == [
         ObjectChange("tenants", tenant("b", 4), None),
         ObjectChange("tenants", None, tenant("c", 7)),
     ]
     assert rig.cache.missed == 2
-    assert audit not in rig.streams
+    assert resync not in rig.streams
 
 
 def test_a_resync_is_over_within_its_period(rig: Rig) -> None:
     """[SC15]"""
     start_ms = rig.now_ms
-    rig.audit()
+    rig.resync()
     assert RESYNC_MS / 2 <= rig.now_ms - start_ms <= RESYNC_MS
 
 
@@ -234,29 +234,29 @@ def test_a_stream_that_breaks_often_does_not_put_the_resync_off(rig: Rig) -> Non
 
 def test_what_a_resync_shows_before_the_stream_is_not_lost(rig: Rig) -> None:
     """The list is ahead: what the stream tells later is neither shown twice nor undone. [SC15]"""
-    audit = rig.audit()
-    rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=audit)
+    resync = rig.resync()
+    rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=resync)
     assert rig.names == {"a": 6, "c": 8}
     assert rig.cache.revision == 9
     late = [present("a", 6), present("b", 7), departed("b", 8), present("c", 8), Reached(9)]
-    assert [it for news in late for it in rig.push(news)] == []
+    assert [it for events in late for it in rig.push(events)] == []
     assert rig.cache.missed == 0
     assert rig.push(present("a", 10)) == [ObjectChange("tenants", tenant("a", 6), tenant("a", 10))]
 
 
 def test_what_the_stream_passes_without_telling_was_lost(rig: Rig) -> None:
     """[SC15]"""
-    audit = rig.audit()
-    rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=audit)
+    resync = rig.resync()
+    rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=resync)
     rig.push(present("c", 8), present("d", 10))
     assert rig.cache.missed == 2
 
 
 def test_a_resync_brings_nothing_back_that_the_stream_told_to_be_gone(rig: Rig) -> None:
     """The list was read before. [INV10]"""
-    audit = rig.audit()
+    resync = rig.resync()
     rig.push(departed("b", 8), present("c", 8))
-    rig.push(present("a", 2), present("b", 4), list_end(7, 2), stream=audit)
+    rig.push(present("a", 2), present("b", 4), list_end(7, 2), stream=resync)
     assert rig.names == {"a": 2, "c": 8}
     assert rig.cache.missed == 0
 
@@ -264,25 +264,25 @@ def test_a_resync_brings_nothing_back_that_the_stream_told_to_be_gone(rig: Rig) 
 def test_a_resync_of_a_server_that_is_behind_is_refused_and_tried_again(rig: Rig) -> None:
     """[INV10]"""
     rig.push(departed("b", 6))
-    audit = rig.audit()
-    assert rig.push(present("a", 2), present("b", 4), list_end(5, 2), stream=audit) == []
+    resync = rig.resync()
+    assert rig.push(present("a", 2), present("b", 4), list_end(5, 2), stream=resync) == []
     assert list(rig.streams) == [1]
-    assert rig.audit() > audit
+    assert rig.resync() > resync
     assert rig.cache.missed == 0
 
 
 def test_a_resync_never_leads_behind_the_one_before(rig: Rig) -> None:
     """The second server is behind the first one, and so is the stream. [INV10]"""
-    audit = rig.audit()
-    rig.push(present("a", 6), list_end(9, 1), stream=audit)
-    audit = rig.audit()
-    assert rig.push(present("a", 2), present("b", 4), list_end(8, 2), stream=audit) == []
+    resync = rig.resync()
+    rig.push(present("a", 6), list_end(9, 1), stream=resync)
+    resync = rig.resync()
+    assert rig.push(present("a", 2), present("b", 4), list_end(8, 2), stream=resync) == []
     assert rig.names == {"a": 6}
 
 
 def test_an_expired_stream_ends_the_resync_too(rig: Rig) -> None:
     """[C8]"""
-    rig.audit()
+    rig.resync()
     rig.end(Expired("gone"))
     assert rig.streams == {}
     rig.wake_until(1)
@@ -291,16 +291,16 @@ def test_an_expired_stream_ends_the_resync_too(rig: Rig) -> None:
 
 def test_a_resync_that_ends_early_is_tried_again(rig: Rig) -> None:
     """[C7.6]"""
-    audit = rig.audit()
-    rig.push(present("a", 2), stream=audit)
-    rig.end(Unavailable("broken"), stream=audit)
-    assert rig.audit() > audit
+    resync = rig.resync()
+    rig.push(present("a", 2), stream=resync)
+    rig.end(Unavailable("broken"), stream=resync)
+    assert rig.resync() > resync
 
 
 def test_a_stream_that_stays_behind_a_list_is_left_for_another(rig: Rig) -> None:
     """[C7.7]"""
-    audit = rig.audit()
-    rig.push(present("a", 6), list_end(9, 1), stream=audit)
+    resync = rig.resync()
+    rig.push(present("a", 6), list_end(9, 1), stream=resync)
     start_ms = rig.now_ms
     while 1 in rig.streams:
         rig.wake()
@@ -440,8 +440,8 @@ def test_indexes_follow_changes_and_come_before_the_first_object(rig: Rig) -> No
 def test_news_of_streams_that_were_left_and_stimuli_of_others_change_nothing(rig: Rig) -> None:
     """[C8]"""
     for stimulus in (Pushed(99, (present("z", 9),)), Ended(99, None), Woken("other")):
-        told = rig.cache.step(stimulus, Instant(rig.now_ms, 0))
-        assert (told.effects, told.changes) == ([], [])
+        received = rig.cache.step(stimulus, Instant(rig.now_ms, 0))
+        assert (received.effects, received.changes) == ([], [])
 
 
 def line(kind: str, obj: Any) -> bytes:

@@ -26,7 +26,7 @@ def selection(fields: str, namespace: str = "") -> ObjectSelection:
     return ObjectSelection(KIND, namespace, fields=parse_field_selector(fields, Replica))
 
 
-def looked_through(entry_table: EntryTable, wanted: ObjectSelection) -> list[ObjectEntry]:
+def scan(entry_table: EntryTable, wanted: ObjectSelection) -> list[ObjectEntry]:
     return [it for it in entry_table.select(ObjectSelection(KIND)) if wanted.matches(it)]
 
 
@@ -50,7 +50,7 @@ def test_what_an_index_finds_is_what_a_look_at_all_finds(fields: str, namespace:
         gone = rng.random() < 0.3
         entry_table.put(KIND, where, name, None if gone else replica(where, name, node, state))
         if step > 200 and step % 7 == 0:
-            assert entry_table.select(wanted) == looked_through(entry_table, wanted)
+            assert entry_table.select(wanted) == scan(entry_table, wanted)
 
 
 def test_a_question_about_one_node_looks_at_its_own_replicas_only() -> None:

@@ -26,15 +26,15 @@ def rig() -> HubRig:
     return HubRig().start()
 
 
-def asked_before(rig: HubRig, act: Callable[[Range], Any]) -> None:
+def before_each_read(rig: HubRig, act: Callable[[Range], Any]) -> None:
     """Let something happen just before the store answers each read of the hub."""
-    answer = rig._range
+    answer = rig.answer_range
 
-    def acted(effect: Range) -> Any:
+    def act_first(effect: Range) -> Any:
         instead = act(effect)
         return instead if instead is not None else answer(effect)
 
-    rig._range = acted  # type: ignore[method-assign]
+    rig.answer_range = act_first  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("labels", ["", "app=web"])
@@ -70,7 +70,7 @@ def test_the_oldest_revision_that_the_store_still_has_is_found(rig: HubRig, comp
         rig.put(workload("a", count=count))
     rig.store.compact(compacted)
     asked: list[Range] = []
-    asked_before(rig, asked.append)
+    before_each_read(rig, asked.append)
     rig.start()
     assert len(rig.events(rig.open("Workload", since=compacted))) == 10 - compacted
     assert len(asked) <= 8
@@ -88,7 +88,7 @@ def test_history_that_is_compacted_under_the_list_is_given_up(rig: HubRig) -> No
         if effect.limit == hub_module.LOAD_PAGE and effect.at == 1:
             rig.store.compact(4)
 
-    asked_before(rig, compact)
+    before_each_read(rig, compact)
     rig.start()
     assert rig.hub.revision == rig.store.revision
     assert rig.hub.count(WORKLOAD) == hub_module.LOAD_PAGE + 1
@@ -137,7 +137,7 @@ def test_a_store_out_of_reach_is_asked_again(rig: HubRig) -> None:
     def fail(effect: Range) -> Unavailable | None:
         return Unavailable("away") if failing and failing.pop(0) else None
 
-    asked_before(rig, fail)
+    before_each_read(rig, fail)
     rig.start()
     for count in range(2, 5):
         rig.put(workload("a", count=count))
@@ -174,7 +174,7 @@ def test_a_hub_that_loses_its_place_later_never_becomes_older(rig: HubRig) -> No
         rig.put(workload("a", count=count))
     rig.deliver()
     asked: list[Range] = []
-    asked_before(rig, asked.append)
+    before_each_read(rig, asked.append)
     rig.lose(Expired("compacted"))
     assert [effect.at for effect in asked] == [None]
     assert rig.hub.revision == 5

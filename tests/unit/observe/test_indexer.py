@@ -9,45 +9,45 @@ from holdfast.observe.indexer import MANY, Indexer, Key
 BY_LABEL = "label"
 
 
-def _shelf() -> Indexer:
-    shelf = Indexer()
-    shelf.index(BY_LABEL, lambda it: tuple(it.metadata.labels.values()))
-    return shelf
+def _indexer() -> Indexer:
+    indexer = Indexer()
+    indexer.index(BY_LABEL, lambda it: tuple(it.metadata.labels.values()))
+    return indexer
 
 
-def _put(shelf: Indexer, number: int, label: str | None) -> Key:
+def _put(indexer: Indexer, number: int, label: str | None) -> Key:
     """Let a tenant be known with this label, or with None be gone."""
     name = f"t{number}"
     labels = {"of": label} if label is not None else {}
     tenant = Tenant(ObjectMeta(name=name, labels=labels)) if label is not None else None
-    shelf.put(("", name), tenant, number)
+    indexer.put(("", name), tenant, number)
     return "", name
 
 
 def test_what_an_index_has_is_in_the_order_of_names_however_it_came_and_went() -> None:
     """Looking in between, with few and with many, changes nothing about the order."""
     rng = random.Random(7)
-    shelf, expected = _shelf(), set[Key]()
+    indexer, expected = _indexer(), set[Key]()
     numbers = list(range(3 * MANY))
     rng.shuffle(numbers)
     for step, number in enumerate(numbers):
-        expected.add(_put(shelf, number, "a"))
+        expected.add(_put(indexer, number, "a"))
         if step % 3 == 0 and step > MANY:
             gone = numbers[rng.randrange(step)]
-            expected.discard(_put(shelf, gone, rng.choice(["b", None])))
+            expected.discard(_put(indexer, gone, rng.choice(["b", None])))
         if step % 50 == 0 or step == len(numbers) - 1:
-            found = [("", it.name) for it in shelf.found(BY_LABEL, "a")]
+            found = [("", it.name) for it in indexer.found(BY_LABEL, "a")]
             assert found == sorted(expected)
 
 
 def test_an_index_forgets_a_value_that_nothing_has_any_more() -> None:
     """And begins anew with the next one."""
-    shelf = _shelf()
+    indexer = _indexer()
     for number in range(MANY + 1):
-        _put(shelf, number, "a")
-    assert len(shelf.found(BY_LABEL, "a")) == MANY + 1
+        _put(indexer, number, "a")
+    assert len(indexer.found(BY_LABEL, "a")) == MANY + 1
     for number in range(MANY + 1):
-        _put(shelf, number, None)
-    assert shelf.found(BY_LABEL, "a") == []
-    _put(shelf, 3, "a")
-    assert [it.name for it in shelf.found(BY_LABEL, "a")] == ["t3"]
+        _put(indexer, number, None)
+    assert indexer.found(BY_LABEL, "a") == []
+    _put(indexer, 3, "a")
+    assert [it.name for it in indexer.found(BY_LABEL, "a")] == ["t3"]

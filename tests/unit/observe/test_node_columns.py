@@ -123,7 +123,7 @@ def test_columns_of_facts_are_bounded() -> None:
     put(columns, labels={"k3": "x"})
     for index in range(feature_columns.COLUMNS_MAX + 10):
         columns.facts.label(f"k{index}")
-    assert len(columns.facts._by_key) == feature_columns.COLUMNS_MAX
+    assert len(columns.facts.by_key) == feature_columns.COLUMNS_MAX
     assert columns.facts.label("k3").values == ["x"]
 
 

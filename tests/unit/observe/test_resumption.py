@@ -5,13 +5,15 @@ Group commit puts many objects into one revision, and the stream may break betwe
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from holdfast.model.encoding.resource_versions import complete_version, object_version
 from holdfast.model.errors import Expired, Unavailable
 from holdfast.model.kinds.tenant import Tenant
 from holdfast.model.meta import ObjectMeta
-from holdfast.observe import recent_changes, watchers
+from holdfast.observe import recent_changes, watch_hub, watchers
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_watch_hub import replica, workload
 
@@ -40,7 +42,7 @@ def test_a_stream_broken_after_any_line_misses_nothing_and_repeats_its_own_revis
 ) -> None:
     """A revision of which the watch selects one change is not repeated at all. [INV10, C8]"""
     before = crowded(rig)
-    whole = rig.told(rig.resume("Workload", before, namespace="acme"))
+    whole = rig.received(rig.resume("Workload", before, namespace="acme"))
     assert [kind for kind, _, _ in whole] == [
         *("ADDED", "MODIFIED"),
         "ADDED",
@@ -52,17 +54,17 @@ def test_a_stream_broken_after_any_line_misses_nothing_and_repeats_its_own_revis
         of_it = [line for line in whole if line[2] == version]
         first = whole.index(of_it[0])
         again = first if len(of_it) > 1 else first + 1
-        resumed = rig.told(rig.resume("Workload", version, namespace="acme"))
+        resumed = rig.received(rig.resume("Workload", version, namespace="acme"))
         assert resumed == whole[again:], f"broken after line {seen}"
 
 
 def test_a_list_and_a_bookmark_repeat_nothing(rig: HubRig) -> None:
     """They are about whole revisions. [INV10]"""
     before = crowded(rig)
-    whole = rig.told(rig.resume("Workload", before))
+    whole = rig.received(rig.resume("Workload", before))
     versions = sorted({int(version) for _, _, version in whole})
     for version in versions:
-        resumed = rig.told(rig.resume("Workload", str(version + 1)))
+        resumed = rig.received(rig.resume("Workload", str(version + 1)))
         assert resumed == [line for line in whole if int(line[2]) > version]
 
 
@@ -74,33 +76,40 @@ def test_what_is_repeated_is_counted_by_what_the_watch_selects(rig: HubRig) -> N
     rig.deliver()
     version = object_version(last)
 
-    def told(fields: str) -> list[tuple[str, str, str]]:
-        return rig.told(rig.resume("Replica", version, fields=fields))
+    def received(fields: str) -> list[tuple[str, str, str]]:
+        return rig.received(rig.resume("Replica", version, fields=fields))
 
-    assert told("metadata.name=n1-0") == []
-    assert told("status.binding.node=n3") == []
-    assert told("status.binding.node=n1") == [
+    assert received("metadata.name=n1-0") == []
+    assert received("status.binding.node=n3") == []
+    assert received("status.binding.node=n1") == [
         ("DELETED", "n1-0", version),
         ("ADDED", "n2-0", version),
     ]
-    assert [name for _, name, _ in told("")] == ["n1-0", "n2-0", "n2-1"]
+    assert [name for _, name, _ in received("")] == ["n1-0", "n2-0", "n2-1"]
 
 
-def test_a_version_whose_revision_has_left_the_window_is_too_old(rig: HubRig) -> None:
+def test_a_version_whose_revision_has_left_the_window_is_too_old(
+    rig: HubRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of a revision may have been dropped, and then nobody knows what was in it. [INV10]"""
-    rig.hub._window = recent_changes.Window(0, events_max=4)
+    monkeypatch.setattr(watch_hub, "Window", partial(recent_changes.Window, events_max=4))
+    rig.start()
     one = rig.put(workload("a"), workload("b"), workload("c"))
     two = rig.put(workload("d"), workload("e"))
     rig.deliver()
-    assert rig.hub._window.floor == one
-    assert rig.hub._window.end == 5
     assert isinstance(rig.ended[rig.resume("Workload", object_version(one))], Expired)
-    assert [n for _, n, _ in rig.told(rig.resume("Workload", complete_version(one)))] == ["d", "e"]
-    assert [n for _, n, _ in rig.told(rig.resume("Workload", object_version(two)))] == ["d", "e"]
+    assert [n for _, n, _ in rig.received(rig.resume("Workload", complete_version(one)))] == [
+        "d",
+        "e",
+    ]
+    assert [n for _, n, _ in rig.received(rig.resume("Workload", object_version(two)))] == [
+        "d",
+        "e",
+    ]
     # What was never in the window is not known to have been one change either.
     rig.lose(Expired("compacted"))
     assert isinstance(rig.ended[rig.resume("Workload", object_version(two))], Expired)
-    assert rig.told(rig.resume("Workload", complete_version(two))) == []
+    assert rig.received(rig.resume("Workload", complete_version(two))) == []
 
 
 def test_an_event_of_a_revision_that_has_not_arrived_here_has_to_wait(rig: HubRig) -> None:
@@ -108,7 +117,7 @@ def test_an_event_of_a_revision_that_has_not_arrived_here_has_to_wait(rig: HubRi
     ahead = rig.put(workload("a"), workload("b"))
     assert isinstance(rig.ended[rig.resume("Workload", object_version(ahead))], Unavailable)
     rig.deliver()
-    assert len(rig.told(rig.resume("Workload", object_version(ahead)))) == 2
+    assert len(rig.received(rig.resume("Workload", object_version(ahead)))) == 2
 
 
 def test_a_first_list_that_breaks_is_gone_on_with_from_its_last_object(
@@ -121,12 +130,12 @@ def test_a_first_list_that_breaks_is_gone_on_with_from_its_last_object(
     rig.put(workload("z", count=2))
     rig.put(workload("m"), workload("n"))
     rig.deliver()
-    whole = rig.told(rig.open("Workload"))
+    whole = rig.received(rig.open("Workload"))
     assert [name for _, name, _ in whole] == ["y", "a", "b", "z", "m", "n"]
     for seen in range(1, len(whole) + 1):
-        told = whole[:seen] + rig.told(rig.resume("Workload", whole[seen - 1][2]))
-        assert {name for _, name, _ in told} == {name for _, name, _ in whole}
-        latest = {name: version for _, name, version in told}
+        received = whole[:seen] + rig.received(rig.resume("Workload", whole[seen - 1][2]))
+        assert {name for _, name, _ in received} == {name for _, name, _ in whole}
+        latest = {name: version for _, name, version in received}
         assert latest == {name: version for _, name, version in whole}
 
 
@@ -137,10 +146,10 @@ def test_a_bookmark_never_leads_a_reader_back(rig: HubRig) -> None:
     ahead = rig.put(workload("b"))
     stream = rig.resume("Workload", complete_version(ahead), bookmarks=True)
     rig.bookmark()
-    assert rig.told(stream) == []
+    assert rig.received(stream) == []
     rig.deliver()
     rig.bookmark()
-    assert rig.told(stream) == [("BOOKMARK", "", complete_version(ahead))]
+    assert rig.received(stream) == [("BOOKMARK", "", complete_version(ahead))]
 
 
 def test_bookmarks_are_about_everything_not_only_about_what_is_watched(rig: HubRig) -> None:
@@ -149,4 +158,4 @@ def test_bookmarks_are_about_everything_not_only_about_what_is_watched(rig: HubR
     rig.put(Tenant(ObjectMeta(name="t", uid="u")), Tenant(ObjectMeta(name="s", uid="v")))
     rig.deliver()
     rig.bookmark()
-    assert rig.told(stream) == [("BOOKMARK", "", complete_version(rig.hub.revision))]
+    assert rig.received(stream) == [("BOOKMARK", "", complete_version(rig.hub.revision))]

@@ -59,8 +59,8 @@ class Client:
     ) -> None:
         while isinstance(effect, Send):
             self.sends[which] += 1
-            heard = Failed(error) if error is not None else Replied("yes")
-            effect = attempts.step(heard, _at(now_ms))
+            result = Failed(error) if error is not None else Replied("yes")
+            effect = attempts.step(result, _at(now_ms))
         if isinstance(effect, Pause):
             self._number += 1
             heapq.heappush(self._due, (now_ms + effect.duration_ms, self._number, attempts))

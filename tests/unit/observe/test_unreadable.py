@@ -14,7 +14,7 @@ from holdfast.model.machine import Started
 from holdfast.model.registry import kind_named
 from holdfast.model.transaction import Put, Transaction
 from holdfast.observe.watch_events import Opaque, Present, read_line
-from tests.unit.observe.audit_writer.test_writer import Office
+from tests.unit.observe.audit_writer.test_writer import PlaneRig
 from tests.unit.observe.hub_rig import HubRig
 from tests.unit.observe.test_cache import Rig, departed, list_end, present
 from tests.unit.observe.test_watch_hub import workload
@@ -40,9 +40,9 @@ def test_a_hub_goes_on_past_a_record_that_it_cannot_read(value: bytes) -> None:
     assert list(rig.hub.unreadable) == [keys.key_of(WEB)]
     rig.put(workload("api", count=2))
     rig.deliver()
-    told = b"".join(rig.pushed[stream])[before:]
-    assert b"DELETED" not in told
-    assert b'"api"' in told
+    received = b"".join(rig.pushed[stream])[before:]
+    assert b"DELETED" not in received
+    assert b'"api"' in received
     rig.put(WEB)
     rig.deliver()
     assert rig.hub.unreadable == {}
@@ -115,7 +115,7 @@ def test_a_cache_keeps_what_it_knew_of_an_object_that_it_cannot_read(rig: Rig) -
 def test_a_list_with_an_object_that_cannot_be_read_is_whole(rig: Rig) -> None:
     """And what was known of that object stays."""
     rig.push(opaque("a", 6))
-    audit = rig.audit()
+    audit = rig.resync()
     rig.push(opaque("a", 6), present("b", 4), list_end(9, 2), stream=audit)
     assert rig.names == {"a": 2, "b": 4}
     assert "tenants" in rig.cache.troubles()
@@ -141,33 +141,33 @@ def test_a_first_list_may_hold_what_cannot_be_read() -> None:
 
 def test_a_scribe_writes_a_gap_for_a_stamp_that_it_cannot_read_and_goes_on() -> None:
     """What was done then is not known, and the chain says so."""
-    office = Office("one")
-    office.say(2)
-    office.run(5_000)
-    office.store.txn(Transaction((), (Put(keys.audit_stamp(), b"{"),)))
-    office.say(3)
-    office.run(5_000)
-    assert office.head.number == 6
-    assert office.desks["one"].writer.failures == 0
-    gaps = [record_of(line).is_gap for line in office.desks["one"].lines]
+    plane = PlaneRig("one")
+    plane.commit(2)
+    plane.run(5_000)
+    plane.store.txn(Transaction((), (Put(keys.audit_stamp(), b"{"),)))
+    plane.commit(3)
+    plane.run(5_000)
+    assert plane.head.number == 6
+    assert plane.servers["one"].writer.failures == 0
+    gaps = [record_of(line).is_gap for line in plane.servers["one"].lines]
     assert gaps == [False, False, True, False, False, False]
 
 
 def test_a_scribe_lives_on_while_the_head_cannot_be_read() -> None:
     """It says so, and goes on once the head is repaired."""
-    office = Office("one")
-    office.say(2)
-    office.run(5_000)
-    good = office.store.get(keys.audit_head())
+    plane = PlaneRig("one")
+    plane.commit(2)
+    plane.run(5_000)
+    good = plane.store.get(keys.audit_head())
     assert good is not None
-    office.store.txn(Transaction((), (Put(keys.audit_head(), b"{"),)))
-    office.desks["one"].begin()
-    office.say(1)
-    office.run(20_000)
-    assert "cannot be read" in office.desks["one"].writer.last_error
-    office.store.txn(Transaction((), (Put(keys.audit_head(), good.value),)))
-    office.run(20_000)
-    assert office.head.number == 3
+    plane.store.txn(Transaction((), (Put(keys.audit_head(), b"{"),)))
+    plane.servers["one"].begin()
+    plane.commit(1)
+    plane.run(20_000)
+    assert "cannot be read" in plane.servers["one"].writer.last_error
+    plane.store.txn(Transaction((), (Put(keys.audit_head(), good.value),)))
+    plane.run(20_000)
+    assert plane.head.number == 3
 
 
 def test_a_present_object_is_read_as_ever() -> None:

@@ -54,10 +54,10 @@ class Recorded(Rig):
                 self.rounds[decided.sequence] = decided
         super()._perform(effects)
 
-    def hear(self, hears: bool) -> None:
+    def set_receiving(self, receives: bool) -> None:
         """Be told the news, or not. Whoever begins to be told again begins all streams anew."""
-        was_deaf, self.is_deaf = self.is_deaf, not hears
-        for stream in list(self.streams) if was_deaf and hears else ():
+        was_deaf, self.is_deaf = self.is_deaf, not receives
+        for stream in list(self.streams) if was_deaf and receives else ():
             del self.streams[stream]
             self.step(Ended(stream, Expired("what came between is not kept")))
 

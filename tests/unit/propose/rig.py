@@ -42,8 +42,8 @@ class Silence:
 class Lost:
     """The answer is lost, after the bind was committed or before; the news of it may be, too."""
 
-    def __init__(self, *, committed: bool, told: bool = True) -> None:
-        self.committed, self.told = committed, told
+    def __init__(self, *, committed: bool, delivered: bool = True) -> None:
+        self.committed, self.delivered = committed, delivered
 
 
 class Rig:
@@ -157,11 +157,11 @@ class Rig:
 
     def _list(self, effect: Open) -> None:
         found = self.objects.get(effect.body.plural, {}).values()
-        told: list[Any] = []
+        delivered: list[Any] = []
         if effect.body.since is None:
-            told = [Present(obj, self._written(obj)) for obj in found]
+            delivered = [Present(obj, self._written(obj)) for obj in found]
         ends = Reached(self.revision, ends_list=effect.body.since is None)
-        self.step(Pushed(effect.stream, (*told, ends)))
+        self.step(Pushed(effect.stream, (*delivered, ends)))
 
     # What is there -------------------------------------------------------------------------------
 
@@ -180,21 +180,21 @@ class Rig:
         obj = msgspec.structs.replace(obj, metadata=metadata)
         plural = kind_of(obj).plural
         self.objects.setdefault(plural, {})[obj.namespace, obj.name] = obj
-        self._tell(plural, Present(obj, self.revision))
+        self._send_events(plural, Present(obj, self.revision))
         return obj
 
     def remove(self, obj: Any) -> None:
         self.revision += 1
         plural = kind_of(obj).plural
         gone = self.objects[plural].pop((obj.namespace, obj.name))
-        self._tell(plural, Departed(gone, self.revision))
+        self._send_events(plural, Departed(gone, self.revision))
 
-    def _tell(self, plural: str, *news: Any) -> None:
+    def _send_events(self, plural: str, *events: Any) -> None:
         if self.is_deaf or self.is_cut_off or not hasattr(self, "streams"):
             return
         for stream, followed in list(self.streams.items()):
             if followed == plural and stream in self.streams:
-                self.step(Pushed(stream, (*news, Reached(self.revision))))
+                self.step(Pushed(stream, (*events, Reached(self.revision))))
 
     def node(self, name: str = "node-a", cpu: str = "8", **spec: Any) -> Any:
         capacity = {"cpu": cpu, "memory": "1Ti"}
@@ -279,7 +279,7 @@ class Rig:
         verdict = self.verdicts.pop(0) if self.verdicts else None
         if isinstance(verdict, Lost):
             if verdict.committed:
-                was_deaf, self.is_deaf = self.is_deaf, self.is_deaf or not verdict.told
+                was_deaf, self.is_deaf = self.is_deaf, self.is_deaf or not verdict.delivered
                 self.commit(request)
                 self.is_deaf = was_deaf
             return OutcomeUnknown("the answer was lost")

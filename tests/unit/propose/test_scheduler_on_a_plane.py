@@ -65,7 +65,7 @@ class OnPlane(Rig):
                 Present(obj, self._written(obj)) for key, obj in new.items() if old.get(key) != obj
             ]
             news += [Departed(obj, self.revision) for key, obj in old.items() if key not in new]
-            self._tell(plural, *sorted(news, key=lambda each: each.revision))
+            self._send_events(plural, *sorted(news, key=lambda each: each.revision))
 
     def _answer(self, request: Any) -> Any:
         if isinstance(request, Get):
@@ -93,7 +93,7 @@ class OnPlane(Rig):
     def refused(self) -> list[Any]:
         return [answer for request, answer in self.answers if hasattr(answer, "reason")]
 
-    def audit(self) -> None:
+    def check_ledgers(self) -> None:
         """Nothing is charged twice, nothing beyond what there is."""
         records = self.plane.store.range("", "\U0010ffff").records
         assert recount(records) == []
@@ -115,7 +115,7 @@ def test_a_full_fleet_is_filled_to_the_last_core_without_one_refusal() -> None:
     rig.pass_time(5_000)
     assert len(rig.bound) == 24
     assert rig.refused == []
-    rig.audit()
+    rig.check_ledgers()
     waiting = [r for r in rig.objects["replicas"].values() if r.status.state is State.PENDING]
     assert [r.status.pending.reasons for r in waiting] == [{"NodeFull": 3}] * 6
 
@@ -134,7 +134,7 @@ def test_devices_and_ports_are_given_once() -> None:
     rig.pass_time(5_000)
     assert sorted(r.status.binding.node for r in rig.bound) == ["node-a", "node-b"]
     assert rig.refused == []
-    rig.audit()
+    rig.check_ledgers()
 
 
 def test_quota_is_the_commits_word_and_waits_for_an_operator() -> None:
@@ -154,7 +154,7 @@ def test_quota_is_the_commits_word_and_waits_for_an_operator() -> None:
     raised = msgspec.structs.replace(now, spec=spec, metadata=metadata)
     rig.do(lambda: accepted(rig.plane.ask(ADMIN, Update(raised))))
     assert len(rig.bound) == 3
-    rig.audit()
+    rig.check_ledgers()
 
 
 def test_a_lost_answer_over_the_real_rules_leaves_one_binding() -> None:
@@ -168,7 +168,7 @@ def test_a_lost_answer_over_the_real_rules_leaves_one_binding() -> None:
     rig.pass_time(120_000)
     assert len(rig.bound) == 2
     assert [r.status.transition_number for r in rig.bound] == [1, 1]
-    rig.audit()
+    rig.check_ledgers()
 
 
 def test_a_scheduler_that_lost_everything_repeats_nothing() -> None:
@@ -186,7 +186,7 @@ def test_a_scheduler_that_lost_everything_repeats_nothing() -> None:
     rig.restart()
     rig.pass_time(120_000)
     assert len(rig.binds) == 1
-    rig.audit()
+    rig.check_ledgers()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -230,7 +230,7 @@ def test_released_work_makes_room_at_once() -> None:
         move = Move(target(now), state, incarnation=now.status.binding.node_incarnation)
         rig.do(lambda move=move: accepted(rig.plane.ask(agent, move)))
     assert "late-0-0" in [r.name for r in rig.bound]
-    rig.audit()
+    rig.check_ledgers()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -252,4 +252,4 @@ def test_a_scheduler_learns_from_the_binds_of_another(seed: int) -> None:
     rig.pass_time(30_000)
     assert sorted(r.status.binding.node for r in rig.bound) == ["node-a", "node-b"]
     assert {answer.reason for answer in rig.refused} <= {Reason.NODE_FULL}
-    rig.audit()
+    rig.check_ledgers()

@@ -32,7 +32,7 @@ SCRIPTS = sorted(path.stem for path in GOLDEN.glob("scheduler-*.txt"))
 START_MS = 1_000
 
 
-class Told(Rig):
+class TranscriptRig(Rig):
     """A rig that writes down what is asked for and what is answered."""
 
     def __init__(self) -> None:
@@ -41,18 +41,18 @@ class Told(Rig):
 
     def _answer(self, request: Any) -> Any:
         # The lease is not what these stories are about, once it is held.
-        told = not isinstance(request, RenewLease)
-        if told:
-            self.lines.append(f"{self.now_ms - START_MS:>8} {said(request)}")
+        is_recorded = not isinstance(request, RenewLease)
+        if is_recorded:
+            self.lines.append(f"{self.now_ms - START_MS:>8} {request_text(request)}")
         line = len(self.lines)
         answer = super()._answer(request)
-        if told:
+        if is_recorded:
             # What the answer's news led to is performed after it.
-            self.lines.insert(line, f"         = {heard(answer)}")
+            self.lines.insert(line, f"         = {answer_text(answer)}")
         return answer
 
 
-def said(request: Any) -> str:
+def request_text(request: Any) -> str:
     match request:
         case Bind(target=target, node=node, term=term):
             return f"bind {target.name}@{target.number} to {node}, epoch {term.epoch}"
@@ -67,7 +67,7 @@ def said(request: Any) -> str:
     raise AssertionError(request)
 
 
-def heard(answer: Any) -> str:
+def answer_text(answer: Any) -> str:
     match answer:
         case Accepted(replayed=replayed):
             return "accepted before" if replayed else "accepted"
@@ -88,7 +88,7 @@ class Player:
     """Performs the commands of a script."""
 
     def __init__(self) -> None:
-        self.rig = Told()
+        self.rig = TranscriptRig()
 
     def node(self, name: str, cpu: str = "8") -> None:
         self.rig.node(name, cpu=cpu)
@@ -115,7 +115,7 @@ class Player:
 
     def lose(self, what: str) -> None:
         """The answer to the next bind is lost, `before` it committed, or after with its news."""
-        self.rig.verdicts.append(Lost(committed=what == "committed", told=False))
+        self.rig.verdicts.append(Lost(committed=what == "committed", delivered=False))
 
     def refuse(self, reason: str) -> None:
         self.rig.verdicts.append(refusal(Reason(reason)))
@@ -125,7 +125,7 @@ class Player:
         replica = self.rig.get(name)
         number = replica.status.transition_number
         self.rig.lines.append(
-            f"         = {name}: {heard(GetResult(replica, 0))}, transition {number}"
+            f"         = {name}: {answer_text(GetResult(replica, 0))}, transition {number}"
         )
 
 
@@ -148,11 +148,11 @@ def test_the_scheduler_does_what_its_scripts_say(script: str) -> None:
     """[F4, F6, F9, E1, E3, E5, SC3]"""
     path = GOLDEN / f"{script}.txt"
     expected = path.read_text()
-    told = play(expected)
+    transcript = play(expected)
     if os.environ.get("HOLDFAST_REWRITE_GOLDEN"):
-        path.write_text(told)
+        path.write_text(transcript)
     else:
-        assert told == expected
+        assert transcript == expected
 
 
 def test_there_are_scripts() -> None:

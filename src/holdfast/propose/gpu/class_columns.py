@@ -109,7 +109,7 @@ class ClassColumns:
         self._types = tuple(types)
         found = dict.fromkeys([NO_NODE.build, *(node.build for node in nodes)])
         self._builds = {build: number for number, build in enumerate(found)}
-        self._kind: Ints = np.zeros((self.rows, widest), np.int64)
+        self.kind: Ints = np.zeros((self.rows, widest), np.int64)
         self.build: Ints = np.zeros(self.rows, np.int64)
         self.cpu: Ints = np.zeros(self.rows, np.int64)
         self.memory: Ints = np.zeros(self.rows, np.int64)
@@ -128,15 +128,15 @@ class ClassColumns:
 
     def has_room_for(self, node: GpuNode) -> bool:
         """Whether a spare row could hold this node."""
-        return node.build in self._builds and len(node.kinds) <= self._kind.shape[1]
+        return node.build in self._builds and len(node.kinds) <= self.kind.shape[1]
 
     def place(self, row: int, node: GpuNode) -> None:
         """Set the node of this row."""
         count = len(node.kinds)
         invariant(self.has_room_for(node), f"row {row} has a node that needs other columns")
         self.build[row] = self._builds[node.build]
-        self._kind[row] = 0
-        self._kind[row, :count] = node.kinds
+        self.kind[row] = 0
+        self.kind[row, :count] = node.kinds
         self.state(row, node.cpu_milli, node.memory, node.free_milli)
 
     def state(self, row: int, cpu_milli: int, memory: int, free_milli: Sequence[int]) -> None:
@@ -147,7 +147,7 @@ class ClassColumns:
             unreachable(f"row {row} cannot have {cpu_milli}, {memory} and {free_milli} free")
         self.cpu[row], self.memory[row] = cpu_milli, memory
         self.devices[row] = free
-        what = tuple(zip(self._kind[row].tolist(), free, strict=True))
+        what = tuple(zip(self.kind[row].tolist(), free, strict=True))
         self._number[row] = self._states.entered(row, (cpu_milli, memory, what))
         self.is_first[row] = [each not in what[:place] for place, each in enumerate(what)]
         self.tick += 1
@@ -181,7 +181,7 @@ class ClassColumns:
         """Which devices of these rows have room for a demand of devices."""
         room: Bools = self.devices[rows] >= demand.device_milli
         if demand.is_picky:
-            room &= self._suits(demand)[self._kind[rows]]
+            room &= self._suits(demand)[self.kind[rows]]
         return room
 
     def idle_devices(self, demand: GpuDemand, row: int) -> list[int]:

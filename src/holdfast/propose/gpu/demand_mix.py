@@ -71,8 +71,8 @@ class LearnedMix:
     """The mix of the demands seen so far, older ones counting less and less."""
 
     def __init__(self) -> None:
-        self._counts: dict[GpuDemand, float] = {}
-        self._unit = 1.0
+        self.counts: dict[GpuDemand, float] = {}
+        self.unit = 1.0
         self._seen = 0
         self._published: dict[GpuDemand, float] = {}
         self.mix: Mix = ()
@@ -80,21 +80,21 @@ class LearnedMix:
     def see(self, demand: GpuDemand) -> bool:
         """Count a demand, once for each replica. Returns whether `mix` has changed."""
         # Growing the unit is the same as shrinking all earlier counts, at no cost.
-        self._unit *= GROWTH
-        self._counts[demand] = self._counts.get(demand, 0.0) + self._unit
+        self.unit *= GROWTH
+        self.counts[demand] = self.counts.get(demand, 0.0) + self.unit
         self._seen += 1
-        if len(self._counts) > KINDS_MAX:
-            del self._counts[min(self._counts, key=lambda kind: (self._counts[kind], kind))]
-        if self._unit > 1e100:
-            self._counts = {kind: count / self._unit for kind, count in self._counts.items()}
-            self._unit = 1.0
+        if len(self.counts) > KINDS_MAX:
+            del self.counts[min(self.counts, key=lambda kind: (self.counts[kind], kind))]
+        if self.unit > 1e100:
+            self.counts = {kind: count / self.unit for kind, count in self.counts.items()}
+            self.unit = 1.0
         if self._seen > 4 * LOOK_EVERY and self._seen % LOOK_EVERY:
             return False
         return self._publish()
 
     def _publish(self) -> bool:
         # Work without devices uses no idle GPU, and so is not part of the mix.
-        gpu = {kind: count for kind, count in self._counts.items() if kind.devices}
+        gpu = {kind: count for kind, count in self.counts.items() if kind.devices}
         whole = sum(gpu.values())
         shares = {kind: count / whole for kind, count in gpu.items()}
         grown = sum(

@@ -152,7 +152,7 @@ class Sparing:
         self._book = _CostBook(columns, self._usable, self._good, self._claims)
         # Keeps a stock that has run out from outweighing everything: one demand's worth.
         self._last = self._usable.gpu_milli * WORTH.unit
-        self._weights: Floats = np.zeros(self._usable.kinds, np.float64)
+        self.weights: Floats = np.zeros(self._usable.kinds, np.float64)
 
     def rank(self, demand: GpuDemand) -> Ranking:
         """0 to 100: 100 where others lose least, 50 where they lose a tenth of a device more.
@@ -161,7 +161,7 @@ class Sparing:
         """
         self._usable.refresh()
         self._weigh()
-        costs = self._book.look_up(demand, self._weights)
+        costs = self._book.look_up(demand, self.weights)
         good = costs.good
         best = float(good[costs.fits].max(initial=-np.inf)) if demand.devices else 0.0
         # If nothing fits there is no best row, nor anything to compare with it.
@@ -170,7 +170,7 @@ class Sparing:
         return Ranking(np.where(costs.fits, scores, UNFIT), costs.devices)
 
     def reweigh(self) -> None:
-        self._weights = np.zeros(self._usable.kinds, np.float64)
+        self.weights = np.zeros(self._usable.kinds, np.float64)
 
     def _weigh(self) -> None:
         """The weight of each kind's loss; the weights add up to one thousandth of a device."""
@@ -178,8 +178,8 @@ class Sparing:
             return
         weights = self._claims / (self._usable.total + self._last)
         weights /= weights.sum() * WORTH.unit
-        if np.abs(weights - self._weights).sum() * WORTH.unit > WEIGHT_DRIFT:
-            self._weights = weights
+        if np.abs(weights - self.weights).sum() * WORTH.unit > WEIGHT_DRIFT:
+            self.weights = weights
 
     def _good(self, demand: GpuDemand, cost: Floats) -> Floats:
         return -_grained(cost)

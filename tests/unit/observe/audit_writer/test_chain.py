@@ -18,7 +18,7 @@ from holdfast.observe.audit_writer.chain import ENDED_MAX, Chain, take_over
 from holdfast.store.contract import Batch
 
 
-def stamped(revision: int, *names: str) -> Change:
+def stamp(revision: int, *names: str) -> Change:
     said = tuple(Mutation(who="ann", verb="Patch", name=name) for name in names)
     return Change(revision, keys.audit_stamp(), encode(Stamp(1, said)), 1)
 
@@ -26,8 +26,8 @@ def stamped(revision: int, *names: str) -> Change:
 def test_what_a_watch_repeats_is_in_the_chain_once() -> None:
     """After a reconnection it may begin earlier than it ended."""
     chain = Chain()
-    assert chain.take(Batch(5, (stamped(4, "a"), stamped(5, "b", "c")))) == 5
-    assert chain.take(Batch(7, (stamped(5, "b", "c"), stamped(6, "d")))) == 6
+    assert chain.take(Batch(5, (stamp(4, "a"), stamp(5, "b", "c")))) == 5
+    assert chain.take(Batch(7, (stamp(5, "b", "c"), stamp(6, "d")))) == 6
     assert chain.take(Batch(9, ())) == 0
     names = [mutation_of(record_of(line)).name for line in chain.waiting]
     assert names == ["a", "b", "c", "d"]
@@ -36,20 +36,20 @@ def test_what_a_watch_repeats_is_in_the_chain_once() -> None:
 
 def test_each_record_names_the_hash_before_it_also_of_those_that_are_written_down() -> None:
     chain = Chain()
-    chain.take(Batch(2, (stamped(2, "a", "b"),)))
+    chain.take(Batch(2, (stamp(2, "a", "b"),)))
     first, second = map(record_of, chain.waiting)
     assert second.previous == first.hash
     chain.wrote(2, Head(floor=2, ended={"s2": 1}))
     assert chain.waiting == []
     assert (chain.end.floor, chain.end.ended) == (2, {"s2": 1})
-    chain.take(Batch(3, (stamped(3, "c"),)))
+    chain.take(Batch(3, (stamp(3, "c"),)))
     assert record_of(chain.waiting[0]).previous == second.hash
 
 
 def test_a_gap_that_was_agreed_on_comes_first_and_once() -> None:
     chain = Chain()
     chain.begin(Head(number=7, revision=20, gap=Gap(10, 20, 5)))
-    chain.take(Batch(21, (stamped(21, "a"),)))
+    chain.take(Batch(21, (stamp(21, "a"),)))
     gap, after = map(record_of, chain.waiting)
     assert (gap.number, gap_of(gap)) == (8, Gap(10, 20, 5))
     assert mutation_of(after).name == "a"

@@ -72,11 +72,11 @@ def reservation(intent: Intent, *, consumed: bool = False, **more: Any) -> Reser
 def fleet(*objects: Any) -> Fleet:
     made = Fleet()
     for obj in objects:
-        tell(made, None, obj)
+        apply(made, None, obj)
     return made
 
 
-def tell(made: Fleet, before: Any, after: Any) -> list[str]:
+def apply(made: Fleet, before: Any, after: Any) -> list[str]:
     plural = {Node: "nodes", Replica: "replicas"}.get(type(after or before), "reservations")
     freed = made.notice(ObjectChange(plural, before, after))
     agrees(made)
@@ -112,18 +112,18 @@ def test_charged_replicas_hold_their_share_and_others_do_not() -> None:
 def test_a_replica_may_be_told_of_before_its_node() -> None:
     made = fleet(replica(), node())
     assert used(made) == {"cpu": 1000, "replicas": 1}
-    tell(made, node(), None)
+    apply(made, node(), None)
     assert made.get("n") is None
-    tell(made, None, node())
+    apply(made, None, node())
     assert used(made) == {"cpu": 1000, "replicas": 1}
 
 
 def test_what_is_given_back_is_free_and_its_node_is_named() -> None:
     made = fleet(node(), replica())
-    assert tell(made, replica(), replica(State.RUNNING)) == []
-    assert tell(made, replica(State.RUNNING), replica(State.RELEASED)) == ["n"]
+    assert apply(made, replica(), replica(State.RUNNING)) == []
+    assert apply(made, replica(State.RUNNING), replica(State.RELEASED)) == ["n"]
     assert used(made) == {}
-    assert tell(made, replica(State.RELEASED), None) == []
+    assert apply(made, replica(State.RELEASED), None) == []
 
 
 def test_reservations_hold_what_they_claim_until_it_is_consumed_or_released() -> None:
@@ -134,10 +134,10 @@ def test_reservations_hold_what_they_claim_until_it_is_consumed_or_released() ->
     assert site.ledger.used == {"cpu": 2000}
     assert site.ledger.devices["gpu-0"].free() == 0
     assert site.ledger.ports == {"TCP/80": "held/0"}
-    assert tell(made, held, reservation(Intent.RECOVERY, consumed=True)) == ["n"]
+    assert apply(made, held, reservation(Intent.RECOVERY, consumed=True)) == ["n"]
     assert site.ledger.used == {}
-    tell(made, None, held)
-    tell(made, held, reservation(Intent.RECOVERY, phase=ReservationPhase.RELEASED))
+    apply(made, None, held)
+    apply(made, held, reservation(Intent.RECOVERY, phase=ReservationPhase.RELEASED))
     assert site.ledger.used == {}
 
 
@@ -148,7 +148,7 @@ def test_a_binding_told_before_its_claim_is_gone_counts_twice_for_a_moment() -> 
     site = made.get("n")
     assert site is not None
     assert site.ledger.devices["gpu-0"].free() < 0
-    tell(made, reservation(Intent.BIND), reservation(Intent.BIND, consumed=True))
+    apply(made, reservation(Intent.BIND), reservation(Intent.BIND, consumed=True))
     assert site.ledger.devices["gpu-0"].owners == {"r": 1000}
     assert site.ledger.ports == {"TCP/80": "r"}
 
@@ -171,12 +171,12 @@ def test_a_promised_place_is_for_nobody_else() -> None:
     agrees(made)
     made.unassume("x")
     agrees(made)
-    tell(made, victim, replica(State.RELEASED))
+    apply(made, victim, replica(State.RELEASED))
     assert isinstance(claim(site.ledger, wanted), Refusal), "promised to the one it was freed for"
     assert site.ledger.free("cpu") == 2000
     assert isinstance(claim(site.ledger, wanted, None, "held"), Allocation)
     promise = reservation(Intent.PREEMPTION)
-    tell(made, promise, reservation(Intent.PREEMPTION, phase=ReservationPhase.RELEASED))
+    apply(made, promise, reservation(Intent.PREEMPTION, phase=ReservationPhase.RELEASED))
     assert site.ledger.free("cpu") == 4000
 
 
@@ -191,7 +191,7 @@ def test_an_assumed_place_counts_until_it_is_seen_and_then_once() -> None:
     made = fleet(node(), replica(State.PENDING))
     made.assume("r", KEY, "n", HELD, 0)
     assert used(made) == {"cpu": 1000, "replicas": 1}
-    assert tell(made, replica(State.PENDING), replica()) == []
+    assert apply(made, replica(State.PENDING), replica()) == []
     assert used(made) == {"cpu": 1000, "replicas": 1}
     assert made.assumed("r") is None
 
@@ -200,7 +200,7 @@ def test_a_replica_that_was_bound_elsewhere_frees_the_assumed_place() -> None:
     """[F4]"""
     made = fleet(node("n"), node("m"), replica(State.PENDING))
     made.assume("r", KEY, "m", HELD, 0)
-    assert tell(made, replica(State.PENDING), replica(where="n")) == ["m"]
+    assert apply(made, replica(State.PENDING), replica(where="n")) == ["m"]
     assert used(made, "m") == {}
     assert used(made, "n") == {"cpu": 1000, "replicas": 1}
 
@@ -228,15 +228,15 @@ def test_a_refused_node_is_left_alone_until_there_is_news_of_it() -> None:
     site = made.get("n")
     assert site is not None
     assert site.shunned is not None
-    tell(made, None, replica())
+    apply(made, None, replica())
     assert site.shunned is None
     made.shun("gone", Refusal(Reason.NODE_FULL, "full"), 0)
 
 
 def test_only_what_matters_to_placing_is_news_of_a_node() -> None:
     made = fleet(node())
-    assert tell(made, node(), node(agent_version="2")) == []
-    assert tell(made, node(), node(phase=NodePhase.SUSPECT)) == ["n"]
+    assert apply(made, node(), node(agent_version="2")) == []
+    assert apply(made, node(), node(phase=NodePhase.SUSPECT)) == ["n"]
     site = made.get("n")
     assert site is not None
     assert site.empty.gate.phase is NodePhase.SUSPECT

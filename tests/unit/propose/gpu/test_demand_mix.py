@@ -65,7 +65,7 @@ def test_random_demands_do_not_fill_memory() -> None:
     for index in range(2 * KINDS_MAX):
         learned.see(GpuDemand(index + 1, 100, 1))
         learned.see(A)
-    assert len(learned._counts) <= KINDS_MAX
+    assert len(learned.counts) <= KINDS_MAX
     assert len(learned.mix) <= TYPICAL_MAX
     assert learned.mix[0].demand == A
 
@@ -74,8 +74,8 @@ def test_counting_never_ends_in_infinity() -> None:
     """The unit of counting is brought down before it overflows. [F3]"""
     learned = LearnedMix()
     learned.see(A)
-    learned._unit = 1e100
+    learned.unit = 1e100
     learned.see(B)
     learned.see(A)
-    assert learned._unit < 2
-    assert all(0 <= count < 2 for count in learned._counts.values())
+    assert learned.unit < 2
+    assert all(0 <= count < 2 for count in learned.counts.values())

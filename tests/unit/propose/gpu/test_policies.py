@@ -87,7 +87,7 @@ def _usable(
 
 
 def _model(columns: ClassColumns, row: int) -> str:
-    (kind,) = set(columns._kind[row].tolist()) - {0}
+    (kind,) = set(columns.kind[row].tolist()) - {0}
     return MODELS[kind - 1]
 
 
@@ -266,16 +266,16 @@ def test_stocks_are_weighed_anew_when_they_moved_enough() -> None:
     columns, mix, rng = _used_fleet(3)
     kept = Sparing(columns, mix)
     kept.rank(GpuDemand(1_000))
-    weighed = [kept._weights]
+    weighed = [kept.weights]
     for _ in range(40):
         demand = _random_demand(rng)
         _place_somewhere(columns, demand, rng)
         kept.rank(demand)
         fresh = Sparing(columns, mix)
         fresh.rank(demand)
-        moved = np.abs(kept._weights - fresh._weights).sum() * WORTH.unit
+        moved = np.abs(kept.weights - fresh.weights).sum() * WORTH.unit
         assert moved <= policies.WEIGHT_DRIFT
-        weighed.append(kept._weights)
+        weighed.append(kept.weights)
     anew = sum(one is not other for one, other in itertools.pairwise(weighed))
     assert 0 < anew < 40
 

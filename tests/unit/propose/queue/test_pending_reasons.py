@@ -47,7 +47,7 @@ def full(
     )
 
 
-class Desk:
+class NoticesRig:
     """Notices with what they would send."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Desk:
 
 def test_the_first_reason_is_published_at_once_with_all_that_people_ask_for() -> None:
     """[E3, V3]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 100)
     assert desk.notices.next_ms == 100
     (request,) = desk.sent(100)
@@ -83,19 +83,19 @@ def test_the_first_reason_is_published_at_once_with_all_that_people_ask_for() ->
 
 def test_what_the_status_says_already_is_not_written_again() -> None:
     """Neither by this scheduler nor by one that starts anew and reads it. [V4]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     pending = desk.written(0).pending
     desk.say(full(), 500_000)
     assert desk.sent(1_000_000) == []
-    anew = Desk()
+    anew = NoticesRig()
     anew.say(full(), 0, replica(pending=pending))
     assert anew.sent(1_000_000) == []
 
 
 def test_other_counts_wait_and_other_reasons_do_not() -> None:
     """[V4, E3]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     desk.written(0)
     desk.say(full(2), 1_000)
@@ -108,7 +108,7 @@ def test_other_counts_wait_and_other_reasons_do_not() -> None:
 
 def test_words_that_came_true_again_before_they_were_replaced_are_not_written() -> None:
     """[V4]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     desk.written(0)
     desk.say(full(2), 1_000)
@@ -118,7 +118,7 @@ def test_words_that_came_true_again_before_they_were_replaced_are_not_written() 
 
 def test_since_is_kept_from_the_first_reason() -> None:
     """[E3]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     first = desk.written(0).pending
     desk.say(full(1, "Tainted"), 9_000, replica(revision=6, pending=first))
@@ -127,7 +127,7 @@ def test_since_is_kept_from_the_first_reason() -> None:
 
 def test_what_somebody_else_wrote_afterwards_is_put_right() -> None:
     """[E3]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     pending = desk.written(0).pending
     other = msgspec.structs.replace(pending, reasons={"Tainted": 1})
@@ -140,7 +140,7 @@ def test_what_somebody_else_wrote_afterwards_is_put_right() -> None:
 @pytest.mark.parametrize("error", [Unavailable("busy"), OutcomeUnknown("?")])
 def test_what_could_not_be_written_is_written_later(error: Exception) -> None:
     """[E3, E5]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     (request,) = desk.sent(0)
     desk.notices.answered(KEY, request, error, 0)
@@ -150,7 +150,7 @@ def test_what_could_not_be_written_is_written_later(error: Exception) -> None:
 
 def test_a_replica_that_moved_on_is_not_spoken_of_any_more() -> None:
     """[V4]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     (request,) = desk.sent(0)
     desk.notices.answered(KEY, request, Refusal(Reason.STALE_REPLICA, ""), 0)
@@ -163,7 +163,7 @@ def test_a_replica_that_moved_on_is_not_spoken_of_any_more() -> None:
 
 def test_a_later_point_of_its_life_is_a_new_story() -> None:
     """[E3]"""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     desk.written(0)
     desk.say(full(), 1_000, replica(number=2, revision=9))
@@ -172,7 +172,7 @@ def test_a_later_point_of_its_life_is_a_new_story() -> None:
 
 def test_two_words_of_one_replica_are_never_on_their_way_at_once() -> None:
     """They could arrive in the wrong order."""
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(full(), 0)
     (first,) = desk.sent(0)
     desk.say(full(1, "Tainted"), 10)
@@ -182,7 +182,7 @@ def test_two_words_of_one_replica_are_never_on_their_way_at_once() -> None:
 
 
 def test_no_more_are_sent_than_there_is_room_for() -> None:
-    desk = Desk()
+    desk = NoticesRig()
     for index in range(5):
         meta = ObjectMeta(name=f"web-{index}-0", namespace="acme", uid=str(index))
         desk.say(full(), 0, msgspec.structs.replace(replica(), metadata=meta))
@@ -191,7 +191,7 @@ def test_no_more_are_sent_than_there_is_room_for() -> None:
 
 
 def test_novels_are_cut() -> None:
-    desk = Desk()
+    desk = NoticesRig()
     desk.say(PlacementReport({"NodeFull": 1}, "x" * 10_000, Verdict.NEVER, ()), 0)
     (request,) = desk.sent(0)
     assert len(request.pending.message) == MESSAGE_MAX

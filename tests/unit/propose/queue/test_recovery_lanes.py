@@ -58,7 +58,7 @@ def test_a_replacement_binds_into_the_lane_when_there_is_no_other_room() -> None
     assert sorted(rig.homes().values()) == ["node-a", "node-b"]
     assert all(it.status.binding.reservation == "web-recovery" for it in rig.bound[2:])
     assert rig.refused == []
-    rig.audit()
+    rig.check_ledgers()
     rig.born(2)
     assert len(rig.homes()) == 2
 
@@ -75,7 +75,7 @@ def test_several_go_to_several_places_at_once() -> None:
     rig.pass_time(3_000)
     assert sorted(rig.homes().values()) == ["node-a", "node-a", "node-b"]
     assert rig.refused == []
-    rig.audit()
+    rig.check_ledgers()
 
 
 def test_room_that_is_nobodys_comes_first() -> None:

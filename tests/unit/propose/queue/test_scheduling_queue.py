@@ -14,7 +14,7 @@ from tests.plane import template
 from tests.unit.propose.rig import Rig, Silence
 
 
-def told(rig: Rig) -> Backlog:
+def backlog_of(rig: Rig) -> Backlog:
     """What is told, after it has been sent once."""
     made = rig.scheduler.backlog(rig.now)
     pulse = Pulse("scheduler one", (Beat("scheduler:one", 1, backlog=made),))
@@ -44,7 +44,7 @@ def test_each_tenants_waiting_replicas_are_counted_by_reason() -> None:
     cordon(rig, "b")
     for number in range(3):
         rig.replica(f"web-{number}-0")
-    assert told(rig).waits == (
+    assert backlog_of(rig).waits == (
         PendingCount("acme", "NodeCordoned", 2),
         PendingCount("acme", "NodeFull", 2),
     )
@@ -55,7 +55,7 @@ def test_work_that_nobody_has_looked_at_is_counted_too() -> None:
     rig = started(a="1")
     rig.verdicts = [Silence()]
     rig.replica("web-0-0")
-    assert told(rig).waits == (PendingCount("acme", scheduling_queue.UNTRIED, 1),)
+    assert backlog_of(rig).waits == (PendingCount("acme", scheduling_queue.UNTRIED, 1),)
 
 
 def test_the_oldest_of_each_priority_class_tells_its_age() -> None:
@@ -71,25 +71,25 @@ def test_the_oldest_of_each_priority_class_tells_its_age() -> None:
         born = timestamp(rig.now.wall_ms - age_s * 1_000)
         meta = msgspec.structs.replace(made.metadata, creation_timestamp=born)
         rig.put(msgspec.structs.replace(made, metadata=meta))
-    assert told(rig).oldest_ms == {"default": 90_000, "high": 7_000}
+    assert backlog_of(rig).oldest_ms == {"default": 90_000, "high": 7_000}
     rig.node("b", cpu="64")
-    assert told(rig).oldest_ms == {}
+    assert backlog_of(rig).oldest_ms == {}
 
 
 def test_what_is_free_in_pieces_too_small_for_the_work_is_a_fragment() -> None:
     """Until work was seen nothing is too small, and closed nodes have no room. [D7, M6]"""
     rig = started(a="3", b="8")
-    before = {room.resource: (room.free, room.fragments) for room in told(rig).rooms}
+    before = {room.resource: (room.free, room.fragments) for room in backlog_of(rig).rooms}
     assert before["cpu"] == (11_000, 0)
     rig.replica("web-0-0", cpu="6")
-    rooms = {room.resource: room for room in told(rig).rooms}
+    rooms = {room.resource: room for room in backlog_of(rig).rooms}
     assert (rooms["cpu"].free, rooms["cpu"].fragments) == (5_000, 5_000)
     rig.replica("web-1-0", cpu="3")
     assert rig.where("web-1-0") == "a"
-    rooms = {room.resource: room for room in told(rig).rooms}
+    rooms = {room.resource: room for room in backlog_of(rig).rooms}
     assert (rooms["cpu"].free, rooms["cpu"].fragments) == (2_000, 2_000)
     cordon(rig, "b")
-    rooms = {room.resource: room for room in told(rig).rooms}
+    rooms = {room.resource: room for room in backlog_of(rig).rooms}
     assert (rooms["cpu"].free, rooms["cpu"].fragments) == (0, 0)
     assert all(isinstance(room, FreeCapacity) for room in rooms.values())
 

@@ -74,7 +74,7 @@ def test_a_spread_that_cannot_be_kept_waits_and_says_so() -> None:
     assert zones(rig, 4) == {"a": 2, "b": 1}
     pending = rig.get("web-3-0").status.pending
     assert pending.reasons == {"NodeFull": 1, "SpreadViolated": 1}
-    assert "zone eu/a would have 2 more than the emptiest, at most 1 is allowed" in (
+    assert "zone eu/a would have 2 replicas more than the emptiest, at most 1 is allowed" in (
         pending.nearest_miss
     )
     # Whoever leaves the full zone makes room for one in either.
