@@ -42,7 +42,7 @@ LOOKS_MAX, LOOK_S = 4, 2.0
 
 # All that may tell a tenant that it is not alone. Nothing of it has a name of its neighbour's.
 EXCEPTED = {
-    "resourceVersion": "counts the commits of the whole plane; so do revision and token",
+    "resourceVersion": "counts the commits of the whole plane; so do revisions and token",
     "uid": "is random, and so is the digest of a request that names one",
     "timestamps": "two planes are not asked at the same moment; ages differ as well",
     "generated names": "are random",
@@ -58,7 +58,7 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)|\d+ m?s\b")
 _MADE = re.compile(r"(made-\d+-)[a-z0-9]{5}")
 _VERSION = re.compile(r"(resourceVersion in the precondition is |the object's is |revision |@)\d+")
-_VERSIONS = ("resourceVersion", "revision", "token", "digest")
+_VERSIONS = ("resourceVersion", "revision", "usedRevision", "token", "digest")
 _AGES = ("ageMs", "lateMs")
 _PUBLISHED = ("allowedTenants", "protectedFor")
 
