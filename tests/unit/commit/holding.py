@@ -1,4 +1,4 @@
-"""Requests that hold capacity and give it back, for the tests of reservations."""
+"""Requests that hold and release capacity, for the tests of reservations."""
 
 from __future__ import annotations
 

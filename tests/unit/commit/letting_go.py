@@ -1,4 +1,4 @@
-"""Secrets with owners, and taking finalizers away, for the tests of deletions."""
+"""Secrets with owners, and removing finalizers, for the tests of deletions."""
 
 from __future__ import annotations
 

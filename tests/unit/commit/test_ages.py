@@ -1,4 +1,4 @@
-"""How old a stamp is, wherever the calendar was set since."""
+"""The age of a timestamp, however the wall clock was set since."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def tenants(count: int) -> list[tuple[Identity, Any]]:
 
 
 def test_requests_that_arrive_together_are_committed_as_one_group() -> None:
-    """All but the first, which does not wait for anybody."""
+    """All but the first, which does not wait for others."""
     plane = warm()
     answers = plane.ask_all(*tenants(40))
     assert all(isinstance(answer, Accepted) for answer in answers)
@@ -156,9 +156,9 @@ def test_under_contention_groups_shrink_until_something_gets_through() -> None:
     sizes: list[int] = []
 
     def meddle(effect: Txn | FateOf) -> Any:
-        """Whenever a large group is on its way, somebody else rewrites one of its keys first."""
+        """While a large group is in flight, another server rewrites one of its keys first."""
         if isinstance(effect, Txn) and effect.transaction.writes:
-            # One of them says who did what.
+            # One of them is the audit stamp.
             sizes.append(len(effect.transaction.writes) - 1)
             if sizes[-1] > 4:
                 key = effect.transaction.compares[0].key
@@ -182,7 +182,7 @@ def labelled(obj: Any) -> Update:
 
 
 def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
-    """After a stall nobody works off what was given up long ago; what was sent is settled."""
+    """After a stall abandoned requests are not processed; what was sent is settled."""
     plane = warm()
     authority, now = plane.authority, plane.now
     calls = [Asked(n, *pair) for n, pair in enumerate(tenants(4), start=100)]

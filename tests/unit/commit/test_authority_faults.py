@@ -1,4 +1,4 @@
-"""What the authority makes of a store that fails: it never says more than it knows."""
+"""The authority over a store that fails: it never claims more than it knows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.plane import SCHEDULER, Plane, accepted, bind, refused
 
 
 class Ready:
-    """A plane with a bind that is about to be asked for, and a store that is told how to fail."""
+    """A plane with a bind that is about to be requested, and a store that fails on demand."""
 
     def __init__(self) -> None:
         self.plane = Plane()
@@ -77,7 +77,7 @@ def test_a_fate_that_cannot_be_asked_for_is_asked_for_again(done: bool) -> None:
 
 
 def test_an_outcome_that_nobody_can_tell_is_called_unknown() -> None:
-    """It is not called a failure, for it may have happened. [N1.1]"""
+    """It is not reported as a failure, because it may have happened. [N1.1]"""
     ready = Ready()
     lose_one_answer(ready.plane, *[Unavailable("not now")] * FATE_TRIES_MAX, done=True)
     assert isinstance(ready.ask(), OutcomeUnknown)

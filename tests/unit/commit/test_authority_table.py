@@ -298,7 +298,7 @@ def test_no_damage_to_what_a_request_reads_stops_the_server(step: PlacementStep)
     """Each record in turn loses everything that it may lose, or cannot be read."""
     it, identity, request = arranged(step)
     it.plane.ask(identity, request)
-    # Of a format that nobody can read no server knows whether it may write at all.
+    # With an unreadable format no server knows whether it may write at all.
     read = sorted(compared(it) - {keys.plane_format()})
     for key in read:
         for damage in (b"{", _emptied):

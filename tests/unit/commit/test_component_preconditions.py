@@ -1,4 +1,4 @@
-"""What a component's write rests on, and what an operator that others wrote may rest on instead."""
+"""Preconditions of components, and of third-party operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request, one decision: what a caller hears of it."""
+"""Dispatch: one request, one decision, one answer."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_an_own_write_is_known_without_reading_it() -> None:
     seen = view()
     for key, made in ((A, tenant("a", uid="2")), (B, tenant("b"))):
         seen.record_write(key, made, encode(made), 9)
-        # Nothing is decoded for it: the very struct is at hand.
+        # Nothing is decoded for it: the struct itself is cached.
         assert value_of(seen, key) is made
     a, b = seen.get(A), seen.get(B)
     assert a is not None

@@ -1,4 +1,4 @@
-"""What the simulation of the authority found, each once more by hand."""
+"""Regressions that the simulation of the authority found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.plane import ADMIN, SCHEDULER, bind, refused
 
 
 def stated_as_it_is(workload: Workload, subresource: str = "") -> Patch:
-    """An apply that changes no value, and so only says who manages the fields it names."""
+    """An apply that changes no value, and so only changes who manages the fields that it names."""
     part = {"status": {"rollout": {"step": 0}}} if subresource else {"spec": {"replicas": 8}}
     body = {"apiVersion": workload.api_version, "kind": "Workload", **part}
     where = ("workloads", workload.namespace, workload.name)
@@ -31,8 +31,9 @@ def stated_as_it_is(workload: Workload, subresource: str = "") -> Patch:
 def test_nobody_becomes_the_manager_of_fields_that_he_may_not_write(
     name: str, subresource: str
 ) -> None:
-    """An apply of what is there already is a change of ownership, and needs the right to the
-    fields. [C6.7]"""
+    """An apply of existing values is a change of ownership, and needs the permission for the
+    fields. [C6.7]
+    """
     it = Furnished()
     before = it.get(it.web)
     answer = it.ask(Identity(name=name), stated_as_it_is(it.web, subresource))
@@ -41,7 +42,7 @@ def test_nobody_becomes_the_manager_of_fields_that_he_may_not_write(
 
 
 def test_a_writer_may_take_over_fields_without_changing_them() -> None:
-    """His apply is recorded, so that others learn who manages the field."""
+    """The apply is recorded, so that others learn who manages the field."""
     it = Furnished()
     workload = it.yes(ADMIN, stated_as_it_is(it.web))
     assert "busybody" in [entry.manager for entry in workload.metadata.managed_fields]
@@ -50,8 +51,9 @@ def test_a_writer_may_take_over_fields_without_changing_them() -> None:
 
 
 def test_what_was_sent_before_is_never_said_not_to_have_happened() -> None:
-    """The answer is lost, the store has forgotten the fate, and cannot be read when all is to be
-    decided anew: the bind may have been done, and it was. [C6.5, N1.1]"""
+    """The answer is lost, the store has forgotten the fate, and is unreadable when everything
+    has to be decided again: the bind may have been done, and it was. [C6.5, N1.1]
+    """
     it = Furnished()
     replica, lost = it.pending(), []
 

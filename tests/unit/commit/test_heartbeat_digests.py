@@ -1,4 +1,4 @@
-"""Servers tell each other whom they heard, and each says as of when."""
+"""Heartbeat digests: servers exchange which nodes they heard, each with its age."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_two_that_cannot_reach_each_other_hear_over_a_third() -> None:
 
 
 def test_a_word_grows_old_with_its_server() -> None:
-    """What was heard stays known, and no more is claimed than was told. [E4]"""
+    """What was received stays known, and no more is claimed than was reported. [E4]"""
     servers = Servers("one", "two")
     servers.now_ms = 5_000
     servers.renew("two")
@@ -176,8 +176,9 @@ def test_more_leases_than_servers_can_be_tell_nothing() -> None:
 
 
 def test_no_agent_is_heard_before_the_others_know_of_the_server() -> None:
-    """They would take for silent whom only this one hears; but no store that takes no writes keeps
-    work from running on. [H4]"""
+    """They would consider nodes silent that only this one hears; but a store that takes no
+    writes does not keep work from running on. [H4]
+    """
     plane = Plane()
     server = AuthorityServer("one", random.Random(1), plane.store, life="a")
     ear = Renewals("one", TIMING, life="a")

@@ -1,4 +1,4 @@
-"""Renewals are answered from young reads only, and whoever was heard is remembered."""
+"""Heartbeats: renewals are answered from young reads only, and the nodes heard are remembered."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_a_marked_node_is_not_acknowledged(ear: Ear) -> None:
 
 
 def test_no_answer_ever_rests_on_a_read_that_was_sent_longer_ago_than_the_window(ear: Ear) -> None:
-    """The mark came after the read was sent: whoever is told of no mark must be told in time.
-    [INV2, SC6]
+    """The mark came after the read was sent: an answer without a mark must come in time. [INV2,
+    SC6]
     """
     call = ear.ask(ear.renew())
     ear.mark()
@@ -198,7 +198,7 @@ def test_only_a_nodes_own_agent_renews_it(ear: Ear, sender: Any, reason: Reason)
 
 
 def test_of_components_only_controller_nodes_learns_who_was_heard(ear: Ear) -> None:
-    """Of people those whom their roles have let through."""
+    """People ask only if their roles allow it."""
     strangers = (who.agent("node-a"), who.controller("repair"), who.scheduler("one"))
     for sender in (*strangers, "system:anonymous"):
         refused(ear.answers[ear.ask(HeartbeatQuery(), sender)], Reason.NOT_ALLOWED)
@@ -216,7 +216,7 @@ def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(ear: E
 
 
 def test_what_an_agent_said_last_is_told_with_its_age(ear: Ear) -> None:
-    """Until it has nothing more to say, or says it no more. [M2, SC4]"""
+    """Until it has nothing more to report, or stops reporting it. [M2, SC4]"""
     said = ProgressNotes((ProgressNote("u", WorkProgress.RUNS),))
     ear.ask(ear.renew(said=said))
     ear.come_back()
@@ -227,7 +227,7 @@ def test_what_an_agent_said_last_is_told_with_its_age(ear: Ear) -> None:
 
 
 def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
-    """With what he said."""
+    """With what it reported."""
     ear.ask(ear.renew(said=ProgressNotes(more=1)))
     ear.come_back()
     ear.now_ms = FORGET_AFTER_MS - 1

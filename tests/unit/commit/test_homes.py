@@ -51,7 +51,7 @@ class Daemon(Furnished):
 
 
 def test_a_node_that_moved_on_is_found_there() -> None:
-    """Whoever does not know of its replica may not make a second one for it. [INV2]"""
+    """A controller that does not know of its replica may not create a second one for it. [INV2]"""
     it = Daemon()
     first = it.yes(WORKLOADS, it.for_node(it.one, it.place))
     moved = it.yes(WORKLOADS, it.for_node(it.other, it.place + 1))
@@ -68,7 +68,7 @@ def test_a_node_that_moved_on_is_found_there() -> None:
 
 
 def test_nobody_moves_on_past_a_place_that_was_never_used() -> None:
-    """There nobody would look for it. [INV2]"""
+    """No component would look for it there. [INV2]"""
     it = Daemon()
     no = refused(it.ask(WORKLOADS, it.for_node(it.other, it.place + 1)), Reason.STALE_PLACE)
     assert no.details["next"] == str(it.place)

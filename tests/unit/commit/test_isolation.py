@@ -53,7 +53,7 @@ def test_a_stronger_level_serves_a_weaker_wish(have: Isolation | None, wanted: I
     assert (refusal is None) is is_enough
     if refusal is not None:
         assert refusal.reason is Reason.ISOLATION_TOO_WEAK
-        assert f"{wanted.value} is asked for" in refusal.message
+        assert f"{wanted.value} is required" in refusal.message
 
 
 @pytest.mark.parametrize("level", [Isolation.USER, Isolation.CONTAINER])
@@ -188,7 +188,7 @@ def test_an_agent_that_gives_less_than_before_gets_no_such_work_any_more() -> No
 
 
 def test_a_node_without_isolation_has_work_of_one_tenant_at_a_time() -> None:
-    """Bound or reserved, until the last of it has gone. Who it is, is not told. [INV5]"""
+    """Bound or reserved, until the last of it has gone. The tenant is not revealed. [INV5]"""
     it = Furnished()
     node = register(it, Isolation.NONE)
     mine = it.plane.workload("mine")

@@ -1,4 +1,4 @@
-"""Leases and epochs: who may act for a scope, and how everybody else is kept out."""
+"""Leases and epochs: who may act for a scope, and how all others are fenced off."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_lease_that_was_given_back_is_free_and_the_next_epoch_is_new() -> None
 
 @pytest.mark.parametrize("actor", Actor)
 def test_everybody_holds_only_leases_of_his_own_sort(actor: Actor) -> None:
-    """A scope that another could take would let anybody stop a controller. [C6.7, K3]"""
+    """A scope that another could take would let any caller stop a controller. [C6.7, K3]"""
     plane = Plane()
     scopes = {
         SCHEDULER: SCOPE,
@@ -368,7 +368,7 @@ def retire(term: Term, renewals: int = 0) -> RetireLease:
 
 
 def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> None:
-    """Not before, not as somebody else saw it, and not by whoever likes. [I4]"""
+    """Not before, not with an outdated view, and only by a server. [I4]"""
     it = Furnished()
     term = it.plane.term(SCHEDULER)
     it.plane.elapsed_ms += DAY_MS - 1
@@ -384,7 +384,9 @@ def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> 
 
 
 def test_a_lease_that_was_forgotten_is_not_taken_by_who_saw_it() -> None:
-    """The request rests on what is gone; who still wants the lease looks again. [INV7]"""
+    """The request rests on what is gone; a candidate that still wants the lease reads again.
+    [INV7]
+    """
     it = Furnished()
     term = it.term(SCHEDULER)
     it.plane.elapsed_ms += 2 * 86_400_000

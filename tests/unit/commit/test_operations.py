@@ -1,4 +1,4 @@
-"""What was accepted is remembered, long enough and no longer, and never for somebody else."""
+"""Operations: accepted ones are remembered long enough and no longer, and only for their caller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CALENDARS = (-40 * 86_400_000, -300_000, 300_000, 86_400_000)
 
 
 def kept(count: int, every_s: float) -> ObjectMeta:
-    """The metadata after so many operations, one after another."""
+    """The metadata after this many operations, one after another."""
     it = Furnished()
     made = it.yes(ANN, Create(secret()))
     for number in range(count):
@@ -228,7 +228,7 @@ def test_a_generated_name_is_given_once_for_one_operation() -> None:
 
 
 def test_one_callers_ids_are_not_anothers() -> None:
-    """Nobody can use up the ids that somebody else is about to use."""
+    """No caller can use up the ids that another is about to use."""
     it = Furnished()
     mine = Create(secret("", generate_name="s-"), operation="next")
     theirs = Create(Secret(ObjectMeta(generate_name="s-", namespace="globex")), operation="next")
@@ -238,7 +238,7 @@ def test_one_callers_ids_are_not_anothers() -> None:
 
 
 def test_a_refusal_is_decided_anew() -> None:
-    """The world may have changed."""
+    """The state may have changed."""
     it = Furnished()
     request = Create(Secret(ObjectMeta(name="s", namespace="initech")), operation="early")
     refused(it.ask(ADMIN, request), Reason.MISSING)
@@ -247,7 +247,7 @@ def test_a_refusal_is_decided_anew() -> None:
 
 
 def test_an_update_that_changes_nothing_leaves_its_object_and_is_not_made_later() -> None:
-    """It was accepted, so a copy must not undo what somebody else has changed since. [C2, INV3]"""
+    """It was accepted, so a copy must not undo a later change by another client. [C2, INV3]"""
     it = Furnished()
     made = it.yes(ANN, Create(secret()))
     version = it.plane.store.get(keys.key_of(made)).modified
@@ -305,7 +305,7 @@ def test_what_was_done_to_an_object_is_not_done_to_the_next_one_of_its_name(requ
 
 
 def test_a_patch_is_made_once_however_many_others_come_after_it() -> None:
-    """An object remembers no more than so many operations. [C2, INV3]"""
+    """An object remembers a limited number of operations. [C2, INV3]"""
     it = Furnished()
     made = it.yes(ANN, Create(secret()))
     first = Update(holding(0), operation="op-0")

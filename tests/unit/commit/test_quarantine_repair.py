@@ -1,4 +1,4 @@
-"""A record that is wrong costs the one request that needs it; a person's word repairs it."""
+"""Quarantine: a wrong record costs the one request that needs it; an operator repairs it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_others_of_a_group_are_answered_and_the_server_lives() -> None:
     no = refused(wrong, Reason.NODE_QUARANTINED)
     assert no.details == {"record": LEDGER, "found": "RecordsDisagree"}
     assert "returned more than the node's ledger holds" in no.message
-    # It was told once that it did not happen, and so it is: nothing of it was written.
+    # The answer was that it did not happen, and that is true: nothing of it was written.
     assert it.plane.get(it.replica).status.state is State.STOPPING
 
 
@@ -123,7 +123,7 @@ def test_another_life_of_the_server_meets_it_and_lives_too() -> None:
 
 
 def test_nothing_more_is_taken_of_a_ledger_in_quarantine() -> None:
-    """What is left of it nobody knows; other nodes are not concerned. [INV4]"""
+    """What is left of it is unknown; other nodes are not affected. [INV4]"""
     it = Poisoned()
     it.meet()
     plane = it.plane
@@ -409,7 +409,7 @@ def test_a_format_that_can_be_read_is_nobodys_to_repair(value: int) -> None:
 
 
 def put_grant(it: Furnished) -> None:
-    """A grant for acme, as the global plane's word would put it there."""
+    """A grant for acme, as the global plane would write it."""
     grant = GrantLedger(3, it.plane.at(600), {"guaranteed": {"cpu": 64_000}})
     put = Put(keys.grant_ledger("acme"), encode(grant))
     it.plane.store.txn(Transaction((), (put,)))
@@ -502,7 +502,7 @@ def test_an_unreadable_object_of_another_sort_is_in_no_way_of_a_recount() -> Non
 
 
 def test_a_recount_writes_ledgers_and_nothing_else() -> None:
-    """It needs no quarantine, so whoever may repair could give anybody any right by it."""
+    """It needs no quarantine, so an operator who may repair could grant any permission by it."""
     it = Furnished()
     metadata = ObjectMeta(name="all", namespace=SYSTEM_NAMESPACE)
     given = RoleBinding(metadata, subjects=(Subject("User", "olga"),), role_ref=RoleRef("admin"))

@@ -1,4 +1,4 @@
-"""Between a key's bytes and the struct that decisions work on."""
+"""Encoding of records: between a key's bytes and the struct that decisions use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long ago a revision was written, by the clock of the server that has seen it."""
+"""The age of a revision, by the clock of the server that has seen it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts before the authority: births and evictions are held to the targets of their workload."""
+"""Rollouts: creations and evictions are held to the targets of their workload."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_rollout_that_is_behind_stops_nothing_of_the_right_revision() -> None:
 
 
 def test_only_its_owner_says_what_places_take() -> None:
-    """And not in a text that nobody could read. [A9, C6.7]"""
+    """And not in an unreadable text. [A9, C6.7]"""
     it = Furnished()
     web = it.get(it.web)
     for identity, updated, reason in (
@@ -72,7 +72,7 @@ def test_only_its_owner_says_what_places_take() -> None:
 
 
 def test_the_authority_says_since_when_a_replica_is_ready() -> None:
-    """Anew each time that it becomes so, and not when it is said again."""
+    """Again each time that it becomes ready, and not when that is only repeated."""
     it = Furnished()
     running = it.running()
     it.plane.elapsed_ms += 5_000

@@ -1,4 +1,4 @@
-"""Which server decides: the holder of the lease, and anybody when that one cannot be reached."""
+"""Which server decides: the holder of the lease, and any server when the holder is unreachable."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_another_takes_over_when_the_holder_stops_renewing() -> None:
 
 
 def test_a_server_that_restarts_takes_its_own_lease_at_once_and_asks_nobody() -> None:
-    """Not itself either: that would be a request on its way in a circle. [K2]"""
+    """Not itself either: that request would go in a circle. [K2]"""
     servers = Servers("a", "b")
     servers.start("a")
     assert servers.holders() == ["a"]
@@ -171,8 +171,9 @@ def test_only_a_server_may_speak_for_others() -> None:
 
 
 def test_a_forwarded_request_is_decided_under_the_lease_alone() -> None:
-    """Who forwarded it to a holder that was paused has turned to the next one since then: what the
-    first one decides after that would be decided twice. [K2, K3, INV7]"""
+    """The server that forwarded it to a paused holder has turned to the next one since: what the
+    first one decides after that would be decided twice. [K2, K3, INV7]
+    """
     servers = Servers("a", "b")
     late = Forward(ADMIN, Create(Tenant(ObjectMeta(name="acme"))), 1)
     paused = servers.alive.pop("a")
@@ -215,7 +216,7 @@ def test_a_forwarded_request_is_forwarded_once() -> None:
 
 
 def test_a_forwarded_caller_is_judged_as_himself() -> None:
-    """A server lends nobody its own rights."""
+    """A server lends its own permissions to no caller."""
     servers = Servers("a", "b")
     nobody = Identity(name="system:anonymous")
     answer = servers.ask("b", Create(Tenant(ObjectMeta(name="acme"))), nobody)
@@ -294,7 +295,9 @@ def test_a_server_that_listens_says_so_with_its_next_renewal_and_when_it_takes_o
 
 
 def test_while_a_server_is_closed_nothing_is_changed_and_leases_are_kept() -> None:
-    """Whoever asks, also another server for somebody; who leads must not change by it."""
+    """For every caller, including a server that forwards; the leader must not change because of
+    it.
+    """
     servers = Servers("one", "two")
     servers.pass_time(LEASE_MS)
     (holder,) = servers.holders()

@@ -1,4 +1,4 @@
-"""How long tokens live is the plane's to say, whatever their makers ask for."""
+"""The plane limits the life of tokens, whatever their creators ask for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def furnished() -> Furnished:
 
 @pytest.mark.parametrize("after_s", [None, 86_400.0 * 3_650, 86_400.0 * 7 + 1])
 def test_a_token_ends_when_the_plane_says_at_the_latest(after_s: float | None) -> None:
-    """And its maker is told so."""
+    """And its creator is told so by a warning."""
     it = furnished()
     asked = it.plane.at(after_s) if after_s is not None else None
     answer = it.ask(ADMIN, Create(token(asked)))
@@ -60,7 +60,7 @@ def test_a_join_token_lives_for_a_month_at_most_and_never_without_an_end() -> No
 
 
 def test_a_token_that_is_written_again_keeps_its_end() -> None:
-    """A file that names none means nothing by it, and nobody puts the end off."""
+    """A file without one does not mean to change it, and no writer can extend it."""
     it = furnished()
     made = it.yes(ADMIN, Create(token(None)))
     it.plane.elapsed_ms += 60_000

@@ -85,11 +85,11 @@ def _with_one_field_more(cls: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 def _in_the_next_version(value: Any) -> Any:
-    """A request in the words of a version whose structs have one more field each."""
+    """A request as a version sends it whose structs have one more field each."""
     match value:
         case msgspec.Struct():
             newer = _with_one_field_more(type(value))
-            # What is at its default is so in both versions, and is nobody's to build.
+            # Defaults are the same in both versions, and need not be built.
             fields = {
                 it.name: _in_the_next_version(found)
                 for it in msgspec.structs.fields(type(value))

@@ -1,4 +1,4 @@
-"""The door: who may use which verb on which kind, and where, built in or by bindings."""
+"""Authorization: who may use which verb on which kind, and where, built in or by bindings."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_everybody_else_is_somebody(identity: Identity) -> None:
 
 
 def test_a_system_name_gets_no_rights_from_groups_or_tenants() -> None:
-    """An anonymous administrator is still nobody. [B5]"""
+    """An anonymous administrator is still anonymous. [B5]"""
     forged = Identity(name="system:anonymous", groups=(ADMINS,), tenants=("*",))
     assert identity_refusal(context(forged)) is not None
     node = Identity(name="system:node:n", groups=(ADMINS,), tenants=("*",))

@@ -1,4 +1,4 @@
-"""Nobody gives what he has not: roles, bindings and tokens, and the picture of what is built in."""
+"""Privilege escalation: roles, bindings and tokens, and the objects that show what is built in."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_nobody_writes_a_role_beyond_his_own_rights(it: Plane, rule: Rule) -> No
     change = {"rules": msgspec.json.decode(msgspec.json.encode([rule]))}
     patch = Patch("roles", "acme", "mine", PatchType.MERGE, change)
     refused(it.ask(MAYA, patch), Reason.NOT_ALLOWED)
-    # Saying less, or labelling what an administrator wrote, is nobody's loss.
+    # Granting less, or labelling what an administrator wrote, escalates nothing.
     theirs = it.create(role("theirs", rule))
     labelled = {"metadata": {"labels": {"a": "b"}}}
     accepted(it.ask(MAYA, Patch("roles", "acme", "theirs", PatchType.MERGE, labelled)))
@@ -108,7 +108,7 @@ def test_a_refusal_says_what_is_missing(it: Plane) -> None:
 
 
 def test_nobody_binds_a_role_that_he_has_not(it: Plane) -> None:
-    """Neither a built-in one nor one that an administrator made, nor elsewhere."""
+    """Neither a built-in one nor one that an administrator created, nor elsewhere."""
     it.create(role("word", Rule(("replicas/state",), ("update",))))
     for given in (
         binding("b", "word", "bob"),
@@ -118,7 +118,7 @@ def test_nobody_binds_a_role_that_he_has_not(it: Plane) -> None:
         binding("b", "tenant-viewer", "bob", namespace=SYSTEM_NAMESPACE),
     ):
         refused(it.ask(MAYA, Create(given)), Reason.NOT_ALLOWED)
-    # Nor does he put himself into a binding that somebody else made.
+    # Nor can a user add themselves to a binding that another user created.
     theirs = it.create(binding("words", "word", "ann"))
     more = msgspec.structs.replace(theirs, subjects=(Subject("User", "maya"),))
     refused(it.ask(MAYA, Update(more)), Reason.NOT_ALLOWED)
@@ -159,7 +159,7 @@ def test_the_right_to_escalate_or_to_bind_is_enough(it: Plane) -> None:
 
 
 def test_a_right_that_is_lost_cannot_be_given_any_more(it: Plane) -> None:
-    """Even when this server has not heard of the loss. [B5, C2]"""
+    """Even when this server has not received the loss yet. [B5, C2]"""
     accepted(it.ask(MAYA, Create(role("readers", READ))))
     here, it.authority = it.authority, it.new_authority()
     accepted(it.ask(ADMIN, Remove("rolebindings", "acme", "admins")))
@@ -214,14 +214,14 @@ def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
     refused(it.ask(MAYA, Create(token("acme", "u", user="root"))), Reason.INVALID)
     refused(it.ask(MAYA, Create(token("globex", user="tenant:globex:bot"))), Reason.NOT_ALLOWED)
     refused(it.ask(MAYA, Create(token(user="tenant:acme:bot"))), Reason.NOT_ALLOWED)
-    # Who lets machines in would speak for whatever the tenant binds to that name.
+    # The creator of join tokens would stand for whatever the tenant binds to that name.
     refused(
         it.ask(OPERATOR, Create(token("acme", "v", user="tenant:acme:bot"))), Reason.NOT_ALLOWED
     )
 
 
 def test_a_tenants_own_group_needs_the_right_to_speak_for_it(it: Plane) -> None:
-    """Who may speak for service accounts does not become whoever is in a group."""
+    """The permission to impersonate service accounts does not extend to their groups."""
     admins = RoleBinding(
         ObjectMeta(name="group", namespace="acme"),
         subjects=(Subject("Group", "tenant:acme:admins"),),
@@ -241,7 +241,7 @@ def test_a_tenants_own_group_needs_the_right_to_speak_for_it(it: Plane) -> None:
     assert found.details["missing"] == "impersonate groups tenant:acme:admins"
     refused(it.ask(dora, Create(token("acme", user="tenant:acme:x"))), Reason.NOT_ALLOWED)
     accepted(it.ask(dora, Create(token("acme", user=bot, groups=("tenant:acme:readers",)))))
-    # Who administers the tenant speaks for all of its groups.
+    # An administrator of the tenant may impersonate all of its groups.
     accepted(it.ask(MAYA, Create(token("acme", "m", user=bot, groups=("tenant:acme:admins",)))))
 
 

@@ -1,4 +1,4 @@
-"""What the requests of components do, in the words of roles."""
+"""The permissions that the requests of components require."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bind(target: Target) -> Bind:
 
 
 def test_each_of_several_is_a_deed_of_its_own() -> None:
-    """So that nobody binds or stops in a namespace by way of another."""
+    """So that no client binds or stops in a namespace by way of another."""
     assert permissions_of(BindTogether((bind(ONE), bind(TWO)))) == (
         Permission("create", "replicas", "binding", "acme", "one"),
         Permission("create", "replicas", "binding", "globex", "two"),

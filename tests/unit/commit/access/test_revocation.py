@@ -1,4 +1,4 @@
-"""Revocations as the authority completes, keeps and makes them."""
+"""Revocations: how the authority completes, keeps and creates them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_node_that_cannot_be_deleted_keeps_its_certificates() -> None:
 
 @pytest.mark.parametrize("user", ["ann", "admin", "system:scheduler:one"])
 def test_what_was_revoked_is_given_back_to_nobody(user: str) -> None:
-    """Not by an administrator either, until all that it ended has ended."""
+    """Not by an administrator either, until every credential that it ended has expired."""
     it = Furnished()
     operator = who.Identity(name="ann", groups=(who.OPERATORS,))
     made = it.yes(operator, Create(revocation(user)))
@@ -130,7 +130,7 @@ def test_a_revocation_outlives_the_longest_credential_also_when_lives_grow() -> 
 
 
 def test_a_revocation_goes_when_all_that_it_ended_has_ended() -> None:
-    """By a server, and by nobody before that."""
+    """By a server, and by no other client before that."""
     it = Furnished()
     made = it.yes(ADMIN, Create(revocation()))
     gone = Remove("revocations", "", made.name, made.metadata.uid)

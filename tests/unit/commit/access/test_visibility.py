@@ -1,4 +1,4 @@
-"""What an agent may know of: for everything else it is as if it were not there."""
+"""Visibility: what an agent may not see is answered as missing."""
 
 from __future__ import annotations
 

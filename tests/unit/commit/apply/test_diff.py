@@ -1,4 +1,4 @@
-"""What differs between two trees: all of it, by paths that mean one field each."""
+"""Differences between two trees: complete, by paths that mean one field each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of owners as a client sends them back: read, renamed, or left as they are."""
+"""Managed fields as a client sends them back: read, renamed, or left as they are."""
 
 from __future__ import annotations
 

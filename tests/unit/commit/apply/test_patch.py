@@ -1,4 +1,4 @@
-"""Patches do what their RFCs say, and however they are made they stay within bounds."""
+"""Patches follow their RFCs and stay within bounds, whatever they contain."""
 
 from __future__ import annotations
 

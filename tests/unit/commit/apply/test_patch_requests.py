@@ -1,4 +1,4 @@
-"""Patches through the commit: computed on what is current, held to the rules of every write."""
+"""Patch requests: computed on the current object, under the rules of every write."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TEMPLATE = {"command": ["sleep", "60"], "resources": {"cpu": "1", "memory": "1Gi
 
 
 def test_a_patch_is_computed_on_what_is_current() -> None:
-    """A view that is old costs a second try and loses nobody's change. [C2, C3]"""
+    """A stale view costs a second try and loses no change. [C2, C3]"""
     it = Furnished()
     it.ask(ANN, merge({}))
     stale, it.plane.authority = it.plane.authority, it.plane.new_authority()

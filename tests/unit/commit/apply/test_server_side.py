@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field, who is asked, and what goes when its owner lets go."""
+"""Server-side apply: ownership of fields, conflicts, and pruning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.commit.owned_object import NODE, T0, Live, Tree, env, workload
 
 
 def test_a_first_apply_creates_the_object_and_owns_what_it_names() -> None:
-    """Names and kinds belong to nobody; every other field given belongs to the applier."""
+    """Names and kinds have no owner; every other given field belongs to the applier."""
     live = Live()
     config = workload({"app": "risk"}, replicas=4, **env(A="1"))
     assert live.apply("kubectl", config) == config
@@ -159,7 +159,9 @@ def test_null_on_what_has_parts_says_nothing() -> None:
 
 
 def test_a_default_that_was_applied_is_owned_like_any_value() -> None:
-    """The stored tree leaves `replicas: 1` out, but whoever asked for it is asked. [A9]"""
+    """The stored tree leaves `replicas: 1` out, but a change still conflicts with its applier.
+    [A9]
+    """
     live = Live()
     live.apply("a", workload(replicas=1))
     live.tree = workload() | {"spec": {}}
@@ -169,7 +171,7 @@ def test_a_default_that_was_applied_is_owned_like_any_value() -> None:
 
 
 def test_a_moment_is_the_same_in_every_spelling() -> None:
-    """Objects keep moments in UTC; who applies another spelling of one changes nothing. [C2]"""
+    """Objects keep timestamps in UTC; applying another spelling of one changes nothing. [C2]"""
     live = Live(NODE)
 
     def config(deadline: str) -> Tree:

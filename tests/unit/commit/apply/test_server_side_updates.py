@@ -1,4 +1,4 @@
-"""Writes that are not applies: who owns what they change, and who owned it before."""
+"""Ownership after writes that are not applies."""
 
 from __future__ import annotations
 

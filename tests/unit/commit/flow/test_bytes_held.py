@@ -1,4 +1,4 @@
-"""How many bytes of bodies that are still arriving may be held."""
+"""The limit of bytes held for bodies that are still arriving."""
 
 from __future__ import annotations
 

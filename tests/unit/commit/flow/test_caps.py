@@ -1,4 +1,4 @@
-"""How many watches and connections may be open."""
+"""Caps on open watches and connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _flow(tenant: str, user: str) -> Flow:
 
 
 def test_a_user_and_a_tenant_have_a_cap_each() -> None:
-    """One user's watches leave room for his colleagues, and one tenant's for others. [B6]"""
+    """One user's watches leave room for colleagues, and one tenant's for others. [B6]"""
     caps = Caps(CAPS)
     wanted = [("acme", "ann")] * 3 + [("acme", "bob")] * 2 + [("other", "cid")]
     taken = [caps.take(_flow(*it)) for it in wanted]
@@ -26,7 +26,7 @@ def test_a_user_and_a_tenant_have_a_cap_each() -> None:
 
 
 def test_what_is_closed_makes_room() -> None:
-    """And nothing is remembered of whoever has nothing open."""
+    """And nothing is remembered of users with nothing open."""
     caps = Caps(CAPS)
     ann = _flow("acme", "ann")
     assert caps.take(ann)
@@ -42,7 +42,7 @@ def test_what_is_closed_makes_room() -> None:
 
 
 def test_all_together_have_a_cap() -> None:
-    """A server has so many file descriptors."""
+    """A server has a limited number of file descriptors."""
     caps = Caps(CAPS, all_max=4)
     assert sum(caps.take(_flow(f"t{n}", "u")) for n in range(9)) == 4
     assert caps.take(Flow(RequestClass.SYSTEM, "agents", "n1")), "agents are let in all the same"

@@ -1,4 +1,4 @@
-"""A limit on what is under way that follows what is measured."""
+"""A concurrency limit that follows measurements."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_limit_grows_while_somebody_waits_and_nothing_is_slower_for_it() -> No
 def test_a_limit_shrinks_until_what_is_inside_takes_no_longer_than_it_should(
     each_ms: float,
 ) -> None:
-    """A queue behind the gate is nobody's order: as many as the store can bear."""
+    """A queue behind flow control has no fair order: admit as many as the store can bear."""
     seats = Served(lambda n: 5 + each_ms * n).run(9_000)
     alone_ms = 5 + each_ms * FEW_SCALE * SEATS
     most_ms = max(INSIDE_MS, SLOWDOWN * alone_ms)
@@ -103,7 +103,7 @@ def test_a_store_that_becomes_slower_for_good_is_not_held_against_its_past() -> 
 
 
 def test_a_queue_is_met_at_once_however_many_seats_are_empty() -> None:
-    """Seats that nobody has make no queue, and to take those away ends none."""
+    """Empty seats cause no queue, and removing them ends none."""
     limit = probed()
     for _ in range(SAMPLES):
         limit.observe_end(1_000, 1_000 + 2 * INSIDE_MS, 4)
@@ -123,8 +123,8 @@ def test_a_few_seats_behind_a_queue_become_fewer_and_not_more() -> None:
 
 
 def test_the_queue_of_other_servers_is_not_taken_for_a_store_slow_by_nature() -> None:
-    """A probe makes the own requests few. Who waits behind others then must not let more in, for
-    leases wait there as well: up to five times within two seconds.
+    """A probe reduces only the own requests. A server behind the queue of others must not admit
+    more, because leases wait there as well: up to five times within two seconds.
     """
     limit, now_ms = probed(), 1_000
     for _ in range(40 * SAMPLES):
@@ -174,7 +174,7 @@ def test_one_slow_request_among_fast_ones_changes_nothing() -> None:
 
 
 def test_what_began_before_the_limit_shrank_is_not_counted_again() -> None:
-    """One stall, one step: those who waited through it all end at once."""
+    """One stall, one step: the requests that waited through it all end at once."""
     limit = probed()
     for _ in range(1_000):
         limit.observe_end(10, 3_000, SEATS)

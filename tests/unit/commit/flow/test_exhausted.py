@@ -1,4 +1,4 @@
-"""Refusals for want of a budget, by tenant: counted by whoever refuses, with a bound."""
+"""Refusals for exhausted budgets, by tenant: counted where they are made, with a bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def counts(it: Furnished) -> Any:
 
 
 def test_each_refusal_counts_for_the_tenant_and_the_budget_that_was_used_up() -> None:
-    """What is accepted, or refused for another reason, counts for nobody. [M6]"""
+    """Accepted requests, and refusals for other reasons, do not count. [M6]"""
     it = Furnished(cpus=4)
     it.plane.quota(
         hard={"cpu": "3"},

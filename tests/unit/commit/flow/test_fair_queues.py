@@ -1,4 +1,4 @@
-"""A queue in which every tenant has its turn."""
+"""The fair queue: every tenant has its turn."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_turns_are_counted_by_cost() -> None:
 
 
 def test_inside_a_tenant_each_user_has_his_turn() -> None:
-    """One user's script does not lock his colleagues out. [G1]"""
+    """One user's script does not lock out colleagues. [G1]"""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "acme", "script", 500)
     _filled(queue, "acme", "ann", 5)
@@ -106,7 +106,7 @@ def test_the_longest_line_gives_up_a_place_to_whoever_has_less() -> None:
 
 
 def test_a_crowd_that_is_coming_counts_though_none_of_a_known_tenant_waits() -> None:
-    """Whoever has waited before is remembered, and is no smaller a crowd for it."""
+    """A party that has waited before is remembered, and its burst counts in full."""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "acme", "ann", 1)
     queue.pop()
@@ -116,7 +116,7 @@ def test_a_crowd_that_is_coming_counts_though_none_of_a_known_tenant_waits() -> 
 
 
 def test_what_was_taken_out_is_never_served() -> None:
-    """Whoever has given up costs nothing more."""
+    """A withdrawn request costs nothing more."""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     items = [QueueItem("acme", "ann", 1) for _ in range(300)]
     for item in items:

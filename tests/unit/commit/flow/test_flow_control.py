@@ -1,4 +1,4 @@
-"""Who begins at once, who waits, and who is sent away."""
+"""Flow control: which requests start at once, wait, or are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _states(entries: list[QueuedRequest]) -> list[RequestState]:
 
 
 def test_who_comes_to_free_seats_begins_at_once() -> None:
-    """Without overload a gate is not felt."""
+    """Without overload flow control has no effect."""
     gate = _gate()
     entries = [gate.enter(TENANT, 0) for _ in range(4)]
     assert _states(entries) == [RequestState.BEGUN] * 4
@@ -63,7 +63,7 @@ def test_a_free_seat_goes_to_the_highest_class_that_waits() -> None:
 
 
 def test_patience_is_longer_while_nobody_was_refused() -> None:
-    """A pause of the server sends nobody away; in an overload whoever is hears so soon."""
+    """A pause of the server refuses no request; in an overload a refusal comes soon."""
     gate = _gate(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=100))
     gate.enter(TENANT, 0)
     calm = gate.enter(TENANT, 0)
@@ -102,7 +102,7 @@ def test_no_class_is_starved_by_those_above_it() -> None:
 
 
 def test_who_waited_too_long_is_refused_and_never_begun() -> None:
-    """A queue is bounded in time, so that a no comes fast."""
+    """A queue is bounded in time, so that a refusal comes fast."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     late = gate.enter(TENANT, 10)
@@ -139,7 +139,7 @@ def test_a_tenant_of_whom_nothing_is_under_way_does_not_wait_for_a_crowd_to_be_d
 
 
 def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
-    """Watchers that lost a server come back together, and are let in one after the other."""
+    """Watchers that lost a server return together, and are admitted one after the other."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     watch = gate.enter(TENANT, 0, is_patient=True)
@@ -154,7 +154,7 @@ def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
 
 
 def test_who_is_next_is_begun_though_the_owner_looked_late_and_nobody_is_much_later() -> None:
-    """A server that had no time for its gate must not refuse whom it could serve now."""
+    """A server that polled late must not refuse a request that it could serve now."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
     first, second = gate.enter(TENANT, 0), gate.enter(TENANT, 0)
@@ -189,7 +189,7 @@ def test_more_than_may_wait_are_refused_at_once() -> None:
 
 
 def test_who_gives_up_a_place_to_another_tenant_hears_of_it_in_the_next_turn() -> None:
-    """Somebody waits for the answer of whoever was evicted. [G1]"""
+    """The client of the evicted request waits for its answer. [G1]"""
     gate = _gate()
     for _ in range(4 + 6):
         gate.enter(TENANT, 0)
@@ -205,7 +205,7 @@ def test_who_gives_up_a_place_to_another_tenant_hears_of_it_in_the_next_turn() -
 
 
 def test_refusals_say_when_to_come_back_with_jitter_and_later_when_nothing_moves() -> None:
-    """Those who were refused together do not come back together. [E5, E6]"""
+    """Clients that were refused together do not return together. [E5, E6]"""
     gate = _gate()
     for _ in range(4):
         gate.enter(TENANT, 0)
@@ -268,7 +268,7 @@ def test_seats_follow_the_limit_and_those_of_lifelines_do_not() -> None:
 
 
 def test_patience_follows_what_is_measured() -> None:
-    """Nobody is refused before a seat can have become free."""
+    """No request is refused before a seat can have become free."""
     limit = ConcurrencyLimit(1)
     gate = FlowController(
         _seats(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=20)), random.Random(1), limit=limit
@@ -298,7 +298,7 @@ def test_leaving_frees_exactly_the_seat_that_was_taken(flow: Flow, seats: int) -
 
 
 def test_what_happened_is_counted_by_class_and_by_tenant() -> None:
-    """Operators see who waits, since when, and who was sent away why. [M6]"""
+    """Operators see which requests wait, since when, and why others were refused. [M6]"""
     gate = _gate()
     for _ in range(12):
         gate.enter(TENANT, 100)

@@ -1,4 +1,4 @@
-"""A server behind its gates, as the simulator runs it."""
+"""A server behind its flow controllers, as the simulator runs it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TIGHT = FlowControlSettings(
 
 
 class Slow:
-    """Answers nobody before it is told to."""
+    """Answers no request until the test asks it to."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -91,7 +91,7 @@ def test_a_turn_is_asked_for_once_and_its_length_is_told_to_both_gates() -> None
 
 
 def test_who_waits_too_long_is_answered_that_it_did_not_happen() -> None:
-    """The machine asks to be woken for it, and never hears of the request."""
+    """The machine asks for a wake-up for it, and never receives the request."""
     slow = Slow()
     guarded = GuardedServer(slow, FlowControllers(random.Random(1), TIGHT))
     guarded.step(create(1), at(0))

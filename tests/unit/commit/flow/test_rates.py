@@ -1,4 +1,4 @@
-"""How often a tenant may ask."""
+"""Rate limits of tenants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_tenants_do_not_use_up_each_others_rates() -> None:
 
 
 def test_a_rate_that_is_changed_counts_at_once() -> None:
-    """Whoever was ahead of a low rate is hardly ahead of a high one. [B6]"""
+    """A tenant that was ahead of a low rate is hardly ahead of a high one. [B6]"""
     rates = Rates()
     while not rates.take("acme", Rate(1), 0):
         pass

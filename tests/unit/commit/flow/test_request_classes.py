@@ -1,4 +1,4 @@
-"""Which class a request is of, and whose share it uses."""
+"""The class of a request, and whose share it uses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ROOT = Identity("root", groups=(who.ADMINS,))
 def test_the_class_follows_from_who_asks_and_what_for(
     identity: Identity, errand: RequestPurpose, expected: tuple[RequestClass, str, str]
 ) -> None:
-    """Nobody lifts himself: the same errand of a person is never a component's. [E6]"""
+    """No caller can raise its class: the same request of a person never has a component's. [E6]"""
     assert classify(identity, errand) == Flow(*expected)
 
 
@@ -77,7 +77,7 @@ def test_the_class_follows_from_who_asks_and_what_for(
 def test_whoever_works_for_no_single_tenant_uses_a_share_of_his_own(
     tenants: tuple[str, ...],
 ) -> None:
-    """Otherwise one could use up the share of a tenant of one's choice. [G1]"""
+    """Otherwise a user could use up the share of a tenant of their choice. [G1]"""
     found = classify(Identity("bob", tenants=tenants), RequestPurpose.READ)
     assert found == Flow(RequestClass.TENANT, "user:bob", "bob")
 

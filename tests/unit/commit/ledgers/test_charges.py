@@ -1,4 +1,4 @@
-"""Taking and giving back: every ledger by the same transaction, and exactly what was taken."""
+"""Charges and refunds: one transaction for every ledger, and exact refunds."""
 
 from __future__ import annotations
 

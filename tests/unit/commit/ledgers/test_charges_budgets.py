@@ -161,7 +161,7 @@ def test_a_lane_whose_workload_takes_another_class_is_charged_anew() -> None:
 
 
 def test_nobody_is_stopped_for_work_that_its_budget_keeps_out() -> None:
-    """But what victims of the same budget give back counts. [B6, G4]"""
+    """But what victims of the same budget release counts. [B6, G4]"""
     it = budgeted(high={"cpu": "1"})
     high, low = it.of_class("high"), it.of_class("low")
     it.running(high)
@@ -233,7 +233,7 @@ def test_one_replica_beyond_the_whole_budget_of_its_class_is_refused_at_once() -
 
 
 def test_a_budget_for_a_class_that_is_not_there_is_let_in_and_told() -> None:
-    """It would hold nobody back: perhaps the name is mistyped. [B5, B6]"""
+    """It would limit nothing: perhaps the name is mistyped. [B5, B6]"""
     it = Furnished()
     spec = QuotaSpec(
         priority_classes={"hihg": {"cpu": 1}, "high": {"cpu": 1}, "default": {"cpu": 1}}

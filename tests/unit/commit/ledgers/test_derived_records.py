@@ -1,4 +1,4 @@
-"""What a write of one object changes elsewhere in the same transaction."""
+"""Derived records: what a write of one object changes elsewhere in the same transaction."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_servers_that_decide_at_once_do_not_exceed_a_cap_together() -> None:
     first, second = plane.authority, plane.new_authority()
     outcomes = []
     for number in range(8):
-        # Neither has heard of what the other did: its view is old, and it does not know.
+        # Neither has received what the other did: its view is stale, and it does not know.
         plane.authority = (first, second)[number % 2]
         made = Secret(ObjectMeta(name=f"s{number}", namespace="acme"))
         outcomes.append(plane.ask(ADMIN, Create(made)))

@@ -1,4 +1,4 @@
-"""What goes with its owner, and what the collector must prove before it removes anything."""
+"""Garbage: what is deleted with its owner, and what the collector must prove before that."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_foreground_cannot_be_asked_for_once_the_deletion_has_begun() -> None:
 
 
 def test_replicas_cannot_be_orphaned() -> None:
-    """Nobody would own their transitions any more. [A9]"""
+    """No controller would own their transitions. [A9]"""
     it = Furnished()
     orphan = Remove("workloads", "acme", "web", propagation=Propagation.ORPHAN)
     refused(it.ask(ANN, orphan), Reason.NOT_ALLOWED)
@@ -79,7 +79,7 @@ def test_dependents_are_cut_loose_where_their_owner_is_deleted_without_them() ->
 
 
 def test_tokens_go_when_they_are_over_and_not_before() -> None:
-    """One that was used is kept for whoever lost the answer."""
+    """A used one is kept for a node whose answer was lost."""
     it = Furnished()
     names = {"lasting": it.plane.at(100_000), "short": it.plane.at(100)}
     for name, expires in names.items():

@@ -226,7 +226,7 @@ def test_a_victim_that_was_out_of_contact_goes_on_stopping() -> None:
     ],
 )
 def test_a_claim_that_could_not_be_given_back_is_refused(claim: Claim) -> None:
-    """Whoever states it has made a mistake; that must not stop the server."""
+    """It is an error of the caller; it must not stop the server."""
     it = Furnished()
     owner = ReservationOwner("Workload", it.web.name, it.web.metadata.uid)
     request = HoldCapacity("acme", owner, Intent.RECOVERY, (claim,), it.plane.at(60), it.term)

@@ -114,7 +114,7 @@ def test_without_its_epoch_nobody_binds() -> None:
 
 
 def test_a_former_leader_is_told_that_it_leads_no_more_whatever_became_of_the_replica() -> None:
-    """What it had bound before counts when it asks again. [K2, K3, SC7]"""
+    """What it bound before counts when it retries. [K2, K3, SC7]"""
     plane, term = furnished()
     node, workload = plane.node(), plane.workload(replicas=2)
     kept, lost = plane.replica(workload), plane.replica(workload, ordinal=1)

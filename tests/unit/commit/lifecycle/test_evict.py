@@ -1,4 +1,4 @@
-"""Stopping work on purpose: each cause has its owner, and must be so."""
+"""Eviction: each cause has its owner, and must hold."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_preemption_is_not_an_eviction() -> None:
 
 
 def test_who_is_stopped_as_idle_must_not_have_begun_to_work() -> None:
-    """Whoever asks has seen it idle; what it costs to stop it now, it has not counted."""
+    """The caller has seen it idle, and has not counted what stopping it costs now."""
     it = Furnished()
     ready, running = it.ready(), it.running()
     refused(it.ask(ROLLOUTS, it.evict(ready, Cause.ROLLOUT, idle=True)), Reason.NOT_ALLOWED)
@@ -60,7 +60,7 @@ def test_who_is_stopped_as_idle_must_not_have_begun_to_work() -> None:
 
 
 def test_a_drain_ends_with_the_operators_word() -> None:
-    """Whoever still believes in it stops nothing any more."""
+    """A stale drain controller stops nothing any more."""
     it = Furnished()
     running = it.running()
     refused(it.ask(DRAINS, it.evict(running, Cause.DRAIN)), Reason.NOT_ALLOWED)

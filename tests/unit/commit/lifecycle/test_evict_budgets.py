@@ -72,7 +72,7 @@ def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
 
 
 def test_who_is_not_ready_any_more_counts_at_once() -> None:
-    """In the transaction that says so, also of one that has failed."""
+    """In the transaction that reports it, even if the replica has failed."""
     it = Furnished()
     web = tight(it, 3)
     other = it.plane.node("node-b")

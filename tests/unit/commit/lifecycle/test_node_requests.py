@@ -1,4 +1,4 @@
-"""Nodes: what their agents and controller:nodes may say of them, and how the ledger follows."""
+"""Node requests: what agents and controller:nodes may report, and how the ledger follows."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_labels_that_nobody_could_select_are_refused() -> None:
 # What controller:nodes says ----------------------------------------------------------------------
 
 WORDS = {
-    # From which phase each word leads where.
+    # The phase that each action leads to, by its first phase.
     (NodePhase.READY, NodeAction.SUSPECT): NodePhase.SUSPECT,
     (NodePhase.READY, NodeAction.TRUST): NodePhase.READY,
     (NodePhase.READY, NodeAction.MARK): NodePhase.UNKNOWN,
@@ -315,7 +315,7 @@ def test_a_registration_before_the_fence_keeps_the_life_and_the_mark() -> None:
 
 
 def test_an_agent_says_which_fixed_ports_are_its_node_s() -> None:
-    """Also later: a bind that was decided on the old word is refused. [C6.1]"""
+    """Later too: a bind that was decided on the old report is refused. [C6.1]"""
     it = Furnished()
     fixed = template(ports=(Port(name="http", port=81),))
     work = it.pending(it.plane.workload("fixed", template=fixed))
@@ -367,7 +367,7 @@ def test_a_bind_that_was_decided_before_the_gate_was_closed_is_refused(name: str
     it = Furnished()
     replica = it.pending()
     seen = it.plane.store.revision
-    # Another server takes the operator's word between the decision and its commit.
+    # Another server accepts the operator's statement between the decision and its commit.
     mine, other = it.plane.authority, it.plane.new_authority()
     bind = it.bind(replica, snapshot_revision=seen)
     closed: list[Any] = []

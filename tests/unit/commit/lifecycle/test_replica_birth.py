@@ -1,4 +1,4 @@
-"""The birth of a replica: for a workload that lives, in its name, within its tenant's caps."""
+"""Replica creation: for a live workload, in its name, within its tenant's caps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reservations as records: what a claim may become, and that it is given back once."""
+"""Reservations as records: what a claim may become, and that it is released once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding capacity ahead of a bind, for one replica."""
+"""Reserving capacity ahead of a bind, for one replica."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_replica_that_is_being_deleted_gets_no_place() -> None:
 
 
 def test_dropping_a_reservation_sends_its_replica_back_to_the_queue() -> None:
-    """Otherwise it would wait for a place that nobody holds for it. [C7.2, C7.6]"""
+    """Otherwise it would wait for a place that is not held for it. [C7.2, C7.6]"""
     it = Furnished()
     reserved = it.reserved()
     held = it.reservation(reserved.status.reservation)
@@ -179,7 +179,7 @@ def test_dropping_a_reservation_sends_its_replica_back_to_the_queue() -> None:
 
 
 def test_a_reservation_is_dropped_by_its_maker_or_past_its_deadline_or_without_its_owner() -> None:
-    """Useful progress is told from a leak. [I3, I4, N1.8]"""
+    """Useful progress is distinguished from a leak. [I3, I4, N1.8]"""
     it = Furnished()
     other = it.plane.workload("other")
     held = it.yes(SCHEDULER, hold(it, Claim(node="node-a", charge={"cpu": 500}), of=other))

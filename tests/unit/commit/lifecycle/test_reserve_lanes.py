@@ -150,7 +150,7 @@ def test_a_recovery_lane_that_finds_no_room_stays_as_it_was() -> None:
     held = it.yes(RESERVES, hold(it, one, identity=RESERVES))
     refused(it.ask(RESERVES, hold(it, one, one, identity=RESERVES)), Reason.NODE_FULL)
     assert it.reservation(held.name).status.claims == (one,)
-    # Nobody else's work gets in, and only the owner's may use it.
+    # No other work gets in, and only the owner's may use it.
     other = it.pending(it.plane.workload("other"))
     refused(it.ask(SCHEDULER, it.bind(other)), Reason.NODE_FULL)
     refused(it.ask(SCHEDULER, it.bind(other, reservation=held.name)), Reason.PROTECTED_CAPACITY)

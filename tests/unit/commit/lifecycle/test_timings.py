@@ -132,7 +132,7 @@ def test_nothing_is_lowered_under_a_mark_and_no_claim_begins_a_new_life() -> Non
     assert record(it).grace_ms == LONG_GRACE.grace_ms
     it.yes(NODES, it.judge(NodeAction.FENCE, mark=mark, waited_ms=LONG_GRACE.fence_after_ms))
     refused(said(it, held(it, SHORT)), Reason.STALE_INCARNATION)
-    # Nothing of the old life runs when its agent begins another one.
+    # Nothing of the old incarnation runs when its agent begins another one.
     said(it, HeldTimes(0, 0))
     assert timing_of(record(it)) == SHORT
 

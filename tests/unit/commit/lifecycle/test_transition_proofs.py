@@ -1,4 +1,4 @@
-"""What a move has to prove besides who makes it."""
+"""Proofs of transitions: what a transition needs besides its actor."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_places_are_taken_and_given_back_by_requests_of_their_own() -> None:
 
 @pytest.mark.parametrize("word", [NodeAction.CLEAR, NodeAction.FENCE])
 def test_what_its_node_is_at_the_commit_decides_and_not_what_was_seen(word: NodeAction) -> None:
-    """An agent's and a repairer's word about the same replica never both count. [C6.4, C3]"""
+    """The reports of an agent and of repair about the same replica never both count. [C6.4, C3]"""
     it = Furnished()
     unknown = it.unknown()
     back = Move(target(unknown), State.RUNNING, incarnation=1)
@@ -105,7 +105,7 @@ def test_repair_clears_away_what_was_never_bound() -> None:
 
 @pytest.mark.parametrize("phase", [NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST])
 def test_keep_work_without_a_wait_is_given_up_only_by_proof_or_word(phase: NodePhase) -> None:
-    """No fence ends it, so nobody may replace it unasked. [C6.4, I3]"""
+    """No fence ends it, so it may not be replaced without its owner's consent. [C6.4, I3]"""
     it = Furnished()
     unknown = it.unknown(kept(it))
     if phase is not NodePhase.UNKNOWN:
@@ -149,8 +149,9 @@ def proof(replica: Any, incarnation: int | None, installation: str) -> Move:
 
 
 def test_another_machine_under_the_name_proves_nothing_about_keep_work() -> None:
-    """Neither by its return nor by its word; the first one does, with or without the name.
-    [INV2, C6.4, I3]"""
+    """Neither by its return nor by its report; the first one does, with or without the name.
+    [INV2, C6.4, I3]
+    """
     it = Furnished()
     installed(it, OURS)
     running = kept(it)

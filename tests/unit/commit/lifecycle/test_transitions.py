@@ -1,4 +1,4 @@
-"""The law of moves through the commit: every state, every target, everybody, on every node."""
+"""The rules of transitions: every state, every target, every caller, on every node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONTROLLERS = tuple(
     for actor in Actor
     if actor.value.startswith("controller:")
 )
-# Everybody who could ask, and in which incarnation an agent speaks.
+# All possible callers, and the incarnation that an agent reports for.
 EVERYBODY: tuple[tuple[Identity, int | None], ...] = (
     (SCHEDULER, None),
     *((controller, None) for controller in CONTROLLERS),
@@ -60,7 +60,8 @@ def failed_pending(it: Furnished) -> Any:
     )
 
 
-# Ways into each state, by legal moves. A replica may have been told to stop before it was lost.
+# Ways into each state, by legal transitions. A replica may have been asked to stop before it was
+# lost.
 WAYS: dict[str, Callable[[Furnished], Any]] = {
     "Pending": lambda it: it.pending(),
     "Reserved": lambda it: it.reserved(),
@@ -125,7 +126,7 @@ def request(it: Furnished, replica: Any, to: State, identity: Identity, life: in
 
 
 def lawful(replica: Any, to: State, identity: Identity, life: int | None, phase: NodePhase) -> bool:
-    """Whether the table, and the proof that goes with its row, allow it; told apart from src."""
+    """Whether the table, and the proof that goes with its row, allow it; computed without src."""
     source, stopped = replica.status.state, replica.status.cause is not None
     actor = next((a for a in acts_as(identity) if a in owners(source, to)), None)
     match actor:
@@ -152,7 +153,7 @@ def lawful(replica: Any, to: State, identity: Identity, life: int | None, phase:
             # Its deadline has not passed here.
             return False
         case Actor.OPERATOR if ADMINS not in identity.groups:
-            # An editor of a namespace has no word in this: it is a right of its own.
+            # An editor of a namespace may not do this: it is a permission of its own.
             return False
         case Actor.OPERATOR if to is State.RELEASED:
             # As long as an agent could speak for it, a person cannot.
@@ -172,7 +173,9 @@ def tries(it: Furnished, replica: Any) -> Iterator[tuple[State, Identity, int | 
 @pytest.mark.parametrize("phase", [PLAIN, MARKED, FENCED])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_commit_accepts_exactly_what_the_table_allows(way: str, phase: NodePhase) -> None:
-    """Whoever asks, for whatever, with the best evidence there is. [A8, A9, C6.3, C6.7, INV6]"""
+    """For every caller and every target, with the best evidence there is. [A8, A9, C6.3, C6.7,
+    INV6]
+    """
     it, replica = arranged(way, phase)
     snapshot = it.snapshot()
     accepted_moves = 0
@@ -295,7 +298,7 @@ def test_evidence_that_is_too_long_is_cut_and_not_refused() -> None:
 
 
 def test_an_operators_word_is_what_is_recorded() -> None:
-    """It stands in for proof, so who gave it and why must stay. [A8]"""
+    """It stands in for proof, so its author and reason must stay. [A8]"""
     it = Furnished()
     unknown = it.unknown()
     silent = Move(target(unknown), State.FAILED, evidence="none", word="  ")
@@ -334,7 +337,7 @@ def test_two_moves_of_one_group_both_name_the_revision_that_was_there_before() -
 
 @pytest.mark.parametrize("cause", [Cause.PREEMPTION, Cause.SCALE_DOWN])
 def test_work_that_was_told_to_stop_goes_on_stopping_when_its_node_is_back(cause: Cause) -> None:
-    """Its place may be promised to somebody else by now. [G4]"""
+    """Its place may be promised to other work. [G4]"""
     it = Furnished()
     running = it.running(it.of_class("low"))
     if cause is Cause.PREEMPTION:

@@ -92,7 +92,7 @@ def test_the_first_step_that_fails_is_the_one_that_is_heard(first: str) -> None:
     made = template(cpu=case.get("cpu", "1"), devices=case.get("devices", ()))
     request = Create(workload(case.get("name", "api"), template=made))
     identity = case.get("identity", ANN)
-    # The user that may not is no reason to be heard before the one that is nobody.
+    # A missing permission must not be reported before a missing identity.
     if first != "authenticate" and first != "authorise":
         identity = ANN
     refused(it.ask(identity, request), FAULTS[first][0])

@@ -1,4 +1,4 @@
-"""Admission policy: what a well-formed object may not ask for, and what it is given unasked."""
+"""Built-in admission policies, and the fields that admission sets."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_protected_node_cannot_be_named_by_others(placement: Placement) -> Non
     ],
 )
 def test_no_placement_leads_into_protected_capacity(placement: Placement) -> None:
-    """Whoever binds, reserves or preempts for it and names the node himself. [B6, C6.8]"""
+    """For every bind, reservation or preemption that names the node itself. [B6, C6.8]"""
     it = Furnished()
     node = vault(it)
     mine = it.plane.workload("sly", template=template(placement=placement))

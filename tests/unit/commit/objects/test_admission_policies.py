@@ -1,4 +1,4 @@
-"""Operators' own policies, asked inside the transaction of what people write."""
+"""Operators' admission policies, evaluated inside the transaction on what people write."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_policy_of_a_tenant_refuses_its_work_and_names_field_rule_and_scope() 
     assert found.details["field"] == "metadata.labels[team]"
     assert (found.details["policy"], found.details["scope"]) == ("acme/has-team", "Tenant acme")
     it.yes(ANN, Create(workload(team="risk")))
-    # It is nobody else's.
+    # No other tenant sees it.
     it.yes(BOB, Create(workload(namespace="globex")))
 
 
@@ -86,7 +86,7 @@ def test_a_policy_of_the_cluster_holds_for_all_tenants() -> None:
 
 
 def test_an_update_is_judged_and_what_asks_for_no_more_is_not() -> None:
-    """Whoever scales down what was there before the policy must not be kept from it."""
+    """A policy must not prevent scaling down older work."""
     it = Furnished()
     made = it.yes(ANN, Create(workload()))
     it.yes(ADMIN, Create(policy("acme")))
@@ -259,7 +259,7 @@ def test_what_cannot_be_judged_is_refused_or_let_in_as_the_policy_says() -> None
 
 
 def test_components_are_not_judged_and_policies_themselves_can_always_be_mended() -> None:
-    """A policy that refuses everything stops no controller and locks nobody out."""
+    """A policy that refuses everything stops no controller and locks out no user."""
     it = Furnished()
     cron = it.plane.workload("tick", type=WorkloadType.CRON, cron=Cron("* * * * *"))
     everything = policy(

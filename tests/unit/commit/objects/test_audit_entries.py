@@ -1,4 +1,4 @@
-"""What is said of an accepted request in its own transaction, and of which nothing is said."""
+"""Audit entries: what the transaction of an accepted request records, and what it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting: asked for at once, done when nobody holds the object any more, and never a leak."""
+"""Deletion: requested at once, done when no finalizer is left, and never a leak."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_the_lease_of_a_server_that_is_gone_is_deleted_by_an_operator() -> None:
     refused(it.ask(two, RenewLease(term, number=1)), Reason.STALE_EPOCH)
     again = it.yes(two, AcquireLease(scope, 15_000))
     assert again.spec.epoch > lease.spec.epoch
-    # One that stopped in order is nobody's any more.
+    # One that stopped in order is not held any more.
     it.yes(two, ReleaseLease(Term(scope, again.spec.epoch)))
     it.yes(OPERATOR, gone)
 

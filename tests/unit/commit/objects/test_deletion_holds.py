@@ -1,4 +1,4 @@
-"""Deleting what holds a place: replicas and reservations give it back, and not before proof."""
+"""Deletion of replicas and reservations: they release their place, and not before proof."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_replica_out_of_contact_waits_for_proof_or_fence_or_an_operators_word(
         ADMIN.name,
         "OperatorsWord",
     )
-    # It is still charged: an operator's word is no proof of stop.
+    # It is still charged: an operator's statement is no proof of stop.
     assert it.plane.ledger("node-a").used["replicas"] == 1
     it.cleared()
     it.moved(after, State.RELEASED)
@@ -138,7 +138,7 @@ def held(it: Furnished) -> Any:
 
 
 def test_a_deleted_reservation_gives_back_what_it_holds() -> None:
-    """Otherwise nobody ever could. [C6.5, INV12]"""
+    """Otherwise it could never be released. [C6.5, INV12]"""
     it = Furnished()
     lane = held(it)
     for identity in (ADMIN, ANN, SCHEDULER):

@@ -165,7 +165,7 @@ def test_an_agent_speaks_of_its_own_node_and_of_what_is_bound_to_it() -> None:
 
 
 def test_one_writer_leaves_what_another_wrote() -> None:
-    """A condition may not be dropped by somebody else either. [A9, INV6]"""
+    """Another writer may not drop a condition either. [A9, INV6]"""
     it = Furnished()
     web = it.get(it.web)
     mine = Condition(type="Available", status=ConditionStatus.TRUE)

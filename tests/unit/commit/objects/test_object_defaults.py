@@ -1,4 +1,4 @@
-"""What is set aside for work that does not state it, and the least that work may state."""
+"""Default and minimum resources of work."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_less_than_the_minimum_is_refused_by_field_and_rule(stated: Resources) -
 
 
 def test_older_work_can_be_scaled_without_a_rollout_and_gets_them_with_its_next_template() -> None:
-    """Whoever scales has not asked for other replicas."""
+    """Scaling does not ask for other replicas."""
     it = Furnished()
     old = it.yes(ANN, Create(unstated(replicas=2)))
     it.plane.settings = msgspec.structs.replace(PLANE, minimum_resources=Resources())

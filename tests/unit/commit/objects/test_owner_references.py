@@ -1,4 +1,4 @@
-"""Who may let the deletion of an owner wait for an object of his own."""
+"""Who may block the deletion of an owner by an object of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers state about an object before they change it, and when that is refused."""
+"""Preconditions: what callers state about an object, and when that is refused."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def test_zero_states_nothing_except_to_a_deletion(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("guess", ["-1", "-2", "uncommitted", "None", "not known yet"])
 def test_nobody_guesses_the_version_of_what_is_not_committed_yet(way: str, guess: str) -> None:
-    """Another request of the same group has moved it, and its next version is not made yet. [C2]"""
+    """Another request of the same group has changed it, and its next version does not exist yet.
+    [C2]
+    """
     it = Furnished()
     it.plane.authority = it.plane.new_authority()
     first, second = it.plane.ask_all(
@@ -140,7 +142,7 @@ def test_an_apply_states_texts(field: str) -> None:
 
 @pytest.mark.parametrize("version, is_refused", [("", False), ("0", False), ("7", True)])
 def test_what_is_made_has_no_version_yet(version: str, is_refused: bool) -> None:
-    """As in Kubernetes: whoever read an object and sends it means that one. [A2]"""
+    """As in Kubernetes: a client that read an object and sends it means that one. [A2]"""
     it = Furnished()
     metadata = ObjectMeta(name="new", namespace="acme", resource_version=version)
     made = Workload(metadata, spec=it.web.spec)
@@ -161,7 +163,7 @@ def test_what_is_made_has_no_version_yet(version: str, is_refused: bool) -> None
     ],
 )
 def test_a_component_is_told_which_precondition_it_lacks(request_: Any, field: str) -> None:
-    """Which field, by which rule, and what to do: nothing of it has been modified."""
+    """Which field, by which rule, and what to do; the object is not modified."""
     it = Furnished()
     it.plane.grounds = False
     wish = msgspec.structs.replace(request_(it.web), term=it.term(GARBAGE))

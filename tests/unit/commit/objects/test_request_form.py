@@ -161,7 +161,7 @@ def test_a_sentence_is_cut_where_it_is_too_long() -> None:
 
 
 def test_a_flood_of_field_managers_is_refused_before_anything_is_read() -> None:
-    """The server keeps them itself, so that nobody has a use for many."""
+    """The server keeps them itself, so no client needs many."""
     it = Furnished()
     for count, is_good in ((MANAGERS_MAX, True), (MANAGERS_MAX + 1, False)):
         flood = tuple(ManagedFields(manager=f"m{number}") for number in range(count))

@@ -1,4 +1,4 @@
-"""The birth of a run: what the commit holds controller:workload to."""
+"""Creating a run: what the commit holds controller:workload to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ask(plane: Plane, run: Workload, identity: Identity = WORKLOADS) -> Any:
 
 
 def test_a_run_is_born_with_the_word_on_its_cron_job_in_one_transaction(plane: Plane) -> None:
-    """Whoever crashes between the two never was between them."""
+    """A crash between the two is impossible."""
     of = cron(plane)
     plane.term(WORKLOADS)
     before = len(plane.transactions)
@@ -61,7 +61,7 @@ def test_of_two_controllers_that_start_the_same_moment_one_does(plane: Plane) ->
 
 
 def test_a_moment_is_over_once_it_was_run_and_an_earlier_one_with_it(plane: Plane) -> None:
-    """Also after the run is gone, and for whoever is late or has a slow clock. [E5]"""
+    """Even after the run is gone, and for a late controller or one with a slow clock. [E5]"""
     of = cron(plane)
     born = accepted(ask(plane, run_of(of, minute(plane))))
     gone = msgspec.structs.replace(
@@ -108,14 +108,14 @@ def test_nobody_else_makes_runs_and_the_controller_makes_nothing_else(plane: Pla
 
 
 def test_a_person_may_make_a_run_by_hand(plane: Plane) -> None:
-    """It is a job like any other, and its cron job says nothing of it."""
+    """It is a job like any other, and its cron job does not record it."""
     of = cron(plane)
     accepted(ask(plane, run_of(of, minute(plane)), ADMIN))
     assert plane.get(of).status.cron.last_schedule is None
 
 
 def test_a_cron_job_has_no_replicas_of_its_own(plane: Plane) -> None:
-    """They would be nobody's. [A9]"""
+    """No controller would own them. [A9]"""
     of = cron(plane)
     with pytest.raises(AssertionError, match="has runs, and cannot have replicas"):
         plane.replica(of)

@@ -244,7 +244,7 @@ def test_who_may_not_ask_learns_nothing(verb: str, identity: Identity) -> None:
 
 
 def test_an_update_that_leaves_out_the_systems_finalizers_keeps_them() -> None:
-    """Who writes from a file does not know of them, and means nothing by it."""
+    """A client that writes from a file does not know of them, and does not mean to remove them."""
     it = Furnished()
     made = it.yes(ANN, Create(workload(finalizers=("example.com/mine",))))
     assert made.metadata.finalizers == ("holdfast.dev/replicas", "example.com/mine")
@@ -261,7 +261,7 @@ def test_an_update_that_leaves_out_the_systems_finalizers_keeps_them() -> None:
     ["holdfast.dev/release", "holdfast.dev/contents", "foregroundDeletion"],
 )
 def test_nobody_puts_a_finalizer_of_the_system_where_it_does_not_belong(finalizer: str) -> None:
-    """Nobody would ever take it away again. [I5]"""
+    """It would never be removed again. [I5]"""
     it = Furnished()
     refused(it.ask(ANN, Create(workload(finalizers=(finalizer,)))), Reason.NOT_ALLOWED)
     made = it.yes(ANN, Create(workload(finalizers=("holdfast.dev/replicas",))))
