@@ -1,9 +1,9 @@
-"""Judging a chain of audit records: whether any was removed, changed, added or moved.
+"""Verifies a chain of audit records: whether any was removed, changed, added or moved.
 
-`holdfast audit verify` gives it the lines of all files, of all servers. Followers change, so the
-chain lies in parts, which may overlap: a record that was written twice is the same twice. What a
-chain alone cannot show is that its end was cut off, or that all of it was written anew; the head
-that the store keeps shows that.
+`holdfast audit verify` passes it the lines of all files of all servers. The writing server changes,
+so the chain consists of parts that may overlap: a record that was written twice is identical. A
+chain alone cannot show that its end was cut off or that it was rewritten as a whole; the head in
+the store shows that.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from holdfast.model.audit.records import (
     record_of,
 )
 
-# Whoever has read so many need not read more.
+# Further findings are only counted.
 FINDINGS_MAX = 50
-# Beyond such a hole nothing is compared: a forged number must not cost all memory.
+# A larger gap in the numbers is not filled: a forged number must not exhaust the memory.
 HOLE_MAX = 1_000_000
 _HASH_BYTES = 32
 _NOTHING = msgspec.Raw(b"{}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _UNKNOWN = bytes(_HASH_BYTES)
-# Of a record that was let go of; another server may still have it.
+# The hash of an elided record; another server may still have the record.
 _LET_GO = b"\xff" * _HASH_BYTES
 
 
 class ChainVerification(msgspec.Struct):
-    """What was found.
+    """The result of a verification.
 
-    findings: each a sentence; none if the chain is whole.
-    gaps: what the chain itself says is missing.
-    elided: records that were let go of to make room for others, and the chain says so.
-    first, last: the numbers of its first and last record; 0 if there is none.
-    beyond: how many records come after the head. A moment after they were written, none do.
+    findings: one sentence each; empty if the chain is intact.
+    gaps: the gaps that the chain itself records.
+    elided: the records that journals removed to make room, as recorded in the chain.
+    first, last: the numbers of the first and last record; 0 if there is none.
+    beyond: how many records come after the head. Shortly after they are written, this is 0.
     """
 
     findings: list[str] = []
@@ -63,23 +63,23 @@ class ChainVerification(msgspec.Struct):
 
 
 def _is_sound(gone: ElidedRecords) -> bool:
-    """Whether its numbers are some, and its hashes such as a record may have."""
+    """Whether its numbers and hashes are valid."""
     if not 0 < gone.first <= gone.last < gone.first + HOLE_MAX:
         return False
     if _HASH.fullmatch(gone.previous) is None or _HASH.fullmatch(gone.hash) is None:
         return False
-    # Those that mean something else here would be compared with nothing.
+    # The two special values would not be compared.
     return bytes.fromhex(gone.hash) not in (_UNKNOWN, _LET_GO)
 
 
 class ChainVerifier:
-    """Takes in parts in the order of their first records, then gives its judgement.
+    """Reads parts in the order of their first records, then returns the result.
 
-    It keeps 32 bytes of each record, to compare with what is written elsewhere.
+    It keeps 32 bytes of each record, to compare with the copies in other parts.
     """
 
     def __init__(self, since: Head | None = None) -> None:
-        """Up to the record `since` somebody knows the chain; what is older is passed over."""
+        """Starts after the record `since`, up to which the chain is already verified."""
         self._found = ChainVerification()
         self._hashes = bytearray()
         self._since = since
@@ -87,7 +87,7 @@ class ChainVerifier:
         self._unsaid = 0
 
     def part(self, name: str, lines: Iterable[bytes]) -> None:
-        """One file."""
+        """Reads one file."""
         before = 0
         for place, line in enumerate(lines, 1):
             if is_elided(line):
@@ -102,12 +102,12 @@ class ChainVerifier:
             before = record.number
 
     def judgement(self, head: Head | None) -> ChainVerification:
-        """All that was found, once all parts are in."""
+        """The result, once all parts are read."""
         found = self._found
         if head is not None:
             self._judge_ends(head)
         if self._unsaid:
-            found.findings.append(f"and {self._unsaid} more of the kind")
+            found.findings.append(f"and {self._unsaid} more findings")
         return found
 
     # One record ----------------------------------------------------------------------------------
@@ -116,33 +116,33 @@ class ChainVerifier:
         try:
             record = record_of(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._say(f"{where}: this is no record: {error}")
+            self._say(f"{where}: not an audit record: {error}")
             return None
         is_one = record.number > 0 and _HASH.fullmatch(record.previous) is not None
         if not is_one or line_of(record) != line:
-            self._say(f"{where}: record {record.number} is not as it was written")
+            self._say(f"{where}: record {record.number} was altered: its encoding differs")
             return None
         if record_hash(record) != record.hash:
-            self._say(f"{where}: record {record.number} was changed: its hash is another")
+            self._say(f"{where}: record {record.number} was changed: its hash does not match")
             return None
         return record
 
     def _pass_over(self, where: str, line: bytes, before: int) -> int:
-        """A line in place of records: the number of the last one, or 0 if it cannot be used."""
+        """Reads a line in place of elided records: the number of the last one, or 0 if invalid."""
         try:
             gone = elided_of(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._say(f"{where}: this is no record: {error}")
+            self._say(f"{where}: not an audit record: {error}")
             return 0
         if not _is_sound(gone) or encode(gone) != line:
-            self._say(f"{where}: this is not as it was written")
+            self._say(f"{where}: the line for elided records was altered")
             return 0
         if self._since is not None and gone.first <= self._since.number:
             return gone.last
         found = self._found
         found.elided.append(gone)
         if not found.first or gone.first > found.last:
-            # It stands for records as a whole: where it begins is judged, and where it ends.
+            # It stands for a range of records: only its first and last one are verified.
             begin = AuditRecord(gone.first, self._revision, 0, gone.previous, gone.hash, _NOTHING)
             self._take(where, begin, before)
             if found.last == gone.first < gone.last:
@@ -152,7 +152,7 @@ class ChainVerifier:
             self._hashes += _LET_GO * (gone.last - found.last - 1) + bytes.fromhex(gone.hash)
             found.last = gone.last
         elif self._hash(gone.last) not in (_UNKNOWN, _LET_GO, bytes.fromhex(gone.hash)):
-            self._say(f"{where}: record {gone.last} is another one elsewhere")
+            self._say(f"{where}: record {gone.last} differs from another copy")
         return gone.last
 
     def _take(self, where: str, record: AuditRecord, before: int) -> None:
@@ -176,7 +176,7 @@ class ChainVerifier:
         elif found.last >= found.first:
             self._follow(where, record)
         if record.revision < self._revision:
-            self._say(f"{where}: record {number} is of an older revision than the one before it")
+            self._say(f"{where}: record {number} has an older revision than the one before it")
         if record.is_gap:
             self._note_gap(where, record)
         self._hashes += bytes.fromhex(record.hash)
@@ -186,10 +186,10 @@ class ChainVerifier:
         try:
             self._found.gaps.append(gap_of(record))
         except msgspec.DecodeError as error:
-            self._say(f"{where}: record {record.number} is a gap that cannot be read: {error}")
+            self._say(f"{where}: record {record.number} is an unreadable gap: {error}")
 
     def _begin(self, where: str, record: AuditRecord) -> None:
-        """The first record that is there, whichever it is."""
+        """Reads the first existing record."""
         found, since = self._found, self._since
         found.first, found.last = record.number, record.number - 1
         if since is not None and record.number != since.number + 1:
@@ -201,7 +201,7 @@ class ChainVerifier:
     def _expected_first(self, number: int, stated: str) -> str:
         if self._since is not None:
             return self._since.hash
-        # What came before was removed when its time was over; the head says up to where.
+        # Earlier records were removed after their retention time; the head states up to where.
         return GENESIS if number == 1 else stated
 
     def _follow(self, where: str, record: AuditRecord) -> None:
@@ -215,9 +215,9 @@ class ChainVerifier:
             at = (record.number - self._found.first) * _HASH_BYTES
             self._hashes[at : at + _HASH_BYTES] = bytes.fromhex(record.hash)
         elif known == _UNKNOWN:
-            self._say(f"{where}: record {record.number} is out of its place")
+            self._say(f"{where}: record {record.number} is out of order")
         elif known != bytes.fromhex(record.hash):
-            self._say(f"{where}: record {record.number} is another one elsewhere")
+            self._say(f"{where}: record {record.number} differs from another copy")
 
     def _hash(self, number: int) -> bytes:
         at = (number - self._found.first) * _HASH_BYTES
@@ -232,12 +232,12 @@ class ChainVerifier:
         for gone in found.elided:
             if gone.last > head.thinned:
                 self._say(
-                    f"records {gone.first} to {gone.last} are missing: the store knows nothing of "
-                    "their having been let go of"
+                    f"records {gone.first} to {gone.last} are missing: the store has no record of "
+                    "their removal"
                 )
         if not found.last:
             if head.number >= first:
-                self._say(f"records {first} to {head.number} are missing: there is none at all")
+                self._say(f"records {first} to {head.number} are missing: no records were found")
             return
         if found.first > first and since < found.first - 1:
             self._say(f"records {first} to {found.first - 1} are missing at the beginning")
@@ -246,7 +246,7 @@ class ChainVerifier:
         elif head.number >= found.first:
             known = self._hash(head.number)
             if known not in (_UNKNOWN, _LET_GO, bytes.fromhex(head.hash)):
-                self._say(f"record {head.number} is not the one that the store knows")
+                self._say(f"record {head.number} does not match the hash in the store")
         found.beyond = max(0, found.last - max(head.number, found.first - 1))
 
     def _say(self, sentence: str) -> None:

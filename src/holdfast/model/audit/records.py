@@ -1,14 +1,12 @@
-"""The words of the audit: what is written down of each accepted mutation, and how the records hang
-together.
+"""Audit records: what is recorded of each accepted mutation, and how records form a chain.
 
-`commit/objects/audit_entries.py` says in the very transaction of a group what each of its members
-did (`Stamp`). `observe/audit_writer/writer.py` makes one `AuditRecord` of each mutation, in the
-order of the store's revisions, and keeps in the store how far it has come (`Head`). A record holds
-the hash of the one before it, so that none can be changed, taken out or put in without changing all
-that follow. `model/audit/chain.py` judges a chain.
+`commit/objects/audit_entries.py` writes a `Stamp` in the transaction of a group: what each of its
+members did. `observe/audit_writer/writer.py` makes one `AuditRecord` of each mutation, in the order
+of the store's revisions, and keeps its position in the store (`Head`). A record holds the hash of
+the one before it, so none can be changed, removed or inserted without changing all that follow.
+`model/audit/chain.py` verifies a chain.
 
-A record depends on nothing but the store's history: whoever writes it, however often, writes the
-same bytes.
+A record depends only on the store's history: every server that writes it writes the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import hashlib
 
 import msgspec
 
-# What the first record of all has in place of the hash of the one before it.
+# The previous hash of the very first record.
 GENESIS = "0" * 64
 
 
@@ -27,21 +25,21 @@ class Mutation(
     """One accepted request that changed something. It never holds a value of the object itself.
 
     who: the authenticated name, with its groups.
-    verb: the kind of request, such as Bind or Patch.
-    kind: what was changed, by plural, namespace, name and uid.
-    change: created or deleted; empty for everything else.
-    subresource: such as status.
-    fields: which fields of it are others now. They are names of the schema and never of a user's
-        making: where a map begins, the path ends.
-    more: what else was changed along with it, as plural/namespace/name.
-    reason: cause, reason or word that the request gave.
-    forced: whether the caller overrode what would have refused it.
-    renewals: how often a lease was renewed until it changed hands; renewals have no records.
+    verb: the type of request, such as Bind or Patch.
+    kind: the changed object, by plural, namespace, name and uid.
+    change: created or deleted; empty otherwise.
+    subresource: the subresource, such as status.
+    fields: the changed fields. They are names of the schema, never chosen by a user: a path ends
+        where a map begins.
+    more: other objects that changed with it, as plural/namespace/name.
+    reason: the cause or reason that the request states.
+    forced: whether the caller overrode a check that would have refused it.
+    renewals: how often a lease was renewed until its holder changed; renewals have no records.
     operation: the caller's own id.
-    source: where the request came from, of accesses that change nothing (`host/audit/accesses`).
-    credential: what its sender has shown, of the same: the serial number of a certificate, or the
+    source: the client address, for accesses that change nothing (`host/audit/accesses.py`).
+    credential: the caller's credential, for the same: the serial number of a certificate, or the
         name of a token.
-    count: how many alike this record stands for; 0 means one.
+    count: how many similar accesses this record stands for; 0 means one.
     """
 
     who: str
@@ -65,11 +63,11 @@ class Mutation(
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Revisions of which nobody can say any more who did what: the store has forgotten them.
+    """Revisions without audit records, because the store's history of them was compacted.
 
-    after: the last revision that was written down before.
-    upto: the last one that is missing.
-    at: when that was found out, in milliseconds since 1970.
+    after: the last recorded revision before the gap.
+    upto: the last missing revision.
+    at: when the gap was found, in milliseconds since 1970.
     """
 
     after: int
@@ -88,22 +86,22 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
 
 
 class SealedStamp(msgspec.Struct, frozen=True, gc=False):
-    """The same as the scribe reads it: what is in a record are the bytes that were committed."""
+    """The same as the audit writer reads it: a record holds the bytes that were committed."""
 
     at: int
     mutations: tuple[msgspec.Raw, ...]
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """How far the chain has come, as the store knows it.
+    """The end of the chain, as the store keeps it.
 
     number, hash: of the last record.
-    revision: all mutations up to this one are written down.
+    revision: all mutations up to this revision are recorded.
     by: the server that writes.
-    floor: the first record that is still kept; older ones were removed when their time was over.
-    thinned: up to this record journals may have let go of records of tenants that wrote too many.
-    ended: of servers that wrote before, the last record of each that counts.
-    gap: what the next record has to say, once the store has forgotten something too early.
+    floor: the first record that is still kept; older ones were removed after their retention time.
+    thinned: up to this record, journals may have removed records of tenants that wrote too many.
+    ended: the last valid record of each server that wrote before.
+    gap: the gap that the next record must state, if history was compacted too early.
     """
 
     number: int = 0
@@ -120,11 +118,11 @@ class AuditRecord(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
     """One line of the chain: a mutation, or a gap.
 
     number: counts the records from 1.
-    revision: of the store; the mutations of one transaction share it, in their order.
-    at: when it was decided, in milliseconds since 1970.
+    revision: the store revision; the mutations of one transaction share it, in their order.
+    at: when the mutation was decided, in milliseconds since 1970.
     previous: the hash of the record before it.
-    hash: of all of this.
-    said: the Mutation, as it was committed, or the Gap.
+    hash: the hash of all other fields.
+    said: the Mutation as it was committed, or the Gap.
     """
 
     number: int
@@ -137,11 +135,11 @@ class AuditRecord(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
 
 
 class ElidedRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A line in place of records that were let go of to make room for others.
+    """A line in place of records that a journal removed to make room.
 
-    elided: how many there were of each tenant; the first field, by which such a line is known.
-    first, last: their numbers. previous, hash: of the first and of the last one, so that the chain
-    goes on over them.
+    elided: how many records of each tenant; the first field, which identifies such a line.
+    first, last: the numbers of the first and last record. previous, hash: the previous hash of the
+    first and the hash of the last one, so that the chain continues.
     """
 
     elided: dict[str, int]
@@ -162,8 +160,10 @@ _HEAD = msgspec.json.Decoder(Head)
 
 
 def record_hash(record: AuditRecord) -> str:
-    """The hash that this record must have. Spaces and the end of the line keep its parts apart:
-    none of them but the last has any, so that no two records look alike.
+    """The hash that this record must have.
+
+    Spaces and a line end separate its parts. Only the last part may contain any, so that no two
+    different records have the same hash input.
     """
     sort = "gap" if record.is_gap else "mutation"
     begin = f"{record.number} {record.revision} {record.at} {record.previous} {sort}\n"
@@ -173,7 +173,7 @@ def record_hash(record: AuditRecord) -> str:
 def make_record(
     number: int, revision: int, at: int, previous: str, said: bytes | Gap
 ) -> AuditRecord:
-    """The record of a mutation as it was encoded, or of a gap, after the one with this hash."""
+    """The record of an encoded mutation, or of a gap, that follows the record with this hash."""
     is_gap = isinstance(said, Gap)
     body = encode(said) if isinstance(said, Gap) else said
     made = AuditRecord(number, revision, at, previous, "", msgspec.Raw(body), is_gap)
@@ -193,12 +193,12 @@ def head_of(value: bytes) -> Head:
 
 
 def line_of(record: AuditRecord) -> bytes:
-    """The record as it stands in a file, without the end of its line."""
+    """The record as a line of a file, without the line end."""
     return _ENCODER.encode(record)
 
 
 def record_of(line: bytes) -> AuditRecord:
-    """The record of a line. Raises msgspec.DecodeError for what is none."""
+    """Decodes a line. Raises msgspec.DecodeError if it is not a record."""
     return _RECORD.decode(line)
 
 
@@ -207,15 +207,15 @@ def is_elided(line: bytes) -> bool:
 
 
 def elided_of(line: bytes) -> ElidedRecords:
-    """What stands in place of records. Raises msgspec.DecodeError for what is none."""
+    """Decodes a line for elided records. Raises msgspec.DecodeError if it is not one."""
     return _ELIDED.decode(line)
 
 
 def mutation_of(record: AuditRecord) -> Mutation:
-    """What was done. Raises msgspec.DecodeError."""
+    """The mutation of a record. Raises msgspec.DecodeError."""
     return _MUTATION.decode(record.said)
 
 
 def gap_of(record: AuditRecord) -> Gap:
-    """What is missing. Raises msgspec.DecodeError."""
+    """The gap of a record. Raises msgspec.DecodeError."""
     return _GAP.decode(record.said)

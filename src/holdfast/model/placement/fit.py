@@ -24,7 +24,7 @@ Change = Callable[[Amounts, Amounts], Amounts]
 
 
 class DeviceDemand(msgspec.Struct, frozen=True):
-    """Devices of one class: `count` whole ones, or `milli` of a single one."""
+    """A demand for devices of one class: `count` whole ones, or `milli` of a single one."""
 
     device_class: str
     count: int
@@ -39,7 +39,7 @@ class DeviceDemand(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a replica takes of a node and of its tenant's quota, in internal units."""
+    """What a replica needs of a node and of its tenant's quota, in internal units."""
 
     amounts: Amounts
     devices: tuple[DeviceDemand, ...] = ()
@@ -47,10 +47,10 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, gc=False):
-    """What exactly is taken: sums, devices and ports.
+    """What is taken of a node: sums, devices and ports.
 
-    A binding and a claim of a reservation carry it. `tenant` is whose it is, in the scheduler's
-    picture; the commit knows that from what carries it.
+    A binding and a claim of a reservation carry it. `tenant` is its owner in the scheduler's
+    snapshot; the commit takes the tenant from the object that carries the allocation.
     """
 
     charge: Amounts
@@ -72,14 +72,14 @@ def _device_demand(request: DeviceRequest) -> DeviceDemand:
 
 
 def demand_of(template: Template) -> Demand:
-    """What one replica of this template takes.
+    """The demand of one replica of this template.
 
     Device classes count towards quota like any resource.
     """
     return _demand(template.resources, template.devices, template.ports)
 
 
-# Thousands of replicas have one template, and each of their binds asks.
+# Thousands of replicas share a template, and every bind comes here.
 @lru_cache(maxsize=4096)
 def _demand(
     wanted: Resources, requests: tuple[DeviceRequest, ...], listed: tuple[Port, ...]
@@ -101,9 +101,9 @@ def _demand(
 
 
 def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | None:
-    """The first plain resource or port of which there is too little, or None.
+    """Refuses the first plain resource or port that is short; None if none is.
 
-    Device choice comes after.
+    Devices are chosen later.
     """
     devices = {device.device_class for device in wanted.devices}
     for resource, units in wanted.amounts.items():
@@ -120,7 +120,7 @@ def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | 
         if not ledger.offers(port):
             return Refusal(
                 Reason.PORT_NOT_OFFERED,
-                f"port {port} belongs to another node of the same machine; port 0 takes any free",
+                f"port {port} belongs to another node of this machine; port 0 takes any free port",
                 {"port": port},
             )
         owner = ledger.ports.get(port) or ledger.promised_ports.get(port, holder)
@@ -132,7 +132,7 @@ def shortage(ledger: NodeLedger, wanted: Demand, holder: str = "") -> Refusal | 
 
 
 def suits(slot: DeviceSlot, wanted: DeviceDemand) -> bool:
-    """Whether this device is of the right kind, whoever owns it now."""
+    """Whether this device has the right properties, whether it is free or not."""
     return (
         slot.device_class == wanted.device_class
         and (not wanted.models or slot.model in wanted.models)
@@ -143,10 +143,10 @@ def suits(slot: DeviceSlot, wanted: DeviceDemand) -> bool:
 def _wishes(
     ledger: NodeLedger, wanted: Demand, room: Callable[[DeviceSlot], int]
 ) -> list[MatchRequest]:
-    """For each request the devices that suit it and have room, the best first.
+    """For each request the suitable devices with room, the best first.
 
-    Whole devices go by name; a share goes to the fullest device with room for it, so that others
-    stay whole.
+    Whole devices are ordered by name; for a share the fullest device with room comes first, so that
+    others stay whole.
     """
     named = sorted(ledger.devices.items())
     by_room = sorted(named, key=lambda entry: room(entry[1]))
@@ -171,7 +171,7 @@ def _numa(ledger: NodeLedger) -> dict[str, int]:
 def choose_devices(
     ledger: NodeLedger, wanted: Demand, holder: str = ""
 ) -> tuple[DeviceShare, ...] | Refusal:
-    """The default choice of devices, or why there is none. A scheduler may propose a better one."""
+    """The default choice of devices, or a refusal. A scheduler may propose a better one."""
     if not wanted.devices:
         return ()
     wishes = _wishes(ledger, wanted, lambda slot: slot.free(holder))
@@ -193,7 +193,7 @@ def _first_unmet(ledger: NodeLedger, wishes: list[MatchRequest]) -> int | None:
 
 
 def _no_device(ledger: NodeLedger, wanted: Demand, wishes: list[MatchRequest]) -> Refusal:
-    """Say whether others are in the way, which may pass, or the node lacks what is asked for."""
+    """Refuses because other work uses the devices, or because the node lacks them."""
     empty = _wishes(ledger, wanted, lambda slot: 0 if slot.absent else MILLI)
     unmet, lacking = _first_unmet(ledger, empty), True
     if unmet is None:
@@ -205,11 +205,11 @@ def _no_device(ledger: NodeLedger, wanted: Demand, wishes: list[MatchRequest]) -
         else f"{request.milli}m of a {request.device_class}"
     )
     if not lacking:
-        why = "others own them"
+        why = "they are in use"
     elif suitable < request.count:
-        why = f"the node has {suitable} that suit"
+        why = f"the node has {suitable} suitable"
     else:
-        why = f"the node's {suitable} that suit cannot serve all requests together"
+        why = f"the node's {suitable} suitable ones cannot satisfy all requests together"
     return Refusal(
         Reason.DEVICE_MISSING if lacking else Reason.DEVICE_TAKEN,
         f"needs {what}, {why}",
@@ -220,12 +220,12 @@ def _no_device(ledger: NodeLedger, wanted: Demand, wishes: list[MatchRequest]) -
 def _judge_share(
     ledger: NodeLedger, wanted: Demand, share: DeviceShare, holder: str
 ) -> Refusal | None:
-    """Whether one proposed device is what some request asks for, and free."""
+    """Refuses a proposed device that matches no request or is not free."""
     slot = ledger.devices.get(share.device)
     if slot is None or not any(_answers(share, slot, request) for request in wanted.devices):
         return Refusal(
             Reason.DEVICE_MISSING,
-            f"device {share.device} does not suit the request",
+            f"device {share.device} does not match the request",
             {"device": share.device},
         )
     if slot.free(holder) < share.milli:
@@ -248,9 +248,9 @@ def _answers(share: DeviceShare, slot: DeviceSlot, request: DeviceDemand) -> boo
 def judge_devices(
     ledger: NodeLedger, wanted: Demand, proposed: Iterable[DeviceShare], holder: str = ""
 ) -> Refusal | None:
-    """Whether exactly these devices answer the demand and are free, in whatever order.
+    """Refuses devices that do not match the demand exactly, or are not free, in any order.
 
-    This is what the commit calls.
+    The commit calls this.
     """
     shares = list(proposed)
     if len({s.device for s in shares}) != len(shares):
@@ -274,7 +274,7 @@ def judge_devices(
     ]
     if match(wishes, _numa(ledger)) is None:
         return Refusal(
-            Reason.DEVICE_MISSING, "the proposed devices cannot serve all requests together"
+            Reason.DEVICE_MISSING, "the proposed devices cannot satisfy all requests together"
         )
     return None
 
@@ -285,7 +285,7 @@ def claim(
     proposed: tuple[DeviceShare, ...] | None = None,
     holder: str = "",
 ) -> Allocation | Refusal:
-    """Whether the demand fits, and what exactly would be taken.
+    """The allocation for a demand, or a refusal if it does not fit.
 
     Without a proposal, devices are chosen here. `holder` is the reservation whose promised share
     may be used.
@@ -303,10 +303,10 @@ def claim(
 
 
 def _misstated(held: Allocation) -> Refusal | None:
-    """Whether a charge that somebody else wrote down contradicts itself.
+    """Refuses a stated charge that contradicts itself.
 
-    The quota is charged by the amounts and the node by the devices, so a charge that names less
-    than its devices would get them for nothing.
+    The quota is charged by the amounts and the node by the devices, so a charge that states less
+    than its devices would get them without a charge.
     """
     owned: Amounts = {}
     for share in held.devices:
@@ -320,28 +320,30 @@ def _misstated(held: Allocation) -> Refusal | None:
     if wrong:
         return Refusal(
             Reason.NOT_ALLOWED,
-            f"the charge of {wrong[0]} is not what its devices amount to, or negative",
+            f"the charge of {wrong[0]} does not match its devices, or is negative",
             {"resource": wrong[0]},
         )
     return None
 
 
 def judge_held(ledger: NodeLedger, held: Allocation) -> Refusal | None:
-    """Whether a stated charge is sound and its devices and ports free; for what is held ahead."""
+    """Refuses a stated charge that is inconsistent or not free; for capacity held in advance."""
     refusal = _misstated(held) or shortage(ledger, Demand(sums_of(held), ports=held.ports))
     if refusal is not None:
         return refusal
     for share in held.devices:
         slot = ledger.devices.get(share.device)
         if slot is None or slot.device_class != share.device_class:
-            return Refusal(Reason.DEVICE_MISSING, f"there is no device {share.device}")
+            return Refusal(
+                Reason.DEVICE_MISSING, f"device {share.device} does not exist on the node"
+            )
         if slot.free() < share.milli:
             return Refusal(Reason.DEVICE_TAKEN, f"device {share.device} is taken")
     return None
 
 
 def sums_of(held: Allocation) -> Amounts:
-    """The part of a charge that counts as sums on a node; devices are owned one by one instead."""
+    """The part of a charge that counts in the sums of a node; devices have owners instead."""
     if not held.devices:
         return held.charge
     owned = [share.device_class for share in held.devices]
@@ -349,7 +351,7 @@ def sums_of(held: Allocation) -> Amounts:
 
 
 def _moved(ledger: NodeLedger, held: Allocation, owner: str, change: Change) -> NodeLedger:
-    """The ledger with devices and sums changed for one owner; ports are left to the caller."""
+    """The ledger with the devices and sums changed for one owner. The caller changes ports."""
     devices = ledger.devices
     if held.devices:
         devices = dict(devices)
@@ -364,9 +366,9 @@ def _moved(ledger: NodeLedger, held: Allocation, owner: str, change: Change) -> 
 
 
 def take_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
-    """The ledger after `owner` took this. Taking what is not free is our own bug.
+    """The ledger after `owner` took this. Taking what is not free is a bug.
 
-    Sums are not checked here: a charge that was accepted stays, also when the node shrinks.
+    Sums are not checked here: an accepted charge stays, even if the node shrinks.
     """
     after = _moved(ledger, held, owner, add)
     agree(min(held.charge.values(), default=0) >= 0, f"{owner} took less than nothing")
@@ -382,7 +384,7 @@ def take_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLed
 
 
 def return_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeLedger:
-    """The ledger after `owner` gave this back. Giving back what was never taken is our own bug."""
+    """The ledger after `owner` returned this. Returning what was never taken is a bug."""
     after = _moved(ledger, held, owner, subtract)
     for key in held.ports:
         agree(ledger.ports.get(key) == owner, f"{owner} returned port {key}, which it does not own")
@@ -396,7 +398,7 @@ def return_allocation(ledger: NodeLedger, held: Allocation, owner: str) -> NodeL
 
 
 def promise_allocation(ledger: NodeLedger, held: Allocation, reservation: str) -> NodeLedger:
-    """The ledger after this share was promised to a reservation, while others still hold it."""
+    """The ledger after promising this to a reservation while other work still holds it."""
     devices = dict(ledger.devices)
     for share in held.devices:
         slot = devices.get(share.device)
@@ -413,7 +415,7 @@ def promise_allocation(ledger: NodeLedger, held: Allocation, reservation: str) -
 
 
 def withdraw_promise(ledger: NodeLedger, reservation: str) -> NodeLedger:
-    """The ledger after the promise was kept or taken back."""
+    """The ledger after the promise was fulfilled or withdrawn."""
     devices = {
         name: msgspec.structs.replace(slot, promised="") if slot.promised == reservation else slot
         for name, slot in ledger.devices.items()
@@ -424,12 +426,12 @@ def withdraw_promise(ledger: NodeLedger, reservation: str) -> NodeLedger:
 
 
 def begin_departure(ledger: NodeLedger, held: Allocation) -> NodeLedger:
-    """The ledger after the holder of this was told to stop for a preemption."""
+    """The ledger after the holder of this was evicted for a preemption."""
     return msgspec.structs.replace(ledger, leaving=add(ledger.leaving, sums_of(held)))
 
 
 def finish_departure(ledger: NodeLedger, held: Allocation) -> NodeLedger:
-    """The ledger after the victim of a preemption is gone; its charge is returned separately."""
+    """The ledger after the victim of a preemption stopped; its charge is returned separately."""
     leaving = subtract(ledger.leaving, sums_of(held))
     agree(all(u >= 0 for u in leaving.values()), "more departed than was told to leave")
     return msgspec.structs.replace(ledger, leaving=leaving)

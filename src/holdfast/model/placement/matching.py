@@ -1,8 +1,8 @@
-"""Giving several requests what they need from one set of things, whenever that is possible.
+"""Bipartite matching: gives several requests what they need from one set of candidates.
 
 `fit.py` calls this for the devices of a node. Serving requests one after another would miss
-answers: a request for any device may take the only one of the model that the next request insists
-on. So what was given is passed on along an augmenting path when a later request needs it.
+solutions: a request for any device may take the only one of the model that the next request needs.
+So a later request may take over a candidate along an augmenting path.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-# Each try narrows one wish to one group. Wishes that must stay together are a packing problem, for
-# which no fast exact answer is known; so many tries are exact for two groups and five such wishes,
-# four groups and three, or eight groups and two.
+# Each try narrows one request to one group. Requests that must stay together are a packing problem,
+# for which no fast exact algorithm is known. This many tries are exact for two groups and five such
+# requests, four groups and three, or eight groups and two.
 TRIES_MAX = 100
 
 Given = tuple[tuple[str, ...], ...]
 
 
 class MatchRequest(msgspec.Struct, frozen=True):
-    """So many of these candidates, the preferred ones first; `together` means of one group."""
+    """Asks for `count` of the candidates, preferred ones first; `together` means of one group."""
 
     count: int
     candidates: tuple[str, ...]
@@ -28,7 +28,7 @@ class MatchRequest(msgspec.Struct, frozen=True):
 
 
 def _pass_on(wishes: Sequence[MatchRequest], holders: dict[str, int], seeker: int) -> bool:
-    """Get one more for `seeker`, for which others may take something else instead."""
+    """Gets one more candidate for `seeker`; other requests may switch to another one."""
     gave: dict[int, tuple[str, int]] = {seeker: ("", seeker)}
     reached = [seeker]
     for wish in reached:
@@ -47,7 +47,7 @@ def _pass_on(wishes: Sequence[MatchRequest], holders: dict[str, int], seeker: in
 
 
 def _matched(wishes: Sequence[MatchRequest]) -> Given | None:
-    """Different candidates for each wish, regardless of groups; None when there are none."""
+    """Different candidates for each request, regardless of groups; None if impossible."""
     holders: dict[str, int] = {}
     for index, wish in enumerate(wishes):
         free = [name for name in wish.candidates if name not in holders][: wish.count]
@@ -64,9 +64,9 @@ def _matched(wishes: Sequence[MatchRequest]) -> Given | None:
 def _narrowed(
     wishes: Sequence[MatchRequest], given: Given, groups: Mapping[str, int]
 ) -> list[Sequence[MatchRequest]] | None:
-    """The same wishes with the first scattered one held to one group, for each of its groups.
+    """The requests with the first scattered one limited to one group, for each of its groups.
 
-    None when nothing is scattered.
+    None if no request is scattered.
     """
     for index, (wish, names) in enumerate(zip(wishes, given, strict=True)):
         if not wish.together or len({groups[name] for name in names}) <= 1:
@@ -83,9 +83,9 @@ def _narrowed(
 
 
 def match(wishes: Sequence[MatchRequest], groups: Mapping[str, int]) -> Given | None:
-    """What each wish gets, no candidate twice; None when they cannot all be met.
+    """The candidates of each request, none of them twice; None if not all can be satisfied.
 
-    `groups` says to which group each candidate belongs.
+    `groups` maps each candidate to its group.
     """
     open_: list[Sequence[MatchRequest]] = [wishes]
     for _ in range(TRIES_MAX):

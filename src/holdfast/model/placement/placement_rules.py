@@ -1,8 +1,8 @@
-"""Where work is allowed: the hard rules of place, each once.
+"""The hard placement rules: where work may run.
 
-The proposal calls these as filters, the commit as law, explain and what-if to say why. Each
+The proposal calls these as filters, the commit to enforce them, explain to give reasons. Each
 returns None or a refusal that names what would have to change. Spread and affinity are in
-`spread.py`, since they are only proposed, never promised.
+`spread.py`, because they guide proposals and are not guaranteed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from holdfast.model.ledger import NodeGate
 from holdfast.model.refusal import Reason, Refusal
 from holdfast.model.selection.selectors import holds
 
-# Every node has its own name as this label, whatever its operator says: work that is for one node
-# alone asks for it as for any other label.
+# Every node has its own name as this label, and its operator cannot change that: work for a single
+# node selects it like any other label.
 NODE_LABEL = "holdfast.dev/node"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z", re.ASCII)
 
 
 def labels_of(node: Node) -> Mapping[str, str]:
-    """What work can ask of a node: its labels, and its name among them."""
+    """The labels that work can select a node by, including its name."""
     return {**node.metadata.labels, NODE_LABEL: node.metadata.name}
 
 
@@ -49,7 +49,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 def first_untolerated(
     taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...], *, hard_only: bool = True
 ) -> Taint | None:
-    """The first taint that keeps this work away. PreferNoSchedule never does; it only ranks."""
+    """The first taint that excludes this work. PreferNoSchedule only affects ranking."""
     for taint in taints:
         if hard_only and taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
             continue
@@ -59,7 +59,7 @@ def first_untolerated(
 
 
 def gate_refusal(gate: NodeGate) -> Refusal | None:
-    """Whether the node takes any new work at all."""
+    """Refuses a node that takes no new work."""
     if gate.phase is not NodePhase.READY:
         return Refusal(
             Reason.NODE_NOT_READY, f"the node is {gate.phase.value}", {"phase": gate.phase.value}
@@ -72,7 +72,7 @@ def gate_refusal(gate: NodeGate) -> Refusal | None:
 
 
 def taint_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
-    """Whether the node's taints keep this work away."""
+    """Refuses a node with a taint that the work does not tolerate."""
     taint = first_untolerated(gate.taints, placement.tolerations)
     if taint is None:
         return None
@@ -83,27 +83,27 @@ def taint_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
 def protection_refusal(
     protection: Protection | None, tenant: str, priority_class: str
 ) -> Refusal | None:
-    """Whether protected capacity is for this work. Every list that is not empty must name it."""
+    """Refuses protected capacity that is not for this work: every non-empty list must match."""
     if protection is None:
         return None
     if protection.tenants and tenant not in protection.tenants:
         return Refusal(
             Reason.TENANCY_FORBIDDEN,
-            f"this capacity is kept for other tenants than {tenant}",
+            f"this capacity is protected for other tenants than {tenant}",
             {"tenant": tenant},
         )
     if protection.priority_classes and priority_class not in protection.priority_classes:
         named = priority_class or "(none)"
         return Refusal(
             Reason.PROTECTED_CAPACITY,
-            f"this capacity is kept for other priority classes than {named}",
+            f"this capacity is protected for other priority classes than {named}",
             {"priorityClass": priority_class},
         )
     return None
 
 
 def isolation_wanted(template: Template, tenant: Tenant | None) -> Isolation:
-    """The stronger of what the work and its tenant ask for."""
+    """The stronger isolation of those that the work and its tenant require."""
     asked = (template.isolation, tenant.spec.isolation if tenant is not None else Isolation.NONE)
     return max(asked, key=lambda it: it.strength)
 
@@ -111,24 +111,24 @@ def isolation_wanted(template: Template, tenant: Tenant | None) -> Isolation:
 def isolation_refusal(
     have: Isolation | None, wanted: Isolation, runtime: Runtime
 ) -> Refusal | None:
-    """Whether a node keeps the work of tenants as far apart as is asked for.
+    """Refuses a node whose isolation between tenants is too weak.
 
-    A node whose agent does not say how it does so keeps them apart by nothing. A process has a user
-    of its tenant's own at most, whatever the node does for containers.
+    A node whose agent states no isolation has none. A process has at most isolation user, whatever
+    the node provides for containers.
     """
     given = have or Isolation.NONE
     if runtime is Runtime.PROCESS and wanted.strength > Isolation.USER.strength:
         return Refusal(
             Reason.ISOLATION_TOO_WEAK,
-            f"{wanted.value} is asked for, and the work is a process, which has isolation user at "
-            "most: use runtime container",
+            f"isolation {wanted.value} is required, and a process has at most isolation user: use "
+            "runtime container",
             {"isolation": given.value, "wanted": wanted.value},
         )
     if given.strength >= wanted.strength:
         return None
     return Refusal(
         Reason.ISOLATION_TOO_WEAK,
-        f"the node's isolation is {given.value}, {wanted.value} is asked for",
+        f"the node's isolation is {given.value}, {wanted.value} is required",
         {"isolation": given.value, "wanted": wanted.value},
     )
 
@@ -136,11 +136,11 @@ def isolation_refusal(
 def user_refusal(
     have: Isolation | None, template: Template, tenant: Tenant | None
 ) -> Refusal | None:
-    """Whether the work names a user of the node that its tenant may not have.
+    """Refuses work that names a user of the node that its tenant may not use.
 
-    A user of the node has files, groups and processes of its own there, and may be another tenant's
-    name for its work. Where tenants have no users of their own there is nothing to leave, and a
-    container has only the numbers of the users, and none of their files.
+    A user of the node has its own files, groups and processes there, and may be the user of another
+    tenant's work. Without isolation there is nothing to protect, and a container has only the
+    numbers of users, not their files.
     """
     is_open = not template.user or template.runtime is not Runtime.PROCESS
     if is_open or have is None or have is Isolation.NONE:
@@ -149,49 +149,49 @@ def user_refusal(
         return None
     return Refusal(
         Reason.USER_NOT_ALLOWED,
-        f"the work asks for user {template.user} of the node, which is not in spec.users of its "
-        "Tenant: leave user out, or have an administrator add it there",
+        f"user {template.user} of the node is not in spec.users of the Tenant: leave user out, or "
+        "ask an administrator to add it",
         {"user": template.user},
     )
 
 
 def network_refusal(template: Template, tenant: Tenant | None) -> Refusal | None:
-    """Whether a container asks for the node's network, and its tenant may not have it.
+    """Refuses a container that requests the node's network if its tenant may not use it.
 
-    There it could listen on any port, and reach what listens for the node alone.
+    There it could listen on any port, and reach services that listen on the node's loopback.
     """
     is_asked = template.host_network and template.runtime is Runtime.CONTAINER
     if not is_asked or (tenant is not None and tenant.spec.host_network):
         return None
     return Refusal(
         Reason.HOST_NETWORK_NOT_ALLOWED,
-        "the work asks for hostNetwork, which spec.hostNetwork of its Tenant does not allow: leave "
-        "it out, or have an administrator allow it there",
+        "spec.hostNetwork of the Tenant does not allow hostNetwork: leave it out, or ask an "
+        "administrator to allow it",
     )
 
 
 def image_refusal(template: Template, tenant: Tenant | None) -> Refusal | None:
-    """Whether a container's image is not among those that its tenant may use."""
+    """Refuses an image that the container's tenant may not use."""
     if tenant is None or template.runtime is not Runtime.CONTAINER:
         return None
     image, policy = template.image, tenant.spec.images
     if policy.registries and not any(_begins(image, it) for it in policy.registries):
-        rule = "is in none of the registries of spec.images of its Tenant"
+        rule = "is in none of the registries in spec.images of the Tenant"
     elif policy.digests_only and _DIGEST.search(image) is None:
-        rule = "is not named by its digest (@sha256:...), which spec.images of its Tenant demands"
+        rule = "must be named by its digest (@sha256:...): spec.images of the Tenant requires it"
     else:
         return None
     return Refusal(Reason.IMAGE_NOT_ALLOWED, f"the image {image} {rule}", {"image": image})
 
 
 def _begins(image: str, registry: str) -> bool:
-    """Whether a reference lies below a registry or a part of it, and not merely begins alike."""
+    """Whether a reference is below a registry or a path in it; a common prefix is not enough."""
     if ".." in image.split("/"):
         return False
     if not image.startswith(registry):
         return False
     rest = image[len(registry) :]
-    # After a colon comes a tag, or the port of another registry on the same host.
+    # A colon starts a tag, or the port of another registry on the same host.
     is_tag = rest.startswith(":") and "/" not in rest
     return registry.endswith("/") or is_tag or rest[:1] in ("", "/", "@")
 
@@ -199,7 +199,7 @@ def _begins(image: str, registry: str) -> bool:
 def policy_refusal(
     have: Isolation | None, template: Template, tenant: Tenant | None
 ) -> Refusal | None:
-    """What a tenant's work may ask for only if the tenant's policy says so."""
+    """Refuses what a tenant's work may use only if the Tenant allows it."""
     return (
         user_refusal(have, template, tenant)
         or network_refusal(template, tenant)
@@ -208,9 +208,9 @@ def policy_refusal(
 
 
 def neighbour_refusal(gate: NodeGate, tenants: Iterable[str], tenant: str) -> Refusal | None:
-    """Whether a node that keeps tenants apart by nothing has work of another one.
+    """Refuses a node without isolation that has work of another tenant.
 
-    Who that is is not told: tenants do not learn of each other.
+    The message does not name that tenant: tenants must not learn about each other.
     """
     if gate.isolation is not Isolation.NONE or all(it == tenant for it in tenants):
         return None
@@ -222,7 +222,7 @@ def neighbour_refusal(gate: NodeGate, tenants: Iterable[str], tenant: str) -> Re
 
 
 def site_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
-    """Whether region, zone and pool are among those that the work names."""
+    """Refuses a node outside the regions, zones and pool that the work requires."""
     for have, wanted, reason, what in (
         (gate.region, placement.regions, Reason.REGION_MISMATCH, "region"),
         (gate.zone, placement.zones, Reason.ZONE_MISMATCH, "zone"),
@@ -231,7 +231,7 @@ def site_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
         if wanted and have not in wanted:
             return Refusal(
                 reason,
-                f"the node's {what} is {have or '(none)'}, the work asks for {', '.join(wanted)}",
+                f"the node's {what} is {have or '(none)'}, the work requires {', '.join(wanted)}",
                 {what: have},
             )
     return None
@@ -240,16 +240,15 @@ def site_refusal(gate: NodeGate, placement: Placement) -> Refusal | None:
 def residency_refusal(
     placement: Placement, tenant: Tenant | None, region_name: str, region: Region | None
 ) -> Refusal | None:
-    """Whether the law of the region allows the data of this work.
+    """Refuses a region in which the work's data may not reside.
 
-    What cannot be checked is refused, also when it is the tenant of which nothing is known.
-
-    The tenant's own residency and regions hold for all of its work, whatever the work itself asks
-    for.
+    If the tenant or the region is unknown, the work is refused, because residency cannot be
+    checked. The tenant's own residency and regions apply to all of its work, whatever the work
+    states.
     """
     if tenant is None:
         return Refusal(
-            Reason.RESIDENCY_UNKNOWN, "nothing is known of the tenant, nor where its data may be"
+            Reason.RESIDENCY_UNKNOWN, "the tenant is unknown, so its data residency is unknown"
         )
     allowed = tenant.spec.regions
     if allowed and region_name not in allowed:
@@ -264,14 +263,13 @@ def residency_refusal(
         if region is None:
             return Refusal(
                 Reason.RESIDENCY_UNKNOWN,
-                f"data must stay in {residency}, and nothing is known of region "
-                f"{region_name or '(none)'}",
+                f"data must stay in {residency}, and region {region_name or '(none)'} is unknown",
                 {"residency": residency, "region": region_name},
             )
         if residency not in region.spec.jurisdictions:
             return Refusal(
                 Reason.RESIDENCY_FORBIDDEN,
-                f"data must stay in {residency}, region {region_name} is not there",
+                f"data must stay in {residency}, and region {region_name} is not in it",
                 {"residency": residency, "region": region_name},
             )
     return None
@@ -280,7 +278,7 @@ def residency_refusal(
 def place_refusal(
     gate: NodeGate, template: Template, namespace: str, tenant: Tenant | None, region: Region | None
 ) -> Refusal | None:
-    """Every hard rule of place that the commit asks, in one screen."""
+    """Every hard placement rule that the commit enforces, except selectors."""
     if tenant is not None and tenant.spec.suspended:
         return Refusal(Reason.TENANT_SUSPENDED, f"tenant {tenant.name} accepts no new work")
     pools = region.spec.pools if region is not None else ()
@@ -298,7 +296,7 @@ def place_refusal(
 
 
 def selector_refusal(labels: Mapping[str, str], placement: Placement) -> Refusal | None:
-    """Whether the node's labels are those that the work asks for."""
+    """Refuses a node whose labels do not match the work's selectors."""
     for key, value in placement.node_selector.items():
         if labels.get(key) != value:
             return Refusal(

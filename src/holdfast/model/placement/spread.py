@@ -1,8 +1,8 @@
-"""Keeping replicas apart or together: skew and affinity arithmetic.
+"""Spread and affinity between replicas.
 
-These are proposal rules: a scheduler keeps them on what it sees and correction repairs what two
-schedulers broke together. They are not promised across concurrent schedulers, and the commit does
-not check them.
+These rules guide proposals: a scheduler applies them to its snapshot, and controllers repair what
+two schedulers broke together. They are not guaranteed across concurrent schedulers, and the commit
+does not check them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from holdfast.model.selection.selectors import LabelSelector, selects
 
 
 def skew_after(counts: Mapping[str, int], eligible: Iterable[str], place: str) -> int:
-    """How many more `place` would have than the emptiest eligible place, after one more there.
+    """The skew of `place` after one more replica there: its count less the smallest eligible one.
 
-    It counts among the places itself, so this is never negative.
+    `place` is eligible itself, so this is never negative.
     """
     here = counts.get(place, 0) + 1
     return here - min([here, *(counts.get(other, 0) for other in eligible if other != place)])
@@ -26,7 +26,7 @@ def skew_after(counts: Mapping[str, int], eligible: Iterable[str], place: str) -
 def spread_refusal(
     rule: Spread, counts: Mapping[str, int], eligible: Iterable[str], place: str
 ) -> Refusal | None:
-    """Whether one more replica in `place` keeps a required spread."""
+    """Refuses one more replica in `place` if it breaks a required spread."""
     if not rule.required:
         return None
     skew = skew_after(counts, eligible, place)
@@ -34,7 +34,7 @@ def spread_refusal(
         return None
     return Refusal(
         Reason.SPREAD_VIOLATED,
-        f"{rule.over.value} {place} would have {skew} more than the emptiest, "
+        f"{rule.over.value} {place} would have {skew} replicas more than the emptiest, "
         f"at most {rule.max_skew} is allowed",
         {"place": place, "skew": str(skew)},
     )
@@ -43,10 +43,10 @@ def spread_refusal(
 def affinity_refusal(
     rule: Affinity, here: Iterable[Mapping[str, str]], *, anti: bool, first: bool = False
 ) -> Refusal | None:
-    """Whether the replicas already in the place keep a required affinity or anti-affinity.
+    """Refuses a place whose replicas break a required affinity or anti-affinity.
 
-    `first` says that nothing in the whole cluster matches yet and the replica matches its own
-    rule: then an affinity cannot be met by anybody, and the first one may go anywhere.
+    `first` means that no replica in the whole cluster matches yet and the replica matches its own
+    rule: then no place can satisfy an affinity, and the first replica may run anywhere.
     """
     if not rule.required:
         return None
@@ -54,11 +54,11 @@ def affinity_refusal(
     if anti and found:
         return Refusal(
             Reason.ANTI_AFFINITY_VIOLATED,
-            f"the same {rule.within.value} has a replica to stay away from",
+            f"anti-affinity: the same {rule.within.value} has a matching replica",
         )
     if not anti and not found and not first:
         return Refusal(
-            Reason.AFFINITY_UNMET, f"the same {rule.within.value} has no replica to be near"
+            Reason.AFFINITY_UNMET, f"affinity: the same {rule.within.value} has no matching replica"
         )
     return None
 
@@ -66,23 +66,22 @@ def affinity_refusal(
 def repulsion_refusal(
     rules: Iterable[tuple[LabelSelector, Topology]], labels: Mapping[str, str]
 ) -> Refusal | None:
-    """Whether a replica that is there already has to stay away from one with these labels.
+    """Refuses a place where the anti-affinity of an existing replica matches these labels.
 
-    `rules` are the required anti-affinities of the replicas that are in the same place, each with
-    what counts as the same place. Who wants to be away from others keeps them away as well, or it
-    would depend on who came first.
+    `rules` are the required anti-affinities of the replicas in the same place, each with its
+    topology. Anti-affinity works both ways, or the result would depend on which replica came first.
     """
     for selector, within in rules:
         if selects(selector, labels):
             return Refusal(
                 Reason.ANTI_AFFINITY_VIOLATED,
-                f"the same {within.value} has a replica that stays away from such as this one",
+                f"the same {within.value} has a replica whose anti-affinity matches this one",
             )
     return None
 
 
 def crowd_refusal(limit: int, here: int) -> Refusal | None:
-    """Whether a node that has `here` replicas of the workload may get one more; 0 is no limit."""
+    """Refuses one more replica of a workload on a node that has `here`; limit 0 means none."""
     if not limit or here < limit:
         return None
     return Refusal(

@@ -57,7 +57,7 @@ def test_a_chain_that_was_written_anew_is_not_the_one_that_the_store_knows() -> 
     other = Mutation(who="mallory", verb="Patch", kind="workloads", name="w5")
     fifth = make_record(5, 2, 5, CHAIN[3].hash, encode(other))
     forged = lines([*CHAIN[:4], fifth, *chain(5, first=6, previous=fifth.hash)])
-    assert judged(forged).findings == ["record 10 is not the one that the store knows"]
+    assert judged(forged).findings == ["record 10 does not match the hash in the store"]
 
 
 def test_what_was_removed_when_its_time_was_over_is_not_missing() -> None:
@@ -127,4 +127,4 @@ def test_a_number_from_nowhere_costs_no_memory() -> None:
 def test_findings_are_bounded() -> None:
     found = judged([b"{}"] * 1_000).findings
     assert len(found) == FINDINGS_MAX + 1
-    assert found[-1] == "and 951 more of the kind"
+    assert found[-1] == "and 951 more findings"

@@ -191,20 +191,20 @@ def test_devices_that_belong_together_hang_on_one_numa_node() -> None:
 @pytest.mark.parametrize(
     "request_, reason, message",
     [
-        (whole(), Reason.DEVICE_TAKEN, "needs 1 gpu, others own them"),
-        (share(600), Reason.DEVICE_TAKEN, "needs 600m of a gpu, others own them"),
-        (share(1001), Reason.DEVICE_MISSING, "needs 1001m of a gpu, the node has 0 that suit"),
-        (whole(3), Reason.DEVICE_MISSING, "needs 3 gpu, the node has 2 that suit"),
-        (whole(1, "C"), Reason.DEVICE_MISSING, "needs 1 gpu, the node has 0 that suit"),
+        (whole(), Reason.DEVICE_TAKEN, "needs 1 gpu, they are in use"),
+        (share(600), Reason.DEVICE_TAKEN, "needs 600m of a gpu, they are in use"),
+        (share(1001), Reason.DEVICE_MISSING, "needs 1001m of a gpu, the node has 0 suitable"),
+        (whole(3), Reason.DEVICE_MISSING, "needs 3 gpu, the node has 2 suitable"),
+        (whole(1, "C"), Reason.DEVICE_MISSING, "needs 1 gpu, the node has 0 suitable"),
         (
             DeviceDemand("gpu", 1, MILLI, memory=17),
             Reason.DEVICE_MISSING,
-            "needs 1 gpu, the node has 0 that suit",
+            "needs 1 gpu, the node has 0 suitable",
         ),
         (
             DeviceDemand("npu", 1, MILLI),
             Reason.DEVICE_MISSING,
-            "needs 1 npu, the node has 0 that suit",
+            "needs 1 npu, the node has 0 suitable",
         ),
     ],
 )
@@ -223,17 +223,17 @@ def test_requests_that_cannot_be_met_together_say_so() -> None:
     refusal = choose_devices(gpus(g0=gpu()), wants(whole(), share(500)))
     assert isinstance(refusal, Refusal)
     assert refusal.reason is Reason.DEVICE_MISSING
-    assert "cannot serve all requests together" in refusal.message
+    assert "cannot satisfy all requests together" in refusal.message
 
 
 @pytest.mark.parametrize(
     "requests, owners, message",
     [
-        ((whole(1, "C"), share(500)), {}, "needs 1 gpu, the node has 0 that suit"),
-        ((share(500), whole(1, "C")), {}, "needs 1 gpu, the node has 0 that suit"),
-        ((share(500), whole()), {"x": 250}, "needs 1 gpu, others own them"),
-        ((whole(), share(500)), {"x": 250}, "needs 1 gpu, others own them"),
-        ((share(500), share(800)), {"x": 250}, "needs 800m of a gpu, others own them"),
+        ((whole(1, "C"), share(500)), {}, "needs 1 gpu, the node has 0 suitable"),
+        ((share(500), whole(1, "C")), {}, "needs 1 gpu, the node has 0 suitable"),
+        ((share(500), whole()), {"x": 250}, "needs 1 gpu, they are in use"),
+        ((whole(), share(500)), {"x": 250}, "needs 1 gpu, they are in use"),
+        ((share(500), share(800)), {"x": 250}, "needs 800m of a gpu, they are in use"),
     ],
 )
 def test_a_refusal_names_the_first_request_that_cannot_be_met(
