@@ -129,6 +129,12 @@ def test_what_the_server_warns_of_is_shown(shell: Shell) -> None:
         "Warning: standard input, document 1 at line 1 (Workload slow): spec.template"
     )
     assert "graceSeconds: a node that is cut off gives the work 10 s to stop, not 60" in err
+    document = GOOD.replace("good", "tuned").replace("replicas: 1", "latencyTargetMs: 50")
+    assert document != GOOD.replace("good", "tuned")
+    code, _, err = shell("apply -f -", document)
+    assert "spec.latencyTargetMs has no effect yet" in err
+    said = json.loads(shell.good("get wl tuned -o json"))["status"]["conditions"]
+    assert [it["reason"] for it in said if it["type"] == "NoEffect"] == ["NotImplemented"]
 
 
 def test_all_forms_show_the_same_object(shell: Shell) -> None:
