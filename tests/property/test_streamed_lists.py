@@ -36,7 +36,7 @@ class Reader:
 
     def __init__(self, rig: HubRig, truth: Truth) -> None:
         self.rig, self.truth, self.opened_at = rig, truth, rig.hub.revision
-        self.wanted = truth.selected_entries()
+        self.wanted = truth.selected()
         labels = f"team={truth.team}" if truth.team else ""
         self.stream = rig.open("Tenant", labels=labels, bookmarks=True, marks_list_end=True)
         self.received: list[tuple[str, str, str]] = []
