@@ -1,13 +1,13 @@
-"""What every store owes: the few calls that the rest of Holdfast stands on.
+"""The contract of every store: the few calls that the rest of Holdfast depends on.
 
-`commit/` decides what is written, `host/` carries it here, and one conformance suite holds memory,
-SQLite and etcd to the same words. The promises:
+`commit/` decides what is written, `host/` passes it here, and one conformance suite checks memory,
+SQLite and etcd against the same promises:
 
 - Revisions grow with each transaction that has an effective write, and never go back, not even over
-  a restart or restore. Memory and SQLite grow by exactly one; a store that keeps its own books
-  beside ours (etcd: tokens) may skip some.
-- `txn` is atomic and, once it has answered Committed, durable (the memory store: as long as the
-  process lives).
+  a restart or restore. Memory and SQLite grow by exactly one; a store that writes records of its
+  own (etcd: tokens) may skip some.
+- `txn` is atomic and, once it has answered Committed, durable (in the memory store for as long as
+  the process lives).
 - `txn` raises Unavailable when it certainly did not happen and OutcomeUnknown when it may have.
   Nothing is retried inside: only the caller knows whether a second try is safe.
 - A token takes effect at most once. `txn` with a token that already took effect answers Committed
@@ -37,12 +37,12 @@ from holdfast.model.errors import Invalid, OutcomeUnknown, Unavailable, invarian
 from holdfast.model.keys import END
 from holdfast.model.transaction import Change, Outcome, Record, Transaction
 
-# One answer carries at most so many records; a caller pages on with `Page.more_from`. A larger
-# limit means this one, a limit below one is Invalid.
+# One answer has at most this many records; a caller goes on with `Page.more_from`. A larger limit
+# means this one, a limit below one is Invalid.
 RANGE_LIMIT_MAX = 10_000
 
-# A watch that has nothing to report says so this often, so that its reader knows how old its view
-# is.
+# A watch with nothing to report sends a bookmark this often, so that its reader knows how old its
+# view is.
 BOOKMARK_EVERY_S = 5.0
 
 # All keys are before this one: the `end` of a range over everything.
@@ -50,7 +50,7 @@ KEY_END = END
 
 
 def check(transaction: Transaction) -> None:
-    """Refuse what stores would disagree about.
+    """Refuse keys that stores would treat differently.
 
     Names are validated at the API, so a bad key here is our own bug.
     """
@@ -64,7 +64,7 @@ def check(transaction: Transaction) -> None:
 
 
 def _is_text(key: str) -> bool:
-    """Lone surrogates have no UTF-8 form: etcd and SQLite cannot hold them."""
+    """Whether it has a UTF-8 form: lone surrogates have none, and etcd and SQLite refuse them."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -100,21 +100,21 @@ class TokenApplied(msgspec.Struct, frozen=True, gc=False):
 
 
 class NotApplied(msgspec.Struct, frozen=True, gc=False):
-    """The transaction did not take effect and, having asked, never will."""
+    """The transaction did not take effect and, after this question, never will."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, gc=False):
-    """The token is older than what the store remembers. Read the objects themselves."""
+    """The token is older than the store's memory. Read the objects themselves."""
 
 
 Fate = TokenApplied | NotApplied | Forgotten
 
 
 class Space(msgspec.Struct, frozen=True, gc=False):
-    """How full a store is that has a bound of its own, in bytes.
+    """How full a store with a bound of its own is, in bytes.
 
-    `in_use` is what it holds, history included, `size` what its files take, `most` the size at
-    which it takes no more writes. `is_closed` says that it has come to that.
+    `in_use` is what it holds, history included, `size` the size of its files, `most` the size at
+    which it accepts no more writes. `is_closed` says that it has reached that.
     """
 
     in_use: int
@@ -151,13 +151,13 @@ class Store(Protocol):
         ...
 
     def new_token(self) -> str:
-        """A fresh token for one transaction, for `txn` and, if need be, for `fate`."""
+        """A new token for one transaction, for `txn` and, if necessary, for `fate`."""
         ...
 
     async def fate(self, token: str) -> Fate:
         """Whether the transaction with this token took effect.
 
-        The answer is final, asking makes it so. A string that no store like this one issued is
+        The answer is final: asking makes it so. A string that is not a token of such a store is
         Invalid.
         """
         ...
@@ -166,7 +166,7 @@ class Store(Protocol):
         """Batches of changes under the prefix with revision > after, for ever.
 
         Expired when compacted past. It ends (StopAsyncIteration) when the store is closed, and
-        raises Unavailable when the store has failed or was out of reach for long; watching again
+        raises Unavailable when the store has failed or was unreachable for long; watching again
         after the last revision loses nothing.
         """
         ...
@@ -192,12 +192,12 @@ class Store(Protocol):
         ...
 
 
-# Operation tokens: how a caller whose answer was lost learns what became of its transaction.
+# Operation tokens: how a caller whose answer was lost learns the outcome of its transaction.
 #
-# A token is `<session>-<number>`. A session is one life of the store that issued it, the number
+# A token is `<session>-<number>`. A session is one run of the store that issued it, the number
 # counts within it; so tokens are ordered by age without a clock, and a store can tell a token that
-# never took effect from one that it no longer remembers. Memory and SQLite share this form; what
-# they remember, and how durably, is their own.
+# never took effect from one that it no longer remembers. Memory and SQLite share this form, but
+# differ in what they remember and how durably.
 
 _FORM = re.compile(r"(0|[1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)
 
@@ -213,7 +213,7 @@ class TransactionToken(NamedTuple):
 
 
 def parse(text: str) -> TransactionToken:
-    """Read a token that `new_token` wrote."""
+    """Parse a token that `new_token` returned. Raises Invalid."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise Invalid(f"not a token of this store: {text!r}")
@@ -221,14 +221,14 @@ def parse(text: str) -> TransactionToken:
 
 
 def withdrawn(token: TransactionToken) -> Unavailable:
-    """Asking for a token's fate promised somebody that it never takes effect."""
+    """The error for a token whose fate was asked for: that promised that it never takes effect."""
     return Unavailable(
         f"nothing was written: token {token} was withdrawn when its fate was asked for"
     )
 
 
 def forgotten(token: TransactionToken) -> OutcomeUnknown:
-    """Whether an earlier transaction with this token took effect is not known any more."""
+    """The error for a token of which it is no longer known whether it took effect."""
     return OutcomeUnknown(
-        f"token {token} is older than what the store remembers: read the objects, take a new token"
+        f"token {token} is older than the store's memory: read the objects and use a new token"
     )

@@ -1,14 +1,13 @@
 """Watches over a store in this process: memory and SQLite publish here, readers iterate.
 
-A watch owns a place in the history and no buffer. A reader that keeps up waits in a group with all
-others of its prefix, and one batch object serves the whole group, so that whoever encodes it
-encodes it once. A reader that falls behind reads the history again from its place; when that is
-compacted it gets Expired. So a slow reader costs no memory, and nothing can be lost between a
-buffer and the history.
+A watch owns a position in the history and no buffer. A reader that keeps up waits in a group with
+all others of its prefix, and one batch object serves the whole group, so it can be encoded once. A
+reader that falls behind reads the history again from its position; when that is compacted it gets
+Expired. So a slow reader costs no memory, and nothing can be lost between a buffer and the history.
 
-Where many read, changes are handed out at most every WAKE_EVERY_S: waking two hundred readers costs
-more than the changes themselves. The first change after a pause goes out at once, and so does every
-change where few read, such as a server's own hub.
+With many readers, changes are delivered at most every WAKE_EVERY_S: waking two hundred readers
+costs more than the changes themselves. The first change after a pause is delivered at once, and
+with few readers, such as a server's own hub, so is every change.
 
 Everything here runs on one event loop.
 """
@@ -25,12 +24,12 @@ from holdfast.store.contract import BOOKMARK_EVERY_S, Batch
 WAKE_EVERY_S = 0.01
 FEW_READERS = 4
 
-# A batch read from the history ends with the revision that reaches so many changes, so that a
+# A batch read from the history ends with the revision that reaches this many changes, so that a
 # reader far behind is served in pieces.
 BATCH_CHANGES_MAX = 1_000
 
-# So many revisions are looked through at once for the few that concern a reader far behind; then
-# others have their turn.
+# How many revisions are searched at once for the few that concern a reader far behind; then other
+# tasks get a turn.
 SCAN_REVISIONS_MAX = 10_000
 
 # Reads the changes under a prefix after one revision and up to another from the history.
@@ -38,7 +37,7 @@ ReadHistory = Callable[[str, int, int], Awaitable[Batch]]
 
 
 class WatchHub:
-    """Hands published changes to the watches that wait for them."""
+    """Delivers published changes to the watches that wait for them."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class WatchHub:
         self._read_history = read_history
         self._bookmark_every_s = bookmark_every_s
         self._wake_every_s = wake_every_s
-        # Everything up to the position has been handed out; the pending changes are those after it.
+        # Everything up to the position has been delivered; the pending changes are those after it.
         self._position = position
         self._published = position
         self._pending: list[Change] = []
@@ -70,12 +69,12 @@ class WatchHub:
         return LocalWatch(self, prefix, after)
 
     def publish(self, revision: int, changes: tuple[Change, ...] | list[Change]) -> None:
-        """Take in all changes after the last published revision and up to this one."""
+        """Publish all changes after the last published revision and up to this one."""
         invariant(revision > self._published, "revisions are published in order")
         self._published = revision
         if not self._groups and not self._ahead:
-            # Nobody waits: whoever comes next reads the history. Changes still pending were for
-            # watches that have left, and must not reach one that joins at the new position.
+            # No watch waits: the next one reads the history. Changes still pending were for watches
+            # that have left, and must not reach one that joins at the new position.
             self._pending = []
             self._position = revision
             return
@@ -144,7 +143,7 @@ class WatchHub:
         return matched
 
     def _join(self, watch: LocalWatch) -> None:
-        """Let a watch that has everything up to the position, or more, wait."""
+        """Add a watch that has everything up to the position, or more, to those that wait."""
         if watch._after > self._position:
             self._ahead[watch] = None
         else:
@@ -154,7 +153,7 @@ class WatchHub:
             self._bookmarks = loop.call_later(self._bookmark_every_s, self._send_bookmarks)
 
     def _leave(self, watch: LocalWatch) -> None:
-        """Stop waiting without having been woken: nothing has changed up to the position."""
+        """Remove a watch that was not woken: nothing has changed for it up to the position."""
         self._ahead.pop(watch, None)
         group = self._groups.get(watch._prefix)
         if group is not None and watch in group:
@@ -166,7 +165,7 @@ class WatchHub:
     def _send_bookmarks(self) -> None:
         self._bookmarks = None
         if self._pending:
-            # Whoever waits may have changes among the pending ones; a bookmark must not pass them.
+            # Pending changes may concern waiting watches; a bookmark must not overtake them.
             if self._timer is not None:
                 self._timer.cancel()
             self._hand_out()
@@ -178,7 +177,7 @@ class WatchHub:
 
 
 class LocalWatch:
-    """One reader's place. Iterating waits; a cancelled wait loses nothing."""
+    """One reader's position. Iterating waits; a cancelled wait loses nothing."""
 
     __slots__ = ("_after", "_begun", "_hub", "_kept", "_prefix", "_waiter")
 
@@ -187,7 +186,7 @@ class LocalWatch:
         self._prefix = prefix
         self._after = after
         self._begun = False
-        # A batch that was handed over but not yet returned, because the wait was cancelled.
+        # A batch that was delivered but not yet returned, because the wait was cancelled.
         self._kept: Batch | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -215,7 +214,7 @@ class LocalWatch:
 
     async def _history(self) -> Batch:
         hub = self._hub
-        # Reading on to beyond the position would bring this watch ahead of its group for good.
+        # Reading beyond the position would bring this watch ahead of its group for good.
         upto = min(max(hub._position, self._after), self._after + SCAN_REVISIONS_MAX)
         return await hub._read_history(self._prefix, self._after, upto)
 

@@ -2,8 +2,8 @@
 
 `Keyspace` is deterministic: no clock, no randomness, no asyncio. The simulator calls it directly
 under virtual time and puts its own delays, losses and partitions around it; what-if runs on a
-`copy()` of it. `MemoryStore` gives the same keyspace the contract's async face, for tests of what
-stands above a store.
+`copy()` of it. `MemoryStore` gives the same keyspace the contract's async interface, for tests of
+the layers above a store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast.store.contract import (
 from holdfast.store.local_watches import BATCH_CHANGES_MAX, WatchHub
 from holdfast.store.mvcc import KeyStep, VersionIndex
 
-# So many of the newest tokens are remembered; a caller asks within seconds.
+# How many of the newest tokens are remembered; a caller asks within seconds.
 TOKENS_MAX = 100_000
 
 
@@ -113,7 +113,7 @@ class Keyspace:
         self._index.compact(revision)
 
     def new_token(self) -> str:
-        """As in the contract; a counter, so that a run repeats itself."""
+        """As in the contract; a counter, so that runs are reproducible."""
         self._number += 1
         return str(TransactionToken(0, self._number))
 
@@ -128,7 +128,7 @@ class Keyspace:
         return NotApplied()
 
     def copy(self) -> Keyspace:
-        """A keyspace of its own that goes on from here. Records are shared, so it is cheap."""
+        """An independent copy of the keyspace. Records are shared, so it is cheap."""
         twin = Keyspace(tokens_max=self._tokens_max)
         twin._index = self._index.copy()
         twin._number = self._number
@@ -235,7 +235,7 @@ class MemoryStore:
 
     @property
     def known_revision(self) -> int:
-        """The current revision, which nobody has to be asked for."""
+        """The current revision, known without a round trip."""
         self._check_open()
         return self.keyspace.revision
 

@@ -1,10 +1,10 @@
-"""Current entries and the steps that led to them: the multi-version heart of memory and SQLite.
+"""Current entries and the steps that led to them: the multi-version index of memory and SQLite.
 
-An entry is whatever a store keeps for one version of a key: the record itself in memory, a pointer
-into the log on disk. The index holds the current entries and, for each revision since the last
+An entry is what a store keeps for one version of a key: the record itself in memory, a pointer into
+the log on disk. The index holds the current entries and, for each revision since the last
 compaction, the steps that made it, each with the entry before it, in order and for each key. A read
-of a past revision asks of each key on its way what it was then. So a page costs what it looks at,
-however much has changed since, and it looks at a bounded number of keys: most may be newer.
+of a past revision looks up each key of its range as it was then. So the cost of a page depends on
+the keys it examines, however much has changed since; their number is bounded, as most may be newer.
 
 No clock, no randomness, no locks, no I/O: the simulator runs on this directly, and SQLite guards
 it with a lock of its own.
@@ -36,7 +36,7 @@ RUN_LENGTH = 512
 
 
 class SortedKeys:
-    """A set of strings that is read in order, from any place."""
+    """A set of strings that is read in order, from any key on."""
 
     __slots__ = ("_lasts", "_runs")
 
@@ -46,7 +46,7 @@ class SortedKeys:
         self._lasts = [run[-1] for run in self._runs]
 
     def add(self, key: str) -> None:
-        """Add a key that is not there yet."""
+        """Add a key that is not in the set."""
         runs = self._runs
         if not runs:
             runs.append([key])
@@ -61,7 +61,7 @@ class SortedKeys:
             self._lasts[place : place + 1] = [run[RUN_LENGTH - 1], run[-1]]
 
     def remove(self, key: str) -> None:
-        """Remove a key that is there."""
+        """Remove a key that is in the set."""
         place = bisect_left(self._lasts, key)
         run = self._runs[place]
         del run[bisect_left(run, key)]
@@ -89,14 +89,14 @@ class SortedKeys:
         return twin
 
 
-# So many keys a read of the past looks at for one page, however few of them were there then.
+# How many keys a read of the past examines for one page, however few of them existed then.
 LOOKED_AT_MAX = 4_000
 
 _revision = itemgetter(0)
 
 
 class IndexEntry(Protocol):
-    """What the index must know of an entry."""
+    """The properties of an entry that the index needs."""
 
     @property
     def key(self) -> str: ...
@@ -112,7 +112,7 @@ E = TypeVar("E", bound=IndexEntry)
 
 
 class KeyStep(msgspec.Struct, Generic[E], frozen=True, gc=False):
-    """One key went from one entry to the next; None is absent. At least one of the two is there."""
+    """One key changed from one entry to the next; None is absent. At least one is an entry."""
 
     key: str
     before: E | None
@@ -137,8 +137,8 @@ class VersionIndex(Generic[E]):
         self.current: dict[str, E] = {entry.key: entry for entry in entries}
         self._keys = SortedKeys(self.current)
         self._steps: list[Sequence[KeyStep[E]]] = []
-        # Of each key that has changed since the compaction: at which revisions, oldest first, and
-        # what it was before each. Those among them that are not there any more stand in order.
+        # For each key that has changed since the compaction: at which revisions, oldest first, and
+        # its entry before each. Those of these keys that are deleted now are kept in order.
         self._befores: dict[str, list[tuple[int, E | None]]] = {}
         self._gone = SortedKeys()
         self.compacted = revision
@@ -148,7 +148,7 @@ class VersionIndex(Generic[E]):
     def loaded(
         cls, entries: Iterable[E], steps: list[Sequence[KeyStep[E]]], *, compacted: int
     ) -> VersionIndex[E]:
-        """An index as it was: the current entries, and the steps that led to them."""
+        """An index from stored data: the current entries, and the steps that led to them."""
         index = cls(entries, revision=compacted)
         index._steps = steps
         for made in steps:
@@ -199,7 +199,7 @@ class VersionIndex(Generic[E]):
     ) -> EntryPage[E]:
         """Entries with start <= key < end as of `at`."""
         if limit < 1:
-            raise Invalid(f"a range needs a limit of at least 1, not {limit}")
+            raise Invalid(f"limit: {limit} must be at least 1")
         limit = min(limit, RANGE_LIMIT_MAX)
         if at is None or at == self.revision:
             return self._range_now(start, end, limit)
@@ -228,7 +228,7 @@ class VersionIndex(Generic[E]):
             raise Invalid(f"cannot compact to revision {revision}: the store is at {self.revision}")
 
     def check_kept(self, revision: int) -> None:
-        """Raise Expired unless the history after this revision is whole."""
+        """Raise Expired unless the history after this revision is complete."""
         if revision < self.compacted:
             raise Expired(
                 f"revision {revision} is compacted: history begins at {self.compacted}; list again"
@@ -253,7 +253,7 @@ class VersionIndex(Generic[E]):
 
     def _range_now(self, start: str, end: str, limit: int) -> EntryPage[E]:
         if end == f"{start}\0":
-            # One key, as in every look at a single object.
+            # One key, as in every read of a single object.
             entry = self.current.get(start)
             return EntryPage(self.revision, [entry] if entry is not None else [], None)
         keys = list(islice(self._keys.between(start, end), limit + 1))
@@ -276,7 +276,7 @@ class VersionIndex(Generic[E]):
         return EntryPage(at, entries, None)
 
     def _then(self, key: str, at: int) -> E | None:
-        """What a key was at a revision."""
+        """The entry of a key at a revision."""
         there = self._befores.get(key)
         if there is None or there[-1][0] <= at:
             return self.current.get(key)

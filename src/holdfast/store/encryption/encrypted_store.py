@@ -1,14 +1,14 @@
 """A store around a store that keeps some of its records encrypted.
 
-It holds the same contract, and the same suite judges it. Secrets are encrypted just before they
+It fulfils the same contract, and the same suite checks it. Secrets are encrypted just before they
 reach the inner store and decrypted as soon as they come from it, so that decisions, which are pure,
-never meet a key; and every disk, log, history, backup and etcd member has ciphertext only.
+never need a key; and every disk, log, history, backup and etcd member has ciphertext only.
 
-A record that cannot be decrypted is passed on as it is. Whoever decodes it finds it unreadable,
-which costs that one record and nothing else (ADR 0085).
+A record that cannot be decrypted is passed on unchanged. Its decoder finds it unreadable, which
+costs that one record and nothing else (ADR 0085).
 
 A plane that had Secrets before it had a key has plain ones, which are read as they are until all
-are encrypted. From then on a plain one was written by somebody without the key, and is unreadable.
+are encrypted. From then on a plain one comes from a writer without the key, and is unreadable.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from holdfast.model.transaction import (
 from holdfast.store.contract import RANGE_LIMIT_MAX, Batch, Fate, Page, Store, check
 from holdfast.store.encryption.keyring import Keyring
 
-# What is encrypted: all Secrets, and the record by which a server knows that it has the right key.
+# What is encrypted: all Secrets, and the record that proves to a server that it has the right key.
 PREFIXES = (keys.kind_prefix(kind_of_struct(Secret)), keys.ENCRYPTION)
-# So many records are decrypted in one go; a large page must not hold up the event loop.
+# How many records are decrypted at once; a large page must not block the event loop.
 SLICE = 200
 REENCRYPT_PAGE = 500
 _PROOF = b"{}"
@@ -48,7 +48,7 @@ _WHOLE, _NOT_WHOLE = b'{"whole":true}', b'{"whole":false}'
 
 
 class ReencryptionResult(msgspec.Struct, frozen=True):
-    """How many records were brought to their new form, and how many could not be."""
+    """How many records were rewritten in their new form, and how many could not be."""
 
     changed: int = 0
     left: int = 0
@@ -66,8 +66,8 @@ class EncryptedStore:
         whole: bool = False,
         remember: Callable[[bool], Awaitable[None]] | None = None,
     ) -> None:
-        """`whole`: whether this server knows of before that all Secrets are encrypted. It is kept
-        outside the store by `remember`: who can write to the store can remove what is in it.
+        """`whole`: whether this server knows from earlier that all Secrets are encrypted.
+        `remember` keeps it outside the store: a writer to the store could remove it there.
         """
         self.inner, self.ring = inner, ring
         self._prefixes = prefixes
@@ -129,7 +129,7 @@ class EncryptedStore:
     # Between plain and encrypted ------------------------------------------------------------------
 
     async def prepare(self, values: list[bytes]) -> None:
-        """Before these are opened: have their keys, and know whether a plain one is believed."""
+        """Prepare to decrypt these: get their keys, and learn whether plain ones are accepted."""
         await self.ring.learn(values)
         if not all(map(encrypted_records.is_encrypted, values)):
             await self._ascertain()
@@ -171,10 +171,10 @@ class EncryptedStore:
     # Whether all of it is encrypted -------------------------------------------------------------
 
     async def _ascertain(self) -> tuple[Record | None, bytes]:
-        """Take in what the store says of it; that record, and what it says if it counts.
+        """Read the store's record about it; returns the record, and its content if it is valid.
 
-        Only what was written with the plane's key counts: without it nobody can say that plain
-        records are good again.
+        Only a record that was written with the plane's key is valid: without the key no writer can
+        make plain records acceptable again.
         """
         key = keys.encryption_whole()
         page = await self.inner.range(key, key + "\0", limit=1)
@@ -195,7 +195,7 @@ class EncryptedStore:
                 await self._remember(whole)
 
     async def _declare(self, wanted: bytes) -> None:
-        """Have the store say so, with the current key. Who writes it meanwhile is right, too."""
+        """Write that record with the current key. A concurrent writer's version is as good."""
         key = keys.encryption_whole()
         found, said = await self._ascertain()
         if said == wanted and found is not None and self.ring.has_current_key(found.value):
@@ -208,9 +208,9 @@ class EncryptedStore:
     # What is in the store already ---------------------------------------------------------------
 
     async def prove(self) -> None:
-        """Find out that this server has the key of the plane; the first one says which it is.
+        """Check that this server has the key of the plane; the first server sets it.
 
-        Raises Forbidden with a sentence for people.
+        Raises Forbidden with a message for people.
         """
         key = keys.encryption_proof()
         await self._ascertain()
@@ -226,13 +226,13 @@ class EncryptedStore:
             await self.txn(first)
 
     async def reencrypt(self) -> ReencryptionResult:
-        """Bring every record to the form in which it would be written now.
+        """Rewrite every record in the form in which it would be written now.
 
-        A record that somebody writes meanwhile is left to the next pass.
+        A record that is written concurrently is left to the next pass.
         """
         done, self._plain_seen = ReencryptionResult(), False
         if self.ring.plain:
-            # Before the first plain one is written: other servers still demand encrypted ones.
+            # Before the first plain one is written: other servers still require encrypted ones.
             await self._declare(_NOT_WHOLE)
         for prefix in self._prefixes:
             start: str | None = prefix
@@ -253,7 +253,7 @@ class EncryptedStore:
         if not encrypted_records.is_encrypted(record.value):
             self._plain_seen = True
             if self._whole:
-                # Written past the servers. Encrypting it would make it good.
+                # Not written by a server. Encrypting it would make it valid.
                 return ReencryptionResult(done.changed, done.left + 1)
         await self.ring.learn((record.value,))
         plain = self.ring.decrypt(record.key, record.value)
@@ -261,10 +261,10 @@ class EncryptedStore:
         if self.ring.plain and record.key == keys.encryption_proof():
             if done.left:
                 return done
-            # Nothing is encrypted any more, so that servers need no key from now on.
+            # Nothing is encrypted any more, so servers need no key from now on.
             write = Delete(record.key)
         elif encrypted_records.is_encrypted(plain):
-            # Its key is not here; whoever reads it is told so.
+            # Its key is not available; a reader gets an error that says so.
             return ReencryptionResult(done.changed, done.left + 1)
         compare = Compare(record.key, record.modified)
         outcome = await self.inner.txn(Transaction((compare,), (write,)))
@@ -279,7 +279,7 @@ class _Watch:
     def __init__(self, store: EncryptedStore, inner: AsyncIterator[Batch]) -> None:
         self._store, self._inner = store, inner
         self._held: Batch | None = None
-        # Passed on encrypted, because the key service could not be asked at that time.
+        # Passed on encrypted, because the key service was not available at that time.
         self._owed: list[bytes] = []
 
     def __aiter__(self) -> AsyncIterator[Batch]:
@@ -291,7 +291,7 @@ class _Watch:
         batch = self._held
         closed = self._store.concerned(batch)
         if closed or self._owed:
-            # One record must not hold up all others. The reader takes it for unreadable, and lists
+            # One record must not delay all others. The reader takes it for unreadable, and lists
             # again as soon as the service answers.
             try:
                 await self._store.prepare([*self._owed, *closed])
@@ -299,13 +299,13 @@ class _Watch:
                 self._owed += closed
             else:
                 if self._owed:
-                    raise Expired("records can be decrypted that could not: list again")
+                    raise Expired("records that could not be decrypted now can be: list again")
         self._held = None
         return self._store.opened_batch(batch) if closed else batch
 
 
 async def demand_plain(store: Store) -> None:
-    """Raise Forbidden where the plane is encrypted, for a server that was given no key."""
+    """Raise Forbidden if the plane is encrypted, for a server without a key."""
     key = keys.encryption_proof()
     page = await store.range(key, key + "\0", limit=1)
     for record in page.records:
@@ -316,7 +316,7 @@ def _without_key(value: bytes) -> str:
     found = encrypted_records.split_record(value)
     name = f"key {found.header.key[:80]!r}" if found is not None else "a key"
     return (
-        f"the Secrets of this plane are encrypted with {name}, which this server does not have: "
+        f"the Secrets of this plane are encrypted with {name}, which this server does not have; "
         "give it the key file or the key service of the other servers (--encryption-key-file, "
         "--encryption-kms)"
     )

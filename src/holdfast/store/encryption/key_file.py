@@ -1,7 +1,7 @@
 """Keys in a file: one line for each, its name and 32 bytes in base64. The first one is current.
 
-All servers of a plane have the same file, which is kept apart from backups. The others are there
-to read what was encrypted before, and to be known everywhere before one of them becomes current.
+All servers of a plane have the same file, which is kept apart from backups. The other keys decrypt
+older records, and must be known to all servers before one of them becomes current.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class Key(msgspec.Struct, frozen=True):
 
 def new_key(name: str) -> Key:
     if not _NAME.fullmatch(name):
-        raise Invalid(
-            f"{name[:80]!r} is no name for a key: letters, digits, dots, - and _, at most 63"
-        )
+        raise Invalid(f"key name: {name[:80]!r} must be letters, digits, dots, - and _, at most 63")
     return Key(name, secrets.token_bytes(DATA_KEY_BYTES))
 
 
@@ -52,15 +50,15 @@ def encoded(keys: Sequence[Key]) -> bytes:
 
 
 def read(path: Path) -> tuple[Key, ...]:
-    """The keys in a file. Raises Invalid, and never quotes what is in it."""
+    """The keys in a file. Raises Invalid, without quoting the contents."""
     try:
         found = path.stat()
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise Invalid(f"the key file {path} cannot be read: {why}") from None
     if stat.S_IMODE(found.st_mode) & _OTHERS:
-        raise Invalid(f"the key file {path} is open to other users: run `chmod 600 {path}`")
+        raise Invalid(f"the key file {path} is accessible to other users: run `chmod 600 {path}`")
     keys = tuple(_parsed(path, number, line) for number, line in enumerate(lines, 1) if line)
     names = [key.name for key in keys]
     if not 1 <= len(keys) <= KEYS_MAX or len(set(names)) != len(names):
@@ -110,7 +108,7 @@ class KeyFile:
             found = os.stat(self._path)
         except OSError as error:
             if self._keys:
-                # What was read once is good until there is another file.
+                # The keys that were read stay valid until there is another file.
                 return
             raise Invalid(f"the key file {self._path} cannot be read: {error.strerror}") from None
         seen = (found.st_mtime_ns, found.st_ino, found.st_size)
@@ -121,7 +119,7 @@ class KeyFile:
         except Invalid as error:
             if not self._keys:
                 raise
-            # The operator is told, and the server goes on with the keys that it has.
+            # The operator gets a warning, and the server keeps the keys that it has.
             raise Unavailable(error.message) from None
         self._seen = seen
 

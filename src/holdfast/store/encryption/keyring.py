@@ -1,6 +1,6 @@
 """The keys of one server: data keys that encrypt records, and the service that wraps those.
 
-Each record carries its own data key, wrapped by a key that never comes near the store: in a file
+Each record carries its data key, wrapped by a key that is never in the store: in a file
 (`key_file`) or behind a command of the operator's (`kms`). A server makes one data key when it
 starts and uses it for all that it writes, so that a write never waits for a key service.
 """
@@ -22,29 +22,29 @@ from holdfast.model.errors import Unavailable
 
 DATA_KEY_BYTES = 32
 NONCE_BYTES = 12
-# A nonce must never come twice under one key. A data key encrypts in the one process that made it,
-# so that a count is a nonce; others only decrypt with it. AES-GCM bears far more than this.
+# A nonce must never repeat under one key. Only the process that made a data key encrypts with it,
+# so a counter serves as nonce; others only decrypt. AES-GCM allows far more than this.
 RECORDS_PER_KEY_MAX = 1 << 30
-# A service that failed is left alone for so long: each try may take it a whole time-out.
+# How long a failed service is not asked again: each try may take a whole time-out.
 RETRY_S = 5.0
 
 
 class Wrapped(msgspec.Struct, frozen=True):
-    """A data key that only the service can open, and the name of the key that wraps it."""
+    """A data key that only the service can unwrap, and the name of the key that wraps it."""
 
     key: str
     data: bytes
 
 
 class KeyService(Protocol):
-    """Wraps data keys. Raises Unavailable where it cannot be asked."""
+    """Wraps data keys. Raises Unavailable when it cannot be reached."""
 
     async def wrap(self, data_key: bytes) -> Wrapped:
-        """With the key that is current now."""
+        """Wrap data keys with the current key."""
         ...
 
     async def unwrap(self, wrapped: Sequence[Wrapped]) -> list[bytes | None]:
-        """The data keys in the same order; None where there is no key for one."""
+        """The data keys in the same order; None where the wrapping key is unknown."""
         ...
 
 
@@ -60,10 +60,10 @@ class Keyring:
     ) -> None:
         self.service = service
         self._monotonic_s = monotonic_s
-        # Whether what is written from now on stays plain: encryption is being switched off.
+        # Whether new records stay plain, since encryption is being switched off.
         self.plain = plain
-        # Records that could not be decrypted although their data key is known, altered or moved,
-        # and plain ones where all are encrypted.
+        # How many records could not be decrypted although their data key is known, since they were
+        # altered or moved; and plain records where all should be encrypted.
         self.refused = 0
         self._known: dict[Wrapped, AESGCM | None] = {}
         self._current = Wrapped("", b"")
@@ -83,7 +83,7 @@ class Keyring:
         return self._current.key
 
     async def refresh(self) -> None:
-        """Take in which key is the current one, and try again what could not be opened."""
+        """Read which key is the current one, and retry data keys that could not be unwrapped."""
         self._known = {it: cipher for it, cipher in self._known.items() if cipher is not None}
         data_key = secrets.token_bytes(DATA_KEY_BYTES)
         wrapped = await self.service.wrap(data_key)
@@ -92,7 +92,7 @@ class Keyring:
             self._current, self._used = wrapped, 0
 
     async def ready(self) -> None:
-        """Before anything is encrypted: have a data key that was not used too often."""
+        """Prepare to encrypt: make sure that there is a data key that was not used too often."""
         if self._used >= RECORDS_PER_KEY_MAX:
             await self.refresh()
 
@@ -101,7 +101,7 @@ class Keyring:
         return value if self.plain else self.authenticated(key, value)
 
     def authenticated(self, key: str, value: bytes) -> bytes:
-        """A record that only somebody with the plane's key can have written."""
+        """A record in a form that only a writer with the plane's key can make."""
         cipher = self._known[self._current]
         if cipher is None:
             return value
@@ -126,7 +126,7 @@ class Keyring:
         return found is not None and found.header.key == self._current.key
 
     async def learn(self, values: Iterable[bytes]) -> None:
-        """Have the data keys of these records opened, all at once. Raises Unavailable."""
+        """Unwrap the data keys of these records, all at once. Raises Unavailable."""
         wanted: dict[Wrapped, None] = {}
         for value in values:
             found = encrypted_records.split_record(value)
@@ -148,7 +148,7 @@ class Keyring:
             self._known[wrapped] = AESGCM(data_key) if data_key is not None else None
 
     def decrypt(self, key: str, value: bytes) -> bytes:
-        """The plain record; one that cannot be opened, or is plain, as it is."""
+        """The plain record; one that cannot be decrypted, or is plain, unchanged."""
         found = encrypted_records.split_record(value)
         if found is None:
             return value

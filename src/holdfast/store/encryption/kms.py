@@ -1,15 +1,15 @@
 """A key service behind a command of the operator's: a KMS, an HSM, a vault.
 
-The command is started for each question, gets one JSON document on its standard input and answers
-with one on its standard output. Keys are never among its arguments, which everybody could read.
+The command is started for each request, gets one JSON document on its standard input and answers
+with one on its standard output. Keys are never among its arguments, which every user could read.
 
     {"version": 1, "operation": "wrap", "keys": ["BASE64"]}
         -> {"key": "NAME", "wrapped": ["BASE64"]}
     {"version": 1, "operation": "unwrap", "wrapped": [{"key": "NAME", "data": "BASE64"}]}
         -> {"keys": ["BASE64" or null]}      null: there is no such key
 
-Any other ending than 0, silence beyond the time-out, and an answer that cannot be read mean that
-the service cannot be asked now.
+An exit code other than 0, no answer within the time-out, and a malformed answer mean that the
+service is unavailable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERSION = 1
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 4 << 20
 WORDS_MAX = 200
-# They stand in front of every record.
+# They are stored in every record.
 NAME_MAX, WRAPPED_BYTES_MAX = 200, 16 << 10
 Answer = TypeVar("Answer")
 
@@ -68,7 +68,9 @@ class ExecKms:
         try:
             self._command = shlex.split(command)
         except ValueError as error:
-            raise Invalid(f"--encryption-kms: {command[:80]!r} is no command: {error}") from None
+            raise Invalid(
+                f"--encryption-kms: {command[:80]!r} must be a command line: {error}"
+            ) from None
         if not self._command:
             raise Invalid("--encryption-kms: must name a command")
         self._timeout_s = timeout_s
@@ -118,19 +120,17 @@ class ExecKms:
                 f"the key service {self._command[0]} did not answer within {self._timeout_s:g} s"
             ) from None
         finally:
-            # Also what it has started itself, and whoever stopped waiting for it.
+            # Kill its whole process group, also when the caller stopped waiting for it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         if process.returncode != 0:
             said = words.decode(errors="replace").strip().splitlines()
-            why = said[-1][:WORDS_MAX] if said else "it said nothing"
+            why = said[-1][:WORDS_MAX] if said else "no error output"
             raise Unavailable(
-                f"the key service {self._command[0]} ended with {process.returncode}: {why}"
+                f"the key service {self._command[0]} exited with {process.returncode}: {why}"
             )
         return output
 
     def _unusable(self, why: str) -> Unavailable:
-        return Unavailable(
-            f"the key service {self._command[0]} gave an answer that cannot be used: {why}"
-        )
+        return Unavailable(f"the key service {self._command[0]} gave an invalid answer: {why}")

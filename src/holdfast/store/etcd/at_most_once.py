@@ -1,10 +1,10 @@
-"""Transactions that take effect at most once, and the truth about one whose answer was lost.
+"""Transactions that take effect at most once, and the outcome of one whose answer was lost.
 
-A transaction with a token also compares its slot with what we know of it and writes the token's
-number there. So it applies only while the slot is as we left it, and having applied, it never can
-again: not a second request with the same token, nor one that lay in some buffer for an hour.
-Asking for a fate either finds the number in the slot, or writes it there marked as withdrawn, after
-which a straggler finds the slot changed. ADR 0022 tells the whole story.
+A transaction with a token also compares its slot with the known state and writes the token's number
+there. So it applies only while the slot is unchanged, and once applied, it can never apply again:
+not by a second request with the same token, nor by one that lay in a buffer for an hour. Asking for
+a fate either finds the number in the slot, or writes it there marked as withdrawn, after which a
+straggler finds the slot changed. ADR 0022 has the details.
 
 Slots of clients that died are swept after a while by the next client that appears. Sweeping early
 is safe, too: a slot that is gone refuses every transaction that counts on it.
@@ -35,9 +35,9 @@ from holdfast.store.etcd.slots import (
     slot_in,
 )
 
-# When more outcomes than this are unknown and nobody asks, we ask ourselves.
+# When more outcomes than this are unknown and no caller asks, this module asks by itself.
 DOUBTS_MAX = 128
-# Each try finds the slot changed by somebody who asked about another token of the same slot.
+# Each failed try means that a question about another token of the same slot changed the slot.
 FATE_TRIES_MAX = 5
 
 
@@ -72,7 +72,7 @@ class AtMostOnce:
                     fate, modified = await self._prepare(ring, token)
             except TimeoutError:
                 raise Unavailable(
-                    f"nothing was written: no slot for token {token} within {timeout_s:g} s"
+                    f"nothing was written: token {token} got no slot within {timeout_s:g} s"
                 ) from None
         if fate is not None:
             return _outcome(token, fate)
@@ -95,7 +95,7 @@ class AtMostOnce:
             fate, modified = await self._settle(token)
         except OutcomeUnknown as error:
             raise Unavailable(
-                f"the fate of token {token} is not known yet, ask again: {error.message}"
+                f"the fate of token {token} is not known yet; ask again: {error.message}"
             ) from error
         if ring is not None:
             ring.settled(token, fate, modified)
@@ -104,7 +104,7 @@ class AtMostOnce:
         return fate
 
     async def close(self) -> None:
-        """Leave a slot for each token that was handed out and not used, so that it stays usable.
+        """Leave a slot for each token that was issued and not used, so that it stays usable.
 
         Another store may be given the token after this one is gone.
         """
@@ -112,11 +112,11 @@ class AtMostOnce:
             await self._make_slots(self._ring)
 
     def _ring_of(self, token: EtcdToken) -> Ring | None:
-        """None when the token is another client's: then etcd knows more than we do."""
+        """This client's ring; None when the token is another client's, which only etcd knows."""
         return self._ring if token.client == self._ring.client else None
 
     async def _prepare(self, ring: Ring | None, token: EtcdToken) -> tuple[Fate | None, int]:
-        """All that comes before sending: the token's fate, or when its slot was last written."""
+        """What must be known before sending: the token's fate, or its slot's last revision."""
         if ring is None or not ring.holds(token):
             slot = await self._slots.read(token)
             return (Forgotten(), ABSENT) if slot is None else (slot.fate(token), slot.modified)
@@ -125,14 +125,14 @@ class AtMostOnce:
         doubt = ring.oldest_doubt(DOUBTS_MAX)
         if doubt is not None and doubt != token:
             await self.fate(str(doubt))
-        # Until a connection stands nothing is sent and the token stays unused.
+        # Until there is a connection nothing is sent, and the token stays unused.
         await self._cluster.ready(self._timeout_s)
-        # While we waited the same token may have been sent by another task, and settled. What its
-        # slot holds now must not be taken for what it was before: that would apply it twice.
+        # During the wait another task may have sent the same token, and its outcome may be known.
+        # The slot's present state must not be taken for that before: it would apply twice.
         fate = ring.known_fate(token)
         modified = ring.usable(token, SLOTS_MAX)
         if fate is None and modified == ABSENT:
-            raise Unavailable(f"nothing was written: token {token} has no slot, try again")
+            raise Unavailable(f"nothing was written: token {token} has no slot; try again")
         return fate, modified
 
     async def _send(
@@ -150,8 +150,8 @@ class AtMostOnce:
         try:
             answer = await self._cluster.txn(request, deadline - time.monotonic())
         except BaseException:
-            # Also after Unavailable: that nothing was written is believed, but the slot is used
-            # again only when etcd itself says so. A wrong belief is then found out, not built on.
+            # Also after Unavailable: nothing was written, as far as is known, but the slot is used
+            # again only when etcd itself confirms it. So a wrong assumption is found in time.
             if ring:
                 ring.lost(token)
             raise
@@ -162,8 +162,8 @@ class AtMostOnce:
             return Committed(revision)
         slot = slot_in(answer.responses[len(transaction.compares)].response_range)
         if slot is not None and slot.modified == modified and was_sent:
-            # Refused now, but an earlier request with this token could still arrive and find its
-            # compares to hold again. It must not: the caller goes on as if nothing was written.
+            # Refused now, but an earlier request with this token could still arrive when its
+            # compares hold again. It must not: the caller goes on as if nothing was written.
             slot = await self._shake_off(token, slot)
             if slot is not None and slot.fate(token) is None:
                 modified = slot.modified
@@ -185,7 +185,7 @@ class AtMostOnce:
     def _missed(
         self, ring: Ring | None, token: EtcdToken, slot: TokenSlot | None, *, was_sent: bool
     ) -> Outcome:
-        """The slot was not as we knew it. Nothing was written now, but perhaps earlier."""
+        """The slot was not as expected. Nothing was written now, but perhaps earlier."""
         if slot is None:
             if ring:
                 self._start_anew(ring)
@@ -196,18 +196,18 @@ class AtMostOnce:
         if fate is None:
             if ring:
                 ring.refused(token, slot.modified)
-            raise Unavailable(f"nothing was written: the slot of token {token} moved, try again")
+            raise Unavailable(f"nothing was written: the slot of token {token} changed; try again")
         known = ring.known_fate(token) if ring else None
         if ring and not isinstance(fate, Forgotten):
             ring.settled(token, fate, slot.modified)
         return _outcome(token, known or fate)
 
     async def _settle(self, token: EtcdToken) -> tuple[Fate, int]:
-        """Find out, or make sure that it never happens."""
+        """Find the outcome, or make sure that the transaction never takes effect."""
         slot = await self._slots.read(token)
         for _ in range(FATE_TRIES_MAX):
             if slot is None:
-                # Never made, or swept. Either way no transaction can count on it any more.
+                # Never made, or swept. Either way no transaction can rely on it any more.
                 return Forgotten(), ABSENT
             fate = slot.fate(token)
             if fate is not None:
@@ -216,9 +216,9 @@ class AtMostOnce:
         raise Unavailable(f"the fate of token {token} is not known yet: its slot keeps changing")
 
     async def _make_slots(self, ring: Ring) -> None:
-        """Let etcd have the slots that were handed out.
+        """Create the issued slots in etcd.
 
-        No transaction ever counts on a slot that does not exist: otherwise a straggler could apply
+        No transaction ever relies on a slot that does not exist: otherwise a straggler could apply
         after the slot was withdrawn and then swept.
         """
         async with self._making:
@@ -232,13 +232,13 @@ class AtMostOnce:
             await self._slots.sweep()
 
     def _start_anew(self, ring: Ring) -> None:
-        """We were swept: to other clients we looked dead. Tokens from now on have a new name."""
+        """Continue under a new client name: other clients took this one for dead and swept it."""
         if ring is self._ring:
             self._ring = Ring(secrets.token_hex(8))
 
 
 def _outcome(token: EtcdToken, fate: Fate) -> Outcome:
-    """What a transaction answers whose token already has a fate."""
+    """The answer to a transaction whose token already has a fate."""
     if isinstance(fate, TokenApplied):
         return Committed(fate.revision)
     if isinstance(fate, NotApplied):
@@ -246,5 +246,5 @@ def _outcome(token: EtcdToken, fate: Fate) -> Outcome:
             f"nothing was written: token {token} was withdrawn when its fate was asked for"
         )
     raise OutcomeUnknown(
-        f"token {token} is older than what the store remembers: read the objects, take a new token"
+        f"token {token} is older than the store's memory: read the objects and use a new token"
     )

@@ -1,9 +1,9 @@
-"""The members of one etcd cluster: which one gets a call, who we are to it, and what failed.
+"""The members of one etcd cluster: which one gets a call, the login, and what failed.
 
-`store.py`, `once.py` and `watching.py` call through here. A call goes to one member, once. When a
-member fails, the *next* call goes to another one: sending the same request again is for the caller
-to decide, who alone knows whether that is safe. Only a request that a member refused because the
-login had lapsed is sent again after a new login, for that refusal is certain.
+`store`, `at_most_once` and `watch_source` call through here. A call goes to one member, once. When
+a member fails, the *next* call goes to another one: only the caller knows whether sending the same
+request again is safe. Only a request that a member refused because the login had expired is sent
+again after a new login, since that refusal is certain.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from holdfast.store.etcd.config import EtcdConfig
 from holdfast.store.etcd.error_meaning import ErrorMeaning, error_for, is_members_fault
 from holdfast.store.etcd.member import CallFailed, MemberChannel, Metadata, Unary
 
-# With this a member without a leader refuses at once, and ends watches, instead of letting us wait.
+# With this a member without a leader refuses at once, and ends watches, instead of waiting.
 _HAS_LEADER = ("hasleader", "true")
 
-# A login, and the first look at a member, must not eat up the whole time of a call.
+# A login, and the first status of a member, must not use up the whole time of a call.
 LOGIN_TIMEOUT_S = 3.0
-# Actions and the alarm in etcd's words.
+# etcd's numbers for alarm actions and the alarm.
 _GET, _DISARM, _NOSPACE = 0, 2, 1
 # A member may take this multiple of the usual time for a transaction, within these bounds. An
 # election takes up to two seconds by etcd's defaults, and requests from before it are lost.
 PATIENCE_FACTOR, PATIENCE_MIN_S, PATIENCE_MAX_S = 20.0, 1.5, 60.0
-# How long other members get to be connected to when the one that is connected has failed.
+# How long connecting to other members may take when the connected one has failed.
 LOOK_ELSEWHERE_S = 1.0
 
 Request = TypeVar("Request")
@@ -46,10 +46,10 @@ Answer = TypeVar("Answer", bound=_WithHeader)
 
 
 class MemberFacts(msgspec.Struct, frozen=True):
-    """What a member said of itself; `error` when it did not answer.
+    """The status of a member; `error` when it did not answer.
 
-    `size` is what its file takes, `in_use` how much of that, `quota` at which size it takes no more
-    writes, which only 3.6 and later tell.
+    `size` is the size of its file, `in_use` how much of that is used, `quota` the size at which it
+    accepts no more writes, which only 3.6 and later report.
     """
 
     target: str
@@ -62,10 +62,10 @@ class MemberFacts(msgspec.Struct, frozen=True):
 
 
 class CallTimeout:
-    """How long one member may take for a transaction: many times what it takes usually.
+    """The time-out for one member's transactions: many times what they usually take.
 
-    A follower whose leader died holds a request for seconds without an answer; a stopped member
-    holds it until it runs again. Where everything is slow, the limit doubles until answers come.
+    A follower whose leader died keeps a request for seconds without an answer; a stopped member
+    keeps it until it runs again. If everything is slow, the limit doubles until answers come.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class CallTimeout:
 
 
 class Cluster:
-    """All members, of which one is in use until it fails."""
+    """All members; one is in use until it fails."""
 
     def __init__(self, config: EtcdConfig) -> None:
         config.check()
@@ -98,7 +98,7 @@ class Cluster:
         self._closed = False
 
     async def look(self) -> list[MemberFacts]:
-        """Ask every member who it is. Raises Unavailable when none answers."""
+        """Ask every member for its status. Raises Unavailable when none answers."""
         facts = await asyncio.gather(*(self._look_at(member) for member in self.members))
         if all(fact.error for fact in facts):
             errors = "; ".join(f"{fact.target}: {fact.error}" for fact in facts)
@@ -113,8 +113,8 @@ class Cluster:
     async def txn(
         self, request: pb.TxnRequest, timeout_s: float, *, writes: bool = True
     ) -> pb.TxnResponse:
-        """A transaction is small, so a member that takes far longer than usual is given up, and the
-        next call goes to another one. The caller learns by its token what became of this one.
+        """Send a transaction. It is small, so a member that takes far longer than usual is given
+        up, and the next call goes to another one. The caller learns the outcome by its token.
         """
         patience = self._patience if len(self.members) > 1 else None
         return await self._call(_txn, request, timeout_s, writes=writes, patience=patience)
@@ -126,9 +126,9 @@ class Cluster:
         await self._call(_compact, request, timeout_s, writes=True)
 
     async def defragment(self, timeout_s: float) -> None:
-        """Have each member give back what it does not use, one after the other: it stops meanwhile.
+        """Defragment the members one after the other: each stops meanwhile.
 
-        Raises Unavailable, or Forbidden where the login is not allowed to.
+        Raises Unavailable, or Forbidden if the login may not do that.
         """
         for member in self.members:
             try:
@@ -137,10 +137,10 @@ class Cluster:
                 raise self._error(member, failed, writes=False) from None
 
     async def disarm(self, timeout_s: float) -> None:
-        """Take back the alarm that closes etcd for writes. Raises what `defragment` does."""
+        """Disarm the alarm that stops writes to etcd. Raises what `defragment` does."""
         member = await self.ready(timeout_s)
         try:
-            # Answers about alarms do not say of which cluster they are.
+            # Answers about alarms do not name their cluster.
             found = await member.alarm(pb.AlarmRequest(action=_GET), timeout_s, self._metadata)
             for it in found.alarms:
                 if it.alarm == _NOSPACE:
@@ -150,8 +150,8 @@ class Cluster:
             raise self._error(member, failed, writes=False) from None
 
     async def snapshot(self, timeout_s: float) -> AsyncIterator[pb.SnapshotResponse]:
-        """All that one member holds. Raises Unavailable, or Forbidden where the login is not
-        allowed to.
+        """The whole database of one member. Raises Unavailable, or Forbidden if the login may not
+        read it.
         """
         member = await self.ready(timeout_s)
         try:
@@ -161,10 +161,10 @@ class Cluster:
             raise self._error(member, failed, writes=False) from None
 
     async def ready(self, timeout_s: float) -> MemberChannel:
-        """A member to which a connection stands, the current one if possible.
+        """A connected member, the current one if possible.
 
         Waiting here, before anything is sent, is what makes Unavailable certain: a call that is
-        given to a standing connection and fails may have arrived.
+        sent on an open connection and fails may have arrived.
         """
         if self._closed:
             raise Unavailable("the store is closed")
@@ -176,8 +176,8 @@ class Cluster:
         trusted = [member for member in order if member not in self._blamed]
         member = _ready_of(trusted)
         if member is None and self._blamed:
-            # A connection to a stopped or cut off member looks as good as any. Before we fall back
-            # on one that failed us, the others get a chance to be connected to.
+            # A connection to a stopped or unreachable member looks as good as any. Before falling
+            # back on one that failed, give the others a chance to connect.
             look_s = min(timeout_s / 2, LOOK_ELSEWHERE_S)
             member = await _first_connected(trusted, look_s, patiently=False) or _ready_of(order)
         if member is None:
@@ -186,16 +186,16 @@ class Cluster:
             raise Unavailable("the store is closed")
         if member is None:
             targets = ", ".join(member.target for member in order)
-            raise Unavailable(f"no etcd member could be connected to: {targets}")
+            raise Unavailable(f"cannot connect to any etcd member: {targets}")
         return member
 
     def is_connected(self) -> bool:
-        """Whether the current member has not failed us and a call to it would go out at once."""
+        """Whether the current member has not failed and a call to it would be sent at once."""
         member = self.members[self._at]
         return member not in self._blamed and member.is_ready()
 
     def blame(self, member: MemberChannel) -> None:
-        """Let the next call go to another member than this one."""
+        """Send the next call to another member than this one."""
         self._blamed.add(member)
         self._at = (self.members.index(member) + 1) % len(self.members)
 
@@ -237,9 +237,9 @@ class Cluster:
         metadata = self._metadata
         left_s = deadline - loop.time()
         if left_s <= 0:
-            raise Unavailable("nothing was sent: no time was left when a connection stood")
+            raise Unavailable("nothing was sent: connecting took the whole time-out")
         began = loop.time()
-        # The time to connect is not the member's: what was not sent can wait.
+        # The member's time-out does not include connecting: what was not sent can wait.
         given_s = left_s if patience is None else min(left_s, patience.limit_s)
         try:
             try:
@@ -250,8 +250,8 @@ class Cluster:
                     patience.ran_out()
                 if failed.kind is not ErrorMeaning.LOGIN:
                     raise
-                # The member refused to look at the request: nothing was written, and the same
-                # request may be sent once more with a new login.
+                # The member refused before it processed the request: nothing was written, and the
+                # same request may be sent once more with a new login.
                 if not await self.login_again(member, metadata):
                     raise
                 answer = await method(member)(request, deadline - loop.time(), self._metadata)
@@ -275,7 +275,7 @@ class Cluster:
     async def _login(self, member: MemberChannel, refused: Metadata) -> None:
         async with self._login_lock:
             if self._metadata is not refused:
-                # Somebody else logged in while we waited.
+                # Another task logged in during the wait.
                 return
             user, password = self._config.user, self._config.password
             invariant(user is not None and password is not None, "a login needs a user")
@@ -283,7 +283,7 @@ class Cluster:
             try:
                 answer = await member.login(request, LOGIN_TIMEOUT_S, (_HAS_LEADER,))
             except CallFailed as failed:
-                # A login that may have happened has done no harm.
+                # A login whose outcome is unknown does no harm.
                 raise self._error(member, failed, writes=False) from None
             self._metadata = (_HAS_LEADER, ("token", answer.token))
 
@@ -293,7 +293,7 @@ class Cluster:
                 await member.connect()
             answer = await member.status(pb.StatusRequest(), LOGIN_TIMEOUT_S, ())
         except TimeoutError:
-            return MemberFacts(member.target, error="cannot be connected to")
+            return MemberFacts(member.target, error="cannot connect")
         except CallFailed as failed:
             return MemberFacts(member.target, error=failed.text)
         self._cluster_id = self._cluster_id or answer.header.cluster_id
@@ -327,7 +327,7 @@ async def _first_connected(
     finally:
         for attempt in attempts:
             attempt.cancel()
-        # An attempt that failed has nothing to say beyond the state of its member.
+        # The error of a failed attempt says no more than the state of its member.
         await asyncio.gather(*attempts, return_exceptions=True)
     return _ready_of(members)
 

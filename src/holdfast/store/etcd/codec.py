@@ -1,7 +1,7 @@
-"""A transaction as etcd understands it, and etcd's answer as the contract does.
+"""Translates transactions to etcd's form, and etcd's answers to the contract's.
 
-`store.py` and `once.py` build requests here. The failure branch reads every compared key, so that a
-refusal brings the current records of the very revision at which the compares failed.
+`store` and `at_most_once` build requests here. The failure branch reads every compared key, so that
+a refusal has the current records of the same revision at which the compares failed.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from holdfast.model.transaction import Committed, CompareFailed, Outcome, Put, R
 from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.layout import Layout, to_record
 
-# A transaction with a token carries two operations of our own: its slot, and now and then a sign
-# of life. The same limit holds without a token, so that adding one never makes a transaction fail.
+# A transaction with a token has two operations of our own: its slot, and now and then a sign of
+# life. The same limit holds without a token, so that adding one never makes a transaction fail.
 OWN_OPS = 2
 # What etcd adds to a request before it compares it with --max-request-bytes: ids, user, revision.
 ENVELOPE_BYTES = 1_024
-# More than the tags and lengths of one operation or compare take.
+# An upper bound for the tags and lengths of one operation or compare.
 _PER_OP_BYTES = 32
 
 
 class TransactionLimits(msgspec.Struct, frozen=True, gc=False):
-    """What one transaction may hold; a caller above halves its groups to fit."""
+    """What one transaction may hold; callers halve their groups to fit."""
 
     ops: int
     bytes: int
 
     def check(self, transaction: Transaction, layout: Layout) -> None:
-        """Refuse what etcd would refuse, before sending it, naming the limit."""
+        """Refuse what etcd would refuse before it is sent. The error names the limit."""
         ops = max(len(transaction.compares), len(transaction.writes))
         if ops > self.ops:
             raise Invalid(
-                f"a transaction of {ops} compares or writes: this etcd takes at most {self.ops}"
+                f"a transaction of {ops} compares or writes: this etcd accepts at most {self.ops}"
                 " (--max-txn-ops, less our own)",
                 code="TransactionTooLarge",
             )
         size = self._size(transaction, len(layout.record("")))
         if size > self.bytes:
             raise Invalid(
-                f"a transaction of about {size} bytes: this etcd takes at most {self.bytes}"
+                f"a transaction of about {size} bytes: this etcd accepts at most {self.bytes}"
                 " (--max-request-bytes, less our own)",
                 code="TransactionTooLarge",
             )
 
     @staticmethod
     def _size(transaction: Transaction, root: int) -> int:
-        """A little more than the request will take on the wire."""
+        """An upper bound for the size of the request on the wire."""
         size = 0
         for compare in transaction.compares:
             # Once to compare it, once to read it in the failure branch.
@@ -78,7 +78,7 @@ def request_of(transaction: Transaction, layout: Layout) -> pb.TxnRequest:
         else:
             writes.append(delete(record(write.key)))
     if not writes:
-        # A transaction that only reads is served without the log, and stale by some versions.
+        # etcd serves a transaction that only reads without the log; in some versions it is stale.
         writes.append(delete(layout.none))
     return pb.TxnRequest(compare=compares, success=writes, failure=reads)
 

@@ -1,6 +1,6 @@
-"""Where the etcd cluster is, how to prove who we are, and under which keys Holdfast lives there.
+"""The configuration of an etcd cluster: its endpoints, credentials and key prefix.
 
-The host fills this in from its own configuration and hands it to `EtcdStore.open`.
+The host fills this in from its own configuration and passes it to `EtcdStore.open`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     max_txn_ops: int = MAX_TXN_OPS_DEFAULT
     max_request_bytes: int = MAX_REQUEST_BYTES_DEFAULT
-    # At this size etcd takes no more writes; members that tell it themselves are believed.
+    # At this size etcd accepts no more writes; a size that members report takes precedence.
     quota_bytes: int = QUOTA_BYTES_DEFAULT
-    # Reads, fates and all else for which the contract lets the caller give no time.
+    # For reads, fates and all other calls without a time-out in the contract.
     call_timeout_s: float = 5.0
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def check(self) -> None:
-        """Refuse what cannot work, naming every field at fault."""
+        """Raise Invalid, which names every wrong field, for what cannot work."""
         errors = [*_endpoint_errors(self.endpoints)]
         if not (self.prefix.endswith("/") and self.prefix.isascii()):
             errors.append(FieldError("prefix", self.prefix, "must be ASCII and end with a slash"))
@@ -61,7 +61,7 @@ class EtcdConfig(msgspec.Struct, frozen=True, kw_only=True):
             errors.append(FieldError("cert_file", "", "needs https endpoints or a ca_file"))
         if errors:
             summary = "; ".join(map(str, errors))
-            raise Invalid(f"the etcd configuration is not usable: {summary}", tuple(errors))
+            raise Invalid(f"the etcd configuration is invalid: {summary}", tuple(errors))
 
     @property
     def tls(self) -> bool:
@@ -90,7 +90,7 @@ def _endpoint_errors(endpoints: tuple[str, ...]) -> list[FieldError]:
         scheme, sep, rest = endpoint.rpartition("://")
         host, _, port = rest.rstrip("/").rpartition(":")
         if (sep and scheme not in {"http", "https"}) or not host or not port.isdigit():
-            rule = "must read host:port, http://host:port or https://host:port"
+            rule = "must be host:port, http://host:port or https://host:port"
             errors.append(FieldError(f"endpoints[{i}]", endpoint, rule))
     if len({endpoint.startswith("https://") for endpoint in endpoints}) > 1:
         errors.append(FieldError("endpoints", "", "http and https cannot be mixed"))

@@ -1,8 +1,8 @@
-"""What an error of gRPC or etcd says about a request: it certainly did not happen, or it may have.
+"""What an error of gRPC or etcd proves about a request: it did not happen, or it may have.
 
-`member.py` asks `classify` for every failed call. The rule is to believe only what is known: a
-text that is not in the table means doubt, and doubt about a write is OutcomeUnknown. A wrong
-"certainly not" would let a caller write twice; a wrong doubt costs one question about a token.
+`member` calls `classify` for every failed call. Only what is known counts: a text that is not in
+the table means doubt, and doubt about a write is OutcomeUnknown. A wrong "certainly not" would let
+a caller write twice; a wrong doubt costs one question about a token.
 
 What is certain was read from etcd's source, 3.4 to 3.6: checks made before a request is proposed to
 raft, and refusals made by every member alike while applying it. Timeouts, a stopping server and a
@@ -27,7 +27,7 @@ from holdfast.model.errors import (
 
 
 class ErrorMeaning(enum.Enum):
-    """What became of a request. All but DOUBT mean that it certainly did not take effect."""
+    """The outcome of a failed request. All but DOUBT mean that it certainly did not take effect."""
 
     NOT_SENT = enum.auto()
     TURNED_AWAY = enum.auto()
@@ -69,7 +69,7 @@ FAULTS = (
         "UNAVAILABLE",
         "etcdserver: no leader",
         ErrorMeaning.TURNED_AWAY,
-        "with `hasleader` a member checks this before it looks at the request",
+        "with `hasleader` a member checks this before it processes the request",
     ),
     EtcdError(
         "UNAVAILABLE",
@@ -111,7 +111,7 @@ FAULTS = (
         "INVALID_ARGUMENT",
         "etcdserver: user name is empty",
         ErrorMeaning.DENIED,
-        "the cluster demands a login and none is configured",
+        "the cluster requires a login and none is configured",
     ),
     EtcdError(
         "INVALID_ARGUMENT",
@@ -179,14 +179,14 @@ def classify(code: str, text: str) -> ErrorMeaning:
 
 
 def is_members_fault(kind: ErrorMeaning) -> bool:
-    """Whether another member may do better, so that the next call should go to one."""
+    """Whether the next call should go to another member, which may succeed."""
     return kind in {ErrorMeaning.NOT_SENT, ErrorMeaning.TURNED_AWAY, ErrorMeaning.DOUBT}
 
 
 def error_for(kind: ErrorMeaning, message: str, *, writes: bool) -> HoldfastError:
     """The error to raise to the store's caller."""
     if kind is ErrorMeaning.DOUBT:
-        # Nothing can be in doubt about a read: it changed nothing, and brought nothing.
+        # A failed read is never in doubt: it changed nothing.
         return OutcomeUnknown(message) if writes else Unavailable(message)
     if kind is ErrorMeaning.TOO_LARGE:
         return Invalid(message, code="TransactionTooLarge")

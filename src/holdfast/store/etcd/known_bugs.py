@@ -1,9 +1,9 @@
-"""Which etcd versions lack which fixes, as data, so that an operator is told at start-up.
+"""Which etcd versions lack which fixes, as data, to warn operators at start-up.
 
-`EtcdStore.open` asks every member it reaches for its version and puts what `warnings_for` finds
-into `EtcdStore.warnings`; the host logs it. Holdfast is built to live with all of these (it commits
-by compare, guards its watches and takes no lease as proof), save for the ones marked `loses`: there
-etcd itself drops what it acknowledged, and no client can make up for that.
+`EtcdStore.open` asks every reachable member for its version and puts the result of `warnings_for`
+into `EtcdStore.warnings`; the host logs it. Holdfast tolerates all of these bugs (it commits by
+compare, guards its watches and takes no lease as proof) except those marked `loses`: there etcd
+itself loses what it acknowledged, and no client can make up for that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-# What we recommend: every fix below is in it.
+# The recommended versions: they have every fix below.
 RECOMMENDED = (3, 5, 28)
 # Older servers lack fragmented watches and linearizable reads that survive a change of leader.
 OLDEST = (3, 4, 0)
@@ -23,8 +23,8 @@ Version = tuple[int, int, int]
 class KnownBug(msgspec.Struct, frozen=True, gc=False):
     """A defect of etcd, and the first release of each series that is free of it.
 
-    A series that is not listed never had it when it is newer than all listed, and was never mended
-    when it is older. `since` is the first release that has the defect.
+    A series that is not listed never had it if it is newer than all listed, and was never fixed if
+    it is older. `since` is the first release that has the defect.
     """
 
     what: str
@@ -60,12 +60,12 @@ KNOWN_BUGS = (
         fixed=((3, 4, 25), (3, 5, 8)),
     ),
     KnownBug(
-        "progress answers overtake the events they speak of",
+        "progress notifications overtake the events before them",
         issue=15220,
         fixed=((3, 4, 25), (3, 5, 8)),
     ),
     KnownBug(
-        "a slow watch skips events that were compacted, without a word",
+        "a slow watch silently skips compacted events",
         issue=17529,
         fixed=((3, 4, 31), (3, 5, 13)),
     ),
@@ -86,7 +86,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
 def parse_version(text: str) -> Version | None:
-    """`3.5.28`, also with a suffix such as `-rc.1`; None for what is no version."""
+    """Parse `3.5.28`, also with a suffix such as `-rc.1`; None for anything else."""
     match = _VERSION.match(text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
@@ -102,17 +102,17 @@ def affects(bug: KnownBug, version: Version) -> bool:
 
 
 def reads_are_fresh(text: str) -> bool:
-    """Whether a plain linearizable read of this version can be taken at its word."""
+    """Whether linearizable reads of this version are never stale."""
     version = parse_version(text)
     return version is not None and not affects(STALE_READS, version)
 
 
 def warnings_for(text: str) -> tuple[str, ...]:
-    """What to tell the operator about a server of this version; empty when there is nothing."""
+    """Warnings for the operator about a server of this version, if any."""
     version = parse_version(text)
     recommended = ".".join(map(str, RECOMMENDED))
     if version is None:
-        return (f"etcd says it is version {text!r}, which cannot be judged",)
+        return (f"etcd reports the unknown version {text!r}: its known bugs cannot be checked",)
     if version < OLDEST:
         return (f"etcd {text} is older than Holdfast supports; use {recommended} or newer",)
     found = [bug for bug in KNOWN_BUGS if affects(bug, version)]

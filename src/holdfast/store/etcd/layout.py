@@ -1,9 +1,9 @@
-"""Where things lie in etcd: the one place that knows the names of keys there.
+"""The layout of keys in etcd, known only to this module.
 
     <prefix>d/<key>             a record; what the contract calls a key is the rest of the name
     <prefix>d/<key prefix>\\xff  a bookmark: written to prove that a watch has caught up
     <prefix>t/<client>/<slot>   the last token used in one slot of one client (ADR 0022)
-    <prefix>c/<client>          when that client was last seen to live
+    <prefix>c/<client>          the last sign of life of that client
     <prefix>none                never exists
 
 No text has the byte 0xff in its UTF-8 form, so a bookmark lies inside the range of its watch and
@@ -65,7 +65,7 @@ class Layout:
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The first name after all that begin so. Ours never end with 0xff, so one step is enough."""
+    """The first name after all with this prefix. Ours never end with 0xff: one step is enough."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
 
 

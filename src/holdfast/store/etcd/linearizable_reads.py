@@ -1,10 +1,10 @@
 """Linearizable reads, also on versions of etcd whose own can be stale.
 
-`store.py` reads through here. Before 3.4.43, 3.5.28 and 3.6.9 a member that was paused may answer a
+`store` reads through here. Before 3.4.43, 3.5.28 and 3.6.9 a member that was paused may answer a
 linearizable read from an older state (etcd#20418). On such servers a read is confirmed through the
 log: an entry that changes nothing goes through raft, its answer names a revision that includes all
-that was acknowledged before, and a read that shows an older state is made again. Everybody who asks
-while one such entry is under way shares the next, so that many readers cost few entries.
+that was acknowledged before, and a read that shows an older state is repeated. All callers that
+arrive while one such entry is in flight share the next, so that many readers cost few entries.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from holdfast.store.etcd import messages as pb
 from holdfast.store.etcd.cluster import Cluster
 from holdfast.store.etcd.layout import Layout, is_bookmark, to_record
 
-# A read that is older than what is known to be there is made again so often.
+# How often a read that is older than the known revision is repeated.
 STALE_TRIES_MAX = 3
 
 
 class LinearizableReader:
-    """Reads of one store."""
+    """The reads of one store."""
 
     def __init__(
         self, cluster: Cluster, layout: Layout, *, confirm: bool, timeout_s: float
@@ -45,7 +45,7 @@ class LinearizableReader:
         """A revision that includes everything acknowledged before the call."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._after_running())
-            # Everybody who waited may have left before it fails; then nobody needs to hear of it.
+            # All callers may have left before it fails; then the error is of no interest.
             self._next.add_done_callback(lambda f: f.cancelled() or f.exception())
         return await asyncio.shield(self._next)
 
@@ -54,8 +54,8 @@ class LinearizableReader:
             return await self._page(start, end, limit, at)
         if not self._confirm:
             return await self._fresh_page(start, end, limit, self._seen)
-        # Both at once: the page is as good as if it were read after the confirmation, if only it
-        # shows a state that is no older.
+        # Both at once: the page is as good as one read after the confirmation, provided that its
+        # state is not older.
         reading = asyncio.ensure_future(self._page(start, end, limit, None))
         try:
             floor = await self.revision()
@@ -93,11 +93,11 @@ class LinearizableReader:
     async def _page(self, start: str, end: str, limit: int, at: int | None) -> Page:
         """Read at a revision, or the newest.
 
-        One record more than asked for tells whether there is more: that etcd has more names does
-        not, for they may all be bookmarks.
+        One record more than asked for shows whether there is more: more names in etcd do not, since
+        they may all be bookmarks.
         """
         if at is not None and at < 1:
-            # To etcd this would mean the newest.
+            # For etcd this would mean the newest.
             raise Expired(f"etcd has no revision {at}", code="Compacted")
         records: list[Record] = []
         first, last = self._layout.range(start, end)

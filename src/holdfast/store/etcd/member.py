@@ -1,12 +1,12 @@
-"""One etcd member: a gRPC channel to it and the calls that go over it.
+"""One etcd member: a gRPC channel to it and the calls on it.
 
-This is the only file that touches gRPC. `cluster.py` owns the members and decides which one gets a
-call; watches open their streams here.
+This is the only file that uses gRPC. `cluster` owns the members and decides which one gets a call;
+watches open their streams here.
 
-gRPC is told to do as little as possible by itself: it retries nothing (a retried transaction could
-apply twice), asks no DNS for a service configuration, goes through no proxy and shares no
-connection with other channels. It may connect again on its own, quickly, and it pings a peer that
-has calls open, so that a dead or stopped one is noticed.
+gRPC is configured to do as little as possible by itself: it retries nothing (a retried transaction
+could apply twice), asks no DNS for a service configuration, uses no proxy and shares no connection
+with other channels. It may reconnect on its own, quickly, and it pings a peer that has open calls,
+so that a dead or stopped one is noticed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OPTIONS = (
     ("grpc.keepalive_time_ms", KEEPALIVE_EVERY_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),
-    # How large an answer may be is decided by the limit of each request.
+    # The limit of each request bounds the size of its answer.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 )
@@ -53,7 +53,7 @@ Answer = TypeVar("Answer")
 
 
 class CallFailed(Exception):
-    """A call that brought no answer. Stays in this package: callers get one of our errors."""
+    """A call without an answer. Stays in this package: callers get one of our errors."""
 
     def __init__(self, kind: ErrorMeaning, text: str) -> None:
         super().__init__(text)
@@ -132,7 +132,7 @@ def _failure(error: Exception) -> CallFailed:
 def _is_our_callers_wish() -> bool:
     """Whether a CancelledError was meant for the running task.
 
-    gRPC raises one, too, in whoever awaits a call when the channel is closed.
+    gRPC raises one, too, in every task that awaits a call when the channel is closed.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
@@ -174,11 +174,11 @@ class MemberChannel:
         )
 
     def is_ready(self) -> bool:
-        """Whether a connection stands, so that a call would go out at once."""
+        """Whether the channel is connected, so that a call would be sent at once."""
         return bool(self._channel.get_state() is grpc.ChannelConnectivity.READY)
 
     async def connect(self, *, patiently: bool = True) -> None:
-        """Return as soon as a connection stands; the caller decides how long to wait for that.
+        """Return as soon as the channel is connected; the caller limits the wait.
 
         Without patience one failed attempt, or one that failed a moment ago, is enough to raise.
         """
@@ -190,8 +190,8 @@ class MemberChannel:
             if state is grpc.ChannelConnectivity.READY:
                 return
             if not patiently and state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                raise CallFailed(ErrorMeaning.NOT_SENT, "cannot be connected to")
-            # gRPC cannot take back that somebody waits for a change, so all share one waiting task
+                raise CallFailed(ErrorMeaning.NOT_SENT, "cannot connect")
+            # gRPC cannot cancel a wait for a change of state, so all callers share one waiting task
             # that outlives them.
             if self._changing is None or self._changing.done():
                 self._changing = asyncio.create_task(self._wait_for_change(state))
@@ -211,7 +211,7 @@ class MemberChannel:
     async def close(self) -> None:
         await self._channel.close()
         if self._changing is not None:
-            # Closing ends it. Were it left alone, gRPC would look for its event loop later.
+            # Closing ends the call. Otherwise gRPC would look for its event loop later.
             await asyncio.wait([self._changing], timeout=CLOSE_TIMEOUT_S)
 
     async def _wait_for_change(self, state: Any) -> None:

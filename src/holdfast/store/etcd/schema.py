@@ -1,8 +1,8 @@
-"""The part of etcd's v3 protocol that Holdfast speaks, as data, and the builder of its classes.
+"""The part of etcd's v3 protocol that Holdfast uses, as data, and the builder of its classes.
 
-`messages.py` builds its classes from this table at import; `messages.pyi` says the same to
-the type checker, and a test holds the two together. Nothing is generated, so neither protoc nor a
-build step stands between a reader and the bytes. ADR 0023 says why.
+`messages.py` builds its classes from this table at import; `messages.pyi` declares the same for the
+type checker, and a test compares the two. Nothing is generated, so neither protoc nor a build step
+is needed. ADR 0023 says why.
 
 Only names of methods, field numbers and wire types meet the server. Fields that are not listed here
 are skipped when read and left at their default when sent, as protobuf promises. Enums are plain

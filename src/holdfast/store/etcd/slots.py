@@ -1,7 +1,7 @@
-"""The slots as they lie in etcd: reading, making, withdrawing and sweeping them.
+"""Token slots in etcd: reading, making, withdrawing and sweeping them.
 
-`once.py` decides; here is what it asks etcd to do. Every change compares the slot's revision, so it
-does not matter how old the reading was that led to it.
+`at_most_once` decides; this module performs it in etcd. Every change compares the slot's revision,
+so it does not matter how old the read was that led to it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from holdfast.store.etcd.layout import Layout
 
 # The slots of one client: which token uses which, and what is known of its outcome.
 #
-# Pure bookkeeping; `once.py` does the talking. A token is `<client>-<slot>-<number>`. Numbers grow
+# Pure bookkeeping; `at_most_once` does the I/O. A token is `<client>-<slot>-<number>`. Numbers grow
 # over the whole client, so within a slot a later token always has the greater number. A slot
 # belongs to one token from when it is issued until its outcome is known, and then goes to the end
 # of the queue: so the last token of a slot stays readable in etcd for a while, and a token whose
 # outcome is unknown is never overwritten by a later one of its own client.
 
-# Slots are made known to etcd so many at a time, in one transaction. It is also how many later
-# tokens an applied one is sure to be remembered for by other clients.
+# How many slots are created in etcd at a time, in one transaction. It is also the number of later
+# tokens during which other clients can still find an applied one.
 SLOTS_AT_ONCE = 64
 # More transactions than this are never in flight or in doubt at the same time.
 SLOTS_MAX = 1_024
-# Of at least so many tokens we know the outcome without asking etcd.
+# The outcome of at least this many tokens is known without asking etcd.
 FATES_MAX = 4_096
 
 _FORM = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,3})-([1-9][0-9]{0,17})", re.ASCII)
@@ -51,7 +51,7 @@ class EtcdToken(NamedTuple):
 
 
 def parse(text: str) -> EtcdToken:
-    """Read a token that some client's `new_token` wrote."""
+    """Parse a token that `new_token` of any client returned. Raises Invalid."""
     match = _FORM.fullmatch(text)
     if match is None or int(match[2]) >= SLOTS_MAX:
         raise Invalid(f"not a token of this store: {text!r}")
@@ -59,9 +59,9 @@ def parse(text: str) -> EtcdToken:
 
 
 class SlotState(enum.Enum):
-    """Of a token that holds a slot."""
+    """The state of a token that holds a slot."""
 
-    HELD = enum.auto()  # handed out, or refused: nothing is under way
+    HELD = enum.auto()  # issued, or refused: nothing is in flight
     SENT = enum.auto()
     DOUBT = enum.auto()  # the answer was lost
 
@@ -72,7 +72,7 @@ class Ring:
     def __init__(self, client: str) -> None:
         self.client = client
         self._number = 0
-        # When each slot was last written, ABSENT before etcd has it.
+        # The revision at which each slot was last written, ABSENT before etcd has it.
         self._modified: list[int] = []
         self._free: deque[int] = deque()
         # Tokens by number, the oldest first.
@@ -93,11 +93,11 @@ class Ring:
         return self._fates.get(token.number)
 
     def holds(self, token: EtcdToken) -> bool:
-        """Whether the token still has its slot, so that nobody here writes to it but the token."""
+        """Whether the token still has its slot, so that no other token here writes to it."""
         return self._slots.get(token.number) == token.slot
 
     def usable(self, token: EtcdToken, doubts_max: int) -> int:
-        """When the token's slot was last written, if nothing needs to be done before using it."""
+        """The last revision of the token's slot, if the slot can be used now."""
         if len(self._doubts) > doubts_max or not self.holds(token):
             return ABSENT
         return self._modified[token.slot]
@@ -107,11 +107,11 @@ class Ring:
         return self.holds(token) and self._modified[token.slot] == ABSENT
 
     def was_sent(self, token: EtcdToken) -> bool:
-        """Whether a transaction with this token may be under way or may have arrived."""
+        """Whether a transaction with this token may be in flight or may have arrived."""
         return self._states.get(token.number, SlotState.DOUBT) is not SlotState.HELD
 
     def sending(self, token: EtcdToken) -> None:
-        # A doubt from before outlives a second sending: the answer to that is not the first one's.
+        # An earlier doubt remains after a second request: its answer is not the first one's.
         if self._states.get(token.number) is SlotState.HELD:
             self._states[token.number] = SlotState.SENT
 
@@ -123,13 +123,13 @@ class Ring:
             self._modified[token.slot] = modified
 
     def lost(self, token: EtcdToken) -> None:
-        """The answer did not come. The slot stays taken until somebody learns the outcome."""
+        """The answer did not come. The slot stays taken until the outcome is known."""
         if token.number in self._states:
             self._states[token.number] = SlotState.DOUBT
             self._doubts[token.number] = None
 
     def settled(self, token: EtcdToken, fate: Fate, modified: int) -> None:
-        """The outcome is known for good, and when the slot was last written."""
+        """The outcome is final, and so is the last revision of the slot."""
         self._fates[token.number] = fate
         if len(self._fates) >= 2 * FATES_MAX:
             # Half at once, so that forgetting costs a constant share of each outcome.
@@ -143,16 +143,16 @@ class Ring:
         return [slot for slot, modified in enumerate(self._modified) if modified == ABSENT]
 
     def made(self, modified: dict[int, int]) -> None:
-        """Etcd has these slots now, written when."""
+        """etcd has these slots now, written at this revision."""
         for slot, revision in modified.items():
             self._modified[slot] = revision
 
     def has_token_without_slot(self) -> bool:
-        """Whether a token was handed out whose slot etcd does not have."""
+        """Whether a token was issued whose slot etcd does not have."""
         return any(self._modified[slot] == ABSENT for slot in self._slots.values())
 
     def oldest_doubt(self, more_than: int) -> EtcdToken | None:
-        """The oldest token in doubt, if there are more than so many."""
+        """The oldest token in doubt, if there are more than this many."""
         if len(self._doubts) <= more_than:
             return None
         number = next(iter(self._doubts))
@@ -164,12 +164,12 @@ class Ring:
             self._modified += [ABSENT] * SLOTS_AT_ONCE
             self._free.extend(range(first, len(self._modified)))
         if not self._free:
-            # A token that was handed out long ago and is not under way loses its slot. Using it
-            # later is still safe: the slot then shows a greater number.
+            # A token that was issued long ago and is not in flight loses its slot. Using it later
+            # is still safe: the slot then shows a greater number.
             idle = next((n for n, state in self._states.items() if state is SlotState.HELD), None)
             if idle is None:
                 raise Unavailable(
-                    f"{SLOTS_MAX} transactions are under way or in doubt; ask for their fates"
+                    f"{SLOTS_MAX} transactions are in flight or in doubt; ask for their fates"
                 )
             self._release(idle)
         return self._free.popleft()
@@ -182,8 +182,8 @@ class Ring:
 
 # A client shows that it lives at least this often while it is used, ...
 SEEN_EVERY_S = 300.0
-# ... and is swept when it has not for so long. Clocks of different machines are compared here, so
-# the difference is much larger than their skew; being wrong costs one refused transaction.
+# ... and is swept when it has not for this long. Clocks of different machines are compared here, so
+# the difference is much larger than their skew; an error costs one refused transaction.
 DEAD_AFTER_S = 3_600.0
 SWEEP_MAX = 100
 
@@ -191,7 +191,7 @@ _WITHDRAWN = b"!"
 
 
 class TokenSlot(msgspec.Struct, frozen=True, gc=False):
-    """What etcd has in a slot: the number of the last token, and whether it was withdrawn."""
+    """A slot in etcd: the number of the last token, and whether it was withdrawn."""
 
     value: bytes
     modified: int
@@ -220,7 +220,7 @@ class Slots:
         self._timeout_s = timeout_s
 
     def guard(self, request: pb.TxnRequest, token: EtcdToken, modified: int) -> None:
-        """Let the request take effect only while the slot is as it was, and change it then."""
+        """Make the request apply only if the slot is unchanged, and write the slot with it."""
         name = self._layout.slot(token.client, token.slot)
         request.compare.append(codec.modified_at(name, modified))
         request.success.append(codec.put(name, b"%d" % token.number))
@@ -230,18 +230,18 @@ class Slots:
         return codec.put(self._layout.client(client), b"%d" % time.time())
 
     async def read(self, token: EtcdToken) -> TokenSlot | None:
-        """The slot as of now, read through the log: that it is absent must be no stale news."""
+        """The current slot, read through the log: its absence must not be a stale answer."""
         name = self._layout.slot(token.client, token.slot)
         request = pb.TxnRequest(success=[codec.read(name), codec.delete(self._layout.none)])
         answer = await self._cluster.txn(request, self._timeout_s, writes=False)
         return slot_in(answer.responses[0].response_range)
 
     async def withdraw(self, token: EtcdToken, slot: TokenSlot) -> TokenSlot | None:
-        """Write the token as withdrawn, unless the slot has changed; then the slot as it is."""
+        """Write the token as withdrawn, unless the slot has changed; then return the slot."""
         return await self._replace(token, slot, b"%d" % token.number + _WITHDRAWN)
 
     async def shake_off(self, token: EtcdToken, slot: TokenSlot) -> TokenSlot | None:
-        """Write the slot as it is, so that a straggler of this token finds it changed."""
+        """Write the slot unchanged, so that a straggler of this token finds a new revision."""
         return await self._replace(token, slot, slot.value)
 
     async def _replace(self, token: EtcdToken, slot: TokenSlot, value: bytes) -> TokenSlot | None:
@@ -257,10 +257,10 @@ class Slots:
         return slot_in(answer.responses[0].response_range)
 
     async def make(self, client: str, slots: list[int]) -> dict[int, int]:
-        """Let etcd have these slots, which are always made together, and say when they were."""
+        """Create these slots in etcd, always together. Returns the revision."""
         names = [self._layout.slot(client, slot) for slot in slots]
         request = pb.TxnRequest(
-            # The first one stands for all.
+            # The first one shows the state of all.
             compare=[codec.modified_at(names[0], ABSENT)],
             success=[*(codec.put(name, b"0") for name in names), self.sign_of_life(client)],
             failure=[codec.read(name) for name in names],
@@ -268,7 +268,7 @@ class Slots:
         try:
             answer = await self._cluster.txn(request, self._timeout_s)
         except OutcomeUnknown as error:
-            # The caller's own transaction was not sent, so for it nothing is unknown.
+            # The caller's own transaction was not sent, so its outcome is known.
             raise Unavailable(error.message) from error
         if answer.succeeded:
             return dict.fromkeys(slots, answer.header.revision)

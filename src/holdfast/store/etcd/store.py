@@ -1,8 +1,8 @@
 """The distributed store: the contract on an etcd cluster.
 
-The host opens one for each server process. What etcd does not promise by itself is added by the
-files beside this one: tokens (`once.py`), confirmed reads (`reading.py`), watches without holes
-(`following.py`). Revisions are etcd's own; others who use the same etcd make them skip.
+The host opens one for each server process. Other modules of this package add what etcd does not
+promise by itself: tokens (`at_most_once`), confirmed reads (`linearizable_reads`), watches without
+holes (`watch_source`). Revisions are etcd's own; other users of the same etcd make them skip.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EtcdStore:
         self._reader = LinearizableReader(
             cluster,
             self._layout,
-            # A member that did not tell its version may be an old one.
+            # A member that did not report its version may be an old one.
             confirm=not all(reads_are_fresh(fact.version) for fact in facts),
             timeout_s=self._timeout_s,
         )
@@ -96,7 +96,7 @@ class EtcdStore:
     ) -> Page:
         self._check_open()
         if limit < 1:
-            raise Invalid(f"limit: {limit}: must be at least 1")
+            raise Invalid(f"limit: {limit} must be at least 1")
         return await self._reader.range(start, end, limit=min(limit, RANGE_LIMIT_MAX), at=at)
 
     async def txn(
@@ -107,8 +107,8 @@ class EtcdStore:
         self._limits.check(transaction, self._layout)
         request = codec.request_of(transaction, self._layout)
         if token is None:
-            # Without a token nobody can ask later, so a slot would be written for nothing: the
-            # transaction's own compares must tell.
+            # Without a token no caller can ask later, so a slot would be useless: the transaction's
+            # own compares must show the outcome.
             answer = await self._cluster.txn(request, timeout_s, writes=bool(transaction.writes))
             outcome = codec.outcome_of(transaction, self._layout, answer)
         else:
@@ -128,15 +128,15 @@ class EtcdStore:
         )
 
     async def make_room(self, revision: int) -> None:
-        """Forget what is older than this, and give back all that is not in use.
+        """Compact to this revision, and defragment all members.
 
-        Raises Unavailable, or Forbidden where the login is not allowed to.
+        Raises Unavailable, or Forbidden if the login may not do that.
         """
         await self._compact(revision, MAKE_ROOM_S, physical=True)
         await self._cluster.defragment(MAKE_ROOM_S)
 
     async def disarm(self) -> None:
-        """Take back the alarm of an etcd that was full. Raises what `make_room` does."""
+        """Disarm the alarm of an etcd that was full. Raises what `make_room` does."""
         self._check_open()
         await self._cluster.disarm(self._timeout_s)
 
@@ -169,11 +169,11 @@ class EtcdStore:
         try:
             await self._cluster.compact(request, timeout_s)
         except OutcomeUnknown as error:
-            # Compacting once more does no harm, so nobody needs to know which it was.
+            # Compacting once more does no harm, so an unknown outcome is no problem.
             raise Unavailable(error.message) from error
         except Expired as error:
             if error.code == "FutureRevision":
-                raise Invalid(f"revision: {revision}: not reached yet") from error
+                raise Invalid(f"revision: {revision} is not reached yet") from error
             # Compacted further already.
 
     async def revision(self) -> int:
@@ -189,13 +189,13 @@ class EtcdStore:
         try:
             await self._once.close()
         except HoldfastError:
-            # The cluster is out of reach. Unused tokens are forgotten then, which is safe.
+            # The cluster is unreachable. Unused tokens are forgotten then, which is safe.
             pass
         finally:
             await self._cluster.close()
 
     def _start_watch(self, prefix: str, after: int) -> FollowerRun | None:
-        """None when the store was closed before anybody read the watch."""
+        """Start the follower; None when the store was closed before the watch was read."""
         if self._closed:
             return None
         follower = PrefixFollower(

@@ -15,10 +15,10 @@ from typing import Any
 from holdfast.model.errors import invariant
 from holdfast.store.contract import Batch
 
-# A reader may be so far behind before its stream is closed.
+# How far a reader may be behind before its stream is closed.
 BUFFER_CHANGES_MAX = 1_000
 BUFFER_BYTES_MAX = 4 * 1024 * 1024
-# What a change takes besides its value.
+# The memory of a change besides its value.
 _CHANGE_BYTES = 200
 
 Follow = Callable[["Buffer"], Coroutine[Any, Any, None]]
@@ -56,14 +56,14 @@ class Buffer:
         return self._changes > BUFFER_CHANGES_MAX or self._bytes > BUFFER_BYTES_MAX
 
     def wake(self) -> None:
-        """Let the reader look, although there may be nothing."""
+        """Wake the reader, although there may be nothing."""
         self._readable.set()
 
     async def readable(self) -> None:
         await self._readable.wait()
 
     async def drained(self) -> None:
-        """Until the reader has taken everything."""
+        """Wait until the reader has taken everything."""
         if self._batches:
             await self._drained.wait()
 
@@ -84,7 +84,7 @@ class FollowerRun:
         self._task.cancel()
 
     def abandon(self) -> None:
-        """Stop, from wherever the garbage collector runs."""
+        """Stop from the garbage collector, which may run in any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
 
@@ -93,7 +93,7 @@ class FollowerRun:
         await asyncio.wait([self._task])
 
     def failure(self) -> BaseException | None:
-        """None while the follower runs, StopAsyncIteration when it was told to end."""
+        """None while the follower runs, StopAsyncIteration when it was stopped."""
         if not self._task.done():
             return None
         if self._task.cancelled():
@@ -105,7 +105,7 @@ class EtcdWatch:
     """What the reader iterates over."""
 
     def __init__(self, start: Callable[[], FollowerRun | None]) -> None:
-        # Not before the first `anext`: a watch that nobody reads must not hold a stream.
+        # Not before the first `anext`: a watch without a reader must not hold a stream.
         self._start = start
         self._run: FollowerRun | None = None
         self._closed = False
@@ -137,7 +137,7 @@ class EtcdWatch:
             self._is_read = False
 
     async def aclose(self) -> None:
-        """End the watch and let go of its stream."""
+        """End the watch and release its stream."""
         self._closed = True
         if self._run is not None:
             await self._run.stopped()

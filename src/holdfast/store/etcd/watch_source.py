@@ -1,17 +1,17 @@
-"""How a watch follows etcd: over the death of members, with proof of how far it has come.
+"""How a watch follows etcd: across failures of members, with proof of its position.
 
-`watching.py` runs a follower for each watch. It reads a stream of one member through the guard and
+`watch_reader` runs a follower for each watch. It reads a stream of one member through the guard and
 fills the buffer. When the stream fails it opens another one, on another member, where the last one
-stopped. Three habits make up for what etcd's own watch does not promise:
+stopped. Three rules make up for what etcd's own watch does not promise:
 
-- A reader that falls behind never leaves etcd with a stream that nobody reads: above a bound the
-  stream is closed, and a new one opened once the reader has caught up. Some versions skip compacted
-  events on a slow stream without a word; all of them check where a new stream begins. The same is
-  done when this process itself was stopped for a while.
+- A reader that falls behind never leaves an unread stream open in etcd: above a bound the stream is
+  closed, and a new one opened once the reader has caught up. Some versions silently skip compacted
+  events on a slow stream; all of them check where a new stream begins. The same is done when this
+  process itself was stopped for a while.
 - That nothing has changed is proven, not assumed. Either the store's revision is the one delivered
-  last, or a bookmark is written inside the watched range and waited for: it comes in order, after
-  all that was written before. etcd's own progress answers overtake events in some versions.
-- A bookmark that does not come back shows a dead stream, however alive the connection looks.
+  last, or a bookmark is written inside the watched range and awaited: it comes in order, after all
+  that was written before. etcd's own progress answers overtake events in some versions.
+- A bookmark that does not come back shows a dead stream, even if the connection looks alive.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from holdfast.store.etcd.layout import Layout, is_bookmark
 from holdfast.store.etcd.member import CallFailed, MemberChannel, WatchStream
 from holdfast.store.etcd.watch_reader import Buffer
 
-# What stands between etcd's watch and ours: nothing twice, nothing out of order, no silent hole.
+# The guard between etcd's watch and ours: nothing twice, nothing out of order, no silent hole.
 #
-# Pure; `watching.py` feeds it every answer of the stream and hands on what comes out. Several
-# versions of etcd repeat events, go back in time or lose events on a watch (see `versions.py`), so
-# nothing that can be checked is believed:
+# Pure; the follower feeds it every answer of the stream and passes on the result. Several versions
+# of etcd repeat events, go back in time or lose events on a watch (see `known_bugs`), so everything
+# that can be checked is checked:
 #
 # - What is not newer than what was delivered is dropped.
 # - Changes of one revision are held until all of them are here: a large answer comes in fragments.
@@ -48,13 +48,13 @@ from holdfast.store.etcd.watch_reader import Buffer
 # - A stream begins at the last revision that was delivered, not after it. So etcd checks that this
 #   one is not compacted, and the overlap shows whether that revision was delivered whole.
 
-# So many keys' versions are remembered. A key beyond that is not checked, which is no worse than
-# having no check at all.
+# For how many keys the version is remembered. A key beyond that is not checked, which is no worse
+# than having no check at all.
 VERSIONS_MAX = 65_536
 
 
 class StreamBroken(Exception):
-    """The stream contradicts itself. Opening another one, after what was delivered, is enough."""
+    """The stream contradicts itself. A new one, after what was delivered, is enough."""
 
 
 class _Pending(msgspec.Struct):
@@ -78,7 +78,7 @@ class DeliveryGuard:
         self._forgot_versions = False
 
     def restart(self) -> None:
-        """A new stream begins. What was held back comes again."""
+        """Begin a new stream. What was held back comes again."""
         self._pending = None
 
     def take(self, answer: pb.WatchResponse) -> Batch | None:
@@ -94,7 +94,7 @@ class DeliveryGuard:
         return Batch(self.delivered, tuple(changes))
 
     def skip_to(self, revision: int) -> Batch:
-        """A bookmark: it is known that nothing changed up to this revision."""
+        """Take a bookmark: nothing changed up to this revision."""
         if revision > self.delivered:
             self.delivered = revision
             self._last_names = frozenset()
@@ -117,7 +117,7 @@ class DeliveryGuard:
         pending.events.append(event)
 
     def _complete(self, changes: list[Change]) -> None:
-        """The pending revision has ended: a later one began, or the answer is whole."""
+        """Complete the pending revision: a later one began, or the answer is complete."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -145,7 +145,7 @@ class DeliveryGuard:
             raise _hole(f"revision {self.delivered} was delivered without {kv.key!r}")
 
     def _check_version(self, name: bytes, version: int, created: int) -> None:
-        """Version 1 follows absence, each later one its predecessor; 0 stands for a deletion."""
+        """Check that versions follow each other: 1 follows absence, 0 stands for a deletion."""
         known = self._versions.get(name)
         if known is None:
             # The key was last written before the watch began, unless it was created since.
@@ -171,12 +171,12 @@ def _hole(what: str) -> Expired:
     return Expired(f"etcd's watch lost an event: {what}; list again", code="WatchHole")
 
 
-# When nothing could be learned from the store for so long, the reader is told.
+# When the store did not answer for this long, the reader gets an error.
 PATIENCE_S = 30.0
 # Between two attempts to open a stream when members refuse it.
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 1.0
-# A process looks up at least this often, and one that was stopped for longer than the other does
-# not trust its streams.
+# The follower wakes at least this often, and if the process was stopped for longer than the second
+# time, it does not trust its streams.
 LOOK_EVERY_S = 1.0
 STALL_MAX_S = 2.0
 # How long a bookmark may take to be written, and then to come back.
@@ -203,12 +203,12 @@ class PrefixFollower:
         self._read_revision = read_revision
         self._prefix = prefix
         self._guard = DeliveryGuard(layout, after=after)
-        # Watchers of one prefix see each other's bookmarks, so that the first to be due writes for
-        # all; an uneven pace keeps them from writing at the same moment.
+        # Watchers of one prefix see each other's bookmarks, so the first that is due writes for
+        # all; a random interval keeps them from writing at the same moment.
         self._pause_s = bookmark_every_s * random.uniform(0.6, 0.8)
         self._due = 0.0
         self._heard = 0.0
-        # A bookmark of ours that has not come back: its revision, and until when we wait.
+        # A bookmark of ours that has not come back: its revision, and the deadline for it.
         self._awaited = 0
         self._awaited_until = 0.0
         self._retry_s = RETRY_MIN_S
@@ -231,7 +231,7 @@ class PrefixFollower:
                 await self._after_failure(member, failed)
 
     async def _begin(self) -> None:
-        """Compare our place with the store's, which also tells whether a bookmark is due."""
+        """Compare the position with the store's, which also shows whether a bookmark is due."""
         after = self._guard.delivered
         revision = await self._revision_within_patience()
         if revision < after:
@@ -272,7 +272,7 @@ class PrefixFollower:
         except CallFailed as failed:
             if failed.kind not in {ErrorMeaning.LOGIN, ErrorMeaning.DENIED}:
                 raise
-            # A watch says "denied" for a lapsed login, too; but not twice.
+            # A watch reports "denied" for an expired login, too; but not twice.
             if self._denied or not await self._cluster.login_again(member, metadata):
                 raise Forbidden(f"etcd at {member.target}: {failed.text}") from None
             self._denied = True
@@ -341,8 +341,8 @@ class PrefixFollower:
         raise StreamBroken(answer.cancel_reason or "the member ended the watch")
 
     async def _probe(self) -> None:
-        """Prove that nothing is missing, or find out by writing a bookmark behind all there is."""
-        # Whatever happens, the next probe is not at once.
+        """Prove that nothing is missing, or find out by writing a bookmark after all changes."""
+        # In any case, the next probe does not follow at once.
         self._due = _now() + self._pause_s
         try:
             revision = await self._read_revision()
@@ -367,7 +367,7 @@ class PrefixFollower:
             raise StreamBroken("a bookmark did not come back")
 
     async def _after_failure(self, member: MemberChannel | None, failed: Exception) -> None:
-        """Choose another member, and do not hurry when all of them refuse."""
+        """Choose another member, and back off when all of them refuse."""
         if member is not None:
             self._cluster.blame(member)
         self._awaited = 0
@@ -380,7 +380,7 @@ class PrefixFollower:
         if silence_s > PATIENCE_S:
             message = error.message if isinstance(error, HoldfastError) else str(error)
             raise Unavailable(
-                f"nothing was heard from etcd for {silence_s:.0f} s; watch again after revision"
+                f"etcd did not answer for {silence_s:.0f} s; watch again after revision"
                 f" {self._guard.delivered}: {message}"
             ) from error
 
@@ -391,5 +391,5 @@ class PrefixFollower:
 
 
 def _now() -> float:
-    """Goes on while the machine sleeps, so that such a pause is noticed."""
+    """A clock that goes on while the machine sleeps, so that such a pause is noticed."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,8 +1,8 @@
 """Backup, verification and restore of an embedded store: plain functions for the command line.
 
-A backup is one self-contained file, taken from one moment while the store is in use, by any process
-that may read it. A restore makes revisions leap: whoever watched or listed before the loss knows
-revisions that the backup never saw, and must not meet them again with another meaning.
+A backup is one self-contained file of one moment, taken while the store is in use, by any process
+that may read it. A restore makes revisions leap: a client that watched or listed before the loss
+knows revisions that the backup never saw, and must not see them again with another meaning.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from holdfast.store.sqlite.loading import load
 from holdfast.store.sqlite.rows import checksum
 from holdfast.store.sqlite.schema import POSITION_BITS
 
-# At 20,000 transactions a second a store makes so many in five days. The replaced file, where it
-# can be read, is taken into account as well, so this only has to bridge what nobody knows.
+# At 20,000 transactions a second a store makes this many in five days. The replaced file, where it
+# can be read, counts as well, so this only has to cover what cannot be read any more.
 REVISION_LEAP = 10_000_000_000
 SESSION_LEAP = 1_000_000
-# Restored records are spread over revisions of so many, well below what a revision can hold.
+# How many restored records share a revision, well below what a revision can hold.
 _RECORDS_PER_REVISION = 1_000
 
 
 class BackupContents(msgspec.Struct, frozen=True):
-    """What a file was found to hold."""
+    """The contents of a store or backup file."""
 
     path: Path
     revision: int
@@ -50,7 +50,7 @@ class BackupContents(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """A restore that succeeded: the store's new revision, and where the old file went."""
+    """A successful restore: the store's new revision, and the new name of the old file."""
 
     revision: int
     records: int
@@ -60,10 +60,10 @@ class Restored(msgspec.Struct, frozen=True):
 def backup(path: Path, target: Path) -> BackupContents:
     """Copy a store as of one moment to a new file, while it is in use.
 
-    The file is complete under its final name or not there at all.
+    The file appears complete under its final name or not at all.
     """
     if target.exists():
-        raise Invalid(f"{target} exists already: a backup never overwrites another")
+        raise Invalid(f"{target} exists already: choose another name for the backup")
     if not path.exists():
         raise Unavailable(f"there is no store at {path}", code="StoreMissing")
     draft = target.with_name(target.name + ".part")
@@ -90,7 +90,7 @@ def _copy(path: Path, draft: Path) -> None:
         application_id = schema.pragma(connection, "application_id")
         found = schema.pragma(connection, "user_version")
         check_format(path, application_id, found, format_newest=schema.FORMAT)
-        # SQLite writes into an empty file that is there, and leaves its mode alone.
+        # SQLite writes into an existing empty file, and keeps its mode.
         make_private(draft)
         connection.execute("VACUUM INTO ?", (str(draft),))
         _forget_history(draft)
@@ -103,7 +103,7 @@ def _copy(path: Path, draft: Path) -> None:
 
 
 def _forget_history(draft: Path) -> None:
-    """A restore forgets it anyway, and it may hold Secrets from before they were encrypted."""
+    """Remove the history: a restore drops it anyway, and it may hold Secrets in plain text."""
     connection = apsw.Connection(str(draft))
     try:
         connection.execute("PRAGMA synchronous = OFF")
@@ -169,18 +169,18 @@ def _check_rows(connection: apsw.Connection, path: Path) -> None:
 def restore(source: Path, path: Path, *, replace: bool = False) -> Restored:
     """Make a backup the store at `path`. The store must not be running.
 
-    An existing store is kept beside it under another name, and only replaced when told so. Should
-    the power fail halfway, the store refuses to open until the restore is run again.
+    An existing store is kept beside it under another name, and only replaced if the caller says so.
+    If the power fails halfway, the store refuses to open until the restore is run again.
     """
     if wal_of(source).exists() and wal_of(source).stat().st_size > 0:
-        raise Invalid(f"{source} is a store with a log beside it, not a backup: back it up first")
+        raise Invalid(f"{source} is a store in use, not a backup: make a backup of it first")
     verify(source)
     lock = FileLock(path)
     lock.acquire()
     try:
         exists = path.exists() and path.stat().st_size > 0
         if exists and not replace:
-            raise Invalid(f"{path} exists already: say that it is to be replaced")
+            raise Invalid(f"{path} exists already: state that it is to be replaced")
         restored = _draft(source, path, *(_newest_known(path) if exists else (0, 0)))
         replaced = _put_aside(path, restored.revision) if exists else None
         draft_of_restore(path).rename(path)
@@ -191,7 +191,7 @@ def restore(source: Path, path: Path, *, replace: bool = False) -> Restored:
 
 
 def _draft(source: Path, path: Path, revision: int, session: int) -> Restored:
-    """Make the restored store, whole and synced, under another name."""
+    """Make the restored store, complete and synced, under another name."""
     draft = draft_of_restore(path)
     files = (draft, wal_of(draft), shm_of(draft))
     for left in files:
@@ -203,7 +203,7 @@ def _draft(source: Path, path: Path, revision: int, session: int) -> Restored:
         sync_file(draft)
         sync_folder(draft.parent)
     except (OSError, apsw.Error) as error:
-        # Nothing was touched yet, so the store that is there may go on.
+        # Nothing was touched yet, so the existing store may go on.
         for left in files:
             left.unlink(missing_ok=True)
         raise Unavailable(f"cannot restore {path}: {error}") from error
@@ -219,20 +219,20 @@ def _newest_known(path: Path) -> tuple[int, int]:
         finally:
             connection.close()
     except (apsw.Error, HoldfastError):
-        # It is replaced because it is damaged. The leap alone has to be enough.
+        # The file is being replaced because it is damaged. The leap alone has to be enough.
         return 0, 0
     return loaded.index.revision, loaded.meta.session
 
 
 def _leap(draft: Path, revision: int, session: int) -> Restored:
-    """Give every record a new revision beyond all that were ever told, and forget the history.
+    """Give every record a new revision beyond all that were ever used, and drop the history.
 
     Records get new revisions too, not only the store: a reader that keeps the newer of two versions
-    would otherwise hold on to one that was lost.
+    would otherwise keep one that was lost.
     """
     connection = apsw.Connection(str(draft))
     try:
-        # Nothing is promised before the draft is synced as a whole.
+        # Nothing need be durable before the draft is synced as a whole.
         connection.execute("PRAGMA synchronous = OFF")
         schema.prepare(connection, draft)
         loaded = load(connection, draft)
@@ -274,7 +274,7 @@ DROP TABLE moved;
 
 
 def _put_aside(path: Path, revision: int) -> Path:
-    """Keep the old file under another name, with its log, which must never meet the new file.
+    """Keep the old file under another name, with its log, which must never go with the new file.
 
     The old file stays under its own name as well until the draft takes its place. An earlier
     restore that was interrupted may have done a part of this already.

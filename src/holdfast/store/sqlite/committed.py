@@ -1,9 +1,9 @@
-"""What is committed, in memory: shared by the writer thread and the event loop.
+"""The committed state in memory: shared by the writer thread and the event loop.
 
-The index knows where every version lies; values are cached up to a bound, the rest is read from
-the file. Only the writer changes the index, after a commit; readers take the lock for as long as
-it takes to collect pointers. A reader that goes on to the file pins its revision meanwhile, so
-that sweeping does not delete rows that it has yet to read.
+The index knows where every version lies; values are cached up to a bound, the rest is read from the
+file. Only the writer changes the index, after a commit; readers hold the lock only while they
+collect pointers. A reader that then reads the file pins its revision meanwhile, so that sweeping
+does not delete rows that it has yet to read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.store.sqlite.rows import Pointer, row_id
 # Room for the values of some 150,000 objects of 1.5 KB. Beyond it, reads go to the file.
 CACHE_BYTES_MAX = 256 * 1024 * 1024
 
-# A million forgotten revisions at once would stop every reader for a second.
+# Forgetting a million revisions at once would stop every reader for a second.
 _COMPACT_AT_ONCE = 5_000
 
 Steps = Sequence[KeyStep[Pointer]]
@@ -66,7 +66,7 @@ class Garbage(msgspec.Struct, frozen=True):
 
 
 class RangeSelection(msgspec.Struct, frozen=True):
-    """A range whose values may partly be missing from memory: None stands for those."""
+    """A range; None stands for values that are not in memory."""
 
     found: EntryPage[Pointer]
     values: list[bytes | None]
@@ -81,7 +81,7 @@ class RangeSelection(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """Steps under a prefix after `pin` and up to a revision, likewise."""
+    """Steps under a prefix after `pin` and up to a revision; None as in `RangeSelection`."""
 
     pin: int
     revision: int
@@ -127,11 +127,11 @@ class View:
         return self._index.compacted
 
     def pointer(self, key: str) -> Pointer | None:
-        """For the writer only, who alone changes the index and so needs no lock to read it."""
+        """For the writer only: it alone changes the index and so needs no lock to read it."""
         return self._index.current.get(key)
 
     def publish(self, revisions: Iterable[Steps], values: dict[int, bytes]) -> None:
-        """Take in what was committed. For the writer only."""
+        """Publish what was committed. For the writer only."""
         with self._lock:
             for steps in revisions:
                 self._index.apply(steps)
@@ -139,7 +139,7 @@ class View:
                 self._cache.add(row, value)
 
     def select(self, start: str, end: str, *, limit: int, at: int | None) -> RangeSelection:
-        """A range. When values are missing it is pinned, and whoever reads them must unpin."""
+        """A range. When values are missing it is pinned, and the caller must unpin it."""
         with self._lock:
             found = self._index.range(start, end, limit=limit, at=at)
             values = [self._cache.get(pointer.id) for pointer in found.entries]
@@ -152,7 +152,7 @@ class View:
     ) -> History:
         """The steps that a watch delivers next; ends early with the revision that fills it.
 
-        When values are missing it is pinned, and whoever reads them must unpin.
+        When values are missing it is pinned, and the caller must unpin it.
         """
         steps: list[tuple[int, KeyStep[Pointer]]] = []
         with self._lock:
@@ -177,7 +177,7 @@ class View:
             return self._cache.get(row)
 
     def remember(self, values: dict[int, bytes]) -> None:
-        """Keep what was read from the file."""
+        """Cache what was read from the file."""
         with self._lock:
             for row, value in values.items():
                 self._cache.add(row, value)
@@ -192,7 +192,7 @@ class View:
                 del self._pins[revision]
 
     def _pin(self, revision: int) -> None:
-        """Keep the rows that are current at this revision or later from being swept."""
+        """Prevent sweeping the rows that are current at this revision or later."""
         self._pins[revision] = self._pins.get(revision, 0) + 1
 
     def check_compactable(self, revision: int) -> None:
@@ -235,6 +235,6 @@ class View:
 def superseded(revision: int, steps: Steps) -> list[int]:
     """The rows that only revisions before this one need: replaced ones, and its deletions."""
     rows = [step.before.id for step in steps if step.before is not None]
-    # A revision's rows lie in the order of its steps.
+    # A revision's rows are in the order of its steps.
     rows += [row_id(revision, place) for place, step in enumerate(steps) if step.after is None]
     return rows

@@ -1,8 +1,8 @@
-"""The embedded store without threads: opens a file, commits groups, keeps house.
+"""The embedded store without threads: opens a file, commits groups, checkpoints and sweeps.
 
-The writer thread owns an engine and calls `run` with all that waits. The crash tests drive the
-same engine directly, so that a recorded history repeats itself. What is durable when, and why a
-failure is final, is told in ADR 0020.
+The writer thread owns an engine and calls `run` with all waiting requests. The crash tests call the
+same engine directly, so that a recorded history is reproducible. ADR 0020 says what is durable
+when, and why a failure is final.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SqliteEngine:
 
     # A larger log makes fewer and longer pauses; 16 MB are copied in about 10 ms.
     checkpoint_pages: ClassVar[int] = 4_000
-    # So many superseded rows are deleted along with each group.
+    # How many superseded rows are deleted along with each group.
     sweep_rows_max: ClassVar[int] = 64
 
     def __init__(
@@ -56,7 +56,7 @@ class SqliteEngine:
         clock: Callable[[], float],
     ) -> None:
         self.path = path
-        # The sentence that says why the store stopped, once it has.
+        # Why the store has stopped, as a message; None while it works.
         self.failure: str | None = None
         self._lock = lock
         self._connection = connection
@@ -77,7 +77,7 @@ class SqliteEngine:
         vfs: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Self:
-        """Open or create a file; raises Unavailable with a sentence for people."""
+        """Open or create a file; raises Unavailable with a message for people."""
         lock = FileLock(path)
         lock.acquire()
         connection: apsw.Connection | None = None
@@ -136,8 +136,8 @@ class SqliteEngine:
     def keep_house(self) -> None:
         """Checkpoint when the log has grown, and forget old tokens. To be called after answering.
 
-        Sets `failure` like `run` does. A program that copies or checkpoints the same file can keep
-        SQLite from both for a while. Nothing is lost by that: the next call tries again.
+        Sets `failure` like `run` does. A program that copies or checkpoints the same file can block
+        both for a while. Nothing is lost by that: the next call tries again.
         """
         try:
             line = self.tokens.due()
@@ -253,7 +253,7 @@ class SqliteEngine:
         return True
 
     def _sweep(self) -> None:
-        """Delete superseded rows. They are out of memory already, so this may take its time."""
+        """Delete superseded rows. The index has dropped them already, so this is not urgent."""
         garbage = self.view.take_garbage(self.sweep_rows_max)
         if garbage:
             rows = [row for revision in garbage for row in revision.rows]
@@ -287,10 +287,10 @@ class SqliteEngine:
         self._connection.execute("COMMIT")
 
     def _begin_session(self) -> None:
-        """Write for the first time: if the file cannot be written, this is the time to say so.
+        """Write for the first time, so that a file that cannot be written fails at the start.
 
-        The checkpoint copies the log into the file anew. Should a sync have failed in an earlier
-        life, the log may exist in the kernel's memory only; what is copied now is synced now.
+        The checkpoint copies the log into the file again. If a sync failed in an earlier process,
+        the log may exist in the kernel's memory only; what is copied now is synced now.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         self._set("session", self.tokens.session)
@@ -307,7 +307,7 @@ class SqliteEngine:
     def _failed(
         self, requests: list[Request], failure: str, may_have_happened: list[bool] | None = None
     ) -> Answers:
-        """Nothing was published, so memory is as it was; nothing is acknowledged any more."""
+        """Answer a failed group. Nothing was published; nothing is acknowledged any more."""
         self.failure = failure
         unknown = may_have_happened or [False] * len(requests)
         answers: list[Answer] = [
@@ -319,17 +319,17 @@ class SqliteEngine:
         return Answers(answers, self.view.revision, [])
 
     def _is_locked_out(self, error: apsw.Error) -> bool:
-        """Whether another program's lock was in the way before anything was done.
+        """Whether another program's lock prevented the group before anything was done.
 
-        Inside a transaction it is a failure like any other: a part of it has been taken in hand.
+        Inside a transaction it is a failure like any other: a part of the group is done already.
         """
         return isinstance(error, apsw.BusyError) and not self._connection.in_transaction
 
     def _locked_out(self, requests: list[Request]) -> Answers:
-        """Nothing was written, and the next group finds everything as this one did."""
+        """Answer a group that was locked out: nothing was written, and the next one may succeed."""
         why = (
-            f"another program holds a lock on {self.path}: nothing was written. Find out which "
-            "one writes to the store's file, and stop it; see docs/stores.md."
+            f"another program holds a lock on {self.path}: nothing was written. Find and stop the "
+            "program that writes to the store's file; see docs/stores.md."
         )
         answers: list[Answer] = [Unavailable(why, code="StoreBusy") for _ in requests]
         return Answers(answers, self.view.revision, [])

@@ -1,7 +1,7 @@
-"""The files of an embedded store: who holds them, and whether they are ours to open.
+"""The files of an embedded store: which process holds them, and whether they may be opened.
 
 Nothing here writes to the database. A file that is not ours, is newer than this program or is
-damaged is left as it is, byte for byte, so that whatever can read it still can.
+damaged is left unchanged, byte for byte, so that a program that can read it still can.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def shm_of(path: Path) -> Path:
 
 
 def draft_of_restore(path: Path) -> Path:
-    """A restored file on its way to its name. While it is there, the store does not open."""
+    """The draft of a restored file. While it exists, the store does not open."""
     return path.with_name(path.name + ".restoring")
 
 
 def make_private(path: Path) -> None:
-    """An empty file that this user alone may read, for SQLite to fill; its log gets the same mode.
+    """Make an empty file that only this user may read, for SQLite to fill; its log gets that mode.
 
-    A file that is there keeps its contents and loses the rights of others. It is not opened:
-    closing a descriptor of it would drop the locks that SQLite holds for this process.
+    An existing file keeps its contents and loses the rights of others. It is not opened: closing a
+    descriptor of it would drop the locks that SQLite holds for this process.
     """
     if not path.exists():
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE))
@@ -77,8 +77,7 @@ class FileLock:
             os.close(fd)
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise Unavailable(
-                f"{store} is in use by {who}: stop that one first, or give this one a file of its"
-                " own",
+                f"{store} is in use by {who}: stop that process first, or use another file",
                 code="StoreLocked",
             ) from None
         except OSError as error:
@@ -94,7 +93,7 @@ class FileLock:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed names in a folder survive a power loss."""
+    """Make new and renamed files in a folder survive a power loss."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -111,7 +110,7 @@ def sync_file(path: Path) -> None:
 
 
 def check_header(path: Path, *, format_newest: int) -> bool:
-    """Refuse a file that SQLite would take for something else, before SQLite sees it.
+    """Refuse a file that is not a store of ours, before SQLite opens it.
 
     Returns False when the file is missing or empty, and so may become a new store.
     """
@@ -128,12 +127,12 @@ def check_header(path: Path, *, format_newest: int) -> bool:
     if not header:
         wal = wal_of(path)
         if wal.exists() and wal.stat().st_size > 0:
-            # SQLite would delete the log, and with it the last trace of what was there.
+            # SQLite would delete the log, and with it the last trace of the data.
             raise corrupt(path, f"it is missing or empty, but its log {wal.name} is not")
         return False
     if not header.startswith(_MAGIC) or len(header) < _HEADER_BYTES:
         raise Unavailable(
-            f"{path} is not a Holdfast store: it is no SQLite file. It was left as it is.",
+            f"{path} is not a Holdfast store: it is not an SQLite file. It was left unchanged.",
             code="NotAStore",
         )
     application_id = int.from_bytes(header[68:72], "big")
@@ -147,13 +146,13 @@ def check_format(path: Path, application_id: int, found: int, *, format_newest: 
     if application_id != APPLICATION_ID:
         raise Unavailable(
             f"{path} is not a Holdfast store: it is another program's SQLite file (application id"
-            f" {application_id:#x}). It was left as it is.",
+            f" {application_id:#x}). It was left unchanged.",
             code="NotAStore",
         )
     if found > format_newest:
         raise Unavailable(
             f"{path} has format {found}, this Holdfast knows formats up to {format_newest}: start"
-            " the version that wrote it, or a later one. The file was left as it is.",
+            " the version that wrote it, or a later one. The file was left unchanged.",
             code="StoreTooNew",
         )
 

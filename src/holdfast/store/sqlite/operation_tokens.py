@@ -2,8 +2,8 @@
 
 A token may be used for USABLE_S after it was issued and, once used, is remembered for at least as
 long again. So a caller has ten minutes to ask, whenever its answer was lost. Beyond TOKENS_MAX of
-them the oldest go earlier. Used tokens are rows in the file, written in the transaction that they
-stand for; this book only draws the two lines.
+them the oldest are dropped earlier. Used tokens are rows in the file, written in the transaction
+that they belong to; this module only decides which may be used and which are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.store.contract import TransactionToken
 
 USABLE_S = 600.0
 TOKENS_MAX = 1_000_000
-# The lines move in steps, so that moving them costs little.
+# The two limits move in steps, so that moving them costs little.
 _STEP_S = 30.0
 _STEP_TOKENS = 10_000
 
@@ -36,10 +36,10 @@ class TokenBook:
         # Tokens up to this one have no rows any more.
         self.forgotten = forgotten
         # Tokens up to this one are refused, so that none is used and forgotten soon after. All of
-        # earlier sessions are: whoever sent them is not waiting for us any more.
+        # earlier sessions are: their senders do not wait any more.
         self._expired = TransactionToken(session, 0)
         self._withdrawn: set[TransactionToken] = set()
-        # Issued and never presented, in the order of issue: these need not be looked up.
+        # Issued and not used yet, in the order of issue: these need no lookup.
         self._fresh: dict[TransactionToken, None] = {}
         self._numbers = itertools.count(1)
         self._issued = 0
@@ -71,7 +71,7 @@ class TokenBook:
             raise contract.withdrawn(token)
         if token <= self._expired:
             raise Unavailable(
-                f"nothing was written: token {token} is too old to be used, take a new one"
+                f"nothing was written: token {token} is too old to be used; use a new one"
             )
 
     def withdraw(self, token: TransactionToken) -> None:

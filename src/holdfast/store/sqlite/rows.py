@@ -35,17 +35,17 @@ def row_id(revision: int, position: int) -> int:
 
 
 def checksum(key: str, value: bytes | None) -> int:
-    """Found wrong, the disk lied: SQLite itself does not check what a page holds."""
+    """A mismatch shows a damaged disk: SQLite itself does not verify the contents of pages."""
     return zlib.crc32(value or b"", zlib.crc32(key.encode()))
 
 
-# So many rows are read by one statement.
+# How many rows one statement reads.
 SLICE_ROWS = 256
 
 _DECODER = msgspec.json.Decoder(list[tuple[int, int, str]])
-# One result row for many rows of the log. Each row that SQLite hands out gives up the interpreter's
-# lock; beside a busy event loop, getting it back takes milliseconds. Measured so: 2.5 ms a row one
-# by one, 0.03 ms together, although the values travel as text.
+# One result row for many rows of the log. SQLite releases the interpreter's lock for each row that
+# it returns; beside a busy event loop, getting it back takes milliseconds. Measured: 2.5 ms a row
+# one by one, 0.03 ms together, although the values are passed as text.
 _QUERY = """
 SELECT json_group_array(json_array(id, checksum, hex(value))) FROM log
 WHERE id IN (SELECT value FROM json_each(?)) AND value IS NOT NULL
@@ -78,12 +78,12 @@ def _read(connection: apsw.Connection, rows: list[int]) -> Iterable[tuple[int, i
 
 # Statements over many rows at once.
 #
-# Each statement gives up the interpreter's lock and may wait milliseconds to get it back beside a
+# Each statement releases the interpreter's lock and may wait milliseconds to get it back beside a
 # busy event loop. So rows are not inserted or deleted one by one.
 
 T = TypeVar("T")
 
-# So many at most with one statement.
+# How many rows one statement writes at most.
 ROWS_MAX = 64
 
 
@@ -103,7 +103,7 @@ def insert(
 
 
 def powers_of_two(items: list[T]) -> Iterator[tuple[int, list[T]]]:
-    """Cut a list into pieces of few different lengths, so that few statements are prepared."""
+    """Split a list into pieces of few different lengths, so that few statements are prepared."""
     place = 0
     while place < len(items):
         count = min(ROWS_MAX, 1 << (len(items) - place).bit_length() - 1)

@@ -1,8 +1,8 @@
-"""The layout of an embedded store's file, its format, and the way from older formats.
+"""The layout of an embedded store's file, its format, and the migration from older formats.
 
-Each value is written once, to `log`, whose id is the revision and the place within it; `current`
+Each value is written once, to `log`, whose id is the revision and the position within it; `current`
 points from each key to its row. So an overwrite moves a pointer instead of a value, and a past
-revision is still there until compaction sweeps it. ADR 0020 has the reasons.
+revision stays until compaction sweeps it. ADR 0020 has the reasons.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ SETTINGS = (
 
 
 def connect(path: Path, *, vfs: str | None = None, read_only: bool = False) -> apsw.Connection:
-    """A connection that leaves the file alone until told otherwise.
+    """A connection that does not change the file by itself.
 
     Closing it does not checkpoint: after a failed sync nothing may be written any more.
     """
@@ -109,8 +109,8 @@ def pragma(connection: apsw.Connection, name: str) -> int:
 def create(path: Path) -> None:
     """Make an empty store where there is no file, or an empty one.
 
-    It is made under another name and renamed when it is whole and synced: a power failure in the
-    middle of SQLite's first page would leave a file that nobody can tell from a stranger's.
+    It is made under another name and renamed when it is complete and synced: a power failure in the
+    middle of SQLite's first page would leave a file that cannot be recognized as ours.
     """
     draft = path.with_name(path.name + ".new")
     for left in (draft, wal_of(draft), shm_of(draft), draft.with_name(draft.name + "-journal")):
@@ -138,10 +138,10 @@ def prepare(
     newest: int = FORMAT,
     migrations: Mapping[int, Migration] = MIGRATIONS,
 ) -> None:
-    """Bring an existing file to the newest format, or refuse it untouched."""
+    """Migrate an existing file to the newest format, or refuse it unchanged."""
     application_id = pragma(connection, "application_id")
     found = pragma(connection, "user_version")
-    # The header in the file may be older than the one in the log, so this looks again.
+    # The header in the file may be older than the one in the log, so this checks again.
     check_format(path, application_id, found, format_newest=newest)
     if found < newest:
         _migrate(connection, path, found, newest, migrations)
@@ -161,7 +161,7 @@ def _migrate(
     newest: int,
     migrations: Mapping[int, Migration],
 ) -> None:
-    # A migration of a damaged file would spread the damage, so this looks first.
+    # Migrating a damaged file would spread the damage, so this checks first.
     verdict = connection.execute("PRAGMA quick_check").get
     if verdict != "ok":
         raise corrupt(path, f"SQLite says: {verdict}")

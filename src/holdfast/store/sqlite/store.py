@@ -1,7 +1,7 @@
 """The embedded store: the contract of `store.contract` on one SQLite file.
 
-The event loop decides nothing: it hands requests to the writer and answers to callers. Reads are
-served from memory where the values are there, otherwise by a thread that reads the file.
+The event loop decides nothing: it passes requests to the writer and answers to callers. Reads are
+served from memory if it has the values, otherwise by a thread that reads the file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SqliteStore:
         self._closing: asyncio.Task[None] | None = None
         self._on_failure = on_failure
         self._reader = reader
-        # One thread: SQLite would take turns anyway, and one cannot starve the writer.
+        # One thread: SQLite would serialize reads anyway, and one cannot starve the writer.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store-read")
         self._hub = WatchHub(
             self._read_history,
@@ -84,10 +84,10 @@ class SqliteStore:
         on_failure: Callable[[str], None] | None = None,
         vfs: str | None = None,
     ) -> SqliteStore:
-        """Open or create a store; raises Unavailable with a sentence for people.
+        """Open or create a store; raises Unavailable with a message for people.
 
         `on_failure` is called once, on this event loop, when the store has stopped because its disk
-        failed: whoever runs it should exit with that sentence.
+        failed: the process should then exit with that message.
         """
 
         def load() -> tuple[SqliteEngine, apsw.Connection]:
@@ -151,7 +151,7 @@ class SqliteStore:
 
     @property
     def known_revision(self) -> int:
-        """The current revision, which nobody has to be asked for."""
+        """The current revision, known without a round trip."""
         self._check_open()
         return self._view.revision
 
@@ -164,7 +164,7 @@ class SqliteStore:
         self._hub.close()
         if self._closing is None:
             self._closing = asyncio.ensure_future(asyncio.to_thread(self._shut))
-        # Whoever stops waiting does not leave the file half closed.
+        # A caller that stops waiting must not leave the file half closed.
         await asyncio.shield(self._closing)
 
     def _shut(self) -> None:
@@ -185,7 +185,7 @@ class SqliteStore:
         try:
             answer = await future
         except asyncio.CancelledError:
-            # Whoever waited has left; what has not been taken yet need not be done.
+            # The caller has left; a request that the writer has not taken yet is withdrawn.
             self._writer.withdraw(job)
             raise
         finally:
@@ -198,13 +198,13 @@ class SqliteStore:
         if not job.future.done():
             error = self._writer.withdraw(job)
             if isinstance(job.request, AskFate):
-                # Asking changes nothing that asking again would not.
+                # The question may have had its effect; asking again has the same one.
                 error = Unavailable(f"no answer in time from {self._engine.path}: ask again")
             job.future.set_result(error)
 
     def _deliver(self, jobs: list[WriterJob], answers: Answers, failure: str | None) -> None:
         """Called by the writer."""
-        # An event loop that was closed before its store has nobody left to tell.
+        # An event loop that was closed before its store has no callers left.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._receive, jobs, answers, failure)
 
@@ -231,7 +231,7 @@ class SqliteStore:
     # Reading. --------------------------------------------------------------------------------
 
     async def _read(self, pointers: list[Pointer], pin: int) -> dict[int, bytes]:
-        """Read values from the file, and let go of the pin."""
+        """Read values from the file, and release the pin."""
         reading = self._reading.submit(read_values, self._reader, self._engine.path, pointers)
         # Also when it was cancelled before it began.
         reading.add_done_callback(lambda _: self._view.unpin(pin))
@@ -247,7 +247,7 @@ class SqliteStore:
         return values
 
     def _damaged(self, damage: Unavailable) -> Unavailable:
-        """A file that lies is not written to any more."""
+        """Stop the store: a damaged file is not written to any more."""
         if self._ended is None:
             self._fail(damage)
         return damage
@@ -264,10 +264,10 @@ def _check_size(transaction: Transaction) -> None:
     size = sum(len(write.value) for write in transaction.writes if isinstance(write, Put))
     if size > TRANSACTION_BYTES_MAX or len(transaction.writes) > schema.WRITES_MAX:
         raise Invalid(
-            f"a transaction of {len(transaction.writes)} writes and {size} bytes is too large: at"
-            f" most {schema.WRITES_MAX} writes and {TRANSACTION_BYTES_MAX} bytes"
+            f"a transaction of {len(transaction.writes)} writes and {size} bytes is too large: the"
+            f" limits are {schema.WRITES_MAX} writes and {TRANSACTION_BYTES_MAX} bytes"
         )
 
 
 def _unexpected(answer: Answer) -> Unavailable:
-    return Unavailable(f"the store gave an answer to another question: {answer!r}")
+    return Unavailable(f"the store gave an unexpected answer: {answer!r}")

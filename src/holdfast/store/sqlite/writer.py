@@ -1,7 +1,7 @@
-"""The thread that writes: takes all that waits, commits it as one group, answers.
+"""The writer thread: takes all waiting requests, commits them as one group, and answers.
 
-While a group is being synced, the next one gathers. So many callers share one sync, and one caller
-alone waits for nobody.
+While a group is being synced, the next one collects. So concurrent callers share one sync, and a
+single caller does not wait for others.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.store.sqlite.engine import SqliteEngine
 from holdfast.store.sqlite.writes import Answer, Answers, Request
 
-# A longer group is cut, so that the first callers in it are not kept waiting for the last.
+# A longer group is cut, so that its first callers do not wait for the last.
 GROUP_REQUESTS_MAX = 512
 
-# Tells the event loop the answers to these jobs.
+# Passes the answers to these jobs to the event loop.
 Deliver = Callable[["list[WriterJob]", Answers, str | None], None]
 
 
 class WriterJob:
-    """A request on its way. Who takes it first, the writer or its caller's time-out, decides."""
+    """A submitted request. Either the writer takes it or its caller's time-out withdraws it."""
 
     __slots__ = ("future", "is_taken", "is_withdrawn", "request")
 
@@ -99,14 +99,14 @@ class Writer:
             self._serving = []
             self._deliver(jobs, answers, self._engine.failure)
         elif not is_last:
-            # Nobody waits: sweep. Garbage that readers still hold does not count.
+            # No request waits: sweep. Garbage that readers still hold does not count.
             self._engine.run([])
         if self._engine.failure is None:
             self._engine.keep_house()
         return not is_last and self._engine.failure is None
 
     def _take(self) -> tuple[list[WriterJob], bool]:
-        """All that waits, up to a bound; an empty list when there is time to sweep."""
+        """All waiting requests, up to a bound; an empty list when there is time to sweep."""
         waiting: list[WriterJob] = []
         is_last = False
         try:
@@ -131,7 +131,7 @@ class Writer:
         """Refuse everything from here on, also what was submitted but not taken."""
         with self._handover:
             self._ended = ending
-        # How far a bug let these get is not known.
+        # After a bug it is unknown how far these got.
         unknown: list[Answer] = [OutcomeUnknown(ending.message) for _ in self._serving]
         left: list[WriterJob] = []
         while True:

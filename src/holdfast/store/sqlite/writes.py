@@ -1,4 +1,4 @@
-"""What the event loop asks of the engine, and what it answers."""
+"""The requests of the event loop to the engine, and its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CommitWrite(msgspec.Struct, frozen=True, gc=False):
 
 
 class AskFate(msgspec.Struct, frozen=True, gc=False):
-    """Make a token's fate final, and tell it."""
+    """Make a token's fate final, and answer with it."""
 
     token: TransactionToken
 
@@ -38,7 +38,7 @@ Answer = Outcome | Fate | HoldfastError | None
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """One answer for each request, and what watches are to be told."""
+    """One answer for each request, and the changes for watches."""
 
     answers: list[Answer]
     revision: int
@@ -47,10 +47,10 @@ class Answers(msgspec.Struct, frozen=True):
 
 # Deciding a group of transactions, one after another, before any of them is written.
 #
-# The engine makes a group of all that waits, lets it decide each transaction on the committed state
+# The engine makes a group of all waiting requests, decides each transaction on the committed state
 # and on what earlier members of the group are about to write, then writes and commits them all at
-# once. Pure: nothing is visible to anybody until the engine has committed, and a group that fails
-# is simply dropped.
+# once. Pure: nothing is visible outside until the engine has committed, and a group that fails is
+# simply dropped.
 
 # id, key, created, previous, checksum, value
 LogRow = tuple[int, str, int, int, int, bytes | None]
@@ -63,7 +63,7 @@ class WriteGroup:
         self._committed = committed
         self._first = revision + 1
         self.revision = revision
-        # For each key written, what it will be.
+        # The future entry of each key written.
         self.pointers: dict[str, Pointer | None] = {}
         self.revisions: list[Steps] = []
         self.rows: list[LogRow] = []
@@ -100,7 +100,7 @@ class WriteGroup:
         return self.revision
 
     def changes(self) -> list[Change]:
-        """What watches are told once the group is committed."""
+        """The changes for watches, once the group is committed."""
         return [
             change(revision, step, self.values)
             for revision, steps in enumerate(self.revisions, self._first)
@@ -111,7 +111,7 @@ class WriteGroup:
         self, key: str, before: Pointer | None, value: bytes | None, row: int
     ) -> KeyStep[Pointer]:
         # A deletion keeps the `created` of what it removes, so that the step can be undone when
-        # all that is left of it is this row.
+        # only this row is left of it.
         created = Pointer(key, 0, row).modified if before is None else before.created
         after = None if value is None else Pointer(key, created, row)
         previous = 0 if before is None else before.id

@@ -188,7 +188,7 @@ def ring_of(path: Path) -> Keyring:
         (b"name short\n", 0o600, "32 bytes in base64"),
         (encoded([FIXED, FIXED]), 0o600, "different names"),
         (encoded([FIXED]), 0o640, "chmod 600"),
-        (b"\xff\xfe", 0o600, "no text"),
+        (b"\xff\xfe", 0o600, "not text"),
     ],
 )
 def test_a_key_file_that_cannot_be_used_is_refused_unquoted(

@@ -46,8 +46,8 @@ def test_a_command_wraps_and_unwraps_over_its_input_and_output(tmp_path: Path) -
 @pytest.mark.parametrize(
     "program, word",
     [
-        ("import sys; sys.exit('no such role')", "ended with 1: no such role"),
-        ("print('what?')", "cannot be used"),
+        ("import sys; sys.exit('no such role')", "exited with 1: no such role"),
+        ("print('what?')", "invalid answer"),
         ('print(\'{"key": "", "wrapped": ["AAAA"]}\')', "must name its key"),
         ('print(\'{"key": "k", "wrapped": [""]}\')', "a wrapped key has"),
         ('print(\'{"key": "k", "wrapped": []}\')', "must name its key"),
