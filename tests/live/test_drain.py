@@ -134,7 +134,7 @@ async def ended_by_its_deadline(plane: WholePlane, node: str) -> None:
     await budget(plane, Disruption(max_unavailable=0))
     code, text = await command(plane, f"drain {node} --deadline 1s")
     assert code == 0, text
-    assert "budgets end at" in text
+    assert "budgets apply until" in text
     found = await said(plane, node)
     assert found.status is ConditionStatus.TRUE
 

@@ -1,4 +1,4 @@
-"""Every controller there is, once. A team is made from these."""
+"""The list of all controllers. A `ControllerRunner` runs them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from holdfast.correct.rollout.controller import RolloutController
 from holdfast.correct.status import StatusController
 from holdfast.correct.workload.controller import WorkloadController
 
-# A workload of three that starts changes fifteen times within a second. People and tools that wait
-# for a status wait no longer than this more.
+# A starting workload of three replicas changes fifteen times within a second. Users and tools that
+# wait for a status wait at most this much longer.
 STATUS_EVERY_MS = 200
 
 
 def core_controllers(zones: Zones = only_utc, status_every_ms: int = 0) -> tuple[Controller, ...]:
-    """Those without which no replica comes from its birth to its release.
+    """The controllers that a replica needs from its creation to its release.
 
-    Worlds of the simulator that are about one replica run these alone, so that what they have found
-    under a seed does not change with every controller that is added.
+    Simulator worlds about single replicas run these alone, so that the findings of a seed do not
+    change with every controller that is added.
     """
     return (
         WorkloadController(zones),
@@ -35,9 +35,9 @@ def core_controllers(zones: Zones = only_utc, status_every_ms: int = 0) -> tuple
 
 
 def all_controllers(zones: Zones = only_utc) -> tuple[Controller, ...]:
-    """New controllers, since each remembers what it has seen.
+    """New instances of all controllers, since each has state of its own.
 
-    `zones` is what is known of time zones.
+    `zones` looks up time zones.
     """
     return (
         *core_controllers(zones, STATUS_EVERY_MS),

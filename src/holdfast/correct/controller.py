@@ -1,10 +1,10 @@
-"""What a controller is: a key and a picture come in, a plan comes out.
+"""What a controller is: a function from a key and a cached view to a plan of requests.
 
-Each controller owns some transitions and fields and is one file; `registry.py` lists them all and
-`team.py` runs them. A reconcile sees a key, never the event that woke it. It is pure but for what
-the controller remembers of its own clock, and says the same thing again when nothing has changed.
-What it asks for is sent under its own identity and decided by the authority, so being wrong costs
-one refusal.
+Each controller owns some transitions and fields; `all_controllers.py` lists all controllers and
+`controller_runner.py` runs them. A reconcile sees a key, never the event that queued it. It is pure
+except for what the controller remembers of its own clock, and returns the same plan again when
+nothing has changed. The authority decides each request, sent under the controller's own identity,
+so a wrong request costs one refusal.
 
 The requests of one plan are sent together: each must make sense whichever others take effect.
 """
@@ -24,13 +24,13 @@ from holdfast.model.requests import Target, Term
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache, IndexFunction, Key, ObjectChange
 
-# So many requests of one plan are sent at once. A plan that has more is made anew after that, so
-# whoever makes plans may stop at one more than this.
+# At most this many requests of one plan are sent at once. A longer plan is computed again after
+# that, so a reconcile may stop at one more than this.
 REQUESTS_PER_PLAN_MAX = 512
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Objects of a kind by what `of` says of each; indexes of one name are the same index."""
+    """Objects of a kind by the values that `of` returns; indexes of one name are the same index."""
 
     plural: str
     name: str
@@ -51,19 +51,19 @@ BY_NODE = Index("replicas", "node", _node_of)
 
 
 class View:
-    """The team's picture of the plane, with its revision and its age. It may be old."""
+    """The runner's cache of the plane, with its revision and its age. It may be old."""
 
     def __init__(self, cache: Cache, now: Instant) -> None:
         self._cache, self._now = cache, now
 
     @property
     def revision(self) -> int:
-        """Everything up to this revision has been told, of every kind."""
+        """The cache holds everything up to this revision, of every kind."""
         return self._cache.revision
 
     @property
     def age_ms(self) -> int:
-        """How long ago the servers last gave a sign of life."""
+        """How long ago the cache last received anything from the servers."""
         return self._cache.age_ms(self._now)
 
     def get(self, plural: str, namespace: str, name: str) -> Any:
@@ -71,31 +71,31 @@ class View:
         return self._cache.get(plural, namespace, name)
 
     def all(self, plural: str) -> Iterator[Any]:
-        """All objects of a kind, in the order in which they became known."""
+        """All objects of a kind, in the order in which the cache received them."""
         return self._cache.all(plural)
 
     def found(self, index: Index, value: str) -> list[Any]:
-        """The objects that an index has under a value, by namespace and name."""
+        """The objects under a value of an index, by namespace and name."""
         return self._cache.found(index.plural, index.name, value)
 
     def has(self, index: Index, value: str, is_meant: Callable[[Any], bool]) -> bool:
-        """Whether an index has an object under a value that is meant."""
+        """Whether an index has an object under a value for which `is_meant` holds."""
         return self._cache.has(index.plural, index.name, value, is_meant)
 
     def knows_all_of(self, obj: Object) -> bool:
-        """Whether all that was there when this object was last written has been told.
+        """Whether the cache holds everything that existed when this object was last written.
 
-        Kinds arrive on streams of their own. That something else is not there may be believed only
-        if this holds.
+        Each kind has its own watch stream. The absence of another object proves something only if
+        this holds.
         """
         return object_revision(obj.metadata.resource_version) <= self.revision
 
 
 class ReconcilePlan(msgspec.Struct, frozen=True):
-    """What a reconcile wants.
+    """The result of a reconcile.
 
-    `requests` go to any server and are withheld while the picture is too old; `questions` go to
-    each server and write nothing. `wake_after_ms` has the key looked at again without any news.
+    `requests` go to any server and are withheld while the cache is too old; `questions` go to each
+    server and write nothing. `wake_after_ms` queues the key again, also if nothing changes.
     """
 
     requests: tuple[Any, ...] = ()
@@ -106,8 +106,8 @@ class ReconcilePlan(msgspec.Struct, frozen=True):
 class Controller(Protocol):
     """One owner of some transitions and fields.
 
-    `keys_of` must lead from every object that the controller writes back to the key under which it
-    wrote it: that is how it learns that its own writes have arrived.
+    `keys_of` must return, for every object that the controller writes, the key under which it wrote
+    it: that is how the controller learns that its own writes have arrived.
     """
 
     name: str
@@ -116,49 +116,49 @@ class Controller(Protocol):
 
     @property
     def identity(self) -> str:
-        """As whom it asks."""
+        """The identity under which it sends requests."""
         return controller(self.name).name
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """Which keys a change concerns."""
+        """The keys that a change concerns."""
         ...
 
     def all_keys(self, view: View) -> Iterable[Key]:
-        """Every key there is, for the first look of a term and for the resync."""
+        """Every key, for the start of a term and for the resync."""
         ...
 
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
-        """What has to be done about a key."""
+        """The plan for a key."""
         ...
 
     def flow_of(self, key: Key) -> tuple[str, str]:
-        """Which tenant and which of its objects a key belongs to: keys are taken in turns by both.
+        """The tenant and the object of a key: the queue takes keys in turns by both.
 
-        Where an object has many keys, the others do not wait for all of them.
+        Where one object has many keys, other objects do not wait for all of them.
         """
         return key
 
     def answered(
         self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
-        """Take note of an answer; which keys to look at because of it."""
+        """Process an answer; returns the keys to reconcile because of it."""
         return ()
 
 
 def key_of(obj: Object) -> Key:
-    """The key of a controller that looks at objects one by one."""
+    """The key of an object, for controllers with one key per object."""
     return obj.namespace, obj.name
 
 
 def target(replica: Replica) -> Target:
-    """The very replica, as it was seen."""
+    """The target of a request: this replica, at the transition number in the cache."""
     return Target(
         replica.namespace, replica.name, replica.metadata.uid, replica.status.transition_number
     )
 
 
 def operation(identity: str, uid: str, number: int | str, intent: str) -> str:
-    """The id of an operation: the same for every try, in this life of a controller or the next."""
+    """The id of an operation: the same for every try, also after a restart of the controller."""
     return f"{identity}/{uid}/{number}/{intent}"
 
 

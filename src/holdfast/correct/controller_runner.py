@@ -1,14 +1,15 @@
-"""All controllers of a plane in one machine: one picture for all, a lease and a queue for each.
+"""Runs all controllers of a plane as one machine: one cache for all, a lease and a queue for each.
 
-The shell runs one team or several; for each controller the one whose team holds its lease acts.
-The others follow the same news, so that they can take over at once. What the controllers decide
-goes to the authority under each one's own identity and term, and comes back here as an answer:
+The host runs one runner or several; for each controller, the runner that holds its lease acts. The
+others watch the same objects, so that they can take over at once. The controllers' requests go to
+the authority under each one's own identity and term; the answer decides when a key is reconciled
+again:
 
-    Accepted                 the key is looked at again once the picture shows it
-    Refusal                  again when there is news of it, or after a pause that grows
-    Refusal StaleEpoch       likewise, and the lease is taken for lost
-    Unavailable              again after a pause that grows
-    OutcomeUnknown           the object is read; again once the picture is as new as what was read
+    Accepted                 once the cache shows the effect
+    Refusal                  when an object of the key changes, or after a backoff
+    Refusal StaleEpoch       likewise, and the lease counts as lost
+    Unavailable              after a backoff
+    OutcomeUnknown           the object is read; once the cache is as new as the read
 
 A repetition has the same operation id and the same names, so it takes effect once.
 """
@@ -40,55 +41,55 @@ from holdfast.observe.inflight import Inflight, InflightRequest
 from holdfast.observe.leader_election import RENEW_TIMEOUT_MS
 from holdfast.observe.watch_events import SERVERS, Follow
 
-# Servers give a sign of life every 15 s at the latest. A picture that has not heard two of them is
-# no ground to do anything on: what is missing from it may just not have been told.
+# Watch streams send a bookmark every 15 s at the latest. A cache that has missed two of them is too
+# old to act on: an object that is missing from it may exist.
 PICTURE_AGE_MAX_MS = 30_000
 ASKS_PER_CONTROLLER_MAX = 1_024
-# Nothing is looked at before there is room for so many requests: a plan of hundreds that is made
-# anew for each answer, and of which one request is sent each time, costs more than all the rest.
+# No key is reconciled before there is room for this many requests: to compute a plan of hundreds of
+# requests again for each answer, and send one request each time, costs more than all the rest.
 ROOM_MIN = 256
-# What one step may look at, so that no step takes long.
+# The reconciles of one step, so that no step takes long.
 RECONCILES_PER_STEP_MAX = 64
-# How soon to see whether the picture has caught up, when no news of the key says so.
+# How soon to check again whether the cache has caught up, when no change of the key says so.
 BEHIND_PAUSE_MS = 1_000
-# Leases that are due within this time of each other are tended together: servers write down at once
-# what comes at once.
+# Leases that are due within this time of each other are renewed together: servers commit requests
+# that arrive together in one transaction.
 LEASES_TOGETHER_MS = 500
 QUESTION_TIMEOUT_MS = 2_000
 
 
 class _Lease(msgspec.Struct, frozen=True):
-    """What the tenure of a member asked."""
+    """A lease request of a worker."""
 
-    member: ControllerWorker
+    worker: ControllerWorker
 
 
 class _Question(msgspec.Struct, frozen=True):
-    """What a member asked one server."""
+    """A question of a worker to one server."""
 
-    member: ControllerWorker
+    worker: ControllerWorker
     to: str
 
 
 class _Write(msgspec.Struct, frozen=True):
     """A request of a plan."""
 
-    member: ControllerWorker
+    worker: ControllerWorker
     key: Key
 
 
 class _Settle(msgspec.Struct, frozen=True):
-    """The read that tells what became of a request whose outcome is unknown."""
+    """The read that settles a request whose outcome is unknown."""
 
-    member: ControllerWorker
+    worker: ControllerWorker
     key: Key
     request: Any
 
 
 class ControllerRunner:
-    """See the module's docstring. It owns the wake-ups `team` and, by its cache, `cache`.
+    """See the module's docstring. It owns the wake-ups `controllers` and, by its cache, `cache`.
 
-    `name` tells this process from others with the same controllers, in all its lives.
+    `name` tells this process from others with the same controllers, also after restarts.
     `servers` are addresses that each lead to one server; everything but questions goes to any.
     """
 
@@ -102,191 +103,191 @@ class ControllerRunner:
         resync_ms: int = 60_000,
     ) -> None:
         names = [controller.name for controller in controllers]
-        invariant(len(set(names)) == len(names), "a team has each controller once")
+        invariant(len(set(names)) == len(names), "a runner has each controller once")
         plurals = dict.fromkeys(plural for it in controllers for plural in it.follows)
         self._cache = Cache([Follow(it) for it in plurals], rng, resync_ms=resync_ms)
         indexes = {(it.plural, it.name): it for one in controllers for it in one.indexes}
         for index in indexes.values():
             self._cache.index(index.plural, index.name, index.of)
-        self._members = [ControllerWorker(controller, rng, name) for controller in controllers]
-        per_member = ASKS_PER_CONTROLLER_MAX + len(servers) + 1
-        self._asks: Inflight[Any] = Inflight(per_member * len(controllers))
+        self._workers = [ControllerWorker(controller, rng, name) for controller in controllers]
+        per_worker = ASKS_PER_CONTROLLER_MAX + len(servers) + 1
+        self._asks: Inflight[Any] = Inflight(per_worker * len(controllers))
         self._servers, self._rng, self._resync_ms = servers, rng, resync_ms
         self._wake_ms: int | None = None
-        # Plans that were not sent because the picture was too old.
+        # Plans that were not sent because the cache was too old.
         self.withheld = 0
 
     @property
     def cache(self) -> Cache:
-        """The picture, for metrics and explanations."""
+        """The cache, for metrics and explanations."""
         return self._cache
 
     def terms(self) -> dict[str, Term]:
-        """The leases that are held as far as is known, by the controller's name."""
-        held = {it.controller.name: it.election.term for it in self._members}
+        """The leases that are held as far as known, by the controller's name."""
+        held = {it.controller.name: it.election.term for it in self._workers}
         return {name: term for name, term in held.items() if term is not None}
 
     def beats(self, now: Instant) -> tuple[Beat, ...]:
-        """The heartbeat of each controller."""
-        return tuple(member.beat(now) for member in self._members)
+        """The counters of each controller."""
+        return tuple(worker.beat(now) for worker in self._workers)
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        """Take in a stimulus; what to do, in order."""
+        """Process a stimulus; returns the effects, in order."""
         knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
         if knew and not told.changes and is_for_cache_only(stimulus):
-            # The streams told nothing new. What is due at a time has a wake-up of its own.
+            # The streams brought no change. What is due at a time has its own wake-up.
             return told.effects
         effects, view = told.effects, View(self._cache, now)
-        concerned: Sequence[ControllerWorker] = self._members
+        concerned: Sequence[ControllerWorker] = self._workers
         match stimulus:
             case Answered():
                 pending = self._asks.answered(stimulus.call)
                 if pending is None:
                     return effects
-                concerned = (pending.about.member,)
+                concerned = (pending.about.worker,)
                 effects += self._answered(pending, stimulus.body, now)
-            case Woken(name="team"):
+            case Woken(name="controllers"):
                 self._wake_ms = None
                 effects += self._lease_together(now)
-                concerned = [it for it in self._members if it.is_due(now)]
+                concerned = [it for it in self._workers if it.is_due(now)]
             case _ if knew:
-                # News concern whom they give something to look at, and whoever waits for them.
+                # A change concerns workers with keys of it, and workers that wait for the cache.
                 noticed = self._notice(told.changes, view, now)
                 concerned = [
                     it
-                    for it in self._members
+                    for it in self._workers
                     if it in noticed or it.is_due(now) or it.is_waiting(view, now)
                 ]
             case _:
                 self._notice(told.changes, view, now)
-        for member in concerned:
-            effects += self._tend(member, view, now)
-            member.due_ms = self._due_ms(member, view, now)
+        for worker in concerned:
+            effects += self._tend(worker, view, now)
+            worker.due_ms = self._due_ms(worker, view, now)
         return [*effects, *self._tick(now)]
 
-    # Looking -------------------------------------------------------------------------------------
+    # Reconciling ---------------------------------------------------------------------------------
 
     def _notice(
         self, changes: Sequence[ObjectChange], view: View, now: Instant
     ) -> list[ControllerWorker]:
-        """Have the keys looked at that news concern; by whom. Who holds no lease lists all keys
-        later."""
+        """Queue the keys that changes concern; returns the workers that have such keys. A worker
+        without a lease lists all keys when it acquires it."""
         noticed: list[ControllerWorker] = []
-        for member in self._members:
-            if member.election.term is None:
+        for worker in self._workers:
+            if worker.election.term is None:
                 continue
-            follows = member.controller.follows
+            follows = worker.controller.follows
             concerning = [change for change in changes if change.plural in follows]
             for change in concerning:
-                self._add(member, member.controller.keys_of(change, view), now)
+                self._add(worker, worker.controller.keys_of(change, view), now)
             if concerning:
-                noticed.append(member)
+                noticed.append(worker)
         return noticed
 
     @staticmethod
-    def _add(member: ControllerWorker, keys: Iterable[Key], now: Instant) -> None:
+    def _add(worker: ControllerWorker, keys: Iterable[Key], now: Instant) -> None:
         for key in keys:
-            member.queue.add(key, now.monotonic_ms)
+            worker.queue.add(key, now.monotonic_ms)
 
     def _lease_together(self, now: Instant) -> list[Any]:
-        """Tend all leases that are due soon, if one is due now."""
+        """Renew all leases that are due soon, if one is due now."""
         now_ms = now.monotonic_ms
-        idle = [it for it in self._members if not it.is_leasing]
+        idle = [it for it in self._workers if not it.is_leasing]
         if not any(it.election.next_ms <= now_ms for it in idle):
             return []
         asked: list[Any] = []
-        for member in idle:
-            request = member.election.due(now, early_ms=LEASES_TOGETHER_MS)
+        for worker in idle:
+            request = worker.election.due(now, early_ms=LEASES_TOGETHER_MS)
             if request is not None:
-                asked.append(self._lease(member, request, now))
-                member.due_ms = now_ms
+                asked.append(self._lease(worker, request, now))
+                worker.due_ms = now_ms
         return asked
 
-    def _tend(self, member: ControllerWorker, view: View, now: Instant) -> list[Any]:
+    def _tend(self, worker: ControllerWorker, view: View, now: Instant) -> list[Any]:
         effects: list[Any] = []
-        request = member.election.due(now)
+        request = worker.election.due(now)
         if request is not None:
-            effects.append(self._lease(member, request, now))
-        term = member.term(view, now) if self._cache.is_ready else None
+            effects.append(self._lease(worker, request, now))
+        term = worker.term(view, now) if self._cache.is_ready else None
         if term is None:
             return effects
-        if member.listed_epoch != term.epoch or member.resync_at_ms <= now.monotonic_ms:
-            member.listed_epoch = term.epoch
+        if worker.listed_epoch != term.epoch or worker.resync_at_ms <= now.monotonic_ms:
+            worker.listed_epoch = term.epoch
             pause_ms = int(self._resync_ms * (0.75 + self._rng.random() / 2))
-            member.resync_at_ms = now.monotonic_ms + pause_ms
-            self._add(member, member.controller.all_keys(view), now)
+            worker.resync_at_ms = now.monotonic_ms + pause_ms
+            self._add(worker, worker.controller.all_keys(view), now)
         for _ in range(RECONCILES_PER_STEP_MAX):
-            if not _has_room(member):
+            if not _has_room(worker):
                 break
-            key = member.queue.take(now.monotonic_ms)
+            key = worker.queue.take(now.monotonic_ms)
             if key is None:
                 break
-            effects += self._look(member, key, term, view, now)
+            effects += self._look(worker, key, term, view, now)
         return effects
 
     def _look(
-        self, member: ControllerWorker, key: Key, term: Term, view: View, now: Instant
+        self, worker: ControllerWorker, key: Key, term: Term, view: View, now: Instant
     ) -> Sequence[Any]:
         """One reconcile, and the effects of its plan."""
         now_ms = now.monotonic_ms
-        if member.is_behind(key, view):
-            member.queue.done(key)
-            member.queue.add(key, now_ms + BEHIND_PAUSE_MS)
+        if worker.is_behind(key, view):
+            worker.queue.done(key)
+            worker.queue.add(key, now_ms + BEHIND_PAUSE_MS)
             return ()
-        plan = member.controller.reconcile(view, key, term, now)
+        plan = worker.controller.reconcile(view, key, term, now)
         again_ms = now_ms + plan.wake_after_ms if plan.wake_after_ms is not None else None
-        asked = self._question(member, plan.questions, now)
+        asked = self._question(worker, plan.questions, now)
         requests = plan.requests
         if requests and view.age_ms > PICTURE_AGE_MAX_MS:
             self.withheld += 1
             requests, again_ms = (), now_ms + BEHIND_PAUSE_MS
         if not requests:
-            member.vitals.looked(0, now)
-            member.queue.done(key)
+            worker.vitals.looked(0, now)
+            worker.queue.done(key)
             if again_ms is not None:
-                member.queue.add(key, again_ms)
+                worker.queue.add(key, again_ms)
             return asked
-        most = min(REQUESTS_PER_PLAN_MAX, ASKS_PER_CONTROLLER_MAX - member.asked)
+        most = min(REQUESTS_PER_PLAN_MAX, ASKS_PER_CONTROLLER_MAX - worker.asked)
         sent = [_grounded(it, term, view) for it in requests[:most]]
         if len(sent) < len(requests):
             again_ms = now_ms
-        member.takes_off(key, len(sent), again_ms, now_ms)
-        member.vitals.looked(len(sent), now)
-        about = _Write(member, key)
+        worker.takes_off(key, len(sent), again_ms, now_ms)
+        worker.vitals.looked(len(sent), now)
+        about = _Write(worker, key)
         return [
             *asked,
-            *(self._asks.ask(it, about, now_ms, sender=member.identity) for it in sent),
+            *(self._asks.ask(it, about, now_ms, sender=worker.identity) for it in sent),
         ]
 
     def _question(
-        self, member: ControllerWorker, questions: Sequence[Any], now: Instant
+        self, worker: ControllerWorker, questions: Sequence[Any], now: Instant
     ) -> list[Any]:
-        """Ask every server that does not owe this controller an answer already."""
+        """Ask every server that does not already owe this controller an answer."""
         asks: list[Ask] = []
         for question in questions:
             for to in self._servers:
-                if to in member.questioned:
+                if to in worker.questioned:
                     continue
-                member.questioned.add(to)
+                worker.questioned.add(to)
                 ask = self._asks.ask(
                     question,
-                    _Question(member, to),
+                    _Question(worker, to),
                     now.monotonic_ms,
                     to=to,
-                    sender=member.identity,
+                    sender=worker.identity,
                     timeout_ms=QUESTION_TIMEOUT_MS,
                 )
                 asks.append(ask)
         return asks
 
-    def _lease(self, member: ControllerWorker, request: Any, now: Instant) -> Ask:
-        member.is_leasing = True
+    def _lease(self, worker: ControllerWorker, request: Any, now: Instant) -> Ask:
+        worker.is_leasing = True
         return self._asks.ask(
             request,
-            _Lease(member),
+            _Lease(worker),
             now.monotonic_ms,
-            sender=member.identity,
+            sender=worker.identity,
             timeout_ms=RENEW_TIMEOUT_MS,
         )
 
@@ -294,65 +295,65 @@ class ControllerRunner:
 
     def _answered(self, pending: InflightRequest[Any], body: Any, now: Instant) -> list[Any]:
         match pending.about:
-            case _Lease(member=member):
-                return self._leased(member, pending.request, body, pending.sent_ms, now)
-            case _Question(member=member, to=to):
-                member.questioned.discard(to)
-                news = member.controller.answered(pending.request, to, body, pending.sent_ms, now)
-                self._add(member, news, now)
-            case _Write(member=member, key=key):
+            case _Lease(worker=worker):
+                return self._leased(worker, pending.request, body, pending.sent_ms, now)
+            case _Question(worker=worker, to=to):
+                worker.questioned.discard(to)
+                keys = worker.controller.answered(pending.request, to, body, pending.sent_ms, now)
+                self._add(worker, keys, now)
+            case _Write(worker=worker, key=key):
                 request, sent_ms = pending.request, pending.sent_ms
-                news = member.controller.answered(request, SERVERS, body, sent_ms, now)
-                self._add(member, news, now)
-                get = member.written(key, request, body, now)
+                keys = worker.controller.answered(request, SERVERS, body, sent_ms, now)
+                self._add(worker, keys, now)
+                get = worker.written(key, request, body, now)
                 if get is not None:
-                    settle = _Settle(member, key, request)
+                    settle = _Settle(worker, key, request)
                     now_ms = now.monotonic_ms
-                    return [self._asks.ask(get, settle, now_ms, sender=member.identity)]
-            case _Settle(member=member, key=key, request=request):
-                member.settled(key, request, body, now)
+                    return [self._asks.ask(get, settle, now_ms, sender=worker.identity)]
+            case _Settle(worker=worker, key=key, request=request):
+                worker.settled(key, request, body, now)
         return []
 
     def _leased(
-        self, member: ControllerWorker, request: Any, answer: Any, sent_ms: int, now: Instant
+        self, worker: ControllerWorker, request: Any, answer: Any, sent_ms: int, now: Instant
     ) -> list[Any]:
-        member.is_leasing = False
+        worker.is_leasing = False
         if isinstance(request, AcquireLease) and isinstance(answer, Accepted):
-            member.took_office(answer.revision, now)
-        more = member.election.answered(request, answer, sent_ms, now)
-        return [self._lease(member, more, now)] if more is not None else []
+            worker.lease_acquired(answer.revision, now)
+        more = worker.election.answered(request, answer, sent_ms, now)
+        return [self._lease(worker, more, now)] if more is not None else []
 
     # Time ----------------------------------------------------------------------------------------
 
-    def _due_ms(self, member: ControllerWorker, view: View, now: Instant) -> int | None:
-        """When to look after a member again, if nothing happens before."""
-        due_ms = None if member.is_leasing else member.election.next_ms
-        if not self._cache.is_ready or member.election.term is None:
+    def _due_ms(self, worker: ControllerWorker, view: View, now: Instant) -> int | None:
+        """When to tend a worker again, if nothing happens before."""
+        due_ms = None if worker.is_leasing else worker.election.next_ms
+        if not self._cache.is_ready or worker.election.term is None:
             return due_ms
-        if member.term(view, now) is None:
-            return sooner(due_ms, max(member.acts_at_ms, now.monotonic_ms + BEHIND_PAUSE_MS))
-        due_ms = sooner(due_ms, member.resync_at_ms)
-        if _has_room(member):
-            due_ms = sooner(due_ms, member.queue.next_ms)
+        if worker.term(view, now) is None:
+            return sooner(due_ms, max(worker.acts_at_ms, now.monotonic_ms + BEHIND_PAUSE_MS))
+        due_ms = sooner(due_ms, worker.resync_at_ms)
+        if _has_room(worker):
+            due_ms = sooner(due_ms, worker.queue.next_ms)
         return due_ms
 
     def _tick(self, now: Instant) -> list[Any]:
-        """The next wake-up, unless it is set already."""
-        due = [it.due_ms for it in self._members if it.due_ms is not None]
+        """The next wake-up, unless it is already set."""
+        due = [it.due_ms for it in self._workers if it.due_ms is not None]
         if not due:
             return []
         at_ms = max(now.monotonic_ms + 1, min(due))
         if self._wake_ms == at_ms:
             return []
         self._wake_ms = at_ms
-        return [Wake("team", at_ms)]
+        return [Wake("controllers", at_ms)]
 
 
 def _grounded(request: Any, term: Term, view: View) -> Any:
-    """The request with what it rests on: no controller writes without it.
+    """The request with its preconditions: no controller writes without them.
 
-    It names its term. A create that names no operation is about the object that the picture lacks
-    as of this revision: decided once more after that object was made and deleted, it is another.
+    It names its term. A create without an operation id is for the object that the cache lacks as of
+    this revision: after that object was created and deleted, the same create is a new operation.
     """
     if isinstance(request, Create) and not request.operation:
         named = hashlib.blake2b(repr(key_of(request.object)).encode(), digest_size=12).hexdigest()
@@ -363,6 +364,6 @@ def _grounded(request: Any, term: Term, view: View) -> Any:
     return msgspec.structs.replace(request, term=term) if is_missing else request
 
 
-def _has_room(member: ControllerWorker) -> bool:
+def _has_room(worker: ControllerWorker) -> bool:
     """Whether the next plan could be sent, or enough of it. Each answer makes room."""
-    return member.asked <= ASKS_PER_CONTROLLER_MAX - ROOM_MIN
+    return worker.asked <= ASKS_PER_CONTROLLER_MAX - ROOM_MIN

@@ -1,8 +1,8 @@
-"""One controller in its team: its lease, its queue, and what of its plans is on its way.
+"""One controller inside a runner: its lease, its queue, and its plans in flight.
 
-A key whose plan is on its way is not looked at again before all answers are there, nor before the
-picture shows what they brought about: a controller that decided on a picture without its own last
-step would take that step again, or another one.
+A key whose plan is in flight is reconciled again only after all answers have arrived and the cache
+shows their effects: a controller that decided on a cache without its own last step would repeat
+that step, or take a contradicting one.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from holdfast.observe.leader_election import LeaderElection
 from holdfast.observe.watch_events import Get, GetResult
 from holdfast.observe.work_queue import FairWorkQueue
 
-# A plan on its way, and when the picture has caught up with what came of it.
+# A plan in flight, and when the cache has caught up with its effects.
 #
-# A request names one object. What became of it is known from its answer or, when that is lost, from
-# a read of that object; and the picture has caught up once it shows the object so, or its end.
+# A request names one object. Its outcome is known from its answer or, when that is lost, from a
+# read of that object; the cache has caught up once it shows the object at that revision, or gone.
 
 
 class Expected(msgspec.Struct, frozen=True, gc=False):
-    """The picture has to show this object as of this revision before its key is looked at.
+    """The cache must show this object at this revision before its key is reconciled.
 
-    `may_be_gone` says that the object was known, or known not to be there: a picture without it has
-    then caught up. One without an object that was just made has not.
+    `may_be_gone` says that the object existed before, or was read as missing: a cache without it
+    has then caught up. A cache without an object that was just created has not.
     """
 
     plural: str
@@ -60,7 +60,7 @@ class Expected(msgspec.Struct, frozen=True, gc=False):
     may_be_gone: bool
 
     def is_met(self, view: View) -> bool:
-        """Whether it shows it, or has been told whole past that revision."""
+        """Whether the cache shows the object, or is complete up to that revision."""
         if view.revision >= self.revision:
             return True
         found: Object | None = view.get(self.plural, self.namespace, self.name)
@@ -70,7 +70,7 @@ class Expected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flight:
-    """A plan on its way: how many answers are missing, and what came of the others."""
+    """A plan in flight: how many answers are missing, and the effects of the others."""
 
     __slots__ = ("expected", "is_failed", "left", "look_again_ms", "since_ms")
 
@@ -81,7 +81,7 @@ class Flight:
 
 
 def subject(request: Any) -> Get:
-    """The question for the one object that a request changes."""
+    """The read of the one object that a request changes."""
     match request:
         case (
             Move(target=target)
@@ -104,11 +104,11 @@ def subject(request: Any) -> Get:
 
 
 def after_writing(request: Any, answer: Accepted) -> list[Expected]:
-    """What an accepted request lets us expect to see."""
+    """What the cache will show after an accepted request."""
     it = subject(request)
     may_be_gone = not isinstance(request, Create | HoldCapacity)
     if not may_be_gone and not answer.objects:
-        # A server need not repeat an object that is new: it is as it was asked for, since then.
+        # A server need not return a created object: it is as requested, at the answer's revision.
         return [Expected(it.plural, it.namespace, it.name, answer.revision, may_be_gone)]
     return [
         Expected(it.plural, it.namespace, it.name, object_revision(version), may_be_gone)
@@ -119,7 +119,7 @@ def after_writing(request: Any, answer: Accepted) -> list[Expected]:
 
 
 def after_reading(request: Any, found: GetResult) -> Expected:
-    """What a read after a request without an answer lets us expect to see."""
+    """What the cache will show after a read that followed a request without an answer."""
     it, obj = subject(request), found.object
     if obj is None:
         return Expected(it.plural, it.namespace, it.name, found.revision, may_be_gone=True)
@@ -128,14 +128,13 @@ def after_reading(request: Any, found: GetResult) -> Expected:
     return Expected(it.plural, it.namespace, it.name, since, may_be_gone)
 
 
-# How a controller is doing, in numbers that only grow, for metrics and for whoever asks.
+# The health of a controller as counters that only grow, for metrics and `holdfast status`.
 #
-# Its heartbeat is the lease of its scope, which it renews under its own name and everybody can
-# read. That says that it lives; these say what it does: whether it still looks, and what becomes of
-# what it asks for. Kept by `member.py`, told by `Team.beats`, brought to the servers by
-# `host/component/pulse_sender.py`.
+# The lease of its scope shows that the controller is alive; these counters show what it does:
+# whether it still reconciles, and the outcomes of its requests. `ControllerRunner.beats` returns
+# them, and `host/component/pulse_sender.py` sends them to the servers.
 
-# As many different reasons of refusals are told apart as there are codes; a bound all the same.
+# There are fewer reason codes of refusals than this; it is a bound all the same.
 REASONS_MAX = 100
 SENTENCE_MAX = 240
 
@@ -156,24 +155,24 @@ class Vitals:
     )
 
     def __init__(self) -> None:
-        # How often it looked at a key, and when it last did by the process's own clock.
+        # The number of reconciles, and the time of the last one by the process's own clock.
         self.looks, self.last_look_ms = 0, 0
-        # Requests, and what became of them; refusals by reason.
+        # Requests and their outcomes; refusals by reason.
         self.sent = self.accepted = self.down = self.unknown = 0
         self.refused: dict[str, int] = {}
-        # What last went wrong, and when.
+        # The last error and its time.
         self.last_error, self.last_error_ms = "", 0
 
     def looked(self, requests: int, now: Instant) -> None:
-        """It looked at a key, and sends so many requests."""
+        """Count a reconcile that sends this many requests."""
         self.looks += 1
         self.last_look_ms = now.monotonic_ms
         self.sent += requests
 
     def answered(self, answer: Any, now: Instant) -> None:
-        """One of its requests was answered."""
+        """Count the answer to a request."""
         if not isinstance(answer, Accepted):
-            self.last_error, self.last_error_ms = _said(answer), now.monotonic_ms
+            self.last_error, self.last_error_ms = _error_text(answer), now.monotonic_ms
         match answer:
             case Accepted():
                 self.accepted += 1
@@ -187,16 +186,16 @@ class Vitals:
                 self.unknown += 1
 
 
-def _said(answer: Any) -> str:
-    """What went wrong, in a sentence."""
+def _error_text(answer: Any) -> str:
+    """The error in one sentence."""
     if isinstance(answer, Refusal):
         return f"{answer.reason}: {answer.message}"[:SENTENCE_MAX]
     return f"{type(answer).__name__}: {answer}"[:SENTENCE_MAX]
 
 
-# After taking office a controller looks on for so long, unless it knows that its picture holds all
-# that its predecessor did.
-LOOK_ON_MS = 2_000
+# After it has acquired its lease a controller waits this long before it acts, unless its cache is
+# known to hold all writes of its predecessor.
+TAKEOVER_WAIT_MS = 2_000
 
 
 class ControllerWorker:
@@ -211,55 +210,55 @@ class ControllerWorker:
         self.flights: dict[Key, Flight] = {}
         self.asked = 0
         self.vitals = Vitals()
-        # Whether the tenure waits for an answer, and which servers have yet to answer a question.
+        # Whether a lease request is in flight, and which servers have yet to answer a question.
         self.is_leasing = False
         self.questioned: set[str] = set()
         self.listed_epoch = 0
         self.resync_at_ms = 0
-        # When its team looks after it again, if nothing happens before.
+        # When the runner tends it again, if nothing happens before.
         self.due_ms: int | None = None
         self._expected: dict[Key, list[Expected]] = {}
-        self._office_ms = self._office_revision = 0
+        self._acquired_ms = self._acquired_revision = 0
 
     def is_due(self, now: Instant) -> bool:
-        """Whether its team has to look after it now."""
+        """Whether the runner has to tend it now."""
         return self.due_ms is not None and self.due_ms <= now.monotonic_ms
 
     def is_waiting(self, view: View, now: Instant) -> bool:
-        """Whether it holds its lease and has yet to begin its term, or may not act at present."""
+        """Whether it holds its lease but has not started its term, or may not act at present."""
         term = self.election.term
         if term is None:
             return False
         return term.epoch != self.listed_epoch or self.term(view, now) is None
 
-    def took_office(self, revision: int, now: Instant) -> None:
+    def lease_acquired(self, revision: int, now: Instant) -> None:
         """The lease was acquired at this revision."""
-        self._office_ms, self._office_revision = now.monotonic_ms, revision
+        self._acquired_ms, self._acquired_revision = now.monotonic_ms, revision
 
     def term(self, view: View, now: Instant) -> Term | None:
-        """The term to act under, if it may act now."""
+        """The term to act under; None while it may not act."""
         if not self.election.is_acknowledged(now):
             return None
-        if now.monotonic_ms < self.acts_at_ms and view.revision < self._office_revision:
+        if now.monotonic_ms < self.acts_at_ms and view.revision < self._acquired_revision:
             return None
         return self.election.term
 
     @property
     def acts_at_ms(self) -> int:
-        """From when it acts in its present office at the latest."""
-        return self._office_ms + LOOK_ON_MS
+        """When it starts to act under its present lease at the latest."""
+        return self._acquired_ms + TAKEOVER_WAIT_MS
 
     def is_behind(self, key: Key, view: View) -> bool:
-        """Whether the picture lacks what this key's last plan brought about."""
+        """Whether the cache lacks effects of this key's last plan."""
         left = [it for it in self._expected.pop(key, ()) if not it.is_met(view)]
         if left:
             self._expected[key] = left
         return bool(left)
 
     def beat(self, now: Instant) -> Beat:
-        """Its heartbeat."""
+        """Its counters, for the pulse of its process."""
         vitals, term, now_ms = self.vitals, self.election.term, now.monotonic_ms
-        # Flights are in the order in which they took off.
+        # Flights are in the order in which they were sent.
         oldest = next(iter(self.flights.values()), None)
         waits_ms = [oldest.since_ms] if oldest is not None else []
         due_ms = self.queue.next_ms
@@ -284,12 +283,12 @@ class ControllerWorker:
     def takes_off(
         self, key: Key, requests: int, look_again_ms: int | None, since_ms: int = 0
     ) -> None:
-        """So many requests of this key's plan are sent."""
+        """Record that this many requests of the key's plan are in flight."""
         self.flights[key] = Flight(requests, look_again_ms, since_ms)
         self.asked += requests
 
     def written(self, key: Key, request: Any, answer: Any, now: Instant) -> Get | None:
-        """Take in the answer to a request; what to read first, when it leaves us in the dark."""
+        """Process the answer to a request; returns the read that settles an unknown outcome."""
         flight = self.flights[key]
         self.vitals.answered(answer, now)
         match answer:
@@ -300,20 +299,20 @@ class ControllerWorker:
                 if reason is Reason.STALE_EPOCH:
                     self.election.lost()
             case Accepted() | Unavailable():
-                # What was done before is in the news that the picture has not had yet.
+                # The cache has not received the effect of the earlier, identical request yet.
                 flight.is_failed = True
             case _:
                 # It may have happened. Nothing else is decided for this key before that is known.
-                invariant(isinstance(answer, HoldfastError), f"{answer!r} is no answer")
+                invariant(isinstance(answer, HoldfastError), f"unknown type of answer: {answer!r}")
                 return subject(request)
         self._landed(key, now)
         return None
 
     def settled(self, key: Key, request: Any, answer: Any, now: Instant) -> None:
-        """Take in what was read after a request without an answer.
+        """Process the read that followed a request without an answer.
 
-        The picture must become as new as that, so that it shows what happened. If nothing could be
-        read either, the same request goes out again under the same id.
+        The cache must become as new as the read, so that it shows what happened. If the read failed
+        too, the same request is sent again under the same id.
         """
         flight = self.flights[key]
         flight.is_failed = True
@@ -322,7 +321,7 @@ class ControllerWorker:
         self._landed(key, now)
 
     def _landed(self, key: Key, now: Instant) -> None:
-        """One request of this key's plan is over; give the key back after the last one."""
+        """One request of this key's plan is over; requeue the key after the last one."""
         flight = self.flights[key]
         self.asked -= 1
         flight.left -= 1

@@ -1,20 +1,20 @@
-"""controller:drain: empties the nodes that their operators want to be empty.
+"""controller:drain: evicts all work from nodes with `spec.drain`.
 
-It owns evictions for Drain and the condition Drained of a node. That the node takes no new work is
-the commit's doing, from the very write of `spec.drain` on.
+It owns evictions for Drain and the condition Drained of a node. The commit keeps new work away from
+the node, from the write of `spec.drain` on.
 
     Bound, Running                    -> Evict, as far as the budget of its workload has room
-    no room, before the deadline      -> waits, and the condition says for whom
-    past the deadline                 -> Evict: there budgets end
-    one per node                      -> Evict, once nothing else is left
+    no room, before the deadline      -> waits, and the condition names the workloads
+    past the deadline                 -> Evict: budgets no longer apply
+    replica of a per-node workload    -> Evict, once nothing else is left
     Stopping, Unknown, Failed,
-    Succeeded, reservations           -> nothing: they end by their owners, agents and fences
+    Succeeded, reservations           -> nothing: their owners, agents and fences end them
     nothing left                      -> Drained is True
-    the drain is taken back           -> the condition goes; what was stopped was stopped
+    the drain is cancelled            -> the condition is removed; evictions are not undone
 
-Room is looked up in the picture first, so that one look asks for as much as can pass and nothing is
-asked again and again while it cannot. The commit decides, and refuses what a drain that has ended
-still asks for.
+The controller checks the budgets in its cache first, so that one reconcile requests as many
+evictions as can succeed and repeats none that cannot. The commit decides, and refuses evictions of
+a drain that has ended.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from holdfast.model.requests import Evict, Term, Update
 from holdfast.model.time import Instant, rfc3339, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange
 
-# What a node's condition Drained says: what is left, and for whom the drain waits.
+# A node's condition Drained: what is left, and for which workloads the drain waits.
 #
-# Made by `drain.py`; read by people, by `holdfast drain` and by whoever waits for the condition. It
-# says nothing that depends on the moment, so that a drain that waits writes nothing.
+# Users and `holdfast drain` read it. It contains nothing that depends on the time, so that a drain
+# that waits writes nothing.
 
 DRAINED = "Drained"
-# So many are named in a sentence; of the others it says how many they are.
+# A message names this many; of the others it gives the number.
 NAMED_MAX = 4
 
 _OUT_OF_CONTACT = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
@@ -67,8 +67,8 @@ _OUT_OF_CONTACT = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 class RemainingWork(msgspec.Struct):
     """What is left on a node.
 
-    `first` goes first; `last`, one per node, when nothing else is there; `reservations` are held by
-    others. `waits` says for which workloads the drain waits, and why.
+    `first` is evicted first; `last`, of per-node workloads, when nothing else is left;
+    `reservations` are held by others. `waits` has the workloads for which the drain waits, and why.
     """
 
     first: list[Replica]
@@ -81,7 +81,7 @@ class RemainingWork(msgspec.Struct):
         return not self.first and not self.last and not self.reservations
 
 
-def drained(node: Node, left: RemainingWork) -> Condition:
+def drained_condition(node: Node, left: RemainingWork) -> Condition:
     """The condition for what is left."""
     status = ConditionStatus.TRUE if left.is_empty else ConditionStatus.FALSE
     generation = node.metadata.generation
@@ -107,43 +107,43 @@ def _message(node: Node, left: RemainingWork) -> str:
         return "no work and no reservation is left"
     there = [*left.first, *left.last]
     stopping = sum(it.status.state is State.STOPPING for it in there)
-    parts = [f"{len(there)} to go, {stopping} of them stopping"]
+    parts = [f"{len(there)} replicas left, {stopping} of them stopping"]
     if left.first and left.last:
-        parts.append(f"{len(left.last)} of one per node go last")
+        parts.append(f"{len(left.last)} of per-node workloads are evicted last")
     if left.waits:
         waits = (f"{tenant}/{name} ({why})" for (tenant, name), why in sorted(left.waits.items()))
-        parts.append(f"waits for {_listed(waits)}")
+        parts.append(f"waits for {_join(waits)}")
     if left.reservations:
-        parts.append(f"reserved: {_listed(sorted(left.reservations))}")
+        parts.append(f"reserved: {_join(sorted(left.reservations))}")
     deadline = node.spec.drain.deadline if node.spec.drain is not None else None
     if deadline is not None:
-        parts.append(f"budgets end at {rfc3339(wall_ms(deadline))}")
+        parts.append(f"budgets apply until {rfc3339(wall_ms(deadline))}")
     return "; ".join(parts)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - NAMED_MAX
     return ", ".join((*every[:NAMED_MAX], *((f"{more} more",) if more > 0 else ())))
 
 
-# How many replicas of a workload could be taken away now, as far as the picture tells.
+# How many replicas of a workload may be evicted now, by the cache.
 #
-# `drain.py` asks before it asks the authority. The ledger that decides cannot be watched; it says
-# the same as the replicas themselves (`model/placement/disruption.py`).
+# The ledger that decides cannot be watched; it says the same as the replicas themselves
+# (`model/placement/disruption.py`).
 
 
 class DisruptionRoom:
-    """What is left of each budget during one look."""
+    """What is left of each disruption budget during one reconcile."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        # How many more may go, or None where nothing is stated; and a sentence about it.
+        # How many more may be evicted, or None without a budget; and a message about it.
         self._left: dict[Key, int | None] = {}
-        self._said: dict[Key, str] = {}
+        self._reasons: dict[Key, str] = {}
 
     def take(self, replica: Replica) -> bool:
-        """Whether one more of its workload may be taken, which this does."""
+        """Take one eviction from its workload's budget; returns whether there was one."""
         key = replica.namespace, replica.spec.workload
         if key not in self._left:
             self._left[key] = self._look(key, replica)
@@ -155,14 +155,14 @@ class DisruptionRoom:
         self._left[key] = left - 1
         return True
 
-    def said(self, replica: Replica) -> str:
-        """Why no more of its workload may be taken."""
-        return self._said.get((replica.namespace, replica.spec.workload), "")
+    def reason(self, replica: Replica) -> str:
+        """Why no more replicas of its workload may be evicted."""
+        return self._reasons.get((replica.namespace, replica.spec.workload), "")
 
     def _look(self, key: Key, replica: Replica) -> int | None:
         workload: Workload | None = self._view.get("workloads", *key)
         if workload is None or workload.metadata.uid != replica.spec.workload_uid:
-            # The authority knows more of it than we do.
+            # The cache lacks the workload; the authority decides.
             return None
         allowed = allowed_missing(workload.spec.disruption, workload.spec.replicas)
         if allowed is None:
@@ -177,16 +177,16 @@ class DisruptionRoom:
             gone = max(0, desired - sum(is_available(it) for it in mine))
         else:
             gone = sum(is_missing(workload.spec.type, it) for it in mine)
-        self._said[key] = f"{max(gone, allowed)} of {allowed} allowed are missing"
+        self._reasons[key] = f"{max(gone, allowed)} of {allowed} allowed are missing"
         return allowed - gone
 
 
-# Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and
-# our own clock may be a little ahead without asking in vain.
+# Deadlines are on the authority's wall clock, which acts two seconds late itself. With one second
+# more, a controller's clock may be a little ahead without a refused request.
 LATE_MS = 3_000
-# The progress of one node is written so often at most; that it is done, at once.
+# The progress of a node is written at most this often; its end, at once.
 TELL_EVERY_MS = 1_000
-# How soon to look again when the picture may lack what was bound before the drain began.
+# How soon to reconcile again when the cache may lack what was bound before the drain began.
 UNTOLD_PAUSE_MS = 1_000
 
 _STOPPABLE = (State.BOUND, State.RUNNING)
@@ -210,12 +210,12 @@ class DrainController(Controller):
     indexes = (BY_NODE, BY_WORKLOAD, BY_CLAIM)
 
     def __init__(self) -> None:
-        # For which workloads each draining node waits, and when its progress was last told.
+        # The workloads for which each draining node waits, and when its progress was last written.
         self._waits: dict[str, frozenset[Key]] = {}
         self._told_ms: dict[str, int] = {}
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """Draining nodes, of what is on them and of what they wait for."""
+        """The draining nodes that a change concerns: of work on them, or that they wait for."""
         match change.object:
             case Node() as node:
                 return (("", node.name),) if _concerns(change.before, change.after) else ()
@@ -268,13 +268,13 @@ class DrainController(Controller):
         wake_ms = None if is_late else left_ms
         if left.is_empty and not view.knows_all_of(node):
             return ReconcilePlan(tuple(requests), wake_after_ms=sooner(wake_ms, UNTOLD_PAUSE_MS))
-        told, pause_ms = self._told(node, drained(node, left), now)
-        return ReconcilePlan((*requests, *told), wake_after_ms=sooner(wake_ms, pause_ms))
+        updates, pause_ms = self._status_updates(node, drained_condition(node, left), now)
+        return ReconcilePlan((*requests, *updates), wake_after_ms=sooner(wake_ms, pause_ms))
 
-    def _told(
+    def _status_updates(
         self, node: Node, said: Condition, now: Instant
     ) -> tuple[tuple[Update, ...], int | None]:
-        """The progress, where it differs from what the node says and was not told just now."""
+        """The update of the condition, if it differs and was not written just now."""
         before = node.status.conditions
         after = with_condition(before, said, timestamp(now.wall_ms))
         if after is before:
@@ -293,7 +293,7 @@ def _is_draining(view: View, name: str) -> bool:
 
 
 def _concerns(before: Any, after: Any) -> bool:
-    """Whether a change of a node is about its drain, or what is said of it."""
+    """Whether a change of a node is about its drain or its condition Drained."""
     if not isinstance(after, Node):
         return before is not None
     said = condition(after.status.conditions, DRAINED)
@@ -310,7 +310,7 @@ def _workload_of(replica: Replica) -> Key:
 
 
 def _left(view: View, node: Node) -> RemainingWork:
-    """All that is on a node, told apart by who has to move next."""
+    """What is left on a node, by the order of eviction."""
     there: list[Replica] = [
         it for it in view.found(BY_NODE, node.name) if it.status.state in MAY_RUN
     ]
@@ -323,19 +323,19 @@ def _left(view: View, node: Node) -> RemainingWork:
 
 
 def _is_last(view: View, replica: Replica) -> bool:
-    """Whether it serves the other work on its node, and so goes after it."""
+    """Whether it serves the other work on its node, and so is evicted after it."""
     workload: Workload | None = view.get("workloads", *_workload_of(replica))
     return workload is not None and workload.spec.type is WorkloadType.PER_NODE
 
 
 def _going(view: View, left: RemainingWork, room: DisruptionRoom | None) -> Iterator[Replica]:
-    """What to stop now. What has to wait is noted; without `room` nothing has to."""
+    """The replicas to evict now. Those that have to wait are noted; without `room` none has to."""
     for replica in left.first or left.last:
         if replica.status.state not in _STOPPABLE:
             continue
         key = _workload_of(replica)
         if room is not None and is_available(replica) and not room.take(replica):
-            left.waits[key] = room.said(replica)
+            left.waits[key] = room.reason(replica)
             continue
         yield replica
 
@@ -346,6 +346,6 @@ def _with_conditions(node: Node, conditions: tuple[Condition, ...]) -> Update:
 
 
 def _without(node: Node) -> Update:
-    """The node without a word of a drain."""
+    """The update that removes the condition Drained."""
     rest = tuple(it for it in node.status.conditions if it.type != DRAINED)
     return _with_conditions(node, rest)

@@ -1,19 +1,19 @@
-"""controller:endpoints: where the ready replicas of each service can be reached.
+"""controller:endpoints: the addresses of the ready replicas of each service.
 
-It owns the Endpoints of services and of one per node, which bear the workload's name and belong to
-it, and the stage Serving of a replica.
+It owns the Endpoints of services and per-node workloads, which have the workload's name and belong
+to it, and the stage Serving of a replica.
 
-    ready and not listed     -> into a list
-    listed and not ready     -> out of it: also what is being stopped, and what is out of contact
-    listed and stage Ready   -> Serving, once the picture shows the list with it
-    workload gone            -> its lists go
+    ready and not listed     -> added to a list
+    listed and not ready     -> removed from it: also when stopping, and when out of contact
+    listed and stage Ready   -> Serving, once the cache shows the list with it
+    workload gone            -> its lists are removed
 
-So Serving means published, never the other way round: whoever watches the list knows a replica
-before its stage says so. What leaves loses the stage with whatever made it leave; one that was away
-for a moment only may be called Serving just after a list let it go, until the next look lists it
-again. A list is written
-once for all that has changed since; those of large services rest in between, and rest less when
-somebody has to leave them. A workload of more than a thousand has several (`endpoints_lists.py`).
+So a replica is published before its stage is Serving: a client that watches the list knows the
+replica first. A replica that leaves the list loses the stage with the transition that made it
+leave; one that was not ready for a moment only may still be Serving just after a list dropped it,
+until the next reconcile lists it again. A list is written once for all changes since the last
+write; large lists pause in between, and pause less when an address has to be removed. A workload
+with more than a thousand replicas has several lists (`split_lists`).
 
 Updates name the resourceVersion that they rest on, and stages are refused unless the replica is
 ready at that moment, so nothing here has an operation id: a replica may become ready many times
@@ -49,19 +49,19 @@ from holdfast.model.time import Instant
 from holdfast.model.validation.records import ENDPOINTS_MAX
 from holdfast.observe.cache import Key, ObjectChange
 
-# Which list each address is in, where a workload has more of them than one list holds.
+# Which list each address is in, where a workload has more addresses than one list holds.
 #
-# `endpoints.py` calls this for every look. Whoever is in a list stays in it, so that one who comes
-# or goes changes one list of a thousand addresses and not all behind it; newcomers take the first
-# place that is free. What is asked for again on the same picture comes out the same.
+# An address stays in its list, so that an addition or removal changes one list of a thousand
+# addresses and not all lists behind it; new addresses take the first free slot. The result is the
+# same for the same cache.
 
 
-def shared_out(
+def split_lists(
     known: Mapping[int, Endpoints], entries: Sequence[Endpoint]
 ) -> dict[int, tuple[Endpoint, ...]]:
-    """The addresses of each list by its number, in the order in which they were given.
+    """The addresses of each list by its number, in the given order.
 
-    Lists that are there come out, too, if need be empty.
+    The result contains all existing lists, also those that become empty.
     """
     numbers = sorted(known)
     if len(entries) <= ENDPOINTS_MAX and numbers in ([], [0]):
@@ -86,10 +86,10 @@ def shared_out(
     return {number: tuple(lists[number]) for number in sorted(lists)}
 
 
-# How soon to look again at a list whose workload may not have been told of yet.
+# How soon to reconcile again when the cache may lack the workload of a list.
 UNTOLD_PAUSE_MS = 1_000
-# Clients of what leaves get errors until it is out of the list: a tenth of a second for ten
-# thousand replicas, for which a look takes a third of that.
+# Clients of a leaving replica get errors until it is out of the list: a tenth of a second for ten
+# thousand replicas, for which a reconcile takes a third of that.
 LEAVING_REST_US_PER_REPLICA = 10
 
 _SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
@@ -112,14 +112,13 @@ class EndpointsController(Controller):
 
     def __init__(self) -> None:
         self._rests, self._short_rests = Cooldowns(), Cooldowns(LEAVING_REST_US_PER_REPLICA)
-        # Keys of which something that was ready is not so any more, until they are looked at.
+        # Keys with a replica that is no longer ready, until they are reconciled.
         self._left: set[Key] = set()
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
         """A replica that is not ready before or after a change concerns no list.
 
-        A node's zone is looked up when a list is written; that it changes under running work is
-        left to the resync.
+        A node's zone is looked up when a list is written; the resync handles a later change of it.
         """
         match change.object:
             case Node():
@@ -148,7 +147,7 @@ class EndpointsController(Controller):
         found: list[Endpoints] = view.found(BY_SERVICE, f"{key[0]}/{key[1]}")
         known = {list_of(it.name)[1]: it for it in found if _belongs(it, workload)}
         if len(known) < len(found):
-            return self._removed(view, key, [it for it in found if not _belongs(it, workload)])
+            return self._remove(view, key, [it for it in found if not _belongs(it, workload)])
         if workload is None or workload.spec.type not in _SERVED:
             self._forget(key)
             return ReconcilePlan()
@@ -161,15 +160,15 @@ class EndpointsController(Controller):
         uid = workload.metadata.uid
         ready = [it for it in named if it.spec.workload_uid == uid and _is_ready(it)]
         entries = [_endpoint(view, it) for it in ready]
-        requests = [*_written(workload, known, entries), *_serving(known, ready, entries)]
+        requests = [*_list_changes(workload, known, entries), *_serving(known, ready, entries)]
         if len(requests) <= REQUESTS_PER_PLAN_MAX:
-            # What is left of a longer plan comes at once; there is enough to wait for as it is.
+            # The rest of a longer plan follows without a pause: the answers take long enough.
             self._rests.rest(key, len(named), now)
             self._short_rests.rest(key, len(named), now)
         return ReconcilePlan(tuple(requests))
 
-    def _removed(self, view: View, key: Key, stray: Sequence[Endpoints]) -> ReconcilePlan:
-        """The lists of a workload that is gone, or of an earlier one of its name."""
+    def _remove(self, view: View, key: Key, stray: Sequence[Endpoints]) -> ReconcilePlan:
+        """Remove the lists of a workload that is gone, or of an earlier one with its name."""
         self._forget(key)
         if not all(view.knows_all_of(it) for it in stray):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
@@ -184,7 +183,7 @@ class EndpointsController(Controller):
 
 
 def _is_ready(replica: Any) -> bool:
-    """Whether a replica answers, and is to be left to do so."""
+    """Whether a replica is ready and not in deletion."""
     if not isinstance(replica, Replica):
         return False
     status = replica.status
@@ -193,7 +192,7 @@ def _is_ready(replica: Any) -> bool:
 
 
 def _belongs(known: Endpoints, workload: Workload | None) -> bool:
-    """Whether a list is of this very workload."""
+    """Whether a list belongs to this workload, and not to an earlier one with its name."""
     if workload is None:
         return False
     return any(it.uid == workload.metadata.uid for it in known.metadata.owner_references)
@@ -207,12 +206,12 @@ def _endpoint(view: View, replica: Replica) -> Endpoint:
     return Endpoint(replica.name, name, zone, replica.status.process.addresses)
 
 
-def _written(
+def _list_changes(
     workload: Workload, known: dict[int, Endpoints], entries: list[Endpoint]
 ) -> Iterable[Create | Update | Remove]:
-    """The lists that differ from those that are there. None is begun empty, and the first one stays
-    for those who watch it."""
-    for number, listed in shared_out(known, entries).items():
+    """The changes of lists that differ. No list is created empty, and the first one stays for the
+    clients that watch it."""
+    for number, listed in split_lists(known, entries).items():
         before = known.get(number)
         if before is None:
             yield Create(_made(workload, number, listed))
@@ -240,12 +239,12 @@ def _made(workload: Workload, number: int, listed: tuple[Endpoint, ...]) -> Endp
 def _serving(
     known: dict[int, Endpoints], ready: list[Replica], entries: list[Endpoint]
 ) -> Iterable[ReportStage]:
-    """Whoever is in a list that the picture shows serves, if nobody has said so yet."""
-    unsaid = [it for it in zip(ready, entries, strict=True) if it[0].status.stage is Stage.READY]
-    if not unsaid:
+    """The stage Serving of replicas in a list that the cache shows, if they do not have it yet."""
+    waiting = [it for it in zip(ready, entries, strict=True) if it[0].status.stage is Stage.READY]
+    if not waiting:
         return
     published = {it.replica: it for listed in known.values() for it in listed.endpoints}
-    for replica, entry in unsaid:
+    for replica, entry in waiting:
         if published.get(entry.replica) == entry:
             version = replica.metadata.resource_version
             yield ReportStage(target(replica), Stage.SERVING, version=version)

@@ -1,8 +1,8 @@
-"""controller:repair: what to do with work whose owner cannot speak for it any more.
+"""controller:repair: ends replicas whose agent can no longer report on them.
 
-It owns the end of replicas that a fence, or a later life of their node, proved to be gone, and
-gives back places that were reserved for too long. controller:nodes fences before; the workload's
-controller replaces afterwards.
+It owns the end of replicas that a fence, or a later incarnation of their node, proved to be gone,
+and releases reservations that were held for too long. controller:nodes fences before it;
+controller:workload replaces the replicas afterwards.
 
     Unknown              -> Failed    its node is fenced, or lives on without it
     Unknown, `keep` work -> Failed    replaceAfter has passed, and its installation is not back
@@ -12,9 +12,9 @@ controller replaces afterwards.
     Bound                -> Stopping  it did not start within startupDeadlineSeconds
     Reserved             -> Pending   the deadline of its reservation has passed
 
-`keep` work runs on when its node is cut off: only the installation that ran it can prove that it
-has stopped, whoever has the node's name by then. All of this is proven again by the commit, which
-reads the node's ledger in the same transaction.
+`keep` work continues when its node is disconnected: only the installation that ran it can prove
+that it has stopped, whichever installation has the node's name by then. The commit proves all of
+this again, from the node's ledger in the same transaction.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from holdfast.model.requests import Evict, Move, Term, Unreserve
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key, ObjectChange
 
-# Deadlines are the authority's wall clock. It acts two seconds late itself; one more than that, and
-# our own clock may be a little ahead without asking in vain.
+# Deadlines are on the authority's wall clock, which acts two seconds late itself. With one second
+# more, a controller's clock may be a little ahead without a refused request.
 LATE_MS = 3_000
-# How soon to look again at something whose other half has not been told yet.
+# How soon to reconcile again when the cache may lack a related object.
 UNTOLD_PAUSE_MS = 1_000
 
 _ENDED = (State.FAILED, State.SUCCEEDED, State.STOPPING)
@@ -61,14 +61,14 @@ class RepairController(Controller):
     indexes = (BY_NODE,)
 
     def __init__(self) -> None:
-        # Which replica was first seen bound when, by its key.
+        # When each replica was first seen bound, by its key.
         self._bound_ms: dict[Key, tuple[str, int]] = {}
         self._waits = MonotonicWaits()
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """A node concerns all that is bound to it, a reservation the replicas it holds a place for.
+        """A node concerns all replicas bound to it, a reservation the replicas of its claims.
 
-        A node that only changes what it can do concerns nobody.
+        A change of a node's capacity concerns no replica.
         """
         obj: Any = change.object
         match obj:
@@ -96,7 +96,7 @@ class RepairController(Controller):
         if state is State.RESERVED:
             return self._reserved(view, replica, term, now)
         if binding is None:
-            return self._move(replica, State.RELEASED, "NeverBound", "it never had a node", term)
+            return self._move(replica, State.RELEASED, "NeverBound", "it was never bound", term)
         node: Node | None = view.get("nodes", "", binding.node)
         if node is None:
             if not view.knows_all_of(replica):
@@ -116,7 +116,7 @@ class RepairController(Controller):
     def _of_earlier_life(
         self, replica: Replica, node: Node, binding: Binding, term: Term, now: Instant
     ) -> ReconcilePlan:
-        """Its node lives on without it, unless its installation is back and takes it along."""
+        """Its node has a new incarnation; only its own installation may adopt the replica."""
         if keeps(replica) and not ran_on(binding, node.status.installation):
             return self._kept(replica, term, now)
         if keeps(replica) and binding.installation and replica.status.state is State.UNKNOWN:
@@ -125,11 +125,12 @@ class RepairController(Controller):
         return self._ended(replica, NODE_RETURNED, evidence, term)
 
     def _starting(self, replica: Replica, term: Term, now: Instant) -> ReconcilePlan:
-        """Work that does not start where it was put is stopped there and placed anew.
+        """Evict work that does not start on its node in time, so that it is placed again.
 
-        Only on a node that is in contact, since its agent has to prove that it has stopped; members
-        of a gang wait for each other, and the gang's own deadline ends that. Counted on our own
-        clock since we saw it bound: no calendar that jumps stops work that is about to start.
+        Only on a node in contact, since its agent has to prove that the work has stopped; members
+        of a gang wait for each other, and the gang's own deadline ends that. The time counts on the
+        monotonic clock since the replica was seen bound: a wall clock that jumps must not stop work
+        that is about to start.
         """
         binding, within_s = replica.status.binding, replica.spec.template.startup_deadline_seconds
         if binding is None or replica.spec.gang:
@@ -146,7 +147,7 @@ class RepairController(Controller):
         return ReconcilePlan((Evict(target(replica), Cause.REPAIR, evidence, term, operation),))
 
     def _ended(self, replica: Replica, reason: str, evidence: str, term: Term) -> ReconcilePlan:
-        """One step towards the release of work that its node cannot be running any more."""
+        """One step towards the release of work that its node can no longer be running."""
         match replica.status.state:
             case State.BOUND | State.RUNNING if reason == NODE_RETURNED:
                 cause = Cause.REPAIR
@@ -159,7 +160,7 @@ class RepairController(Controller):
         return ReconcilePlan()
 
     def _kept(self, replica: Replica, term: Term, now: Instant) -> ReconcilePlan:
-        """`keep` work that is out of contact is given up when its owner does not want to wait."""
+        """Fail `keep` work that is out of contact for longer than its owner wants to wait."""
         wait_s = replica.spec.template.replace_after_seconds
         is_out = replica.status.state is State.UNKNOWN
         if not is_out or wait_s is None or not replica.status.transitions:
@@ -199,6 +200,6 @@ class RepairController(Controller):
 
 
 def _same_life(before: Node, after: Node) -> bool:
-    """Whether nothing has changed that work on the node depends on."""
+    """Whether phase, mark and incarnation are unchanged: work on the node depends on these."""
     was, now = before.status, after.status
     return (was.phase, was.mark, was.incarnation) == (now.phase, now.mark, now.incarnation)

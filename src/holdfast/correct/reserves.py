@@ -1,18 +1,19 @@
-"""controller:reserves: holds capacity for the recovery of work that asks for it ahead of time.
+"""controller:reserves: reserves capacity in advance for the recovery of workloads.
 
-It owns the recovery reservation of each workload with `recovery.reserve`, and the condition
+It owns the recovery reservation (lane) of each workload with `recovery.reserve`, and the condition
 RecoveryReserved that says how much of it is held.
 
-    fewer places held than wanted          -> hold more, on nodes of its recovery regions
-    a place that is of no use any more     -> given up, and held elsewhere by the same step: its
+    fewer claims held than wanted          -> hold more, on nodes of its recovery regions
+    a claim that is no longer useful       -> released, and held elsewhere by the same request: its
                                               node is drained, cordoned, fenced, gone or unfit, or
-                                              the work needs something else by now
+                                              the template needs something else by now
     half of the time is over               -> renew
-    nothing is wanted, or the workload goes -> release
+    nothing is wanted, or the workload is
+    in deletion                            -> release
 
-A replica that replaces another one binds into it when it finds no other room
-(`propose/queue/recovery_lanes.py`); then the place is held anew. What nobody renews ends at its
-deadline, by controller:repair.
+A replacement replica binds into the lane when it finds no other room
+(`propose/queue/recovery_lanes.py`); then the claim is held again. controller:repair ends lanes that
+are not renewed until their deadline.
 """
 
 from __future__ import annotations
@@ -54,23 +55,22 @@ from holdfast.model.requests import DropReservation, HoldCapacity, Term, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.observe.cache import Key, ObjectChange
 
-# Where a recovery lane finds room: nodes that the work fits, by what the picture says is free.
+# Where a recovery lane finds room: nodes that the work fits, by the free capacity in the cache.
 #
-# Used by `reserves.py`. Whether something fits is asked of the functions that the commit asks, on a
-# ledger that is added up from the replicas and reservations of a node; the commit decides on the
-# real one. Nodes with few replicas of the work itself come first, so that what takes these away
-# leaves the lane.
+# The search uses the same fit functions as the commit, on a ledger that is summed up from the
+# replicas and reservations of a node; the commit decides on the real one. Nodes with few replicas
+# of the workload itself come first, so that a failure that takes its replicas spares the lane.
 
-# So many nodes are added up in one search.
+# One search sums up this many nodes.
 NODES_MAX = 256
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
 
 
 def is_useful(view: View, workload: Workload, held: Claim) -> bool:
-    """Whether a place that is held could still be bound into.
+    """Whether a replica could still bind into a claim.
 
-    A node that is silent for a moment keeps it: being moved costs somebody else's room.
+    A node that is silent for a moment keeps its claim: moving it takes room from other work.
     """
     node: Node | None = view.get("nodes", "", held.node)
     wanted = demand_of(workload.spec.template)
@@ -82,18 +82,18 @@ def is_useful(view: View, workload: Workload, held: Claim) -> bool:
 
 
 def _is_meant(workload: Workload, node: Node) -> bool:
-    """Whether a node lies where the work is to recover."""
+    """Whether a node is in the recovery regions of the workload."""
     recovery = workload.spec.recovery
     return recovery is not None and (not recovery.regions or node.spec.region in recovery.regions)
 
 
 class LaneSearch:
-    """One search for places."""
+    """One search for claims."""
 
     def __init__(self, view: View, workload: Workload, kept: list[Claim]) -> None:
         self._view, self._workload = view, workload
         self._demand = demand_of(workload.spec.template)
-        # How many replicas and places of its own each node has.
+        # The number of the workload's own replicas and claims on each node.
         self._own: dict[str, int] = {}
         mine: list[Replica] = view.found(BY_WORKLOAD, f"{workload.namespace}/{workload.name}")
         homes = [it.status.binding.node for it in mine if it.status.binding is not None]
@@ -101,7 +101,7 @@ class LaneSearch:
             self._own[name] = self._own.get(name, 0) + 1
 
     def find(self, count: int) -> list[Claim]:
-        """So many more places, or as many as there are."""
+        """Up to `count` more claims."""
         found: list[Claim] = []
         ledgers: dict[str, NodeLedger | None] = {}
         nodes = self._nodes()
@@ -133,7 +133,7 @@ class LaneSearch:
     def _first(self, nodes: list[Node], ledgers: dict[str, NodeLedger | None]) -> Claim | None:
         for node in nodes:
             if node.name not in ledgers:
-                ledgers[node.name] = added_up(self._view, node)
+                ledgers[node.name] = summed_ledger(self._view, node)
             ledger = ledgers[node.name]
             held = claim(ledger, self._demand) if ledger is not None else None
             if ledger is not None and isinstance(held, Allocation):
@@ -146,19 +146,19 @@ class LaneSearch:
         return None
 
 
-def added_up(view: View, node: Node) -> NodeLedger | None:
-    """A node's ledger, as far as the picture tells.
+def summed_ledger(view: View, node: Node) -> NodeLedger | None:
+    """A node's ledger, summed up from the cache; None if the cache cannot tell.
 
-    Kinds arrive on streams of their own, so that the picture may contradict itself for a moment;
-    then it says nothing about this node. Nor does it while a preemption empties it.
+    Each kind has its own watch stream, so the cache may contradict itself for a moment. It cannot
+    tell while a preemption empties the node either.
     """
     try:
-        return _added_up(view, node)
+        return _sum_ledger(view, node)
     except RecordsDisagree:
         return None
 
 
-def _added_up(view: View, node: Node) -> NodeLedger | None:
+def _sum_ledger(view: View, node: Node) -> NodeLedger | None:
     ledger = mirror_node(node, None)
     for replica in view.found(BY_NODE, node.name):
         binding = replica.status.binding
@@ -177,12 +177,12 @@ def _added_up(view: View, node: Node) -> NodeLedger | None:
 
 
 RESERVED = "RecoveryReserved"
-# For so long a lane is held without a word of its controller; renewed when half of that is over.
+# How long a lane is held without a renewal; it is renewed when half of that is over.
 HELD_FOR_S = 3_600
 RENEWED_MS = HELD_FOR_S * 500
-# Looking for room costs a look at many nodes, so it is looked for so often at most.
+# A search reads many nodes, so there is one at most this often.
 SEARCH_EVERY_MS = 5_000
-# One lane has so many places; a transaction compares the node of each.
+# The claims of one lane; a transaction compares the node of each.
 PLACES_MAX = 32
 
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
@@ -199,12 +199,12 @@ class ReservesController(Controller):
         self._searched_ms: dict[Key, int] = {}
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """Its workload for a lane, and the lanes on it for a node. Room that appears elsewhere is
-        found by looking again."""
+        """A lane concerns its workload, a node the lanes on it. Room that appears elsewhere is
+        found by the next search."""
         match change.object:
             case Workload() as workload:
-                is_news = _wish(change.before) != _wish(change.after)
-                return (key_of(workload),) if is_news else ()
+                is_relevant = _relevant(change.before) != _relevant(change.after)
+                return (key_of(workload),) if is_relevant else ()
             case Reservation() as held if held.spec.intent is Intent.RECOVERY:
                 return ((held.namespace, held.spec.owner.name),)
             case Node() as node if not is_same_home(change.before, change.after):
@@ -231,29 +231,29 @@ class ReservesController(Controller):
         if workload is None or not _wanted(workload):
             return self._ended(view, held, workload, term)
         if held is not None and held.spec.owner.uid != workload.metadata.uid:
-            return ReconcilePlan((self._drop(held, "its owner is another one", term),))
+            return ReconcilePlan((self._drop(held, "it belongs to a deleted workload", term),))
         there = [it for it in held.status.claims if not it.consumed] if held is not None else []
         kept = [it for it in there if is_useful(view, workload, it)][: _wanted(workload)]
-        found, pause_ms = self._searched(view, key, workload, kept, now)
+        found, pause_ms = self._search(view, key, workload, kept, now)
         claims = (*kept, *found)
         left_ms = wall_ms(held.spec.deadline) - now.wall_ms if held is not None else 0
         requests: list[Any] = []
         if list(claims) != there or (held is not None and left_ms < RENEWED_MS):
             requests.append(self._hold(workload, last, claims, term, now))
-        requests += _told(workload, there, now)
+        requests += _status_updates(workload, there, now)
         if not requests and held is not None:
             pause_ms = sooner(pause_ms, max(1, left_ms - RENEWED_MS))
         return ReconcilePlan(tuple(requests), wake_after_ms=pause_ms)
 
     def _is_own(self, held: Reservation) -> bool:
-        """Whether it is a lane of ours that still holds something."""
+        """Whether it is an active lane of this controller."""
         is_active = held.status.phase in _ACTIVE
         return is_active and held.status.by == self.identity
 
-    def _searched(
+    def _search(
         self, view: View, key: Key, workload: Workload, kept: list[Claim], now: Instant
     ) -> tuple[list[Claim], int | None]:
-        """More places, and when to look for those that were not found."""
+        """More claims, and when to search again for those that were not found."""
         lacks = _wanted(workload) - len(kept)
         if lacks <= 0:
             return [], None
@@ -273,16 +273,16 @@ class ReservesController(Controller):
         term: Term,
         now: Instant,
     ) -> HoldCapacity | DropReservation:
-        """The lane with these places. One without any is none, and is released.
+        """The request for a lane with these claims. A lane without claims is released.
 
         `last` is the present lane or one that has ended; its version changes with the success.
         """
         if not claims and last is not None:
-            return self._drop(last, "no place of it is of use", term)
+            return self._drop(last, "none of its claims is usable", term)
         metadata = workload.metadata
         owner = ReservationOwner("Workload", workload.name, metadata.uid, metadata.generation)
         since = last.metadata.resource_version if last is not None else f"in-{term.epoch}"
-        # To the minute, so that a repetition says the same.
+        # To the minute, so that a repetition is identical.
         deadline = timestamp(now.wall_ms // 60_000 * 60_000) + timedelta(seconds=HELD_FOR_S)
         return HoldCapacity(
             workload.namespace,
@@ -299,13 +299,13 @@ class ReservesController(Controller):
     def _ended(
         self, view: View, held: Reservation | None, workload: Workload | None, term: Term
     ) -> ReconcilePlan:
-        """Nothing is wanted any more."""
+        """Release the lane of a workload that no longer wants one."""
         requests: list[Any] = []
         if held is not None and (workload is not None or view.knows_all_of(held)):
-            requests.append(self._drop(held, "nothing is to be held any more", term))
-        said = workload.status.conditions if workload is not None else ()
-        rest = tuple(it for it in said if it.type != RESERVED)
-        if workload is not None and len(rest) < len(said):
+            requests.append(self._drop(held, "the workload no longer wants it", term))
+        known = workload.status.conditions if workload is not None else ()
+        rest = tuple(it for it in known if it.type != RESERVED)
+        if workload is not None and len(rest) < len(known):
             requests.append(_with_conditions(workload, rest))
         return ReconcilePlan(tuple(requests))
 
@@ -322,7 +322,7 @@ class ReservesController(Controller):
 
 
 def _wanted(workload: Workload) -> int:
-    """How many places are to be held for it."""
+    """The number of claims to hold for it."""
     recovery = workload.spec.recovery
     is_going = workload.metadata.deletion_timestamp is not None
     if recovery is None or not recovery.reserve or not recovery.eligible or is_going:
@@ -331,23 +331,24 @@ def _wanted(workload: Workload) -> int:
     return min(stated, PLACES_MAX)
 
 
-def _wish(workload: Any) -> Any:
+def _relevant(workload: Any) -> Any:
+    """The parts of a workload that its lane depends on."""
     if not isinstance(workload, Workload):
         return None
-    said = [it for it in workload.status.conditions if it.type == RESERVED]
-    return _wanted(workload), workload.spec.template, workload.spec.recovery, said
+    reserved = [it for it in workload.status.conditions if it.type == RESERVED]
+    return _wanted(workload), workload.spec.template, workload.spec.recovery, reserved
 
 
-def _told(workload: Workload, there: list[Claim], now: Instant) -> list[Update]:
-    """The condition, where it says something else."""
+def _status_updates(workload: Workload, there: list[Claim], now: Instant) -> list[Update]:
+    """The update of the condition, if it differs."""
     wanted, have = _wanted(workload), len(there)
     condition = Condition(
         RESERVED,
         ConditionStatus.TRUE if have >= wanted else ConditionStatus.FALSE,
         workload.metadata.generation,
         reason="Held" if have >= wanted else "NoRoom",
-        message=f"{have} of {wanted} places are held"
-        + ("" if have >= wanted else "; no node of its recovery regions has room for more"),
+        message=f"capacity for {have} of {wanted} replicas is reserved"
+        + ("" if have >= wanted else "; no node in its recovery regions has room for more"),
     )
     before = workload.status.conditions
     after = with_condition(before, condition, timestamp(now.wall_ms))

@@ -1,18 +1,17 @@
-"""controller:status: how far a workload has come, counted from its replicas.
+"""controller:status: the progress of a workload, counted from its replicas.
 
 It owns observedGeneration, progress and the conditions Available, Bound and SchedulingRetrying of a
-workload, and writes them only when they differ, and no more often than once in an interval; large
-workloads rest longer between two counts. The counts are of now: each replica that
-is not released is in exactly one of queued, scheduled, bound and not running yet, starting, ready,
-stopping, unknown, failed, succeeded; `bound` also counts those that run, and `ready` those that
-serve. What runs on a node that is not heard any more (its phase is not Ready) is unknown, whatever
-its last report says, from the moment the node is suspected: a zone that went dark may be held back
-from marks for ever, and its replicas would be called ready all the time. This is for people and
-tools; evictions, rollouts and endpoints go by the replicas themselves, as before.
+workload, and writes them only when they differ, and at most once per interval; large workloads
+pause longer between two counts. The counts are of now: each replica that is not released is in
+exactly one of queued, scheduled, bound and not running yet, starting, ready, stopping, unknown,
+failed, succeeded; `bound` also counts those that run, and `ready` those that serve. A replica that
+runs on a node whose phase is not Ready is unknown, whatever its last report says, from the moment
+the node is suspected: marks may be held back for ever in a silent zone, and its replicas would
+count as ready all the time. This is for users and tools; evictions, rollouts and endpoints go by
+the replicas themselves.
 
-Of a job, `succeeded` counts all indexes that are complete. A job has no Available: it ends
-with Complete or Failed, which controller:workload writes; and a cron job has nothing to count.
-The conditions follow from the counts (`status_conditions.py`).
+For a job, `succeeded` counts all complete indexes. A job has no Available: it ends with Complete or
+Failed, which controller:workload writes; and a cron job has nothing to count.
 
 The update names the resourceVersion it rests on, which its own success changes. It carries no
 operation id: every workload would fill up with ids of counts, and push out those of its users.
@@ -54,19 +53,19 @@ from holdfast.model.requests import Term, Update
 from holdfast.model.time import Instant, rfc3339, timestamp
 from holdfast.observe.cache import Key, ObjectChange
 
-# What the counts of a workload mean, as conditions that people and tools can wait for.
+# The meaning of the counts of a workload, as conditions that users and tools can wait for.
 #
-# `status.py` asks for them with every count. They follow from the counts alone, so that they never
-# change without them, and each names the generation that they were counted for.
+# They follow from the counts alone, so that they never change without them, and each names the
+# generation of the count.
 #
-#     Available            as many are ready as are wanted; Unknown if that hangs on silent nodes
-#     Bound                none waits for a place
-#     SchedulingRetrying   some have been tried and found no place; the reason is what most lack
+#     Available            as many are ready as are wanted; Unknown if that depends on silent nodes
+#     Bound                none waits for a node
+#     SchedulingRetrying   the scheduler found no node for some; the reason is the most common one
 
 AVAILABLE, BOUND, RETRYING = "Available", "Bound", "SchedulingRetrying"
-# What a replica waits for that no scheduler has spoken of yet.
+# The reason of a replica that no scheduler has tried yet.
 UNTRIED_REASON = "WaitingForScheduler"
-# As many reasons as a person reads in one sentence.
+# The number of reasons in one message.
 NAMED_MAX = 4
 
 _SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
@@ -75,12 +74,12 @@ _SERVED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
 def stated(
     kind: WorkloadType, progress: Progress, known: Iterable[Condition], generation: int
 ) -> Iterable[Condition]:
-    """The conditions of a workload. Work that ends says with Complete or Failed how it is."""
+    """The conditions of a workload. Jobs have Complete and Failed instead of Available."""
     if kind in _SERVED:
         yield _available(progress, generation)
         yield _bound(progress, generation)
     retrying = _retrying(progress, generation)
-    # That nothing is retried is worth a word only where something was.
+    # The condition is False only where it was True before.
     was_said = any(it.type == RETRYING for it in known)
     if kind is not WorkloadType.CRON and (was_said or retrying.status is ConditionStatus.TRUE):
         yield retrying
@@ -90,7 +89,7 @@ def _available(progress: Progress, generation: int) -> Condition:
     status, reason = ConditionStatus.FALSE, "NotAllReady"
     message = f"{progress.ready} of {progress.desired} replicas are ready"
     if progress.unknown:
-        message += f", of {progress.unknown} it is not known: their nodes are silent"
+        message += f", {progress.unknown} are unknown because their nodes are silent"
     if progress.ready >= progress.desired:
         status, reason = ConditionStatus.TRUE, "AllReady"
     elif progress.ready + progress.unknown >= progress.desired:
@@ -103,24 +102,24 @@ def _bound(progress: Progress, generation: int) -> Condition:
     missing = max(0, progress.desired - progress.admitted)
     is_bound = not waiting and not missing
     reason = "AllBound" if is_bound else "WaitingForPlace" if waiting else "NotAllMade"
-    message = f"{waiting} of {progress.admitted} replicas wait for a place"
+    message = f"{waiting} of {progress.admitted} replicas wait for a node"
     if missing and not waiting:
-        message = f"{missing} of {progress.desired} replicas have yet to be made"
+        message = f"{missing} of {progress.desired} replicas are not created yet"
     return Condition(BOUND, _truth(is_bound), generation, reason=reason, message=message)
 
 
 def _retrying(progress: Progress, generation: int) -> Condition:
-    """Reasons of schedulers; work that pauses after a crash has a place, and who has not been tried
-    yet retries nothing."""
+    """From the reasons of schedulers only: a pause after a crash is not scheduling, and a replica
+    that was not tried yet is not retried."""
     passive = (UNTRIED_REASON, BACKOFF_REASON)
     reasons = {it: n for it, n in progress.pending_reasons.items() if it not in passive}
     if not reasons:
-        no = "no replica is retried"
-        return Condition(RETRYING, _truth(False), generation, reason="NothingWaits", message=no)
+        none = "no replica is being retried"
+        return Condition(RETRYING, _truth(False), generation, reason="NothingWaits", message=none)
     ranked = sorted(reasons, key=lambda it: (-reasons[it], it))
-    told = ", ".join(f"{it} {reasons[it]}" for it in ranked[:NAMED_MAX])
+    named = ", ".join(f"{it} {reasons[it]}" for it in ranked[:NAMED_MAX])
     more = ", …" if len(ranked) > NAMED_MAX else ""
-    message = f"{progress.queued} replicas wait for a place: {told}{more}"
+    message = f"{progress.queued} replicas wait for a node: {named}{more}"
     return Condition(RETRYING, _truth(True), generation, reason=ranked[0], message=message)
 
 
@@ -128,7 +127,7 @@ def _truth(is_so: bool) -> ConditionStatus:
     return ConditionStatus.TRUE if is_so else ConditionStatus.FALSE
 
 
-# As many reasons are shown as a person reads; the rest is with the replicas.
+# The number of reasons in the status; the rest is in the status of the replicas.
 REASONS_MAX = 16
 SENTENCE_MAX = 240
 
@@ -161,7 +160,7 @@ class StatusController(Controller):
                 if is_same_home(change.before, change.after):
                     return there
                 return [*there, *self._per_node(view)]
-        # What is wanted of one per node follows from the nodes, and from who may use them.
+        # The wanted number of a per-node workload follows from the nodes and from who may use them.
         return self._per_node(view)
 
     @staticmethod
@@ -170,8 +169,8 @@ class StatusController(Controller):
 
     @staticmethod
     def _there(node: Node, change: ObjectChange, view: View) -> list[Key]:
-        """The workloads on a node, if it has just fallen silent or is heard again."""
-        if _is_heard(change.before) == _is_heard(change.after):
+        """The workloads on a node, if it has just become silent or ready again."""
+        if _is_ready_node(change.before) == _is_ready_node(change.after):
             return []
         there: list[Replica] = view.found(BY_NODE, node.name)
         return list(dict.fromkeys((it.namespace, it.spec.workload) for it in there))
@@ -202,7 +201,7 @@ class StatusController(Controller):
 
 
 def _stated(spec: WorkloadSpec) -> int:
-    """How many replicas a service should have, or a job should see succeed."""
+    """The number of replicas of a service, or of completions of a job."""
     match spec.type:
         case WorkloadType.SERVICE:
             return spec.replicas
@@ -218,33 +217,33 @@ def seen(
     desired: int | None = None,
     silent: Collection[str] = (),
 ) -> WorkloadStatus:
-    """The status as it should be, with the parts of other writers as they are.
+    """The status as it should be, with the parts of other writers unchanged.
 
-    `desired` is given where the workload itself does not say how many are wanted. `silent` are the
-    nodes that are not heard.
+    `desired` is given where the workload's spec has no number. `silent` are the nodes that are not
+    Ready.
     """
     before, generation = workload.status, workload.metadata.generation
     progress = counted(workload, mine, desired, silent)
     conditions = before.conditions
-    for news in stated(workload.spec.type, progress, before.conditions, generation):
-        conditions = with_condition(conditions, news, timestamp(now.wall_ms))
+    for one in stated(workload.spec.type, progress, before.conditions, generation):
+        conditions = with_condition(conditions, one, timestamp(now.wall_ms))
     return msgspec.structs.replace(
         before, observed_generation=generation, progress=progress, conditions=conditions
     )
 
 
-def _is_heard(node: Any) -> bool:
+def _is_ready_node(node: Any) -> bool:
     return isinstance(node, Node) and node.status.phase is NodePhase.READY
 
 
 def _silent(mine: list[Replica], view: View) -> set[str]:
-    """The nodes of these replicas that are not heard any more."""
+    """The nodes of these replicas that are not Ready."""
     nodes = {it.status.binding.node for it in mine if it.status.binding is not None}
-    return {name for name in nodes if not _is_heard(view.get("nodes", "", name))}
+    return {name for name in nodes if not _is_ready_node(view.get("nodes", "", name))}
 
 
 def _is_cut_off(replica: Replica, silent: Collection[str]) -> bool:
-    """Whether it is said to run on a node that says nothing."""
+    """Whether its last report says that it runs, and its node is silent."""
     status = replica.status
     if status.state is not State.RUNNING or status.binding is None:
         return False
@@ -257,7 +256,7 @@ def counted(
     desired: int | None = None,
     silent: Collection[str] = (),
 ) -> Progress:
-    """How many replicas have come how far, and what happened last."""
+    """The counts of a workload's replicas, and what happened last."""
     there = [it for it in mine if it.status.state is not State.RELEASED]
     states = [it.status.state for it in there]
     cut_off = sum(_is_cut_off(it, silent) for it in there)
@@ -269,7 +268,7 @@ def counted(
     revision = revision_of(workload.spec.template)
     before = workload.status.progress
     job = tally(workload, mine) if workload.spec.type is WorkloadType.JOB else None
-    # Only one that was released has left its place.
+    # Only a released replica may wait for its next incarnation.
     waiting = _crashed(workload, mine, job) if len(there) < len(mine) else []
     return Progress(
         desired=_stated(workload.spec) if desired is None else desired,
@@ -293,7 +292,7 @@ def counted(
 
 
 def _deadline(workload: Workload) -> dict[str, Any]:
-    """The deadline of a job, and how that stands."""
+    """The deadline of a job, and whether it was met."""
     due_ms, over = deadline_ms(workload), finished_condition(workload)
     if due_ms is None or workload.spec.type is not WorkloadType.JOB:
         before = workload.status.progress
@@ -303,7 +302,7 @@ def _deadline(workload: Workload) -> dict[str, Any]:
 
 
 def _crashed(workload: Workload, mine: list[Replica], job: JobTally | None) -> list[Replica]:
-    """The last replica of each place that waits for its next one because it crashed."""
+    """The last replica of each ordinal that waits after a crash."""
     newest: dict[int, Replica] = {}
     for replica in sorted(mine, key=lambda it: it.spec.incarnation):
         newest[replica.spec.ordinal] = replica
@@ -321,19 +320,19 @@ def _crashed(workload: Workload, mine: list[Replica], job: JobTally | None) -> l
 
 
 def _is_restart(record: TransitionRecord) -> bool:
-    """Whether it ended there and was to be started again in place."""
+    """Whether the transition is a restart in place."""
     return record.from_state is record.to is State.RUNNING
 
 
 def _is_looping(replica: Replica) -> bool:
-    """Whether it waits at its node for its next start, because the last ones ended too soon."""
+    """Whether it waits on its node for its next start, because the last ones ended too soon."""
     status = replica.status
     is_over = status.state is State.RUNNING and status.stage not in _READY
     return is_over and any(it.reason == CRASH_LOOP for it in status.transitions[-1:])
 
 
 def _reasons(there: list[Replica], crashed: int) -> dict[str, int]:
-    """How many wait for each reason, in the order of their names."""
+    """The number of waiting replicas for each reason, by name."""
     reasons: dict[str, int] = {BACKOFF_REASON: crashed} if crashed else {}
     for replica in there:
         if replica.status.state is not State.PENDING:
@@ -345,7 +344,7 @@ def _reasons(there: list[Replica], crashed: int) -> dict[str, int]:
 
 
 def _last_action(mine: list[Replica]) -> str:
-    """The last step of any of its replicas."""
+    """The last transition of any of its replicas."""
     found = _newest((it, record) for it in mine for record in it.status.transitions[-1:])
     if found is None:
         return ""
@@ -354,14 +353,14 @@ def _last_action(mine: list[Replica]) -> str:
 
 
 def _last_error(mine: list[Replica], waiting: list[Replica]) -> str:
-    """The last ending of any of its replicas, for good or before a restart in place, and until when
-    the next one waits because of it.
+    """The last ending of any of its replicas, final or before a restart in place, and until when
+    the next incarnation waits because of it.
     """
     found = _newest(
         (it, record)
         for it in mine
         for record in it.status.transitions
-        # Most steps lead to none of these, and there are thousands of them.
+        # A cheap check first: there are thousands of transitions, and most lead elsewhere.
         if record.to in _ENDS
         and (record.to in _TROUBLES or record is ending(it) or _is_restart(record))
     )
@@ -387,7 +386,7 @@ def _newest(
         if found is None or record.at > found[1].at:
             found = step
         elif record.at == found[1].at and replica.name > found[0].name:
-            # By name among those of one moment, of which there are as many as one commit has.
+            # By name among transitions of one commit, which have the same time.
             found = step
     return found
 

@@ -1,9 +1,9 @@
 """What each signal of trouble may decide, as data.
 
 A signal is an observation: it may be late, wrong, or about the observer. The stronger the step, the
-stronger the evidence that it needs; everything else waits, and says for what. `make signals-page`
-prints this into docs/signals.md, and a test plays each row on the real machines and holds what they
-ask for to it (`act_of` gives each request its word).
+stronger the evidence that it needs; everything else waits, and reports what it waits for.
+`make signals-page` prints this into docs/signals.md. A test plays each row on the real machines and
+checks that their requests stay within it (`act_of` names the act of each request).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.model.requests import (
     Update,
 )
 
-# Everybody may always say what he sees.
+# Every component may always report what it observes.
 TELL = "tell"
 SUSPECT, TRUST, MARK, CLEAR, FENCE = "suspect", "trust", "mark", "clear", "fence"
 BIRTH, REMOVE, BIND, EVICT = "birth", "remove", "bind", "evict"
@@ -36,7 +36,7 @@ UNKNOWN, FAILED, RELEASED = "to Unknown", "to Failed", "to Released"
 
 
 def act_of(request: Any) -> str:
-    """The word for what a request does to the work of others."""
+    """The name of what a request does to work."""
     match request:
         case JudgeNode(word=word):
             return str(word.value).lower()
@@ -64,8 +64,9 @@ def act_of(request: Any) -> str:
 class Signal(msgspec.Struct, frozen=True):
     """One row.
 
-    `seen_by` observes it, on its own clock. `may` are the acts that it carries at most, besides
-    telling; `not_by_itself` is what it must never lead to alone, and `because` why it is ambiguous.
+    `seen_by` observes it, on its own clock. `may` are the acts that it justifies at most, besides
+    reporting; `not_by_itself` is what it must never lead to alone, and `because` why it is
+    ambiguous.
     """
 
     name: str
@@ -80,7 +81,7 @@ _LOST = (SUSPECT, MARK, UNKNOWN)
 SIGNALS: tuple[Signal, ...] = (
     Signal(
         "two heartbeats missed",
-        "controller:nodes, from what all servers heard",
+        "controller:nodes, from the heartbeats that all servers received",
         (SUSPECT,),
         "nothing is stopped, marked or replaced; the node takes no new work",
         "the agent, its link or a server may be slow",
@@ -89,112 +90,112 @@ SIGNALS: tuple[Signal, ...] = (
         "three and a half heartbeats missed",
         "controller:nodes",
         _LOST,
-        "nothing is failed or replaced: its work may run on",
+        "nothing is failed or replaced: its work may continue",
         "silence says nothing about the work; the mark starts the only clock that does",
     ),
     Signal(
         "silence for fenceAfter since the mark was seen",
         "controller:nodes, from the commit of its own mark",
         (*_LOST, FENCE, FAILED, RELEASED, BIRTH, REMOVE),
-        "work that runs on when cut off is not released",
-        "the shims have stopped by now whatever could not renew; that is arithmetic, not a guess",
+        "work that continues when disconnected (`keep`) is not released",
+        "the shims have stopped by now all work that could not renew; that is arithmetic",
     ),
     Signal(
         "most of a zone silent",
         "controller:nodes (correct/nodes/disruption_limits.py)",
         (SUSPECT,),
         "no mark and no fence in that zone",
-        "so many machines seldom die at once; the observer is the likelier culprit",
+        "many machines rarely die at once; the observer is the likelier cause",
     ),
     Signal(
-        "no server says whom it heard",
+        "no server reports heartbeats",
         "controller:nodes",
         (),
         "no silence is counted at all",
-        "the observer is deaf",
+        "the observer receives nothing",
     ),
     Signal(
         "a heartbeat before the fence",
         "controller:nodes",
         (TRUST, CLEAR),
-        "nothing is restarted: what ran goes on, by its agent's word",
-        "the node was away and is back in the same life",
+        "nothing is restarted: work continues, as its agent reports",
+        "the node was disconnected and is back in the same incarnation",
     ),
     Signal(
         "readiness probe fails",
         "agent",
         (),
         "not stopped, not replaced; its address leaves the endpoints",
-        "it may be busy, or wait for somebody else",
+        "it may be busy, or wait for a dependency",
     ),
     Signal(
         "liveness probe fails",
         "agent",
         (),
         "restarted in place by its own agent; no controller replaces it",
-        "the process hangs, its node is well",
+        "the process hangs, its node is healthy",
     ),
     Signal(
         "API timeout",
-        "whoever asked",
+        "the caller",
         (BIRTH,),
         "no second try under another name: it is read first, and repeated under the same id",
         "the write may have been committed and only its answer lost",
     ),
     Signal(
         "watch disconnect",
-        "whoever follows (observe/cache.py)",
+        "every watcher (observe/cache.py)",
         (),
-        "nothing is written on a picture older than 30 s",
-        "what is missing from the picture may just not have been told",
+        "nothing is written on a cache older than 30 s",
+        "an object that is missing from the cache may exist",
     ),
     Signal(
         "lease expired",
         "its holder, on its own clock",
         (),
-        "the former holder asks for nothing more; what is on its way is refused by epoch",
-        "the lease says who should act, never that nobody else does",
+        "the former holder sends no more requests; those in flight are refused by epoch",
+        "the lease says who should act, never that no other process does",
     ),
     Signal(
         "queue age",
         "scheduler, controller:status",
         (),
-        "the number of wanted replicas is never raised, nobody is pushed out for it alone",
-        "waiting has reasons, and they are written on the replica",
+        "the number of wanted replicas is never raised, nothing is preempted for it alone",
+        "waiting has reasons, and they are in the replica's status",
     ),
     Signal(
         "repeated bind conflicts",
         "scheduler",
         (BIND,),
-        "the work is not failed; pauses grow, other nodes are tried",
-        "others were faster, or the picture is old",
+        "the work is not failed; backoff grows, other nodes are tried",
+        "other schedulers were faster, or the cache is old",
     ),
     Signal(
         "rollout deadline",
         "controller:rollout",
         (),
-        "expansion pauses; nothing that runs is removed, old or new",
-        "the new ones may be slow, and the old ones serve",
+        "expansion pauses; no running replica is removed, old or new",
+        "the new replicas may be slow, and the old ones serve",
     ),
     Signal(
         "controller errors",
-        "the controller's team",
+        "the controller's runner",
         (BIRTH,),
-        "the same request again after growing pauses, and nothing stronger",
+        "the same request again with growing backoff, and nothing stronger",
         "servers that are down say nothing about the work",
     ),
     Signal(
         "stalled observedGeneration",
-        "whoever reads status",
+        "readers of the status",
         (),
-        "nothing is stopped or made for it: places follow from the spec itself",
-        "whoever counts is behind; what is counted is not",
+        "nothing is stopped or created for it: replicas follow from the spec itself",
+        "the counting controller is behind; the replicas are not",
     ),
     Signal(
         "SLO burn",
-        "people, and the review of commitments",
+        "operators, and the review of commitments",
         (),
         "no controller stops, moves or adds anything for it",
-        "it says that users suffer, not why",
+        "it shows that users are affected, not why",
     ),
 )

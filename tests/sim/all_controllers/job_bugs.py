@@ -124,7 +124,7 @@ CRONS = (
         "runs-while-it-rests",
         "a cron job that rests is started all the same, and the commit takes it",
         rewrite(
-            CORRECT + "jobs.cron:CronRuns.kept",
+            CORRECT + "jobs.cron:CronRuns.reconcile",
             "due = None if stated.suspend else last_fire",
             "due = last_fire",
         ),

@@ -32,7 +32,7 @@ CONTROLS = (
         "highest-index-first",
         "jobs begin with what was never begun, and then come back to what has failed",
         rewrite(
-            CORRECT + "jobs.index_runs:JobReplicas._births_of",
+            CORRECT + "jobs.index_runs:JobReplicas._creations",
             "(*retries, *_first(fresh, room))",
             "(*_first(fresh, room), *retries)",
         ),

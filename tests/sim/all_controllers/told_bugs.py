@@ -13,7 +13,7 @@ PLACES = (
         "one per node is made for a node that has one, if that one does not run yet, and the "
         "commit does not look at who has the place",
         rewrite(
-            CORRECT + "workload.each_node:PerNodeReplicas.spread",
+            CORRECT + "workload.each_node:PerNodeReplicas.reconcile",
             "not all(vacates(it) for it in lives)",
             "any(it.status.state is State.RUNNING for it in lives)",
         ),

@@ -70,7 +70,7 @@ WORK = (
         "new-name-after-a-lost-answer",
         "every try to make a replica has a name of its own",
         rewrite(
-            CORRECT + "workload.replica_creation:ReplicaCreation.birth",
+            CORRECT + "workload.replica_creation:ReplicaCreation.create",
             "incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1",
             "tries = vars(self).setdefault('_tries', [0]); tries[0] += 1; incarnation = tries[0]",
         ),

@@ -13,7 +13,7 @@ from holdfast.correct.drain import BY_CLAIM
 from holdfast.correct.endpoints import BY_SERVICE
 from holdfast.correct.jobs.cron import BY_CRON
 from holdfast.correct.workload.each_node import BY_TYPE
-from holdfast.correct.workload.ordinals import BY_PLACE, BY_STRETCH
+from holdfast.correct.workload.ordinals import BY_ORDINAL, BY_RANGE
 from holdfast.model.encoding.resource_versions import object_version
 from holdfast.model.kinds.node import Mark, Node, NodePhase, NodeSpec, NodeStatus
 from holdfast.model.kinds.replica import (
@@ -65,8 +65,8 @@ def view(*objects: Object, now: Instant = NOW, told: int = 1_000) -> View:
     for index in (
         BY_CLAIM,
         BY_NODE,
-        BY_PLACE,
-        BY_STRETCH,
+        BY_ORDINAL,
+        BY_RANGE,
         BY_WORKLOAD,
         BY_CRON,
         BY_TYPE,

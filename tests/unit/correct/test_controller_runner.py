@@ -268,7 +268,7 @@ def test_no_plan_is_made_anew_for_each_answer_to_the_last(monkeypatch: pytest.Mo
         return plan
 
     monkeypatch.setattr(WorkloadController, "reconcile", counted)
-    monkeypatch.setattr(ordinals, "PLACES_PER_STRETCH", 16)
+    monkeypatch.setattr(ordinals, "ORDINALS_PER_RANGE", 16)
     monkeypatch.setattr(controller_runner, "ASKS_PER_CONTROLLER_MAX", 40)
     monkeypatch.setattr(controller_runner, "ROOM_MIN", 16)
     rig = world(replicas=150)
@@ -281,10 +281,10 @@ def test_a_small_workload_does_not_wait_for_the_births_of_a_large_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is asked for within a few turns, while the large one has hundreds left. [I1, E6]"""
-    stretch, asks = 8, 16
-    monkeypatch.setattr(ordinals, "PLACES_PER_STRETCH", stretch)
+    span, asks = 8, 16
+    monkeypatch.setattr(ordinals, "ORDINALS_PER_RANGE", span)
     monkeypatch.setattr(controller_runner, "ASKS_PER_CONTROLLER_MAX", asks)
-    monkeypatch.setattr(controller_runner, "ROOM_MIN", stretch)
+    monkeypatch.setattr(controller_runner, "ROOM_MIN", span)
     rig = world(replicas=400, controllers=[WorkloadController()])
     wanted = ["small"]
 
@@ -301,7 +301,7 @@ def test_a_small_workload_does_not_wait_for_the_births_of_a_large_one(
     assert {"small-1-0", "small-2-0"} <= set(born[before : before + 3])
     # What was on its way when the small one was heard of, and two turns: for the workload itself
     # and for its places.
-    assert before <= 2 * asks + 2 * stretch
+    assert before <= 2 * asks + 2 * span
 
 
 def test_ten_thousand_replicas_are_one_turn_among_those_of_others() -> None:

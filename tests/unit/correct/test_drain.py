@@ -105,7 +105,7 @@ def test_what_runs_is_stopped_and_what_is_left_is_said() -> None:
     assert "new disks" in made.requests[0].evidence
     it = said(made)
     assert (it.status, it.reason) == (ConditionStatus.FALSE, "Draining")
-    assert it.message == "3 to go, 1 of them stopping"
+    assert it.message == "3 replicas left, 1 of them stopping"
 
 
 def test_a_node_that_is_not_to_be_emptied_is_left_alone() -> None:
@@ -123,7 +123,7 @@ def test_as_many_go_as_the_budget_has_room_for_and_the_rest_waits_by_name() -> N
     it = said(made)
     assert it.reason == "WaitingForBudgets"
     assert it.message == (
-        "4 to go, 0 of them stopping; waits for acme/web (1 of 1 allowed are missing)"
+        "4 replicas left, 0 of them stopping; waits for acme/web (1 of 1 allowed are missing)"
     )
     made = plan(draining(), workload(3, disruption=BUDGET), *there)
     assert evicted(made) == ["web-0-0"]
@@ -135,7 +135,7 @@ def test_past_the_deadline_nothing_waits_for_budgets() -> None:
     made = plan(draining(deadline_ms=60_000), *there)
     assert evicted(made) == []
     assert made.wake_after_ms == 60_000 + LATE_MS
-    assert said(made).message.endswith("budgets end at 2027-01-15T08:01:00Z")
+    assert said(made).message.endswith("budgets apply until 2027-01-15T08:01:00Z")
     made = plan(draining(deadline_ms=60_000), *there, ms=60_000 + LATE_MS)
     assert evicted(made) == ["web-0-0"]
     assert made.wake_after_ms is None
@@ -147,7 +147,7 @@ def test_one_per_node_goes_last() -> None:
     log = others(replica(), "log")
     made = plan(draining(), workload(1), each, log, replica())
     assert evicted(made) == ["web-0-0"]
-    assert "1 of one per node go last" in said(made).message
+    assert "1 of per-node workloads are evicted last" in said(made).message
     assert evicted(plan(draining(), workload(1), each, log, replica(State.STOPPING))) == []
     assert evicted(plan(draining(), workload(1), each, log)) == ["log-0-0"]
 

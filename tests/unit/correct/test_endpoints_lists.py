@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.correct import endpoints
-from holdfast.correct.endpoints import shared_out
+from holdfast.correct.endpoints import split_lists
 from holdfast.model.kinds.endpoints import Endpoint, Endpoints, list_name, list_of
 from holdfast.model.meta import ObjectMeta
 
@@ -24,7 +24,7 @@ def shared(known: dict[int, str], names: str) -> dict[int, str]:
         number: Endpoints(metadata=ObjectMeta(name="web"), endpoints=tuple(entries(of)))
         for number, of in known.items()
     }
-    out = shared_out(lists, entries(names))
+    out = split_lists(lists, entries(names))
     return {number: "".join(it.replica for it in of) for number, of in out.items()}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.correct.controller_worker import LOOK_ON_MS, ControllerWorker
+from holdfast.correct.controller_worker import TAKEOVER_WAIT_MS, ControllerWorker
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.model.errors import InvariantBroken, OutcomeUnknown, Unavailable
 from holdfast.model.kinds.lease import Lease, LeaseSpec
@@ -27,7 +27,7 @@ def member(revision: int = 500) -> ControllerWorker:
     made = ControllerWorker(WorkloadController(), random.Random(3))
     spec = LeaseSpec(scope="controller:workload", holder=made.identity, epoch=4)
     answer = Accepted(revision, (Lease(meta("controller-workload"), spec=spec),))
-    made.took_office(revision, NOW)
+    made.lease_acquired(revision, NOW)
     made.election.answered(AcquireLease(spec.scope, 15_000), answer, NOW.monotonic_ms, NOW)
     return made
 
@@ -37,8 +37,8 @@ def test_after_taking_office_it_looks_on_for_a_while() -> None:
     made = member(revision=500)
     old = view(told=499)
     assert made.term(old, NOW) is None
-    assert made.term(old, later(LOOK_ON_MS - 1)) is None
-    assert made.term(old, later(LOOK_ON_MS)) == Term("controller:workload", 4)
+    assert made.term(old, later(TAKEOVER_WAIT_MS - 1)) is None
+    assert made.term(old, later(TAKEOVER_WAIT_MS)) == Term("controller:workload", 4)
 
 
 def test_a_picture_as_new_as_the_office_need_not_wait() -> None:

@@ -13,7 +13,7 @@ from holdfast.correct.reserves import (
     RESERVED,
     SEARCH_EVERY_MS,
     ReservesController,
-    added_up,
+    summed_ledger,
 )
 from holdfast.model.kinds.node import NodeDrain, NodePhase
 from holdfast.model.kinds.region import Region
@@ -151,7 +151,7 @@ def test_without_room_it_says_so_and_looks_again() -> None:
     full = machine(cpu=0)
     made = plan(web(2), full, lane(), it=it)
     assert said(made).reason == "NoRoom"
-    assert said(made).message.startswith("0 of 2 places are held")
+    assert said(made).message.startswith("capacity for 0 of 2 replicas is reserved")
     assert made.wake_after_ms == SEARCH_EVERY_MS
     # Meanwhile nothing is looked for.
     assert not any(isinstance(r, HoldCapacity) for r in plan(web(2), machine(), it=it).requests)
@@ -201,7 +201,7 @@ def test_a_picture_that_contradicts_itself_is_no_ground_to_hold_anything() -> No
     odd = replica()
     binding = replaced(odd.status.binding, devices=share, charge={"gpu": 1000})
     odd = replaced(odd, status=replaced(odd.status, binding=binding))
-    assert added_up(view(machine(), odd), machine()) is None
+    assert summed_ledger(view(machine(), odd), machine()) is None
     assert not any(isinstance(it, HoldCapacity) for it in plan(web(), machine(), odd).requests)
 
 

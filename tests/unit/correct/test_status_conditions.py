@@ -49,7 +49,7 @@ def test_what_is_tried_again_is_named_with_what_most_of_it_lacks() -> None:
     assert list(got) == [RETRYING]
     assert (got[RETRYING].status, got[RETRYING].reason) == (ConditionStatus.TRUE, "QuotaExceeded")
     counts = "QuotaExceeded 5, NodeFull 2, ZoneMissing 2, A 1, …"
-    assert got[RETRYING].message == f"6 replicas wait for a place: {counts}"
+    assert got[RETRYING].message == f"6 replicas wait for a node: {counts}"
 
 
 def test_nothing_is_said_of_retries_before_there_were_any() -> None:

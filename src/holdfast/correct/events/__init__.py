@@ -1,1 +1,1 @@
-"""controller:events, and what it records."""
+"""controller:events, and the recording of events."""

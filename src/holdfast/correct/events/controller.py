@@ -1,13 +1,14 @@
-"""controller:events: what happens, told to people in the shape that kubectl reads.
+"""controller:events: records what happens as events that kubectl shows.
 
-It owns the events that bear its name. It reads what objects say of themselves (`happenings.py`),
-so that it can be away for a while and still tell; what is alike is one event with a count, and the
-event itself remembers how far it was told, so that nothing is counted twice, by nobody's memory.
-Once a minute it also scans for what should have ended by now (`repair_scans.py`).
+It owns the events with its name as component. It derives them from the status of objects
+(`event_sources.py`), so that it records them also after it was down for a while. Repeated
+occurrences are one event with a count, and the event itself stores how far it has counted, so that
+nothing is counted twice and nothing depends on the controller's memory. Once a minute it also scans
+for what is overdue (`overdue.py`).
 
-It comes last: at most a few events a second, of which warnings get the most; what is older than
-ten minutes is not told any more, and a tenant that has a thousand gets no new one.
-`controller:garbage` forgets events after an hour.
+Events have low priority: at most a few per second, most of them warnings. What is older than ten
+minutes is not recorded, and a tenant with a thousand events gets no new one. controller:garbage
+removes events after an hour.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from holdfast.observe.cache import Key, ObjectChange
 
 TELLER = "controller:events"
 EVENTS_PER_S, EVENTS_BURST = 10, 60
-# So many of a burst are kept for warnings.
+# The part of a burst that is kept for warnings.
 WARNINGS_BURST = 30
 PACED_PAUSE_MS = 1_000
 COUNT_MAX = 1_000_000
@@ -70,29 +71,29 @@ class EventsController(Controller):
 
     def __init__(self) -> None:
         self._pace = RateLimiter(EVENTS_PER_S, EVENTS_BURST)
-        # How many events each namespace has, as of the last listing and the news since.
+        # The number of events per namespace, as of the last listing and the changes since.
         self._counts: dict[str, int] = {}
-        # What each node was last said to be, by uid: its event may be forgotten by now.
+        # The last recorded phase of each node, by uid: its event may be removed by now.
         self._phases: dict[str, str] = {}
         self._scans = Scans()
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """Only what brings something to tell: most news of an object do not."""
+        """Only changes that lead to an event: most changes of an object do not."""
         obj: Any = change.object
         if isinstance(obj, Event):
-            return self._counted(obj, change)
+            return self._count(obj, change)
         before: Any = change.before
         if change.after is None:
             self._phases.pop(obj.metadata.uid, None)
             return ()
-        if not _has_news(before, obj):
+        if not _is_relevant(before, obj):
             return ()
-        # On a node that is given up, some work waits for somebody's word.
+        # On a node that is given up, some work waits for an operator's confirmation.
         is_given_up = isinstance(obj, Node) and obj.status.phase in GONE
         work = view.found(BY_NODE, obj.name) if is_given_up else ()
         return [_key(it) for it in (obj, *work)]
 
-    def _counted(self, event: Event, change: ObjectChange) -> Iterable[Key]:
+    def _count(self, event: Event, change: ObjectChange) -> Iterable[Key]:
         more = int(change.before is None) - int(change.after is None)
         self._counts[event.namespace] = self._counts.get(event.namespace, 0) + more
         if event.source.component != TELLER or change.after is None:
@@ -101,7 +102,7 @@ class EventsController(Controller):
         return ((about.namespace, f"{about.kind.lower()}s/{about.name}"),)
 
     def all_keys(self, view: View) -> Iterable[Key]:
-        """All that has a warning to tell, or may be overdue. The rest is told when it happens."""
+        """All objects with a warning, or that may be overdue. The rest is recorded on change."""
         self._counts.clear()
         for event in view.all("events"):
             self._counts[event.namespace] = self._counts.get(event.namespace, 0) + 1
@@ -133,15 +134,15 @@ class EventsController(Controller):
             if not fresh or not self._has_room(obj, event):
                 continue
             if not self._pace.takes(now, 0 if it.warns else WARNINGS_BURST):
-                # Somebody may still need a warning; what went well is not worth a wait.
+                # A warning is worth a later try; a normal event is not.
                 return ReconcilePlan(
                     tuple(requests), wake_after_ms=PACED_PAUSE_MS if it.warns else None
                 )
-            requests.append(_written(obj, event, it, fresh, now))
+            requests.append(_record(obj, event, it, fresh, now))
         return ReconcilePlan(tuple(requests))
 
     def _is_not_worth_it(self, obj: Object, now: Instant) -> bool:
-        """Whether only what went well could be told, and there is no room for that now.
+        """Whether the object has no warnings, and the rate limit has no room for normal events.
 
         Thousands of replicas may start within a second.
         """
@@ -150,29 +151,29 @@ class EventsController(Controller):
         return not self._pace.has(now, WARNINGS_BURST)
 
     def _has_room(self, obj: Object, event: Event | None) -> bool:
-        """Whether its tenant may have one more event, if it takes one more."""
+        """Whether its tenant may have one more event, if a new one is needed."""
         return event is not None or self._counts.get(namespace_of(obj), 0) < EVENTS_PER_TENANT_MAX
 
     def _phase(self, view: View, node: Node) -> Iterable[Occurrence]:
-        """What a node is, if that is not what was said of it last. A first Ready is no news."""
-        uid, told = node.metadata.uid, tuple(PHASES.values())
-        said = [it for it in view.found(BY_UID, uid) if it.reason in told]
+        """The phase of a node, if it differs from the last recorded one. A first Ready is none."""
+        uid, reasons = node.metadata.uid, tuple(PHASES.values())
+        recorded = [it for it in view.found(BY_UID, uid) if it.reason in reasons]
         at_ms = 0
-        if said:
-            newest = max(said, key=last_ms)
+        if recorded:
+            newest = max(recorded, key=last_ms)
             self._phases[uid], at_ms = newest.reason, last_ms(newest)
-        happening = of_node(node)
-        if happening.reason == self._phases.get(uid, PHASES[NodePhase.READY]):
+        occurrence = of_node(node)
+        if occurrence.reason == self._phases.get(uid, PHASES[NodePhase.READY]):
             return ()
-        # It is said anew each time that something else was said before.
-        return (msgspec.structs.replace(happening, stamp=f"{happening.stamp}-after-{at_ms}"),)
+        # A phase is recorded again each time that another phase was recorded before it.
+        return (msgspec.structs.replace(occurrence, stamp=f"{occurrence.stamp}-after-{at_ms}"),)
 
 
 def _key(obj: Object) -> Key:
     return obj.namespace, f"{kind_of(obj).plural}/{obj.name}"
 
 
-def _has_news(before: Any, after: Any) -> bool:
+def _is_relevant(before: Any, after: Any) -> bool:
     if isinstance(after, Replica):
         if before is None:
             return after.status.transition_number > 0 or after.status.pending is not None
@@ -191,10 +192,10 @@ def _warns(replica: Replica) -> bool:
     )
 
 
-def _written(
+def _record(
     obj: Object, event: Event | None, it: Occurrence, fresh: int, now: Instant
 ) -> Create | Update:
-    """The event that tells it, or counts up. Its name, or its version, is used up by that."""
+    """Create the event, or increase its count. Its name or its version makes that happen once."""
     at = it.at if it.at is not None else timestamp(now.wall_ms)
     if event is None:
         return Create(

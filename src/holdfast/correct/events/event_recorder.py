@@ -1,9 +1,9 @@
-"""Events as controllers write them: one object for all that is alike, with a count.
+"""Events as controllers write them: one object with a count for repeated occurrences.
 
-The name of an event follows from what happened to whom, so that telling it twice tells it once.
-`controller:events` tells what objects say of themselves; a controller that takes something away
-tells that by itself, with `EventRecorder`, since the object cannot any more. Messages are made of what
-is on the objects anyway: names, reasons and evidence, never what is in a Secret or an environment.
+The name of an event follows from its object, component and reason, so that recording it twice
+records it once. controller:events records what the status of objects shows; a controller that
+removes an object records that itself, with `EventRecorder`. Messages contain only what is on the
+objects anyway: names, reasons and evidence, never the contents of a Secret or an environment.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from holdfast.model.registry import SYSTEM_NAMESPACE, kind_of
 from holdfast.model.requests import Accepted, Create
 from holdfast.model.validation.records import MESSAGE_MAX
 
-# Up to which of an object's own counts it was told: a transition's number, or a moment.
+# How far an event has counted: the number of a transition of the object, or a timestamp.
 TOLD_ANNOTATION = "holdfast.dev/told"
-# What is kept to be told when there is a way; the oldest is let go first.
-TELLINGS_MAX = 256
-TELLINGS_PER_PLAN_MAX = 32
+# Events that wait to be written; beyond this the oldest are dropped.
+PENDING_EVENTS_MAX = 256
+EVENTS_PER_PLAN_MAX = 32
 _NAME_MAX = 200
 
 
 def namespace_of(obj: Object) -> str:
-    """Where its events lie: with it, or with the system's if it belongs to the whole cluster."""
+    """The namespace of its events: its own, or the system's for cluster-wide objects."""
     return obj.namespace or SYSTEM_NAMESPACE
 
 
 def event_name(obj: Object, component: str, reason: str) -> str:
-    """The one name of all that is alike."""
-    told = f"{obj.metadata.uid}/{component}/{reason}"
-    return f"{obj.name[:_NAME_MAX]}.{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
+    """The name of the event: the same for all repetitions."""
+    what = f"{obj.metadata.uid}/{component}/{reason}"
+    return f"{obj.name[:_NAME_MAX]}.{hashlib.blake2b(what.encode(), digest_size=6).hexdigest()}"
 
 
 def sentence(text: str) -> str:
-    """A message as an event may have it: of one line or several, and not too long."""
+    """A message for an event: printable, and not too long."""
     clean = "".join(it if it.isprintable() or it == "\n" else "?" for it in text)
     return clean if len(clean) <= MESSAGE_MAX else f"{clean[: MESSAGE_MAX - 3]}..."
 
@@ -57,7 +57,7 @@ def event_of(
     count: int = 1,
     told: str = "",
 ) -> Event:
-    """The event that something happened to an object."""
+    """The event for an occurrence at an object."""
     about = ObjectReference(
         api_version=API_VERSION,
         kind=kind_of(obj).name,
@@ -85,26 +85,26 @@ def event_of(
 
 
 class EventRecorder:
-    """What a controller has done and has yet to tell, each once."""
+    """The events that a controller has yet to write, each once."""
 
     def __init__(self, identity: str) -> None:
         self._identity = identity
         self._events: dict[str, Event] = {}
 
     def add(self, event: Event) -> None:
-        """Have it told. If too much waits, the oldest is not told any more."""
+        """Queue an event. If too many wait, the oldest is dropped."""
         self._events[event.name] = event
-        while len(self._events) > TELLINGS_MAX:
+        while len(self._events) > PENDING_EVENTS_MAX:
             del self._events[next(iter(self._events))]
 
     def requests(self) -> Iterable[Create]:
-        """What tells them, a few at a time."""
-        for event in list(self._events.values())[:TELLINGS_PER_PLAN_MAX]:
+        """The requests that write the events, a few at a time."""
+        for event in list(self._events.values())[:EVENTS_PER_PLAN_MAX]:
             uid = event.involved_object.uid
             yield Create(event, operation=operation(self._identity, uid, "told", event.reason))
 
     def answered(self, request: Any, answer: Any) -> None:
-        """It was told, or may not be. Whatever else became of it, it is tried again."""
+        """Drop an event that was accepted or refused. After any other answer it is tried again."""
         if not isinstance(request, Create) or not isinstance(request.object, Event):
             return
         if isinstance(answer, Accepted | Refusal):

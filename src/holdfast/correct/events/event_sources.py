@@ -1,8 +1,8 @@
-"""What has happened to an object that people care about, read from the object itself.
+"""What has happened to an object, derived from the object itself.
 
-`events.py` makes events of these. Everything is on the object already, with who did it and on what
-evidence, so that nobody who moves a replica has to tell as well: the last transitions of a replica
-and why it waits, the conditions of a workload, the phase of a node.
+`controller.py` makes events of these. The objects already store what happened, by whom and on what
+evidence, so that a component that moves a replica need not record an event as well: the last
+transitions of a replica and why it waits, the conditions of a workload, the phase of a node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.model.kinds.workload import Workload
 from holdfast.model.lifecycle import Actor, Cause, State
 from holdfast.model.meta import Condition, ConditionStatus
 
-# A workload that has just been made is not missed yet.
+# A workload that was just created is not expected to be available yet.
 YOUNG = timedelta(minutes=1)
 _WORD = "OperatorsWord"
 _FORCED = (Cause.PREEMPTION.value, Cause.REPAIR.value)
@@ -27,10 +27,10 @@ _REPAIR = f"system:{Actor.REPAIR.value}"
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """Something happened, once or several times.
+    """Something that happened, once or several times.
 
-    `numbers` are those of the transitions that are alike; what has none is told once for each
-    `stamp`. `at` None means that the object does not say when: now, then.
+    `numbers` are the numbers of the transitions with this reason; without them, it counts once for
+    each `stamp`. `at` None means that the object has no timestamp for it; then it is now.
     """
 
     reason: str
@@ -42,11 +42,11 @@ class Occurrence(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        """What an event remembers of it."""
+        """What the event stores of it, to count nothing twice."""
         return self.stamp or str(max(self.numbers, default=0))
 
     def since(self, told: str) -> int:
-        """How many of it have not been told yet."""
+        """How many of it the event has not counted yet."""
         if self.stamp:
             return int(told != self.stamp)
         last = int(told) if told.isascii() and told.isdigit() else -1
@@ -54,7 +54,7 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 def step_reason(step: TransitionRecord) -> tuple[str, bool]:
-    """The word for a step of a replica's life, if it is worth one, and whether it is a warning."""
+    """The event reason of a transition, empty if it has none, and whether it is a warning."""
     if step.reason == _WORD:
         return _WORD, True
     match step.from_state, step.to:
@@ -82,7 +82,7 @@ def step_reason(step: TransitionRecord) -> tuple[str, bool]:
 
 
 def of_replica(replica: Replica, since: datetime) -> Iterable[Occurrence]:
-    """Its steps since a moment, the like ones together, and why it waits."""
+    """Its transitions since a time, grouped by reason, and why it waits."""
     status = replica.status
     first = status.transition_number - len(status.transitions) + 1
     alike: dict[str, list[tuple[int, TransitionRecord]]] = {}
@@ -103,8 +103,8 @@ def of_replica(replica: Replica, since: datetime) -> Iterable[Occurrence]:
     if pending is not None and status.state is State.PENDING:
         reasons = ", ".join(f"{count} {name}" for name, count in sorted(pending.reasons.items()))
         message = pending.message or reasons
-        told = f"{pending.verdict}/{sorted(pending.reasons)}/{pending.smallest_change}"
-        yield Occurrence("FailedScheduling", message, True, stamp=_digest(told))
+        what = f"{pending.verdict}/{sorted(pending.reasons)}/{pending.smallest_change}"
+        yield Occurrence("FailedScheduling", message, True, stamp=_digest(what))
 
 
 def _step_message(replica: Replica, step: TransitionRecord) -> str:
@@ -129,7 +129,7 @@ _CONDITIONS = {
 
 
 def of_workload(workload: Workload, since: datetime) -> Iterable[Occurrence]:
-    """What its conditions have come to since a moment."""
+    """The changes of its conditions since a time."""
     made = workload.metadata.creation_timestamp
     for condition in workload.status.conditions:
         reason, warns = _CONDITIONS.get((condition.type, condition.status), ("", False))
@@ -142,16 +142,16 @@ def of_workload(workload: Workload, since: datetime) -> Iterable[Occurrence]:
 
 
 def _condition_message(condition: Condition) -> str:
-    said = ": ".join(it for it in (condition.reason, condition.message) if it)
-    return said or f"{condition.type} is {condition.status.value}"
+    text = ": ".join(it for it in (condition.reason, condition.message) if it)
+    return text or f"{condition.type} is {condition.status.value}"
 
 
 PHASES = {phase: f"Node{phase.value}" for phase in NodePhase}
 
 
 def of_node(node: Node) -> Occurrence:
-    """What it is believed to be."""
+    """Its phase."""
     phase, mark = node.status.phase, node.status.mark
     why = f"mark {mark.number}: {mark.reason}" if mark is not None else ""
-    said = f"incarnation {node.status.incarnation}{f', {why}' if why else ''}"
-    return Occurrence(PHASES[phase], said, phase is not NodePhase.READY, stamp=phase.value)
+    message = f"incarnation {node.status.incarnation}{f', {why}' if why else ''}"
+    return Occurrence(PHASES[phase], message, phase is not NodePhase.READY, stamp=phase.value)

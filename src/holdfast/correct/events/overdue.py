@@ -1,13 +1,13 @@
-"""What should have ended by now and has not, told to whoever can end it.
+"""What should have ended by now and has not, recorded for those who can end it.
 
-Part of controller:events. These are the scans for what no controller may mend by itself: the word
-of somebody else is missing. What can be mended is: ownerless children, expired reservations and
-tokens by controller:garbage; bindings on dead nodes and places held for too long by
-controller:repair; leases that nobody renews by the servers (`host/server/housekeeping.py`).
+Part of controller:events. These scans find what no controller may repair by itself, because it
+needs a decision of someone else. Others are repaired: ownerless children, expired reservations and
+tokens by controller:garbage; bindings on dead nodes and reservations held for too long by
+controller:repair; expired leases by the servers (`host/server/housekeeping.py`).
 
-    deletion waits for finalizers            StillHeld       whoever put them there
-    work that runs on, on a lost machine     WaitsForWord    an operator, by a forced deletion
-    status or conditions of an old spec      StatusBehind    whoever writes them
+    deletion waits for finalizers            StillHeld       the owner of the finalizer
+    `keep` work on a lost machine            WaitsForWord    an operator, by a forced deletion
+    status or conditions of an old spec      StatusBehind    the writer of the status
     rollout past its deadline                its condition Progressing, by controller:rollout
 """
 
@@ -26,15 +26,15 @@ from holdfast.model.lifecycle import State
 from holdfast.model.meta import Object
 from holdfast.model.time import Instant, rfc3339, wall_ms
 
-# Work may take minutes to stop, and people's own finalizers longer.
+# Work may take minutes to stop, and finalizers of users longer.
 HELD_AFTER_MS = 600_000
 BEHIND_AFTER_MS = 300_000
-# So many workloads are remembered to be behind.
+# At most this many workloads are remembered to be behind.
 BEHIND_MAX = 10_000
 
 _OUT = (State.UNKNOWN, State.FAILED, State.STOPPING, State.SUCCEEDED)
 GONE = (NodePhase.FENCED, NodePhase.LOST)
-# Whose word takes away which finalizer, for people who wonder.
+# Who removes which finalizer, for messages.
 _HOLDERS = {
     "holdfast.dev/replicas": "controller:workload, when all replicas are gone",
     "holdfast.dev/release": "the agent of its node, or the fence",
@@ -47,7 +47,7 @@ class Scans:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        # Since when a workload's status is behind its spec, by uid and generation.
+        # Since when a workload's status has been behind its spec, by uid and generation.
         self._behind_ms: dict[tuple[str, int], int] = {}
 
     def of(self, view: View, obj: Object, now: Instant) -> Iterable[Occurrence]:
@@ -62,7 +62,7 @@ class Scans:
     def _behind(self, workload: Workload, now: Instant) -> Iterable[Occurrence]:
         metadata, status = workload.metadata, workload.status
         key = metadata.uid, metadata.generation
-        # How a job ended stays as it was said, whatever is changed about the job afterwards.
+        # The condition with which a job ended stays, whatever changes in its spec afterwards.
         over = finished_condition(workload)
         old = [
             f"condition {it.type}"
@@ -79,12 +79,12 @@ class Scans:
         since_ms = self._behind_ms.setdefault(key, now.monotonic_ms)
         if now.monotonic_ms - since_ms < BEHIND_AFTER_MS:
             return
-        said = f"{', '.join(old)} of an older spec than generation {metadata.generation}"
-        yield Occurrence("StatusBehind", said, True, stamp=f"generation-{metadata.generation}")
+        message = f"{', '.join(old)} of an older spec than generation {metadata.generation}"
+        yield Occurrence("StatusBehind", message, True, stamp=f"generation-{metadata.generation}")
 
 
 def is_overdue_soon(obj: Object) -> bool:
-    """Whether an object has to be looked at again although nothing happens to it."""
+    """Whether an object has to be checked again although it does not change."""
     return obj.metadata.deletion_timestamp is not None or isinstance(obj, Workload)
 
 
@@ -92,13 +92,16 @@ def _held(obj: Object, now: Instant) -> Iterable[Occurrence]:
     since = obj.metadata.deletion_timestamp
     if since is None or now.wall_ms - wall_ms(since) < HELD_AFTER_MS:
         return
-    held = [f"{it} ({_HOLDERS.get(it, 'whoever put it there')})" for it in obj.metadata.finalizers]
-    said = f"deletion was asked for at {rfc3339(wall_ms(since))} and waits for {', '.join(held)}"
-    yield Occurrence("StillHeld", said, True, stamp=since.isoformat())
+    held = [f"{it} ({_HOLDERS.get(it, 'by its owner')})" for it in obj.metadata.finalizers]
+    message = (
+        f"deletion was requested at {rfc3339(wall_ms(since))} and waits for the removal of "
+        f"{', '.join(held)}"
+    )
+    yield Occurrence("StillHeld", message, True, stamp=since.isoformat())
 
 
 def _waits_for_word(view: View, replica: Replica) -> Iterable[Occurrence]:
-    """No fence proves the end of work that runs on; on a lost machine no agent does either."""
+    """No fence proves the end of `keep` work; on a lost machine no agent does either."""
     binding, state = replica.status.binding, replica.status.state
     keeps = replica.spec.template.on_disconnect is OnDisconnect.KEEP
     if binding is None or not keeps or state not in _OUT:
@@ -106,8 +109,9 @@ def _waits_for_word(view: View, replica: Replica) -> Iterable[Occurrence]:
     node: Node | None = view.get("nodes", "", binding.node)
     if node is None or node.status.phase not in GONE:
         return
-    said = (
-        f"runs on when cut off, and node {node.name} is {node.status.phase.value}: once you know "
-        f"that it has stopped, kubectl delete replica {replica.name} --force --grace-period=0"
+    message = (
+        f"may still run (onDisconnect: keep), and node {node.name} is {node.status.phase.value}: "
+        "once you know that it has stopped, confirm with "
+        f"`kubectl delete replica {replica.name} --force --grace-period=0`"
     )
-    yield Occurrence("WaitsForWord", said, True, stamp=f"{node.status.phase.value}-{node.name}")
+    yield Occurrence("WaitsForWord", message, True, stamp=f"{node.status.phase.value}-{node.name}")

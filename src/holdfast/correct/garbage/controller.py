@@ -1,22 +1,21 @@
-"""controller:garbage: what is left over goes, and nothing that is of use to anybody.
+"""controller:garbage: removes what is no longer used, and nothing else.
 
-It owns nothing of what it takes away; `commit/ledgers/leaks.py` has it prove each leak in the
-transaction. What tells leaks from useful progress are owners, finalizers and deadlines, never age
-alone:
+It owns none of the objects that it removes; `commit/ledgers/leaks.py` proves each leak in the
+transaction. Owners, finalizers and deadlines tell leaks from useful objects, never age alone:
 
-    all owners gone               -> removed, also what belongs to a cron job that is gone
-    owner waits for its own       -> dependents removed, then its finalizer (foreground)
-    owner goes without its own    -> dependents cut loose, then its finalizer (orphan)
+    all owners gone               -> removed, also runs of a cron job that is gone
+    foreground deletion           -> dependents removed, then the owner's finalizer
+    orphan deletion               -> owner references removed, then the owner's finalizer
     reservation past its deadline,
-    or without its owner          -> given back; what has ended goes after its deadline
+    or without its owner          -> released; an ended one is removed after its deadline
     token expired or used up      -> removed
-    tenant on its way out         -> emptied, workloads first; then its finalizer
-    events                        -> kept for an hour, and so many for a tenant
+    tenant in deletion            -> contents removed, workloads first; then its finalizer
+    events                        -> kept for an hour, with a maximum per tenant
 
-Workloads stop and clear away their replicas by themselves; places of Reserved replicas are
-controller:repair's. Finalizers of others are theirs to take away, however long that takes.
+controller:workload stops and removes the replicas of its workloads; controller:repair releases the
+reservations of Reserved replicas. Other finalizers are left to their owners.
 
-The keys are objects, `PLURAL/NAME` in their namespace; the events of a namespace are one.
+The keys are objects, `PLURAL/NAME` in their namespace; the events of a namespace are one key.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from holdfast.correct.garbage.event_retention import EVENTS, EventsByAge
 from holdfast.correct.garbage.ownership import (
     FOLLOWED,
     OWNED,
-    Emptying,
+    TenantContents,
     blocks,
     has_replicas,
     is_dying,
@@ -63,8 +62,8 @@ from holdfast.observe.cache import Key, ObjectChange
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
 
-# Deadlines are the authority's wall clock, which acts two seconds late itself. controller:repair
-# comes before us, since it can also say of whom it takes a place.
+# Deadlines are on the authority's wall clock, which acts two seconds late itself. controller:repair
+# acts earlier, since it can also name the replica that loses its reservation.
 LATE_MS = 6_000
 USED_TOKEN_KEPT_MS = 3_600_000
 UNTOLD_PAUSE_MS = 1_000
@@ -74,7 +73,7 @@ ACTS_PER_S, ACTS_BURST = 20, 50
 
 TELLER = "controller:garbage"
 TOLD: Key = ("", "told")
-# What goes by its age.
+# The kinds that are removed by age.
 _TIMED = ("events", "reservations", "tokens")
 _ACTIVE = (ReservationPhase.HELD, ReservationPhase.COMMITTED)
 
@@ -95,16 +94,17 @@ class GarbageController(Controller):
         self._pace = RateLimiter(ACTS_PER_S, ACTS_BURST)
         self._waits = MonotonicWaits()
         self._events = EventsByAge(self._waits)
-        self._emptying = Emptying(self.identity)
-        self._tellings = EventRecorder(self.identity)
-        # What we asked to be taken away, by uid, and what to tell of it once it is so: an answer
-        # need not show what is gone.
+        self._contents = TenantContents(self.identity)
+        self._recorder = EventRecorder(self.identity)
+        # Requested removals by uid, with reason and message of the event to record after each: an
+        # answer need not contain the removed object.
         self._asked: dict[str, tuple[Object, str, str]] = {}
 
     # Keys ----------------------------------------------------------------------------------------
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """Whoever goes concerns those it owned and those who wait for it; others, themselves."""
+        """A removed object concerns its dependents and the owners that wait for it; any other
+        change concerns the object itself."""
         obj: Any = change.object
         if isinstance(obj, Replica) and change.after is not None:
             return ()
@@ -114,17 +114,17 @@ class GarbageController(Controller):
             return [*keys, (obj.namespace, EVENTS)] if _comes_or_goes(change) else ()
         if change.after is None:
             keys += [key_for(it) for it in owned_by(view, obj)]
-        # Also an owner from whom it was just cut loose.
+        # Also an owner whose reference was just removed.
         owned: Any = change.before if change.before is not None else obj
         keys += [key_for(it) for it in owners_of(view, owned) if is_dying(it)]
         return [*keys, key_for(obj)] if _may_concern(obj) or change.after is None else keys
 
     def all_keys(self, view: View) -> Iterable[Key]:
-        """All that may be a leak. That a replica's workload is gone would be one of ours."""
+        """All objects that may be a leak, also replicas whose workload is gone."""
         self._asked.clear()
         there = (it for plural in _TIMED for it in view.all(plural))
         self._waits.forget_all_but({it.metadata.uid for it in there})
-        keys = [TOLD] if self._tellings.is_left else []
+        keys = [TOLD] if self._recorder.is_left else []
         for plural in self.follows:
             for obj in view.all(plural):
                 if isinstance(obj, Event):
@@ -139,8 +139,8 @@ class GarbageController(Controller):
     def answered(
         self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
-        """Tell of what was taken away, once it is so."""
-        self._tellings.answered(request, answer)
+        """Record an event for each removal, once it is accepted."""
+        self._recorder.answered(request, answer)
         if not isinstance(request, Remove | DropReservation):
             return ()
         asked = self._asked.pop(request.uid, None)
@@ -148,7 +148,7 @@ class GarbageController(Controller):
             return ()
         obj, reason, message = asked
         at = timestamp(now.wall_ms)
-        self._tellings.add(event_of(obj, TELLER, reason, message, at, warns=False))
+        self._recorder.add(event_of(obj, TELLER, reason, message, at, warns=False))
         return (TOLD,)
 
     # Decisions -----------------------------------------------------------------------------------
@@ -156,17 +156,17 @@ class GarbageController(Controller):
     def reconcile(self, view: View, key: Key, term: Term, now: Instant) -> ReconcilePlan:
         namespace, rest = key
         if key == TOLD:
-            return ReconcilePlan(tuple(self._tellings.requests()))
+            return ReconcilePlan(tuple(self._recorder.requests()))
         if rest == EVENTS:
-            return self._events.aged(view, namespace, now)
+            return self._events.reconcile(view, namespace, now)
         plural, _, name = rest.partition("/")
         obj: Any = view.get(plural, namespace, name)
         if obj is None:
             return ReconcilePlan()
         if isinstance(obj, Tenant):
-            return self._emptying.emptied(view, obj)
+            return self._contents.reconcile(view, obj)
         if is_dying(obj):
-            return self._let_go(view, obj)
+            return self._finalize(view, obj)
         if not view.knows_all_of(obj):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         owners = obj.metadata.owner_references
@@ -182,15 +182,15 @@ class GarbageController(Controller):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         if not self._pace.takes(now):
             return ReconcilePlan(wake_after_ms=PACED_PAUSE_MS)
-        return ReconcilePlan((self._collected(obj, is_ownerless, term),))
+        return ReconcilePlan((self._collect(obj, is_ownerless, term),))
 
-    def _collected(self, obj: Object, is_ownerless: bool, term: Term) -> Any:
-        """Take it away. Where a reservation has ended, or a token, there is nothing to tell."""
+    def _collect(self, obj: Object, is_ownerless: bool, term: Term) -> Any:
+        """Remove an object. An ended reservation or token needs no event."""
         uid = obj.metadata.uid
         if isinstance(obj, Reservation) and obj.status.phase in _ACTIVE:
             reason = "Ownerless" if is_ownerless else "Expired"
             owner = f"{obj.spec.owner.kind} {obj.spec.owner.name}"
-            self._asked[uid] = obj, reason, f"held for {owner} ({obj.spec.intent}) until given back"
+            self._asked[uid] = obj, reason, f"released; it was held for {owner} ({obj.spec.intent})"
             done = operation(self.identity, uid, "drop", reason)
             return DropReservation(obj.namespace, obj.name, uid, reason, term, done)
         if is_ownerless:
@@ -198,8 +198,8 @@ class GarbageController(Controller):
             self._asked[uid] = obj, "Collected", f"its owner is gone: {owners}"
         return _removal(obj)
 
-    def _let_go(self, view: View, obj: Object) -> ReconcilePlan:
-        """See to those whom an object that goes waits for, and then let it go."""
+    def _finalize(self, view: View, obj: Object) -> ReconcilePlan:
+        """Remove or orphan the dependents of an object in deletion, then remove its finalizer."""
         finalizers = obj.metadata.finalizers
         if FOREGROUND_FINALIZER in finalizers:
             own = list(owned_by(view, obj))
@@ -209,15 +209,15 @@ class GarbageController(Controller):
             return ReconcilePlan((*(_removal(it) for it in left), *done))
         if ORPHAN_FINALIZER in finalizers:
             own = list(owned_by(view, obj))
-            cut = tuple(self._cut_loose(it, obj) for it in own[:DEPENDENTS_PER_PLAN_MAX])
-            return ReconcilePlan(cut or (self._without(obj, ORPHAN_FINALIZER),))
+            orphans = tuple(self._orphan(it, obj) for it in own[:DEPENDENTS_PER_PLAN_MAX])
+            return ReconcilePlan(orphans or (self._without(obj, ORPHAN_FINALIZER),))
         return ReconcilePlan()
 
     def _without(self, obj: Object, finalizer: str) -> Update:
         rest = tuple(it for it in obj.metadata.finalizers if it != finalizer)
         return self._changed(obj, "let-go", finalizers=rest)
 
-    def _cut_loose(self, obj: Object, owner: Object) -> Update:
+    def _orphan(self, obj: Object, owner: Object) -> Update:
         uid = owner.metadata.uid
         rest = tuple(it for it in obj.metadata.owner_references if it.uid != uid)
         return self._changed(obj, f"disown-{uid}", owner_references=rest)
@@ -230,7 +230,7 @@ class GarbageController(Controller):
 
 
 def _removal(obj: Object) -> Remove:
-    """What takes away this very object. A second one finds nothing, so it needs no name."""
+    """Remove this object. A second removal finds nothing, so it needs no operation id."""
     return Remove(kind_of(obj).plural, obj.namespace, obj.name, obj.metadata.uid)
 
 
@@ -239,14 +239,14 @@ def _comes_or_goes(change: ObjectChange) -> bool:
 
 
 def _may_concern(obj: Object) -> bool:
-    """Whether an object as it is may ever have to be taken away by us."""
+    """Whether this controller may ever have to remove the object as it is."""
     if isinstance(obj, Reservation | Token) or obj.metadata.owner_references:
         return True
     return is_dying(obj)
 
 
 def _is_waited_for(view: View, held: Reservation) -> bool:
-    """Whether a replica is Reserved by it: then controller:repair gives its place back."""
+    """Whether a replica is Reserved by it: then controller:repair releases it."""
     named = (view.get("replicas", held.namespace, it.replica) for it in held.status.claims)
     return any(
         it is not None and it.status.state is State.RESERVED and it.status.reservation == held.name
@@ -255,7 +255,7 @@ def _is_waited_for(view: View, held: Reservation) -> bool:
 
 
 def _over_in_ms(obj: Object, waits: MonotonicWaits, now: Instant) -> int | None:
-    """In how long an object is over by its own deadline, if it has one."""
+    """The time until an object expires by its own deadline, if it has one."""
     match obj:
         case Reservation():
             return held_left_ms(obj, waits, LATE_MS, now)

@@ -1,7 +1,7 @@
-"""How long events are kept: an hour since they last happened, and so many for a tenant.
+"""How long events are kept: an hour since they last happened, and a maximum per tenant.
 
-Part of controller:garbage. What goes because there are too many is never so young that whoever
-told it would tell it again; who writes events stops at the same number (`events.py`).
+Part of controller:garbage. An event that is removed because there are too many is always too old to
+be recorded again; controller:events stops at the same number.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from holdfast.model.time import Instant, timestamp, wall_ms
 EVENTS = "events"
 EVENT_KEPT_MS = 3_600_000
 EVENTS_PER_TENANT_MAX = 1_000
-# Something older than this is not told any more, so what is older is safe to forget.
+# What is older than this is not recorded, so older events are safe to remove.
 TELL_WITHIN_MS = 600_000
 REMOVALS_PER_PLAN_MAX = 64
-# New events do not have all the others looked at more often than this.
+# New events do not cause a scan of all the others more often than this.
 REST_MS = 30_000
 
 
@@ -44,11 +44,11 @@ class EventsByAge:
 
     def __init__(self, waits: MonotonicWaits) -> None:
         self._waits = waits
-        # Until when a namespace rests that has nothing old in it.
+        # Until when a namespace without old events is not scanned.
         self._rests_ms: dict[str, int] = {}
 
-    def aged(self, view: View, namespace: str, now: Instant) -> ReconcilePlan:
-        """Remove the events of a namespace whose time is over."""
+    def reconcile(self, view: View, namespace: str, now: Instant) -> ReconcilePlan:
+        """Remove the expired events of a namespace."""
         rest_ms = self._rests_ms.get(namespace, 0) - now.monotonic_ms
         if rest_ms > 0:
             return ReconcilePlan(wake_after_ms=rest_ms)
@@ -70,13 +70,13 @@ class EventsByAge:
         return ReconcilePlan(wake_after_ms=max(REST_MS, kept_ms - oldest_ms + 1))
 
     def _age_ms(self, event: Event, now: Instant) -> int:
-        """How long ago it last happened, and no more than an event is kept for."""
+        """How long ago it last happened, at most the time for which an event is kept."""
         uid, since = event.metadata.uid, timestamp(last_ms(event))
         left_ms = self._waits.left_ms(uid, EVENTS, since, EVENT_KEPT_MS, now, credit=True)
         return EVENT_KEPT_MS - left_ms
 
 
 def _removal(event: Event) -> Remove:
-    """It goes only as it was seen: one that has happened again is young."""
+    """Remove this version only: an event that has happened again is young."""
     it = event.metadata
     return Remove(EVENTS, it.namespace, it.name, it.uid, it.resource_version)

@@ -1,7 +1,7 @@
-"""Who owns what, as the picture shows it: the owners of an object, and all that it owns.
+"""Ownership in the cache: the owners of an object, and its dependents.
 
-Part of controller:garbage. Kinds that are not followed, and those of somebody else, cannot be
-looked up: their objects are taken to be there, so that nothing goes for want of knowledge.
+Part of controller:garbage. Owners of other kinds than the cached ones cannot be looked up: they
+count as existing, so that nothing is removed for lack of knowledge.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _uids_of(obj: Object) -> Iterable[str]:
     return [it.uid for it in obj.metadata.owner_references]
 
 
-# Replicas are found by their workload, which cannot go before them.
+# Replicas are found by their workload, which cannot be removed before them.
 OWNED = tuple(Index(plural, "owners", _uids_of) for plural in CONTENTS if plural != "events")
 
 
@@ -36,7 +36,7 @@ def is_dying(obj: Object) -> bool:
 
 
 def _kind_of(owner: OwnerReference) -> Kind | None:
-    """The kind of an owner, if it is one that can be looked up here."""
+    """The kind of an owner, if it is cached."""
     try:
         kind = kind_named(owner.kind)
     except Missing:
@@ -45,7 +45,7 @@ def _kind_of(owner: OwnerReference) -> Kind | None:
 
 
 def _owner(view: View, obj: Object, owner: OwnerReference) -> Object | None:
-    """An owner as the picture shows it."""
+    """An owner in the cache."""
     kind = _kind_of(owner)
     if kind is None:
         return None
@@ -55,7 +55,7 @@ def _owner(view: View, obj: Object, owner: OwnerReference) -> Object | None:
 
 
 def is_there(view: View, obj: Object, owner: OwnerReference) -> bool:
-    """Whether an owner lives, as far as can be told; of other kinds nothing can be."""
+    """Whether an owner exists; owners of kinds that are not cached count as existing."""
     return _kind_of(owner) is None or _owner(view, obj, owner) is not None
 
 
@@ -65,10 +65,10 @@ def owners_of(view: View, obj: Object) -> Iterable[Object]:
 
 
 def owned_by(view: View, obj: Object) -> Iterable[Object]:
-    """Everything that names it as its owner, but for replicas.
+    """All objects with an owner reference to it, except replicas.
 
-    An owner with a namespace is looked for in that of its dependent. So what names its uid from
-    another namespace is none of its own, and neither holds up its deletion nor goes with it.
+    The owner of a namespaced object is in the same namespace. An object in another namespace that
+    names its uid is not a dependent: it neither delays its deletion nor is removed with it.
     """
     for index in OWNED:
         if isinstance(obj, Replica) and index.plural != "reservations":
@@ -90,25 +90,25 @@ def blocks(obj: Object, owner: Object) -> bool:
     return any(it.uid == uid and it.block_owner_deletion for it in obj.metadata.owner_references)
 
 
-# Emptying a tenant that goes: all that is in its namespace goes first, workloads before the rest.
+# The deletion of a tenant: the contents of its namespace are removed first, workloads before the
+# rest.
 #
-# Part of controller:garbage. Workloads take their replicas with them, in their own time and within
-# their grace; what still holds the tenant is named in its condition Emptied, by kinds and not by
-# numbers, so that it is written when something has changed for whoever waits. That nothing is left
-# is proven by the ledger in the transaction that lets it go.
+# Workloads stop and remove their replicas within their grace. The tenant's condition Emptied names
+# the kinds that are left, not their numbers, so that it changes only when that matters to a user
+# who waits. The ledger proves, in the transaction that removes the finalizer, that nothing is left.
 
 CONTENTS_FINALIZER = "holdfast.dev/contents"
 REMOVALS_PER_PLAN_MAX = 64
 
 
-class Emptying:
-    """See the module's docstring."""
+class TenantContents:
+    """Removes the contents of tenants in deletion; see the comment above."""
 
     def __init__(self, identity: str) -> None:
         self._identity = identity
 
-    def emptied(self, view: View, tenant: Tenant) -> ReconcilePlan:
-        """The next step towards the end of a tenant."""
+    def reconcile(self, view: View, tenant: Tenant) -> ReconcilePlan:
+        """The next step of the deletion of a tenant."""
         if tenant.metadata.deletion_timestamp is None:
             return ReconcilePlan()
         left: dict[str, list[Object]] = {}
@@ -116,26 +116,26 @@ class Emptying:
             found = [it for it in view.all(plural) if it.namespace == tenant.name]
             if found:
                 left[plural] = found
-        requests: list[Any] = list(self._said(tenant, left))
+        requests: list[Any] = list(self._status_updates(tenant, left))
         if not left and CONTENTS_FINALIZER in tenant.metadata.finalizers:
-            # Both would rest on the same version, and the finalizer is what people wait for.
-            return ReconcilePlan((self._let_go(tenant),))
+            # Both would rest on the same version, and users wait for the finalizer.
+            return ReconcilePlan((self._without_finalizer(tenant),))
         for plural in CONTENTS:
             if plural == "quotas" and any(it in left for it in ("workloads", "replicas")):
-                # Charges are given back to the cohort that a quota names.
+                # Charges are returned to the cohort that a quota names.
                 continue
             going = [it for it in left.get(plural, ()) if it.metadata.deletion_timestamp is None]
             requests += [_removal(it) for it in going]
         return ReconcilePlan(tuple(requests[:REMOVALS_PER_PLAN_MAX]))
 
-    def _said(self, tenant: Tenant, left: dict[str, list[Object]]) -> list[Update]:
+    def _status_updates(self, tenant: Tenant, left: dict[str, list[Object]]) -> list[Update]:
         """The phase and the condition of a tenant, where they differ."""
         condition = Condition(
             "Emptied",
             ConditionStatus.FALSE if left else ConditionStatus.TRUE,
             tenant.metadata.generation,
             reason="ContentsLeft" if left else "Empty",
-            message=f"waits for {', '.join(left)}" if left else "",
+            message=f"waits for the removal of {', '.join(left)}" if left else "",
         )
         since = tenant.metadata.deletion_timestamp
         if since is None:
@@ -155,7 +155,7 @@ class Emptying:
             )
         ]
 
-    def _let_go(self, tenant: Tenant) -> Update:
+    def _without_finalizer(self, tenant: Tenant) -> Update:
         rest = tuple(it for it in tenant.metadata.finalizers if it != CONTENTS_FINALIZER)
         metadata = msgspec.structs.replace(tenant.metadata, finalizers=rest)
         after = msgspec.structs.replace(tenant, metadata=metadata)
@@ -166,5 +166,5 @@ class Emptying:
 
 
 def _removal(obj: Object) -> Remove:
-    """What takes away this very object. A second one finds nothing, so it needs no name."""
+    """Remove this object. A second removal finds nothing, so it needs no operation id."""
     return Remove(kind_of(obj).plural, obj.namespace, obj.name, obj.metadata.uid)

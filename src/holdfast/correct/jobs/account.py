@@ -1,8 +1,8 @@
-"""The account of a job: what is complete, what has failed, and how it ended.
+"""The account of a job: which indexes are complete, which have failed, and how the job ended.
 
-Part of controller:workload, which calls `settled` for a job as a whole; `jobs.py` runs its
-replicas. The account is in the job's status. No birth of an index that is in it is accepted, and
-only what is in it is cleared away (`tally.py`).
+Part of controller:workload, which calls `reconcile` for a job as a whole; `index_runs.py` runs its
+replicas. The account is in the job's status. The commit refuses to create a replica of a complete
+index, and only replicas whose result is in the account are removed.
 
     an index succeeded                -> into the account
     all complete                      -> Complete
@@ -33,24 +33,23 @@ from holdfast.model.time import Instant, rfc3339, timestamp, wall_ms
 # What a job's replicas and its account say together: what is complete, and what has failed.
 #
 # controller:workload decides by this and writes the account from it; controller:status counts by
-# it. The account is in the job's status, and a replica may go once it is in there. Nothing is
-# counted twice, however often it is seen: an index is complete or not, and each replica carries how
-# often its index had failed before it, so that of all that is said of an index the highest count is
-# right.
+# it. A replica may be removed once its result is in the account. Nothing is counted twice: an index
+# is complete or not, and each replica stores how often its index had failed before it, so that the
+# highest count of an index is the right one.
 
-# How often the index of a replica had failed before it was made.
+# How often the index of a replica had failed before it was created.
 FAILURES_ANNOTATION = "holdfast.dev/failures-before"
-# Ends that are the doing of its node: it was cut off, or started anew within its fence.
+# Ends that its node caused: it was disconnected, or rebooted within its fence.
 _OF_THE_NODE = (DEADLINE_PASSED, "Rebooted")
 _SIGNAL_BASE = 128
 _DIGITS_MAX = 9
 
 
 class JobTally(msgspec.Struct, frozen=True):
-    """Where a job stands.
+    """The progress of a job.
 
-    `lives` are the replicas of each index, the newest last. `fatal` is one whose end fails the
-    whole job, by the rules that its owner gave it.
+    `lives` are the replicas of each index, the newest last. `fatal` is a replica whose end fails
+    the whole job, by its failure policy.
     """
 
     completed: Indexes
@@ -60,12 +59,12 @@ class JobTally(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> int:
-        """How many failures there were in all."""
+        """The total number of failures."""
         return sum(self.failures.values())
 
 
 def tally(job: Workload, mine: Iterable[Replica]) -> JobTally:
-    """Where a job stands, by its account and its replicas."""
+    """The progress of a job, by its account and its replicas."""
     account = job.status.job
     failures = {int(index): count for index, count in account.failures.items()}
     lives: dict[int, list[Replica]] = {}
@@ -83,15 +82,15 @@ def tally(job: Workload, mine: Iterable[Replica]) -> JobTally:
 
 
 def succeeded(replica: Replica) -> bool:
-    """Whether it has done its work, also where that became known later."""
+    """Whether it has ever succeeded, also where that became known later."""
     return any(step.to is State.SUCCEEDED for step in replica.status.transitions)
 
 
 def verdict_on(job: Job, replica: Replica) -> FailureAction | None:
     """What the end of a replica means for its job; None if it did not fail by itself.
 
-    What was stopped on purpose, was lost with its node, or ended because its node was cut off or
-    started anew has not failed: it says nothing about the work.
+    A replica that was stopped on purpose, was lost with its node, or ended because its node was
+    disconnected or rebooted has not failed: its end says nothing about the work.
     """
     step, process = ending(replica), replica.status.process
     if step is None or step.to is not State.FAILED or process.reason in _OF_THE_NODE:
@@ -105,18 +104,18 @@ def verdict_on(job: Job, replica: Replica) -> FailureAction | None:
 
 
 def failures_with(job: Job, replica: Replica) -> int:
-    """How often an index has failed, up to and with this replica of it."""
+    """How often an index has failed, up to and including this replica."""
     counts = verdict_on(job, replica) in (FailureAction.COUNT, FailureAction.FAIL_JOB)
     return failures_before(replica) + replica.status.process.restarts + int(counts)
 
 
 def failures_before(replica: Replica) -> int:
-    """What was counted when it was made."""
+    """The count when it was created."""
     text = replica.metadata.annotations.get(FAILURES_ANNOTATION, "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else 0
 
 
-# When a job is over, and why. Asked by the two halves of `jobs.py` alike, and by status.
+# When a job is over, and why. Used here, by `index_runs.py`, and by controller:status.
 
 ALL_SUCCEEDED = "AllSucceeded"
 RETRIES_EXCEEDED = "RetriesExceeded"
@@ -124,7 +123,7 @@ FAILURE_POLICY = "FailurePolicy"
 
 
 def deadline_ms(job: Workload) -> int | None:
-    """By when, on the calendar, a job has to be complete. It counts from the job's creation."""
+    """The deadline of a job on the wall clock, counted from its creation."""
     begun, within_s = job.metadata.creation_timestamp, job.spec.job.deadline_seconds
     if begun is None or within_s is None:
         return None
@@ -132,40 +131,40 @@ def deadline_ms(job: Workload) -> int | None:
 
 
 def verdict(job: Workload, counted: JobTally, *, is_late: bool) -> Condition | None:
-    """How a job that goes on has just ended, if it has. `is_late` says that its time is over."""
+    """How a running job has just ended, if it has. `is_late`: its deadline has passed."""
     total, done = completions(job.spec), len(counted.completed)
     if done >= total:
-        return _said(job, COMPLETE, ALL_SUCCEEDED, f"{done} of {total} have succeeded")
+        return _condition(job, COMPLETE, ALL_SUCCEEDED, f"{done} of {total} have succeeded")
     so_far = f"{done} of {total} had succeeded"
     if counted.fatal is not None:
         process = counted.fatal.status.process
         how = f"signal {process.signal}" if process.signal else f"exit code {process.exit_code}"
         why = f"{counted.fatal.name} ended with {how}, which fails the job; {so_far}"
-        return _said(job, FAILED, FAILURE_POLICY, why)
+        return _condition(job, FAILED, FAILURE_POLICY, why)
     if counted.failed > job.spec.job.retries:
         why = f"{counted.failed} failures, {job.spec.job.retries} retries; {so_far}"
-        return _said(job, FAILED, RETRIES_EXCEEDED, why)
+        return _condition(job, FAILED, RETRIES_EXCEEDED, why)
     due_ms = deadline_ms(job)
     if due_ms is not None and is_late:
         why = f"the deadline was {rfc3339(due_ms)}; {so_far}"
-        return _said(job, FAILED, DEADLINE_EXCEEDED, why)
+        return _condition(job, FAILED, DEADLINE_EXCEEDED, why)
     return None
 
 
-def _said(job: Workload, kind: str, reason: str, message: str) -> Condition:
+def _condition(job: Workload, kind: str, reason: str, message: str) -> Condition:
     generation = job.metadata.generation
     return Condition(kind, ConditionStatus.TRUE, generation, reason=reason, message=message)
 
 
-# The account is written no more often than this, but for the end, which is written at once.
+# The account is written at most this often, except for the end, which is written at once.
 ACCOUNT_PAUSE_MS = 1_000
-# Time is judged again by the authority; where it disagrees, it is asked again after this.
+# The authority checks times again; where it disagrees, the request is repeated after this.
 REFUSED_PAUSE_MS = 5_000
 TTL, DEADLINE = "ttl", "deadline"
 
 
 def replicas_of(view: View, job: Workload) -> list[Replica]:
-    """The replicas of this very job."""
+    """The replicas of this job, and not of an earlier one with its name."""
     named: list[Replica] = view.found(BY_WORKLOAD, f"{job.namespace}/{job.name}")
     return [it for it in named if is_of(it, job)]
 
@@ -176,25 +175,25 @@ class JobAccounts:
     def __init__(self) -> None:
         self._rests = Cooldowns()
         self._waits = MonotonicWaits()
-        # When the account of each job was last asked to be written, by its uid.
+        # When the last write of each job's account was requested, by its uid.
         self._written_ms: dict[str, int] = {}
 
     def forget_all_but(self, uids: set[str]) -> None:
-        """Forget jobs that are gone, and look at all others at once."""
+        """Forget jobs that are gone, and end the pauses of all others."""
         self._rests.clear()
         self._waits.forget_all_but(uids)
         self._written_ms = {uid: ms for uid, ms in self._written_ms.items() if uid in uids}
 
     def late_in_ms(self, job: Workload, now: Instant) -> int | None:
-        """In how long the deadline of a job passes, if it has one."""
+        """The time until the deadline of a job, if it has one."""
         begun, within_s = job.metadata.creation_timestamp, job.spec.job.deadline_seconds
         if begun is None or within_s is None:
             return None
         uid, within_ms = job.metadata.uid, within_s * 1_000
         return self._waits.left_ms(uid, DEADLINE, begun, within_ms, now, credit=True)
 
-    def settled(self, view: View, job: Workload, now: Instant) -> ReconcilePlan:
-        """Write the account when it has changed, and remove what is over for long enough."""
+    def reconcile(self, view: View, job: Workload, now: Instant) -> ReconcilePlan:
+        """Write the account when it has changed, and remove a job that ended long enough ago."""
         over = finished_condition(job)
         ttl_s = job.spec.job.ttl_seconds_after_finished
         left_ms: int | None = None
@@ -202,7 +201,7 @@ class JobAccounts:
             since, uid = over.last_transition_time, job.metadata.uid
             left_ms = self._waits.left_ms(uid, TTL, since, ttl_s * 1_000, now, credit=True)
             if not left_ms:
-                return ReconcilePlan((_removed(job),), wake_after_ms=REFUSED_PAUSE_MS)
+                return ReconcilePlan((_removal(job),), wake_after_ms=REFUSED_PAUSE_MS)
         key = job.namespace, job.name
         rest_ms = self._rests.left_ms(key, now)
         if rest_ms:
@@ -215,16 +214,16 @@ class JobAccounts:
         account = _account(job, counted, now, has_ended=ends is not None)
         status = msgspec.structs.replace(job.status, job=account)
         if ends is not None:
-            said = with_condition(job.status.conditions, ends, timestamp(now.wall_ms))
-            status = msgspec.structs.replace(status, conditions=said)
+            conditions = with_condition(job.status.conditions, ends, timestamp(now.wall_ms))
+            status = msgspec.structs.replace(status, conditions=conditions)
         if over is None and late_in_ms is not None:
-            # The authority's clock may be behind ours: then the end is said again.
+            # The authority's clock may be behind: then the end is written again later.
             left_ms = late_in_ms or REFUSED_PAUSE_MS
         if status == job.status:
             return ReconcilePlan(wake_after_ms=left_ms)
-        return self._written(job, status, left_ms, now, at_once=ends is not None)
+        return self._write(job, status, left_ms, now, at_once=ends is not None)
 
-    def _written(
+    def _write(
         self,
         job: Workload,
         status: WorkloadStatus,
@@ -261,7 +260,7 @@ def _account(job: Workload, counted: JobTally, now: Instant, *, has_ended: bool)
     )
 
 
-def _removed(job: Workload) -> Remove:
+def _removal(job: Workload) -> Remove:
     uid = job.metadata.uid
     intent = operation(IDENTITY, uid, "finished", "remove")
     return Remove("workloads", job.namespace, job.name, uid, operation=intent)

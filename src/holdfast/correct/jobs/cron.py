@@ -1,21 +1,21 @@
-"""Cron jobs: a run, which is a job of its own, for each moment of the schedule.
+"""Cron jobs: a run, which is a job of its own, for each scheduled time.
 
-Part of controller:workload. The commit lets one run at most be born for each moment, and writes
-that moment to the cron job in the same transaction (`commit/objects/job_times.py`); so nothing here
-has to be remembered, and a second controller that is late, or a clock that is set back, starts
-nothing twice.
+Part of controller:workload. The commit creates at most one run for each scheduled time, and writes
+that time to the cron job in the same transaction (`commit/objects/job_times.py`); so this module
+needs no memory, and a second controller that is late, or a clock that is set back, starts nothing
+twice.
 
-    a moment has come                                    a run, unless it is to be skipped
+    a scheduled time has come                            a run, unless it is to be skipped
     later than startingDeadlineSeconds                   skipped: TooLate
     missed: Skip, and later than a minute                skipped: Missed
-    concurrency: Forbid, and a run still goes on         skipped: StillRunning
-    concurrency: Replace, and the next run is there      the others that go on are removed
-    more moments than one since the last look            the last one counts, the others are missed
+    concurrency: Forbid, and a run is active             skipped: StillRunning
+    concurrency: Replace, and the next run exists        the other active runs are removed
+    several scheduled times since the last reconcile     the last one counts, the others are missed
     finished runs beyond `history`                       removed, the oldest first
     spec changed, or resumed                             the schedule counts from that minute on
 
-Where clocks jump, `model/cron.py` says what fires. What is known of time zones is handed in,
-since it comes from files.
+`model/cron.py` defines what fires when clocks jump. The caller passes the time zones in, since they
+come from files.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from holdfast.model.requests import Create, Remove, Update
 from holdfast.model.time import Instant, timestamp, wall_ms
 from holdfast.observe.cache import Key
 
-# How far local clocks are ahead of UTC in a zone of this name; None where it is not known.
+# The offset of local time from UTC in a zone; None for an unknown zone.
 Zones = Callable[[str], Zone | None]
 
 # With `missed: Skip`, a run that starts within this time is on time.
 ON_TIME = timedelta(minutes=1)
-# More runs than this never go on at once, also where all are allowed.
+# More runs than this are never active at once, also with concurrency Allow.
 RUNS_AT_ONCE_MAX = 100
-# So many of them are named in the status.
+# The status names this many of them.
 RUNS_SHOWN_MAX = 20
 SENTENCE_MAX = 240
-# How soon to look again for a time zone that is not known.
+# How soon to look up an unknown time zone again.
 ZONE_PAUSE_MS = 60_000
 
 TOO_LATE = "TooLate"
@@ -68,7 +68,7 @@ BY_CRON = Index("workloads", "cron", _owner_of)
 
 
 def only_utc(name: str) -> Zone | None:
-    """What is known of time zones where nothing is."""
+    """The time zones of a system without zone files."""
     return (lambda moment: timedelta(0)) if name in ("UTC", "Etc/UTC") else None
 
 
@@ -81,16 +81,16 @@ class CronRuns:
         self._refused: dict[Key, str] = {}
 
     def forget_refusals(self) -> None:
-        """Each is said again when it comes again."""
+        """Forget all refusals; each comes back with the next refused run."""
         self._refused.clear()
 
     def answered(self, run: Workload, answer: Any) -> None:
-        """Take note of what became of a run. The next look says so, after its pause."""
+        """Note the outcome of a run's creation. The next reconcile writes it to the status."""
         owner = cron_of(run)
         if owner is None:
-            unreachable(f"{run.name} is a run of nobody")
+            unreachable(f"{run.name} is a run without a cron job")
         key = run.namespace, owner.name
-        # Who was faster, or changed his mind, will be in the news.
+        # A run that exists, or a changed cron job, arrives as a change of the cache.
         if isinstance(answer, Refusal) and answer.reason not in (
             Reason.EXISTS,
             Reason.STALE_OBJECT,
@@ -100,50 +100,50 @@ class CronRuns:
             self._refused.pop(key, None)
 
     @staticmethod
-    def emptied(view: View, cron: Workload) -> list[Remove]:
-        """The removal of all runs of a cron job that goes; it stays until they are gone."""
+    def removals(view: View, cron: Workload) -> list[Remove]:
+        """The removal of all runs of a cron job in deletion; it stays until they are gone."""
         left = [it for it in runs_of(view, cron) if it.metadata.deletion_timestamp is None]
         return [_removal(run, "orphan") for run in left]
 
-    def kept(self, view: View, cron: Workload, now: Instant) -> ReconcilePlan:
-        """Start what is due, and clear away what is old."""
+    def reconcile(self, view: View, cron: Workload, now: Instant) -> ReconcilePlan:
+        """Start the run that is due, and remove old runs."""
         stated = cron.spec.cron
         if stated is None:
             unreachable(f"cron job {cron.name} was admitted without a schedule")
         runs = runs_of(view, cron)
-        active = [it for it in runs if _goes_on(it)]
+        active = [it for it in runs if _is_active(it)]
         zone = self._zones(stated.time_zone)
         before = _begun(cron, now)
         if zone is None:
-            trouble = f"time zone {stated.time_zone} is not known where controllers run"
-            said = msgspec.structs.replace(before, trouble=trouble, next_schedule=None)
-            return ReconcilePlan(_written(cron, said), wake_after_ms=ZONE_PAUSE_MS)
+            trouble = f"time zone {stated.time_zone} is not installed where the controllers run"
+            status = msgspec.structs.replace(before, trouble=trouble, next_schedule=None)
+            return ReconcilePlan(_updates(cron, status), wake_after_ms=ZONE_PAUSE_MS)
         schedule, at = parse(stated.schedule), timestamp(now.wall_ms)
         due = None if stated.suspend else last_fire(schedule, _frontier(before, at), at, zone)
         coming = None if stated.suspend else next_fire(schedule, at, zone)
         if due is not None and before == cron.status.cron:
             because = _skipped_because(stated, due, at, active)
             if because is None:
-                # A birth that takes effect writes the status too, so nothing is said beside it but
-                # that the last try was in vain.
+                # The creation of a run writes the status too, so only the trouble of the last try
+                # is written beside it.
                 trouble = self._refused.get((cron.namespace, cron.name), before.trouble)
-                said = msgspec.structs.replace(before, trouble=trouble)
-                requests = (*_written(cron, said), _started(cron, due))
+                status = msgspec.structs.replace(before, trouble=trouble)
+                requests = (*_updates(cron, status), _creation(cron, due))
                 return ReconcilePlan(requests, wake_after_ms=_until(coming, now))
             before = msgspec.structs.replace(before, last_skipped=due, skipped_because=because)
-        said = msgspec.structs.replace(
+        status = msgspec.structs.replace(
             before,
             next_schedule=coming,
             active=tuple(it.name for it in active[:RUNS_SHOWN_MAX]),
             trouble=self._refused.get((cron.namespace, cron.name), ""),
         )
-        requests = *_written(cron, said), *_outdated(stated, runs), *_replaced(stated, active)
-        # What was begun anew is looked at again when the picture shows it.
+        requests = *_updates(cron, status), *_outdated(stated, runs), *_replaced(stated, active)
+        # After a restart of the schedule, the change in the cache queues the next reconcile.
         return ReconcilePlan(requests, wake_after_ms=_until(coming, now))
 
 
 def runs_of(view: View, cron: Workload) -> list[Workload]:
-    """All runs of this very cron job, the oldest first."""
+    """All runs of this cron job, and not of an earlier one with its name; the oldest first."""
     named: list[Workload] = view.found(BY_CRON, f"{cron.namespace}/{cron.name}")
     owners = [(cron_of(it), it) for it in named]
     mine = [it for of, it in owners if of is not None and of.uid == cron.metadata.uid]
@@ -151,45 +151,45 @@ def runs_of(view: View, cron: Workload) -> list[Workload]:
 
 
 def _when(cron: Workload, run: Workload) -> datetime:
-    """For when a run is; one that a person made by hand has no moment of the schedule."""
+    """The scheduled time of a run; one that a user created by hand has only its creation time."""
     return scheduled_at(cron.name, run.name) or run.metadata.creation_timestamp or _EPOCH
 
 
-def _goes_on(run: Workload) -> bool:
+def _is_active(run: Workload) -> bool:
     return finished_condition(run) is None and run.metadata.deletion_timestamp is None
 
 
 def _begun(cron: Workload, now: Instant) -> CronStatus:
-    """The status, with the schedule begun anew where the spec has changed."""
+    """The status, with the schedule restarted where the spec has changed."""
     before, generation = cron.status.cron, cron.metadata.generation
     if before.observed_generation == generation:
         return before
     since = cron.metadata.creation_timestamp
     if before.observed_generation or since is None:
-        # What is due in this very minute still is: nobody means to cancel it by a new image.
+        # A run that is due in this minute still is: a new image is not meant to cancel it.
         since = _minute_of(timestamp(now.wall_ms))
     return msgspec.structs.replace(before, observed_generation=generation, counts_from=since)
 
 
 def _frontier(status: CronStatus, at: datetime) -> datetime:
-    """After which moment the schedule has not been followed yet.
+    """The time up to which the schedule has been followed.
 
-    What is still to come was written when a calendar was ahead, and keeps nothing from being
-    started. If that is all there is, the schedule counts from this minute on.
+    A time in the future was written when a wall clock was ahead, and must not prevent a run. If
+    there is no other time, the schedule counts from this minute on.
     """
     known = (last_run(status, at), status.last_skipped, status.counts_from)
     return max((it for it in known if it is not None and it <= at), default=_minute_of(at))
 
 
 def _minute_of(at: datetime) -> datetime:
-    """The last moment before the minute of this one."""
+    """The last millisecond before the minute of this time."""
     return timestamp(wall_ms(at) // _MINUTE_MS * _MINUTE_MS - 1)
 
 
 def _skipped_because(
     stated: Cron, due: datetime, at: datetime, active: list[Workload]
 ) -> str | None:
-    """Why no run is to be started for a moment, if so."""
+    """Why no run is started for a scheduled time, if so."""
     late, limit_s = at - due, stated.starting_deadline_seconds
     if limit_s is not None and late > timedelta(seconds=limit_s):
         return TOO_LATE
@@ -202,24 +202,24 @@ def _skipped_because(
     return None
 
 
-def _started(cron: Workload, due: datetime) -> Create:
-    """The run for a moment."""
+def _creation(cron: Workload, due: datetime) -> Create:
+    """The creation of the run for a scheduled time."""
     run = run_of(cron, due)
     return Create(run, operation=operation(IDENTITY, cron.metadata.uid, run.name, "run"))
 
 
 def _replaced(stated: Cron, active: list[Workload]) -> Iterator[Remove]:
-    """The end of all but the last run. It was accepted, or nothing would be stopped for it."""
+    """The removal of all active runs but the last, which exists by now."""
     if stated.concurrency is Concurrency.REPLACE:
         for run in active[:-1]:
             yield _removal(run, "replaced")
 
 
-def _written(cron: Workload, said: CronStatus) -> tuple[Update, ...]:
-    """The status, if it has changed. Like all status it has no operation id."""
-    if said == cron.status.cron:
+def _updates(cron: Workload, wanted: CronStatus) -> tuple[Update, ...]:
+    """The update of the status, if it has changed. Like all status it has no operation id."""
+    if wanted == cron.status.cron:
         return ()
-    status = msgspec.structs.replace(cron.status, cron=said)
+    status = msgspec.structs.replace(cron.status, cron=wanted)
     return (Update(msgspec.structs.replace(cron, status=status), "status"),)
 
 
@@ -240,7 +240,7 @@ def _removal(run: Workload, intent: str) -> Remove:
 
 
 def _until(coming: datetime | None, now: Instant) -> int | None:
-    """How long until the next moment. A calendar may be set meanwhile, so it is looked at again
-    every minute.
+    """The time until the next scheduled time. A wall clock may be set meanwhile, so it is checked
+    again every minute.
     """
     return max(1, min(wall_ms(coming) - now.wall_ms, _MINUTE_MS)) if coming is not None else None

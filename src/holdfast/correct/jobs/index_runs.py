@@ -1,17 +1,17 @@
 """Jobs: every index runs until it has succeeded once, a few at a time.
 
-Part of controller:workload, which calls `run` for the replicas of a job; `accounts.py` writes down
-what is complete, and the end. An index is a place as those of services are.
+Part of controller:workload, which calls `run` for the replicas of a job; `account.py` records which
+indexes are complete, and the end of the job. An index is the ordinal of its replicas.
 
     index neither complete nor taken  -> Create, lowest first, while fewer than parallelism run
     failed by itself                  -> the next incarnation after a pause; it uses up a retry
-    stopped on purpose, lost          -> the next incarnation at once, for free
-    too many for parallelism          -> Released or evicted, what has come least far first
-    the job has ended                 -> what is left is stopped
+    stopped on purpose, lost          -> the next incarnation at once, without using a retry
+    more than parallelism             -> released or evicted, those with the least progress first
+    the job has ended                 -> the remaining replicas are stopped
 
-What is left is stopped once the picture shows the end: the replica that a decision rested on may be
-gone by then. Some released replicas are kept for whoever wants to look at them, as many as do no
-harm; of what is not in the account yet, all.
+The remaining replicas are stopped once the cache shows the end: the replica that decided it may be
+gone by then. Some released replicas are kept for inspection, as many as do no harm, and all of
+those whose result is not in the account yet.
 """
 
 from __future__ import annotations
@@ -40,53 +40,53 @@ from holdfast.model.requests import Create, Remove, Term
 from holdfast.model.time import Instant, wall_ms
 from holdfast.observe.cache import Key
 
-# More than this many replicas of one job are never there at once, whatever its parallelism: each
-# is a part of the text that says what is complete.
+# A job never has more replicas than this at once, whatever its parallelism: each may be a part of
+# the text that lists the complete indexes.
 ACTIVE_MAX = 10_000
-# So many released replicas of a job stay until it goes; all of them would fill the store.
+# This many released replicas of a job stay until its deletion; all of them would fill the store.
 RELEASED_KEPT_MAX = 64
 
 
 class JobReplicas:
     """See the module's docstring."""
 
-    def __init__(self, births: ReplicaCreation) -> None:
-        self._births = births
+    def __init__(self, creation: ReplicaCreation) -> None:
+        self._creation = creation
         self._rests = Cooldowns()
         # Jobs whose tenant has no room for released replicas.
         self._tight: set[str] = set()
 
     def forget_all_but(self, uids: set[str]) -> None:
-        """Forget jobs that are gone, and look at all others at once."""
+        """Forget jobs that are gone, and end the pauses of all others."""
         self._rests.clear()
         self._tight &= uids
 
     def has_no_room(self, uid: str) -> None:
-        """The tenant of this job has as many replicas as it may have."""
+        """Note that the tenant of this job is at its limit of replicas."""
         self._tight.add(uid)
 
     def run(
         self, view: View, job: Workload, key: Key, term: Term, now: Instant, *, is_late: bool
     ) -> ReconcilePlan:
-        """What the replicas of a job that is wanted need. `is_late`: its deadline has passed."""
+        """The plan for the replicas of a job. `is_late`: its deadline has passed."""
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
             return ReconcilePlan(wake_after_ms=left_ms)
         mine = replicas_of(view, job)
         self._rests.rest(key, len(mine), now)
         for replica in mine:
-            self._births.see(replica)
+            self._creation.see(replica)
         over = finished_condition(job)
         if over is not None:
             cause = Cause.DEADLINE if over.reason == DEADLINE_EXCEEDED else Cause.SCALE_DOWN
-            return ReconcilePlan(tuple(self._wound_up(job, mine, cause, term)))
+            return ReconcilePlan(tuple(self._stop_rest(job, mine, cause, term)))
         counted = tally(job, mine)
         if verdict(job, counted, is_late=is_late) is not None:
             return ReconcilePlan()
         return self._go_on(job, counted, term, now)
 
     def _go_on(self, job: Workload, counted: JobTally, term: Term, now: Instant) -> ReconcilePlan:
-        """Stop what is too much, clear away, and start as many as may run besides."""
+        """Stop surplus replicas, remove old ones, and create as many as may run besides."""
         requests: list[Any] = []
         released: list[Replica] = []
         retries: list[int] = []
@@ -97,12 +97,12 @@ class JobReplicas:
             taken += not all(vacates(it) for it in lives)
             if ordinal in known:
                 released += [it for it in lives if it.status.state is State.RELEASED]
-            requests += _tidied(lives, ordinal in counted.completed, term)
+            requests += _tidy(lives, ordinal in counted.completed, term)
             if ordinal in counted.completed or not all(vacates(it) for it in lives):
                 continue
-            wait_ms = self._births.pause_ms(job, lives[-1], now)
+            wait_ms = self._creation.pause_ms(job, lives[-1], now)
             if wait_ms > 0:
-                # It keeps its turn, or a job that fails everywhere would begin all of its indexes.
+                # It keeps its slot, or a job that always fails would begin all of its indexes.
                 taken += 1
                 wake_ms = sooner(wake_ms, wait_ms)
             else:
@@ -110,14 +110,14 @@ class JobReplicas:
         stated = job.spec.job.parallelism
         most = min(completions(job.spec) if stated is None else stated, ACTIVE_MAX)
         requests += _surplus(counted, taken - most, term)
-        requests += self._births_of(job, counted, retries, most - taken, term)
+        requests += self._creations(job, counted, retries, most - taken, term)
         requests += self._clearance(job, released)
         return ReconcilePlan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
 
-    def _births_of(
+    def _creations(
         self, job: Workload, counted: JobTally, retries: list[int], room: int, term: Term
     ) -> Iterator[Create]:
-        """As many births as there is room for: what was begun before comes first."""
+        """As many creations as there is room for: indexes that were begun before come first."""
         if room <= 0:
             return
         fresh = (
@@ -135,19 +135,19 @@ class JobReplicas:
                 notes[ENDINGS_ANNOTATION] = str(soon)
             if counted.failures.get(ordinal):
                 notes[FAILURES_ANNOTATION] = str(counted.failures[ordinal])
-            yield self._births.birth(job, ordinal, term, notes)
+            yield self._creation.create(job, ordinal, term, notes)
 
-    def _wound_up(
+    def _stop_rest(
         self, job: Workload, mine: list[Replica], cause: Cause, term: Term
     ) -> Iterator[Any]:
-        """Stop what is left of a job that has ended."""
+        """Stop the remaining replicas of a job that has ended."""
         for replica in mine:
             if replica.status.state is not State.RELEASED:
                 yield from stop(replica, cause, term)
         yield from self._clearance(job, [it for it in mine if it.status.state is State.RELEASED])
 
     def _clearance(self, job: Workload, released: list[Replica]) -> Iterator[Remove]:
-        """Clear away what nobody needs any more: whose deletion was asked for, and the oldest."""
+        """Remove replicas whose deletion was requested, and the oldest beyond the kept number."""
         kept = 0 if job.metadata.uid in self._tight else RELEASED_KEPT_MAX
         oldest = sorted(released, key=lambda it: (_ended_ms(it), it.name))
         spare = {it.name for it in oldest[: max(0, len(oldest) - kept)]}
@@ -166,8 +166,8 @@ def _first(ordinals: Iterator[int], count: int) -> Iterator[int]:
         yield ordinal
 
 
-def _tidied(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Any]:
-    """Stop what is too much at one index, and clear away but the last two that failed there."""
+def _tidy(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Any]:
+    """Stop surplus replicas of one index, and remove all but the last two that failed."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if not is_complete else None
     newest = lives[-1].spec.incarnation
@@ -181,7 +181,7 @@ def _tidied(lives: list[Replica], is_complete: bool, term: Term) -> Iterator[Any
 
 
 def _surplus(counted: JobTally, count: int, term: Term) -> Iterator[Any]:
-    """Stop so many, first those that have come least far, of the highest indexes."""
+    """Stop `count` replicas: those with the least progress first, the highest indexes first."""
     if count <= 0:
         return
     all_lives = [it for lives in counted.lives.values() for it in lives]

@@ -1,21 +1,21 @@
-"""controller:nodes: what may be believed about a node, by who has heard its renewals.
+"""controller:nodes: the phase of each node, from the heartbeats that the servers received.
 
-It owns the phase and the mark of every node, and the step to Unknown of whatever runs on a marked
-one. Servers hear the agents (`commit.heartbeats`), this asks the servers, controller:repair acts on
-the fence, and controller:workload replaces what was released after it.
+It owns the phase and the mark of every node, and the transition to Unknown of replicas on a marked
+node. Servers receive the agents' heartbeats (`commit.heartbeats`), this controller asks the
+servers, controller:repair acts on the fence, and controller:workload replaces released replicas.
 
-    Ready    --two renewals missed-->             Suspect   no new work
-    Suspect  --heard-->                           Ready
+    Ready    --two heartbeats missed-->           Suspect   no new work
+    Suspect  --heartbeat-->                       Ready
     Suspect  --three and a half missed-->         Unknown   the mark; its replicas become Unknown
-    Unknown  --heard after the mark-->            Ready     the very mark is cleared
-    Unknown  --fenceAfter since we saw the mark-> Fenced    its work has surely stopped
+    Unknown  --heartbeat after the mark-->        Ready     that mark is cleared
+    Unknown  --fenceAfter since the mark was seen-> Fenced  its work has certainly stopped
     Fenced   --silent for long-->                 Lost
-    Fenced, Lost --its agent registers-->         Ready     a new incarnation; not said here
+    Fenced, Lost --its agent registers-->         Ready     a new incarnation; done by the commit
 
-Everything counts on this controller's own monotonic clock and is forgotten with its term: a new
-one restarts the listening and the countdown of each fence. A node that was never heard counts as
-silent from when it was first seen here, also one that an operator made and no agent ever spoke for:
-marking it keeps work away, frees what was placed there, and the first registration brings it back.
+All times are on this controller's own monotonic clock and are forgotten with its term: a new term
+restarts the observation and the countdown of each fence. A node without any heartbeat counts as
+silent from when it was first seen here, also one that an operator created and no agent registered:
+the mark keeps work away and frees what was placed there, and the first registration brings it back.
 """
 
 from __future__ import annotations
@@ -47,42 +47,42 @@ from holdfast.observe.cache import Key, ObjectChange
 SUSPECT_AFTER_PERIODS = 2
 # Three and a half.
 MARK_AFTER_HALF_PERIODS = 7
-# A fenced machine that is silent for so long will hardly come back as it was.
+# A fenced machine that is silent for this long will hardly come back as it was.
 LOSE_AFTER_MS = 6 * 3_600_000
-# How soon to look again at a node whose next step is due but held back.
+# How soon to reconcile a node again whose next step is due but held back.
 HELD_PAUSE_MS = 1_000
-# All silent nodes of a zone ask how silent it is; it is counted this often for all of them.
+# All silent nodes of a zone need the share of silent nodes; it is counted this often for all.
 WEIGH_EVERY_MS = 500
 
-# Under this key the servers are asked; nodes have names.
+# The key under which the servers are asked; keys of nodes have names.
 LISTEN: Key = ("", "")
 _ON_NODE = (State.BOUND, State.RUNNING, State.STOPPING)
 _MARKED = (NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST)
 
 
 class NodesController(Controller):
-    """See the module's docstring. `brakes.held` says which zones are held back, and why."""
+    """See the module's docstring. `limits.held` says which zones are held back, and why."""
 
     name = "nodes"
     follows = ("nodes", "replicas")
     indexes = (BY_NODE,)
 
     def __init__(self) -> None:
-        self.brakes = DisruptionLimits()
+        self.limits = DisruptionLimits()
         self._begin(0)
 
     def _begin(self, epoch: int) -> None:
-        """Forget all that an earlier term has seen."""
+        """Forget all observations of an earlier term."""
         self._epoch = epoch
-        self.evidence = NodeSilence()
+        self.silence = NodeSilence()
         # When a node was first seen in its present life, by name; when its mark was, and when it
         # was seen fenced, by uid.
         self._known: dict[str, tuple[str, int, int]] = {}
         self._marked: dict[str, tuple[int, int]] = {}
         self._fenced_ms: dict[str, int] = {}
-        # Those that have something to win by being heard.
+        # Nodes whose phase a heartbeat may change.
         self._doubted: set[str] = set()
-        # When the servers were last asked whom they hear, and how often they are.
+        # When the servers were last asked for heartbeats, and how often they are asked.
         self._asked_ms, self._ask_every_ms = 0, exchange_every_ms(FenceTiming())
         self._weighed: dict[str, tuple[int, str]] = {}
 
@@ -100,14 +100,14 @@ class NodesController(Controller):
     def answered(
         self, request: Any, to: str, answer: Any, sent_ms: int, now: Instant
     ) -> Iterable[Key]:
-        """Hear whom a server has heard, and see a mark committed."""
+        """Take a server's heartbeats, and note a committed mark."""
         now_ms = now.monotonic_ms
         match request, answer:
             case HeartbeatQuery(), HeartbeatReport():
-                again = self.evidence.heard(answer, sent_ms, now_ms)
+                again = self.silence.heard(answer, sent_ms, now_ms)
                 return [("", name) for name in again if name in self._doubted]
             case HeartbeatQuery(), _:
-                self.evidence.unheard(to, sent_ms)
+                self.silence.unheard(to, sent_ms)
             case JudgeNode(word=NodeAction.MARK), Accepted(objects=objects):
                 for node in objects:
                     if isinstance(node, Node):
@@ -131,31 +131,31 @@ class NodesController(Controller):
         now_ms = now.monotonic_ms
         self._knows(node, now_ms)
         self._sees_mark(node, now_ms)
-        timing = self.evidence.timing
+        timing = self.silence.timing
         moves = tuple(self._unknown(view, node, term))
         if timing is None:
             return ReconcilePlan(moves, wake_after_ms=HELD_PAUSE_MS)
-        word, wait_ms = self._due(view, node, timing, now_ms)
-        if word is None:
+        action, wait_ms = self._due(view, node, timing, now_ms)
+        if action is None:
             return ReconcilePlan(moves, wake_after_ms=wait_ms)
         return ReconcilePlan(
-            (self._judge(node, word, term, timing), *moves), wake_after_ms=HELD_PAUSE_MS
+            (self._judge(node, action, term, timing), *moves), wake_after_ms=HELD_PAUSE_MS
         )
 
     def _listen(self, view: View, now: Instant) -> ReconcilePlan:
-        """Ask all servers, and let go of what is not needed any more."""
-        self.evidence.forget_all_but({node.name for node in view.all("nodes")})
-        for zone in list(self.brakes.held):
+        """Ask all servers, and forget nodes that are gone."""
+        self.silence.forget_all_but({node.name for node in view.all("nodes")})
+        for zone in list(self.limits.held):
             self._weigh(view, zone, now.monotonic_ms)
-        timing = self.evidence.timing or FenceTiming()
+        timing = self.silence.timing or FenceTiming()
         every_ms = exchange_every_ms(timing)
         self._asked_ms, self._ask_every_ms = now.monotonic_ms, every_ms
         return ReconcilePlan(questions=(HeartbeatQuery(),), wake_after_ms=every_ms)
 
     def _with_asking(self, wait_ms: int, now_ms: int) -> int:
-        """A wait that ends when the servers are asked: in between nobody falls silent for us.
+        """The wait, extended to the next time the servers are asked: silence cannot grow before.
 
-        So all nodes are looked at in one go, however many there are.
+        So all nodes are reconciled together, however many there are.
         """
         since_ms, every_ms = now_ms + wait_ms - self._asked_ms, self._ask_every_ms
         return wait_ms + -since_ms % every_ms
@@ -163,7 +163,7 @@ class NodesController(Controller):
     # Judging -------------------------------------------------------------------------------------
 
     def _sees_mark(self, node: Node, now_ms: int) -> None:
-        """Remember when a mark was first seen committed; that is where its countdown begins."""
+        """Remember when a mark was first seen committed: its countdown begins then."""
         uid, mark = node.metadata.uid, node.status.mark
         if node.status.phase not in (NodePhase.FENCED, NodePhase.LOST):
             self._fenced_ms.pop(uid, None)
@@ -175,20 +175,20 @@ class NodesController(Controller):
     def _due(
         self, view: View, node: Node, timing: FenceTiming, now_ms: int
     ) -> tuple[NodeAction | None, int]:
-        """What is to be said of the node now, or after how long to look again."""
+        """The action on the node that is due now, or the time until the next check."""
         silence_ms = self._silence_ms(node, now_ms)
         suspect_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
         mark_ms = timing.renew_every_ms * MARK_AFTER_HALF_PERIODS // 2
-        heard_ms = self.evidence.heard_ms(node.name)
+        heard_ms = self.silence.heard_ms(node.name)
         is_heard = heard_ms is not None and now_ms - heard_ms < suspect_ms
         match node.status.phase:
             case NodePhase.READY | NodePhase.SUSPECT as phase:
-                # A node is suspected before it is marked: that it is heard again takes that back,
-                # and with it a mark that is still on its way.
+                # A node is suspected before it is marked: a heartbeat ends the suspicion, and with
+                # it a mark that is still in flight.
                 if silence_ms >= mark_ms and phase is NodePhase.SUSPECT:
-                    return self._braked(view, node, NodeAction.MARK, now_ms), HELD_PAUSE_MS
+                    return self._limited(view, node, NodeAction.MARK, now_ms), HELD_PAUSE_MS
                 if phase is NodePhase.READY:
-                    # Also while marks are held back: it must not pass for a node that is heard.
+                    # Also while marks are held back: it must not count as a healthy node.
                     is_due = silence_ms >= suspect_ms
                     wait_ms = self._with_asking(max(suspect_ms - silence_ms, 1), now_ms)
                     return (NodeAction.SUSPECT, 0) if is_due else (None, wait_ms)
@@ -204,16 +204,16 @@ class NodesController(Controller):
     def _fence(
         self, view: View, node: Node, timing: FenceTiming, is_heard: bool, now_ms: int
     ) -> tuple[NodeAction | None, int]:
-        """Clear the mark of a node that is heard again, or fence it after its time.
+        """Clear the mark of a node that sends heartbeats again, or fence it when its time is over.
 
         The fence waits until all its replicas are Unknown: one that is not could never be failed
-        once the agent begins a new life.
+        once the agent begins a new incarnation.
         """
         mark = node.status.mark
         if mark is None:
             return None, HELD_PAUSE_MS
         _, seen_ms = self._marked[node.metadata.uid]
-        heard_ms = self.evidence.heard_ms(node.name)
+        heard_ms = self.silence.heard_ms(node.name)
         if is_heard and heard_ms is not None and heard_ms > seen_ms:
             return NodeAction.CLEAR, 0
         wait_ms = seen_ms + fence_wait_ms(node.status.timing, timing) - now_ms
@@ -223,43 +223,45 @@ class NodesController(Controller):
             return None, HELD_PAUSE_MS
         silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS + WEIGH_EVERY_MS
         if self._silence_ms(node, now_ms) < silent_ms:
-            # A server has begun anew, and all silence counts from then. How silent the zone is
-            # nobody knows before it has listened for that long, so the brake would not hold.
+            # A server has restarted, and all silence counts from then. The share of silent nodes
+            # is unknown before it has listened for that long, so the limit would not hold.
             return None, HELD_PAUSE_MS
-        return self._braked(view, node, NodeAction.FENCE, now_ms), HELD_PAUSE_MS
+        return self._limited(view, node, NodeAction.FENCE, now_ms), HELD_PAUSE_MS
 
-    def _braked(self, view: View, node: Node, word: NodeAction, now_ms: int) -> NodeAction | None:
-        """The word, if it may be said in the node's zone now."""
+    def _limited(
+        self, view: View, node: Node, action: NodeAction, now_ms: int
+    ) -> NodeAction | None:
+        """The action, if the limits of the node's zone allow it now."""
         zone = zone_of(node)
-        if not self.evidence.is_listening(now_ms) or self._weigh(view, zone, now_ms):
+        if not self.silence.is_listening(now_ms) or self._weigh(view, zone, now_ms):
             return None
-        step = f"{node.metadata.uid}/{node.status.marks}/{word.value}"
-        return word if self.brakes.admits(zone, step, now_ms) else None
+        step = f"{node.metadata.uid}/{node.status.marks}/{action.value}"
+        return action if self.limits.admits(zone, step, now_ms) else None
 
     def _weigh(self, view: View, zone: str, now_ms: int) -> str:
-        """Why nothing may be marked in a zone, if so, as of a moment ago."""
+        """Why nothing may be marked in a zone, if so; counted at most every WEIGH_EVERY_MS."""
         at_ms, reason = self._weighed.get(zone, (now_ms - WEIGH_EVERY_MS, ""))
         if now_ms - at_ms < WEIGH_EVERY_MS:
             return reason
-        timing = self.evidence.timing or FenceTiming()
+        timing = self.silence.timing or FenceTiming()
         silent_ms = timing.renew_every_ms * SUSPECT_AFTER_PERIODS
         nodes = [
             (node, self._silence_ms(node, now_ms) >= silent_ms)
             for node in view.all("nodes")
             if zone_of(node) == zone
         ]
-        reason = self.brakes.weigh(zone, nodes)
+        reason = self.limits.weigh(zone, nodes)
         self._weighed[zone] = (now_ms, reason)
         return reason
 
     def _silence_ms(self, node: Node, now_ms: int) -> int:
         known = self._known.get(node.name)
-        return self.evidence.silence_ms(node.name, known[2] if known else now_ms, now_ms)
+        return self.silence.silence_ms(node.name, known[2] if known else now_ms, now_ms)
 
     def _knows(self, node: Node, now_ms: int) -> None:
-        """Remember since when a node is known in its present life.
+        """Remember since when a node is known in its present incarnation.
 
-        An agent that has just registered is alive, however long its last life was silent.
+        An agent that has just registered is alive, however long its last incarnation was silent.
         """
         life = (node.metadata.uid, node.status.incarnation)
         if self._known.get(node.name, ())[:2] != life:
@@ -267,30 +269,32 @@ class NodesController(Controller):
 
     # Requests ------------------------------------------------------------------------------------
 
-    def _judge(self, node: Node, word: NodeAction, term: Term, timing: FenceTiming) -> JudgeNode:
-        """The request to say this word. Its reason is the same for every try."""
-        mark = node.status.mark if word in (NodeAction.CLEAR, NodeAction.FENCE) else None
+    def _judge(self, node: Node, action: NodeAction, term: Term, timing: FenceTiming) -> JudgeNode:
+        """The request for an action. Its reason is the same for every try."""
+        mark = node.status.mark if action in (NodeAction.CLEAR, NodeAction.FENCE) else None
         waited_ms = fence_wait_ms(node.status.timing, timing)
         periods = {
-            NodeAction.SUSPECT: f"no renewal for {SUSPECT_AFTER_PERIODS} periods",
-            NodeAction.MARK: f"no renewal for {MARK_AFTER_HALF_PERIODS / 2} periods",
-            NodeAction.FENCE: f"no renewal for {waited_ms} ms after its mark was seen",
-            NodeAction.LOSE: f"no renewal for {LOSE_AFTER_MS} ms after its fence was seen",
+            NodeAction.SUSPECT: f"no heartbeat for {SUSPECT_AFTER_PERIODS} periods",
+            NodeAction.MARK: f"no heartbeat for {MARK_AFTER_HALF_PERIODS / 2} periods",
+            NodeAction.FENCE: f"no heartbeat for {waited_ms} ms after its mark was seen",
+            NodeAction.LOSE: f"no heartbeat for {LOSE_AFTER_MS} ms after its fence was seen",
         }
         return JudgeNode(
             node.name,
             node.metadata.uid,
-            word,
+            action,
             term,
             mark.number if mark is not None else 0,
-            periods.get(word, "heard again"),
-            operation(self.identity, node.metadata.uid, node.metadata.resource_version, word.value),
-            waited_ms if word is NodeAction.FENCE else None,
+            periods.get(action, "heartbeat received"),
+            operation(
+                self.identity, node.metadata.uid, node.metadata.resource_version, action.value
+            ),
+            waited_ms if action is NodeAction.FENCE else None,
             node.metadata.resource_version,
         )
 
     def _unknown(self, view: View, node: Node, term: Term) -> Iterator[Move]:
-        """Nobody knows any more how the work of a marked node is doing."""
+        """The moves to Unknown: the state of work on a marked node is unknown."""
         mark = node.status.mark
         if mark is None or node.status.phase not in _MARKED:
             return

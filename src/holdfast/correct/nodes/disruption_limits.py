@@ -1,8 +1,8 @@
-"""What holds controller:nodes back when too much goes silent at once.
+"""Limits controller:nodes when many nodes go silent at once.
 
-When most of a zone is silent, the observer, or its way there, is the likelier culprit than so many
-machines: nothing is marked or fenced there then. Otherwise so many per zone and window of time, so
-that a mistake of ours stays small until somebody notices.
+When most of a zone is silent, the observer or its network is the likelier cause than that many
+machines: then nothing is marked or fenced there. Otherwise only a few nodes per zone and time
+window are, so that a mistake of this controller stays small until an operator notices.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from holdfast.model.kinds.node import Node, NodePhase
 
-# From this share of a zone on, its silence is taken for our own deafness.
+# From this share of silent nodes on, the observer counts as the cause.
 SILENT_PERCENT_MAX = 55
-# In a zone with fewer nodes a share means nothing.
+# In a zone with fewer nodes, a share means nothing.
 ZONE_NODES_MIN = 3
 MARKS_PER_ZONE_MAX = 4
 MARKS_WINDOW_MS = 10_000
@@ -22,32 +22,33 @@ _EXPECTED = (NodePhase.READY, NodePhase.SUSPECT, NodePhase.UNKNOWN)
 
 
 def zone_of(node: Node) -> str:
-    """The failure domain that a node belongs to."""
+    """The failure domain of a node."""
     return f"{node.spec.region}/{node.spec.zone}"
 
 
 def has_agent(node: Node) -> bool:
-    """Whether an agent ever presented itself for this node, or only an operator made it.
+    """Whether an agent ever registered this node, or only an operator created it.
 
-    A node that begins with a registration is in its first life; one that an operator made is in
-    none, until its agent says what it is.
+    A registered node is in its first incarnation; one that an operator created is in none, until
+    its agent registers.
     """
     status = node.status
     return bool(status.incarnation or status.agent_version or status.boot_id or status.address)
 
 
 class DisruptionLimits:
-    """See the module's docstring. `held` says for each zone that is held back why it is."""
+    """See the module's docstring. `held` has the reason for each zone that is held back."""
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}
         self._steps: dict[str, list[tuple[int, str]]] = {}
 
     def weigh(self, zone: str, nodes: Sequence[tuple[Node, bool]]) -> str:
-        """Why nothing may be marked in a zone, if so. `nodes` are all of it: is each silent?
+        """Why nothing may be marked in a zone, if so. `nodes` are all its nodes, each with whether
+        it is silent.
 
-        Those that are given up already, and those that no agent ever spoke for, are not expected
-        to be heard and say nothing about our ears.
+        Nodes that are already fenced, and nodes that no agent ever registered, are expected to be
+        silent and say nothing about the observer.
         """
         expected = [
             is_silent

@@ -1,22 +1,22 @@
-"""Which nodes have been silent, for how long, as far as anybody was listening.
+"""How long each node has been silent, as far as all servers listened.
 
-controller:nodes keeps one. It asks servers whom they heard; each answers for itself and for all
-whose digests it has, and says which servers there are by their leases. This puts the answers
-together on the controller's own monotonic clock. A server is known by its name and its life, never
-by an address: behind one address there may be several, in turn.
+controller:nodes keeps one. It asks servers for the heartbeats they received; each answers for
+itself and for all servers whose digests it has, and lists the servers by their leases. This module
+merges the answers on the controller's own monotonic clock. A server is identified by its name and
+its life, never by an address: several servers may take turns behind one address.
 
-A node is silent only if the word of every live server covers the whole time:
+A node is silent only if the reports of all live servers cover the whole time:
 
-    its word is fresh               silence counts up to the word, from when its memory began
-    its word is missing, it lives   nothing is silent: the node may be heard there
-    its lease did not move for      it no longer counts; silence counts from a while after its last
-    its duration, or was given back word, since its agents have to find another server first
+    its report is fresh             silence counts up to the report, from when its memory began
+    no report, but it is live       no node is silent: the server may receive its heartbeats
+    its lease was not renewed for   it no longer counts; silence counts from a while after its last
+    its duration, or was released   report, since its agents have to find another server first
 
-Whether a lease moves is judged by reads of the store that were sent since, and by nothing else: a
-server that shows an old roster makes nobody look dead. A server that was not heard of for a while
-and comes back in the same life may have hung, and its agents with it; silence counts from its
-return. So the observer's own troubles never look like those of the nodes, and no server that is
-gone keeps nodes from being looked after.
+Only reads of the store that were sent since then show whether a lease was renewed: a server with an
+old roster makes no other server look dead. A server without reports for a while that returns in the
+same life may have hung, and its agents with it; silence counts from its return. So trouble of the
+observer never looks like trouble of the nodes, and a server that is gone does not stop the
+supervision of nodes.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from holdfast.model.heartbeat import (
     server_lease_ms,
 )
 
-# A server whose word is older than this is not listening, as far as we know.
+# A server whose report is older than this may not be listening.
 FRESH_MS = 8_000
-# So many renewals after a server's last word its agents are taken to have found another one.
+# After this many heartbeat periods, the agents of a gone server have found another one.
 GONE_PERIODS = 3
-# What is known of a server that has no lease any more is forgotten after so long.
+# A server without a lease is forgotten after this time.
 FORGET_MS = 600_000
 
 
 class _Server(msgspec.Struct):
     """One server.
 
-    `blind_until_ms` is when our knowledge of what it hears began, `known_until_ms` how far it
-    reaches; `first_ms` is when we first heard that there is such a server. `seen_ms` is when its
-    lease was first seen as it is, `shown_ms` when the last read was sent that showed it so.
+    From `blind_until_ms` to `known_until_ms` its received heartbeats are known; `first_ms` is when
+    the server was first known. `seen_ms` is when its lease was first seen in its present form,
+    `shown_ms` when the last read was sent that showed it so.
     """
 
     first_ms: int
@@ -59,28 +59,28 @@ class _Server(msgspec.Struct):
 
     @property
     def last_ms(self) -> int:
-        """How far anything is known of it."""
+        """The end of what is known of it."""
         return self.known_until_ms if self.known_until_ms is not None else self.first_ms
 
-    def has_word(self, now_ms: int) -> bool:
-        """Whether what it hears is known up to lately. The word of another process of its name is
-        not that of the one that holds the lease."""
+    def has_report(self, now_ms: int) -> bool:
+        """Whether a fresh report exists. The report of another process with its name is not that
+        of the lease's holder."""
         known_ms, lease = self.known_until_ms, self.lease
         if known_ms is None or now_ms - known_ms > FRESH_MS:
             return False
         return lease is None or lease.life == self.life or not self.is_live(now_ms)
 
     def is_live(self, now_ms: int) -> bool:
-        """Whether it may hear agents, as far as its lease tells."""
+        """Whether it may receive heartbeats, by its lease."""
         if self.lease is None:
-            # Of an earlier version, without a lease, or one whose lease is not known yet.
+            # A server of an earlier version without a lease, or one whose lease is not known yet.
             timing = self.timing if self.timing is not None else FenceTiming()
             return now_ms - self.last_ms < server_lease_ms(timing)
         return bool(self.lease.life) and not self.is_expired
 
     @property
     def is_expired(self) -> bool:
-        """Whether its lease was not renewed for its duration, and not given back either."""
+        """Whether its lease was not renewed for its duration, and was not released."""
         lease = self.lease
         if lease is None or not lease.life:
             return False
@@ -93,22 +93,22 @@ class NodeSilence:
     def __init__(self) -> None:
         self._servers: dict[str, _Server] = {}
         self._heard_ms: dict[str, int] = {}
-        # When the youngest roster was read from the store, and when all was first heard.
+        # When the youngest roster was read from the store, and when the first answer came.
         self._roster_ms: int | None = None
         self._since_ms: int | None = None
 
     def heard(self, heard: HeartbeatReport, sent_ms: int, now_ms: int) -> list[str]:
-        """Take in an answer. Returns the nodes that were heard again since the last one."""
+        """Process an answer. Returns the nodes with a heartbeat since the last one."""
         if self._since_ms is None:
-            # A new controller has to listen itself, however long others did before.
+            # A new controller has to observe for itself, however long others did before.
             self._since_ms = now_ms
         if heard.roster is not None:
             self._enrol(heard.roster, sent_ms, now_ms)
-        for word in heard.all_words():
-            self._take(word, sent_ms, now_ms)
+        for report in heard.all_words():
+            self._take(report, sent_ms, now_ms)
         again: list[str] = []
         for node, age_ms in heard.ages_ms.items():
-            # It was heard no later than this; the earlier moment would make it look more silent.
+            # The heartbeat came no later than this; an earlier time would look more silent.
             at_ms = now_ms - age_ms
             if at_ms > self._heard_ms.get(node, -1):
                 self._heard_ms[node] = at_ms
@@ -118,18 +118,18 @@ class NodeSilence:
     def unheard(self, to: str, sent_ms: int) -> None:
         """An address gave no answer.
 
-        Once servers are known by their leases, what an address does says nothing about any of them.
+        Once servers are known by their leases, an address says nothing about any of them.
         """
         if self._roster_ms is None:
             self._servers.setdefault(to, _Server(first_ms=sent_ms))
 
     def _enrol(self, roster: ServerRoster, sent_ms: int, now_ms: int) -> None:
-        """Take in which servers there are, from a read of the store."""
+        """Process the list of servers, from a read of the store."""
         read_ms = sent_ms - roster.age_ms
         if self._roster_ms is not None and read_ms < self._roster_ms:
             return
         if self._roster_ms is None:
-            # What stood here so far were addresses that did not answer.
+            # Drop the entries of addresses that did not answer.
             self._servers = {it: s for it, s in self._servers.items() if s.timing is not None}
         self._roster_ms = read_ms
         there = {lease.server for lease in roster.servers}
@@ -144,44 +144,44 @@ class NodeSilence:
                 if now_ms - server.last_ms > FORGET_MS:
                     del self._servers[name]
 
-    def _take(self, word: ServerReport, sent_ms: int, now_ms: int) -> None:
-        """Take in how far the hearing of one server is known."""
-        server = self._servers.setdefault(word.server, _Server(first_ms=now_ms))
-        known_ms = sent_ms - word.age_ms
-        since_ms = now_ms - word.listening_ms
+    def _take(self, report: ServerReport, sent_ms: int, now_ms: int) -> None:
+        """Process the report of one server."""
+        server = self._servers.setdefault(report.server, _Server(first_ms=now_ms))
+        known_ms = sent_ms - report.age_ms
+        since_ms = now_ms - report.listening_ms
         before_ms = server.known_until_ms
         if before_ms is not None and known_ms <= before_ms:
             return
-        is_other = word.life != server.life
-        if before_ms is not None and since_ms > before_ms and (is_other or not word.life):
-            # It began anew; whom its last life heard at last, nobody knows.
+        is_other = report.life != server.life
+        if before_ms is not None and since_ms > before_ms and (is_other or not report.life):
+            # It has restarted; the last heartbeats of its former life are unknown.
             server.blind_until_ms = max(server.blind_until_ms, since_ms)
         elif before_ms is not None and is_other:
-            # Two processes of one name side by side, each with a memory of its own.
+            # Two processes with one name at the same time, each with its own memory.
             server.blind_until_ms = now_ms
         elif known_ms - server.last_ms > FRESH_MS:
             # It may have hung.
             server.blind_until_ms = now_ms
         elif before_ms is None:
-            # What it heard is all in its word, from when it began.
+            # Its report holds all heartbeats since it started.
             server.blind_until_ms = since_ms
         server.known_until_ms = known_ms
-        server.life, server.timing = word.life, word.timing
+        server.life, server.timing = report.life, report.timing
 
     @property
     def timing(self) -> FenceTiming | None:
-        """The plane's timing; where servers differ, the greatest of each of their times."""
+        """The plane's timing; where servers differ, the greatest of each time."""
         known = [it.timing for it in self._servers.values() if it.timing is not None]
         return greatest_timing(*known) if known else None
 
     def heard_ms(self, node: str) -> int | None:
-        """When the node was last heard, if it ever was."""
+        """When the last heartbeat of the node was received, if any."""
         return self._heard_ms.get(node)
 
     def silence_ms(self, node: str, since_ms: int, now_ms: int) -> int:
-        """For how long the node has surely not been heard by anybody.
+        """For how long certainly no server has received a heartbeat of the node.
 
-        `since_ms` is when it became known in its present life: no earlier silence is its own.
+        `since_ms` is when it became known in its present incarnation: earlier silence is not its.
         """
         span = self._span(now_ms)
         if span is None:
@@ -191,13 +191,13 @@ class NodeSilence:
         return max(0, until_ms - max(heard_ms, since_ms, listening_ms))
 
     def is_listening(self, now_ms: int) -> bool:
-        """Whether the word of every live server is known."""
+        """Whether the reports of all live servers are known."""
         return self._span(now_ms) is not None
 
     def _span(self, now_ms: int) -> tuple[int, int] | None:
-        """From when until when all was heard that there was to hear."""
+        """The time span for which the heartbeats of all servers are known."""
         if self._roster_ms is not None and now_ms - self._roster_ms > FRESH_MS:
-            # A server that we do not know of may have begun to hear agents since.
+            # An unknown server may have started to receive heartbeats since.
             return None
         timing = self.timing
         if self._since_ms is None or timing is None:
@@ -205,7 +205,7 @@ class NodeSilence:
         blind_ms = [self._since_ms]
         known_ms: list[int] = []
         for server in self._servers.values():
-            if server.has_word(now_ms):
+            if server.has_report(now_ms):
                 blind_ms.append(server.blind_until_ms)
                 known_ms.append(server.last_ms)
             elif server.is_live(now_ms):
@@ -216,6 +216,6 @@ class NodeSilence:
         return (max(blind_ms), min(known_ms)) if known_ms else None
 
     def forget_all_but(self, nodes: set[str]) -> None:
-        """Let go of what was heard of nodes that are not there any more."""
+        """Forget the heartbeats of nodes that no longer exist."""
         if len(self._heard_ms) > len(nodes):
             self._heard_ms = {it: at for it, at in self._heard_ms.items() if it in nodes}

@@ -1,1 +1,1 @@
-"""controller:rollout: revisions, progress and roll-back of services."""
+"""controller:rollout: revisions, progress and rollback of services."""

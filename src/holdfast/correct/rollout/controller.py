@@ -1,16 +1,16 @@
-"""controller:rollout: how a new template takes the place of the old one.
+"""controller:rollout: replaces the replicas of an old template by those of a new one.
 
 It owns the WorkloadRevisions, the part `rollout` of a workload's status with the conditions
-Progressing and RollbackObserved, and evictions for Rollout. For services and for one per node;
-runs of jobs are never replaced.
+Progressing and RollbackObserved, and evictions for Rollout. It acts on services and per-node
+workloads; runs of jobs are never replaced.
 
-    template without a revision   -> Create it, before anything is made from it
-    status as it should be        -> Update: which places take which revision (rollout_course.py)
-    a holder of another revision  -> Evict, as far as enough others are well
+    template without a revision   -> Create it, before any replica is created from it
+    status differs                -> Update: which ordinals take which revision (`progress.py`)
+    a holder of another revision  -> Evict, while enough others are healthy
     old revisions beyond history  -> Remove
 
-It makes no replica: controller:workload does, by the targets in the status, and releases what waits
-for a place with the wrong revision. The commit holds both to the targets (`model/rollouts.py`).
+It creates no replicas: controller:workload does, by the targets in the status, and releases waiting
+replicas of the wrong revision. The commit holds both to the targets (`model/rollouts.py`).
 
 The update names the resourceVersion that it rests on, and has no operation id for the same reason
 as that of controller:status.
@@ -36,7 +36,7 @@ from holdfast.correct.controller import (
     target,
 )
 from holdfast.correct.pacing import Cooldowns, MonotonicWaits
-from holdfast.correct.rollout.progress import COMPLETE, next_course
+from holdfast.correct.rollout.progress import COMPLETE, next_decision
 from holdfast.correct.rollout.survey import ReadyTimes, RolloutPlace, led_on_nodes, survey
 from holdfast.correct.rollout.widening import to_stop
 from holdfast.correct.workload.each_node import BY_TYPE, is_same_home
@@ -68,24 +68,24 @@ from holdfast.model.rollouts import REVERTED, is_misplaced, revision_name
 from holdfast.model.time import Instant, timestamp
 from holdfast.observe.cache import Key, ObjectChange
 
-# The history of a workload's templates: one WorkloadRevision for each that it has had.
+# The history of a workload's templates: one WorkloadRevision for each.
 #
-# Part of controller:rollout. A revision is recorded before anything is made from it, so that there
-# is always a way back; the same template is the same revision, however often it comes.
+# A revision is recorded before any replica is created from it, so that a rollback is always
+# possible; the same template is the same revision, however often it returns.
 
 IDENTITY = controller("rollout").name
 BY_OWNER = Index("workloadrevisions", "owner", lambda it: (f"{it.namespace}/{it.spec.workload}",))
 
 
 def belongs(revision: WorkloadRevision, workload: Workload) -> bool:
-    """Whether it is of this very workload, and not of an earlier one of its name."""
+    """Whether it belongs to this workload, and not to an earlier one with the same name."""
     return any(it.uid == workload.metadata.uid for it in revision.metadata.owner_references)
 
 
-def sound(workload: Workload, known: list[WorkloadRevision]) -> Workload:
-    """The workload without a stable revision whose template nobody has any more.
+def without_lost_stable(workload: Workload, known: list[WorkloadRevision]) -> Workload:
+    """The workload without its stable revision if that no longer exists.
 
-    There is no way back to that; what it leaves goes to the current one.
+    A rollback to it is impossible; its ordinals take the current revision.
     """
     rollout = workload.status.rollout
     if rollout.stable in ("", *(it.spec.digest for it in known)):
@@ -96,14 +96,14 @@ def sound(workload: Workload, known: list[WorkloadRevision]) -> Workload:
     return msgspec.structs.replace(workload, status=status)
 
 
-def numbered(status: RolloutStatus, known: list[WorkloadRevision]) -> RolloutStatus:
-    """The status with the highest number that a revision has had, so that none comes again."""
+def with_highest_number(status: RolloutStatus, known: list[WorkloadRevision]) -> RolloutStatus:
+    """The status with the highest number of any revision, so that no number is used twice."""
     highest = max((it.spec.number for it in known), default=0)
     return msgspec.structs.replace(status, revisions=max(status.revisions, highest))
 
 
-def recorded(workload: Workload, revision: str, known: list[WorkloadRevision]) -> Create:
-    """The revision of the template as it is stated."""
+def revision_creation(workload: Workload, revision: str, known: list[WorkloadRevision]) -> Create:
+    """The request that records the revision of the stated template."""
     numbers = (it.spec.number for it in known)
     number = max((*numbers, workload.status.rollout.revisions)) + 1
     uid = workload.metadata.uid
@@ -119,7 +119,7 @@ def recorded(workload: Workload, revision: str, known: list[WorkloadRevision]) -
 
 
 def removal(revision: WorkloadRevision) -> Remove:
-    """Clear a revision away."""
+    """The request that removes a revision."""
     uid = revision.metadata.uid
     return Remove(
         "workloadrevisions",
@@ -133,7 +133,7 @@ def removal(revision: WorkloadRevision) -> Remove:
 def excess(
     workload: Workload, known: list[WorkloadRevision], mine: list[Replica]
 ) -> list[WorkloadRevision]:
-    """The oldest revisions beyond what its owner wants to keep; none that is in use."""
+    """The oldest revisions beyond the stated history; none that is in use."""
     rollout = workload.status.rollout
     old = [it for it in known if it.spec.digest not in (rollout.current, rollout.stable)]
     count = len(old) - workload.spec.rollout.history
@@ -145,10 +145,10 @@ def excess(
 
 
 PROGRESSING, ROLLBACK_OBSERVED = "Progressing", "RollbackObserved"
-# How soon to look again at a revision whose workload may not have been told of yet.
+# How soon to reconcile again when the cache may lack the workload of a revision.
 UNTOLD_PAUSE_MS = 1_000
 
-# A look compares each replica with what its place takes, which costs more than a count.
+# A reconcile compares each replica with its target revision, which costs more than a count.
 REST_TIMES = 4
 
 _ROLLED = (WorkloadType.SERVICE, WorkloadType.PER_NODE)
@@ -164,13 +164,13 @@ class RolloutController(Controller):
 
     def __init__(self) -> None:
         self._rests = Cooldowns()
-        self._sightings = ReadyTimes()
+        self._ready_times = ReadyTimes()
         self._waits = MonotonicWaits()
 
     # Keys ----------------------------------------------------------------------------------------
 
     def keys_of(self, change: ObjectChange, view: View) -> Iterable[Key]:
-        """At rest, replicas of the right revision concern nobody here, whatever becomes of them."""
+        """Without a rollout, changes of replicas of the right revision concern no key."""
         obj: Any = change.object
         match obj:
             case Workload():
@@ -184,7 +184,7 @@ class RolloutController(Controller):
             case Node():
                 if is_same_home(change.before, change.after):
                     return ()
-        # Where one per node can come follows from the nodes, and from who may use them.
+        # The ordinals of per-node workloads follow from the nodes, and from who may use them.
         return [key_of(it) for it in view.found(BY_TYPE, WorkloadType.PER_NODE.value)]
 
     def all_keys(self, view: View) -> Iterable[Key]:
@@ -201,28 +201,28 @@ class RolloutController(Controller):
         known: list[WorkloadRevision] = view.found(BY_OWNER, f"{key[0]}/{key[1]}")
         left = [it for it in known if workload is None or not belongs(it, workload)]
         if left:
-            return self._cleared(view, left)
+            return self._remove_strays(view, left)
         if workload is None or workload.spec.type not in _ROLLED:
             self._rests.forget(key)
-            self._sightings.forget(key)
+            self._ready_times.forget(key)
             return ReconcilePlan()
         if workload.metadata.deletion_timestamp is not None:
             return ReconcilePlan()
         revision = revision_of(workload.spec.template)
         if not any(it.spec.digest == revision for it in known):
-            return ReconcilePlan((recorded(workload, revision, known),))
+            return ReconcilePlan((revision_creation(workload, revision, known),))
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
             return ReconcilePlan(wake_after_ms=left_ms)
-        return self._led(view, workload, revision, known, term, now)
+        return self._roll_out(view, workload, revision, known, term, now)
 
-    def _cleared(self, view: View, left: list[WorkloadRevision]) -> ReconcilePlan:
-        """Revisions of a workload that is gone, or of an earlier one of its name."""
+    def _remove_strays(self, view: View, left: list[WorkloadRevision]) -> ReconcilePlan:
+        """Remove revisions of a workload that is gone, or of an earlier one with its name."""
         if not all(view.knows_all_of(it) for it in left):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         return ReconcilePlan(tuple(map(removal, left[: REQUESTS_PER_PLAN_MAX + 1])))
 
-    def _led(
+    def _roll_out(
         self,
         view: View,
         workload: Workload,
@@ -231,32 +231,32 @@ class RolloutController(Controller):
         term: Term,
         now: Instant,
     ) -> ReconcilePlan:
-        course_of = sound(workload, known)
-        if course_of is not workload and not view.knows_all_of(workload):
+        sound = without_lost_stable(workload, known)
+        if sound is not workload and not view.knows_all_of(workload):
             return ReconcilePlan(wake_after_ms=UNTOLD_PAUSE_MS)
         mine = _mine(view, workload)
         if _is_quiet(workload, revision) and not any(is_misplaced(workload, it) for it in mine):
             rollout = workload.status.rollout
-            self._sightings.forget(key_of(workload))
-            return self._ends(workload, rollout, known, mine, now)
+            self._ready_times.forget(key_of(workload))
+            return self._idle(workload, rollout, known, mine, now)
         self._rests.rest(key_of(workload), REST_TIMES * len(mine), now)
         led, nodes = mine, 0
         if workload.spec.type is WorkloadType.PER_NODE:
             led, nodes = led_on_nodes(view, workload, mine)
-        seen = survey(course_of, led, nodes, self._sightings.ready_ms(key_of(workload), led, now))
-        course = next_course(course_of, seen, revision, self._waits, now)
-        written = _written(workload, numbered(course.status, known), now)
-        if written:
-            # Nothing is stopped for targets that may not come true.
-            return ReconcilePlan(tuple(written), wake_after_ms=course.wake_ms)
+        seen = survey(sound, led, nodes, self._ready_times.ready_ms(key_of(workload), led, now))
+        decision = next_decision(sound, seen, revision, self._waits, now)
+        updates = _updates(workload, with_highest_number(decision.status, known), now)
+        if updates:
+            # Nothing is stopped for targets that are not committed yet.
+            return ReconcilePlan(tuple(updates), wake_after_ms=decision.wake_ms)
         stops = [
             _stop(it, it.holder, term) for it in to_stop(workload, seen) if it.holder is not None
         ]
         return ReconcilePlan(
-            tuple(stops[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=course.wake_ms
+            tuple(stops[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=decision.wake_ms
         )
 
-    def _ends(
+    def _idle(
         self,
         workload: Workload,
         rollout: RolloutStatus,
@@ -264,10 +264,10 @@ class RolloutController(Controller):
         mine: list[Replica],
         now: Instant,
     ) -> ReconcilePlan:
-        """What is left to do at rest: say so, and keep no more history than is wanted."""
-        written = _written(workload, rollout, now)
-        if written:
-            return ReconcilePlan(tuple(written))
+        """Without a rollout: write the status, and keep no more history than stated."""
+        updates = _updates(workload, rollout, now)
+        if updates:
+            return ReconcilePlan(tuple(updates))
         gone = excess(workload, known, mine)[: REQUESTS_PER_PLAN_MAX + 1]
         return ReconcilePlan(tuple(map(removal, gone)))
 
@@ -283,13 +283,13 @@ def _is_settled(workload: Workload, replica: Replica) -> bool:
 
 
 def _is_quiet(workload: Workload, revision: str) -> bool:
-    """Whether no rollout goes on, and none begins."""
+    """Whether no rollout is in progress, and none begins."""
     rollout = workload.status.rollout
     return rollout.phase in _AT_REST and rollout.current == revision
 
 
 def _stop(place: RolloutPlace, holder: Replica, term: Term) -> Evict:
-    """Whoever does no work may go for free, unless it has begun to work since it was seen."""
+    """Evict a holder. One that is not ready costs no budget, unless it has become ready since."""
     step = "roll-to" if place.is_ready else "roll-idle-to"
     return Evict(
         target(holder),
@@ -301,8 +301,8 @@ def _stop(place: RolloutPlace, holder: Replica, term: Term) -> Evict:
     )
 
 
-def _written(workload: Workload, rollout: RolloutStatus, now: Instant) -> list[Update]:
-    """The status, where it is not as it should be."""
+def _updates(workload: Workload, rollout: RolloutStatus, now: Instant) -> list[Update]:
+    """The update of the status, if it differs."""
     generation = workload.metadata.generation
     rollout = msgspec.structs.replace(rollout, observed_generation=generation)
     status = msgspec.structs.replace(
@@ -317,17 +317,16 @@ def _conditions(
     status: WorkloadStatus, rollout: RolloutStatus, now: Instant
 ) -> tuple[Condition, ...]:
     at, generation = timestamp(now.wall_ms), rollout.observed_generation
-    # As with a Deployment of Kubernetes: one that is through made its progress, and False means
-    # that somebody should look.
+    # As with a Deployment of Kubernetes: a complete rollout is True, and False needs attention.
     is_well = rollout.phase in (RolloutPhase.PROGRESSING, RolloutPhase.REVERTING)
-    news = Condition(
+    progressing = Condition(
         PROGRESSING,
         ConditionStatus.TRUE if is_well or rollout.reason == COMPLETE else ConditionStatus.FALSE,
         generation,
         reason=rollout.reason,
         message=rollout.message,
     )
-    conditions = with_condition(status.conditions, news, at)
+    conditions = with_condition(status.conditions, progressing, at)
     is_back = rollout.phase in REVERTED
     if not is_back and condition(conditions, ROLLBACK_OBSERVED) is None:
         return conditions

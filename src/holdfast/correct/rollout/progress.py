@@ -1,18 +1,18 @@
-"""How a rollout goes on: the next status of a workload that takes up a template.
+"""The progress of a rollout: the next rollout status of a workload.
 
-controller:rollout asks for the next status after each survey, writes it if it differs, and stops
+controller:rollout computes the next status after each survey, writes it if it differs, and stops
 nothing before it is committed.
 
-    Idle ──another template──▶ Progressing ──all places well──▶ Idle
+    Idle ──another template──▶ Progressing ──all healthy──▶ Idle
                                  │  ▲
-            deadline, or a person│  │what was begun is well, or the person's word
+              deadline, or a user│  │what was begun is healthy, or the user resumes
                                  ▼  │
-    Failed ◀──all well── Reverting  Paused
-                            ▲ deadline, where autoRevert is set
+    Failed ◀──all healthy── Reverting  Paused
+                               ▲ deadline, where autoRevert is set
 
-A deadline stops nobody: it ends the beginning of further places, or it begins the way back, on
-which what is well is stopped only while enough others are. Progress is that more places are well
-than ever before, that more are begun, or that a canary's step is passed.
+A deadline stops no replica: it ends the expansion to further ordinals, or it begins the rollback,
+which stops a healthy replica only while enough others are healthy. Progress means that more
+ordinals are healthy than ever before, that more are begun, or that a canary step is passed.
 """
 
 from __future__ import annotations
@@ -43,40 +43,40 @@ _OVER = (RolloutPhase.IDLE, RolloutPhase.FAILED)
 
 
 class RolloutDecision(msgspec.Struct, frozen=True):
-    """The status as it should be now, and in how long it may have to change without any news."""
+    """The status as it should be now, and when it may have to change without any event."""
 
     status: RolloutStatus
     wake_ms: int | None = None
 
 
-def next_course(
+def next_decision(
     workload: Workload, seen: RolloutSurvey, revision: str, waits: MonotonicWaits, now: Instant
 ) -> RolloutDecision:
-    """`revision` is that of the template as it is stated."""
+    """The next status of a rollout. `revision` is that of the stated template."""
     spec, before = workload.spec.rollout, workload.status.rollout
     if not before.current or (before.current != revision and not spec.paused):
-        return RolloutDecision(_begun(workload, revision, now))
-    # Before the first revision was ever well there is nothing that a pause could keep.
+        return RolloutDecision(_begin(workload, revision, now))
+    # Before the first revision was ever healthy there is nothing that a pause could protect.
     is_paused = spec.paused and bool(before.stable) and before.phase not in _OVER
     if before.current != revision or is_paused:
-        return RolloutDecision(_by_hand(before, now))
+        return RolloutDecision(_pause(before, now))
     if before.phase in _OVER:
         return RolloutDecision(before)
     if before.phase is RolloutPhase.PAUSED and before.reason == PAUSED:
-        return RolloutDecision(_onwards(before, now))
-    return _Step(workload, seen, waits, now).course()
+        return RolloutDecision(_resume(before, now))
+    return _Step(workload, seen, waits, now).decision()
 
 
-def _begun(workload: Workload, revision: str, now: Instant) -> RolloutStatus:
-    """The first look at a new template.
+def _begin(workload: Workload, revision: str, now: Instant) -> RolloutStatus:
+    """The status at the first sight of a new template.
 
-    Places that took the last one go on to this one without a detour. To where everything was well
-    before there are no canary steps, and neither are there from nowhere.
+    Ordinals that took the last template go straight on to this one. There are no canary steps on
+    the way back to the stable revision, nor for the first revision.
     """
     before, spec = workload.status.rollout, workload.spec.rollout
     is_back = revision == before.stable or not before.stable
     return msgspec.structs.replace(
-        _onwards(before, now),
+        _resume(before, now),
         current=revision,
         updated="" if is_back else before.updated,
         step=len(spec.canary) if is_back else 0,
@@ -85,7 +85,7 @@ def _begun(workload: Workload, revision: str, now: Instant) -> RolloutStatus:
     )
 
 
-def _onwards(before: RolloutStatus, now: Instant) -> RolloutStatus:
+def _resume(before: RolloutStatus, now: Instant) -> RolloutStatus:
     at = timestamp(now.wall_ms)
     return msgspec.structs.replace(
         before,
@@ -97,14 +97,14 @@ def _onwards(before: RolloutStatus, now: Instant) -> RolloutStatus:
     )
 
 
-def _by_hand(before: RolloutStatus, now: Instant) -> RolloutStatus:
-    """Paused by a person. A way back is stopped by that as well, and goes on as one."""
+def _pause(before: RolloutStatus, now: Instant) -> RolloutStatus:
+    """Paused by a user. That also pauses a rollback, which resumes as a rollback."""
     if before.phase is RolloutPhase.REVERTING or before.reason == PAUSED:
         return before
-    return _halted(before, PAUSED, "paused by its owner", now)
+    return _halt(before, PAUSED, "paused by its owner", now)
 
 
-def _halted(before: RolloutStatus, reason: str, message: str, now: Instant) -> RolloutStatus:
+def _halt(before: RolloutStatus, reason: str, message: str, now: Instant) -> RolloutStatus:
     at = timestamp(now.wall_ms)
     return msgspec.structs.replace(
         before, phase=RolloutPhase.PAUSED, reason=reason, message=message, since=at
@@ -121,12 +121,12 @@ class _Step:
         self._spec: Rollout = workload.spec.rollout
         self._before = workload.status.rollout
         self._aim = goal(workload)
-        # What should be of the new revision by now, and is not there or not well.
+        # The ordinals that take the new revision by now, and how many of them are not healthy.
         self._begun = [it for it in seen.places if it.target == self._aim]
         self._lag = sum(not it.is_done for it in self._begun)
 
-    def course(self) -> RolloutDecision:
-        status = self._counted()
+    def decision(self) -> RolloutDecision:
+        status = self._with_progress()
         if self._is_complete():
             return RolloutDecision(self._finished(status))
         further = self._further(status)
@@ -137,9 +137,9 @@ class _Step:
             status = self._overdue(status)
         return RolloutDecision(status, self._wake_ms(left_ms))
 
-    def _counted(self) -> RolloutStatus:
-        """The most that was well is what counts as progress: work that crashes again and again
-        makes none.
+    def _with_progress(self) -> RolloutStatus:
+        """The highest count of healthy ordinals measures progress: work that crashes again and
+        again makes none.
         """
         ready = sum(it.is_done for it in self._begun)
         if ready <= self._before.ready:
@@ -168,25 +168,25 @@ class _Step:
             step=0,
         )
 
-    # Going on ------------------------------------------------------------------------------------
+    # Expansion -----------------------------------------------------------------------------------
 
     def _further(self, status: RolloutStatus) -> RolloutStatus | None:
-        """The status with more places, or with the next canary step; None where nothing moves."""
+        """The status with more ordinals, or with the next canary step; None if neither is due."""
         is_back = status.phase is RolloutPhase.REVERTING
         if self._spec.strategy is RolloutStrategy.RECREATE:
-            # Nothing is born before the last one of another revision is proven to have stopped.
+            # Nothing is created before the last replica of another revision is proven stopped.
             held = self._seen.strays > 0
             updated = text_of(self._seen, (it.number for it in self._seen.lasting))
             after = msgspec.structs.replace(status, held=held)
             if not is_back and status.stable and status.stable != status.current:
                 after = msgspec.structs.replace(after, updated=updated)
         elif status.held:
-            # It was to recreate everything when it began, and is not any more.
+            # The strategy was Recreate when the rollout began, and no longer is.
             after = msgspec.structs.replace(status, held=False)
         elif is_back or not self._may_expand():
             return None
         elif self._is_gate_passed():
-            # Where a deadline had paused it, what was begun has come after all.
+            # Where a deadline had paused it, the begun ordinals have become healthy after all.
             after = msgspec.structs.replace(
                 widened(self._workload, self._seen, status, self._lag), step=status.step + 1
             )
@@ -197,7 +197,7 @@ class _Step:
         if is_back:
             return after
         return msgspec.structs.replace(
-            _onwards(after, self._now), since=self._since(status), message=self._told(after)
+            _resume(after, self._now), since=self._since(status), message=self._message(after)
         )
 
     def _since(self, status: RolloutStatus) -> datetime | None:
@@ -205,11 +205,11 @@ class _Step:
         return status.since if is_on else timestamp(self._now.wall_ms)
 
     def _may_expand(self) -> bool:
-        """After the deadline only once all that was begun is well."""
+        """After the deadline, only once all begun ordinals are healthy."""
         return self._before.phase is RolloutPhase.PROGRESSING or not self._lag
 
     def _is_gate_passed(self) -> bool:
-        """Whether all places of a canary step are there, well, and have been for long enough."""
+        """Whether all ordinals of a canary step have been healthy for long enough."""
         hold_s = hold_seconds(self._workload)
         begun = [it for it in self._begun if not it.is_surge]
         if hold_s is None or self._lag or len(begun) < allowed(self._workload, self._seen):
@@ -219,16 +219,15 @@ class _Step:
     def _holds_ms(self, place: RolloutPlace, hold_s: int) -> int:
         return max(0, hold_s * 1_000 - place.ready_ms) if place.holder is not None else 0
 
-    def _told(self, status: RolloutStatus) -> str:
-        return f"revision {status.current} takes the places {status.updated or 'of all'}"
+    def _message(self, status: RolloutStatus) -> str:
+        return f"revision {status.current} goes to ordinals {status.updated or 'all'}"
 
     # Time ----------------------------------------------------------------------------------------
 
     def _left_ms(self, status: RolloutStatus) -> int:
-        """How much time is left for the next progress. A canary's hold is on top of it.
+        """The time left for the next progress. The hold of a canary step is added to it.
 
-        A rollout is not given up because a calendar was set: only what we have waited ourselves
-        counts.
+        A wall clock that was set must not end a rollout: only time on the monotonic clock counts.
         """
         if status.progressed_at is None:
             return 0
@@ -245,30 +244,32 @@ class _Step:
         return sooner(wake_ms, left_ms or None)
 
     def _lacks(self) -> str:
-        """What the rollout waits for, in a few words."""
+        """What the rollout waits for."""
         lagging = [it for it in self._begun if not it.is_done]
         if not lagging:
-            return "nothing that was begun lags"
+            return "all begun ordinals are ready"
         first = lagging[0]
-        state = "is empty" if first.holder is None else f"is {first.holder.status.state.value}"
-        return f"{len(lagging)} places lag: place {first.number} {state} and not well"
+        state = (
+            "has no replica" if first.holder is None else f"is {first.holder.status.state.value}"
+        )
+        return f"{len(lagging)} ordinals are not ready: ordinal {first.number} {state}"
 
     def _overdue(self, status: RolloutStatus) -> RolloutStatus:
-        """The deadline has passed. Nothing is stopped by that."""
+        """The deadline has passed. That stops nothing."""
         can_revert = self._spec.auto_revert and status.stable not in ("", status.current)
         says = f"no progress for {self._spec.progress_deadline_seconds} s, {self._lacks()}; "
         if not can_revert:
-            return _halted(status, OVERDUE, f"{says}no further place is begun", self._now)
+            return _halt(status, OVERDUE, f"{says}the rollout goes no further", self._now)
         is_any_ready = any(it.is_ready for it in self._begun)
         if self._spec.strategy is RolloutStrategy.RECREATE and is_any_ready:
-            told = f"{says}to go back would stop all that is ready, and nothing else may run"
-            return _halted(status, HEALTHY_LEFT, told, self._now)
+            message = f"{says}a rollback with strategy Recreate would stop all ready replicas"
+            return _halt(status, HEALTHY_LEFT, message, self._now)
         is_surge_used = any(it.is_surge and it.is_ready for it in self._seen.places)
         return msgspec.structs.replace(
             status,
             phase=RolloutPhase.REVERTING,
             reason=OVERDUE,
-            message=f"{says}back to revision {status.stable}",
+            message=f"{says}rolling back to revision {status.stable}",
             since=timestamp(self._now.wall_ms),
             updated="",
             surge=status.surge if is_surge_used else 0,

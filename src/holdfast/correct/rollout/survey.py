@@ -1,9 +1,9 @@
-"""What a rollout sees of a workload: who holds each of its places, and whether that one is well.
+"""What a rollout observes of a workload: the replica at each ordinal, and whether it is healthy.
 
-controller:rollout makes a survey before each decision; `rollout_course.py` decides by it. A replica
-is well when it has been ready for `minReadySeconds` without a break, and twice as long for each
-time that it has ended before: work that crashes soon after its start is ready again and again, and
-must not pass for well in between.
+controller:rollout makes a survey before each decision; `progress.py` decides by it. A replica is
+healthy when it has been ready for `minReadySeconds` without a break, and twice as long for each
+time that it has ended before: work that crashes soon after its start becomes ready again and again,
+and must not count as healthy in between.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _DOUBLINGS_MAX = 4
 
 
 class RolloutPlace(msgspec.Struct, frozen=True):
-    """One place: which revision it takes, who holds it, and how well that one is.
+    """One ordinal: its target revision, the replica that holds it, and the replica's health.
 
-    `left_ms` says in how long the holder counts as well if it stays as it is: 0 for one that does,
-    None for one that is not ready, and for a place without a holder. `ready_ms` is for how long it
+    `left_ms` is the time until the holder counts as healthy if it stays ready: 0 for one that is
+    healthy, None for one that is not ready and where there is no holder. `ready_ms` is how long it
     has been ready.
     """
 
@@ -47,7 +47,7 @@ class RolloutPlace(msgspec.Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its holder does its work at the moment."""
+        """Whether its holder is ready now."""
         return self.left_ms is not None
 
     @property
@@ -57,21 +57,21 @@ class RolloutPlace(msgspec.Struct, frozen=True):
 
     @property
     def is_misplaced(self) -> bool:
-        """Whether its holder is of a revision that the place does not take."""
+        """Whether its holder has another revision than the target."""
         return self.holder is not None and self.holder.spec.revision != self.target
 
     @property
     def is_done(self) -> bool:
-        """Whether its holder is well and what it should be."""
+        """Whether its holder is healthy and has the target revision."""
         return self.is_well and not self.is_misplaced
 
 
 class RolloutSurvey(msgspec.Struct, frozen=True):
-    """All places that a workload has at the moment, in order.
+    """All ordinals that a workload has now, in order.
 
-    `stated` is how many there should be in the end; `unplaced` how many of those have no place yet,
-    which is so for nodes alone; `strays` how many replicas may still run that are not of the
-    revision that all should have.
+    `stated` is how many there should be in the end; `unplaced` how many of those have no ordinal
+    yet, which only happens to per-node workloads; `strays` how many replicas may still run that do
+    not have the final revision.
     """
 
     places: tuple[RolloutPlace, ...]
@@ -81,20 +81,20 @@ class RolloutSurvey(msgspec.Struct, frozen=True):
 
     @property
     def lasting(self) -> list[RolloutPlace]:
-        """The places that stay when the rollout is over."""
+        """The ordinals that remain when the rollout is over."""
         return [it for it in self.places if not it.is_surge]
 
     @property
     def well(self) -> int:
-        """How many replicas count as capacity, of whatever revision."""
+        """How many replicas count as capacity, of any revision."""
         return sum(it.is_well for it in self.places)
 
 
 def survey(
     workload: Workload, mine: Iterable[Replica], nodes: int, ready_ms: Mapping[str, int]
 ) -> RolloutSurvey:
-    """Look at a workload's replicas. `nodes` is how many one per node should have, `ready_ms` for
-    how long each has been ready, by uid.
+    """Survey a workload's replicas. `nodes` is the number of nodes of a per-node workload,
+    `ready_ms` how long each replica has been ready, by uid.
     """
     lives: dict[int, list[Replica]] = {}
     strays, aim = 0, goal(workload)
@@ -129,10 +129,10 @@ def _place(
 
 
 def _left_ms(workload: Workload, replica: Replica, ready_ms: int) -> int | None:
-    """In how long it counts as well; None while it is not ready."""
+    """The time until it counts as healthy; None while it is not ready."""
     if not is_available(replica):
         return None
-    # What is to be replaced need not prove itself: it counts as what it is at the moment.
+    # A replica that is to be replaced needs no probation: ready is healthy.
     is_new = replica.spec.revision == goal(workload)
     ends = replica.status.process.restarts + endings_before(replica) if is_new else 0
     pause_ms = workload.spec.rollout.min_ready_seconds * 1_000 << min(ends, _DOUBLINGS_MAX)
@@ -140,71 +140,70 @@ def _left_ms(workload: Workload, replica: Replica, ready_ms: int) -> int | None:
 
 
 def is_on_node(replica: Replica) -> bool:
-    """Whether it can be evicted. What waits for a place is released by controller:workload."""
+    """Whether it can be evicted. controller:workload releases replicas that are not bound."""
     return replica.status.state in (State.BOUND, State.RUNNING)
 
 
-# One per node and its rollout: which nodes count at the moment.
+# Rollouts of per-node workloads: which nodes count now.
 #
-# Part of controller:rollout. A replica of one per node has its node and no other. While that takes
-# nothing new nobody could follow, so what works there is left as it is until the node takes work
-# again, and is no ground to stop another one either. What is missing there counts: a replica that
-# does not work, and a place that the rollout itself has emptied; its node may have been closed
-# since. Only what ended there for other reasons is not waited for.
+# A replica of a per-node workload belongs to one node. While that node takes no new work, a
+# replacement could not follow, so a healthy replica there stays as it is until the node takes work
+# again, and does not count as spare for stopping another one. Missing replicas there count: those
+# that are not ready, and those that the rollout itself has stopped; the node may have been closed
+# since. Only replicas that ended there for other reasons are not waited for.
 
 
 def led_on_nodes(view: View, workload: Workload, mine: list[Replica]) -> tuple[list[Replica], int]:
-    """The replicas that a rollout leads, and on how many nodes there should be one."""
+    """The replicas that a rollout covers, and on how many nodes there should be one."""
     is_recreate = workload.spec.rollout.strategy is RolloutStrategy.RECREATE
     nodes: list[Node] = list(view.all("nodes"))
     stated = in_force(view, workload)
     counted = {it.name for it in nodes if belongs(stated, it) and takes(view, stated, it)}
     if is_recreate:
-        # All of them go, wherever they are, before anything is born.
+        # All of them stop, on whatever node, before any new one is created.
         return [it for it in mine if home_of(it) in counted or not vacates(it)], len(counted)
     led = [it for it in mine if home_of(it) in counted or _is_missing(it)]
     return led, len(counted | {home_of(it) for it in led})
 
 
 def _is_missing(replica: Replica) -> bool:
-    """Whether its place counts as missing on a node that takes nothing new."""
+    """Whether it counts as missing on a node that takes no new work."""
     if vacates(replica):
         return replica.status.cause is Cause.ROLLOUT
     return not is_available(replica)
 
 
-# For how long replicas have been ready, as far as one's own clock can tell.
+# How long replicas have been ready, by the controller's own clock.
 #
-# Part of controller:rollout. The moment in a replica's status is by the calendar of the server that
-# wrote it down. It is believed only of a replica that was ready when it was first seen: whatever
-# becomes ready while we watch is counted on our own clock, and no calendar that is set meanwhile
-# makes it older or younger.
+# The timestamp in a replica's status is from the wall clock of the server that wrote it. It counts
+# only for a replica that was ready when it was first seen: for a replica that becomes ready later,
+# the time counts on the monotonic clock, and a wall clock that is set meanwhile changes nothing.
 
 
 class ReadyTimes:
-    """When the replicas of each workload were first seen to be ready as they are."""
+    """When the replicas of each workload were first seen ready, on the monotonic clock."""
 
     def __init__(self) -> None:
         self._first: dict[Key, dict[str, tuple[datetime | None, int]]] = {}
 
     def ready_ms(self, key: Key, replicas: Iterable[Replica], now: Instant) -> dict[str, int]:
-        """For how long each of a workload's replicas has been as ready as it is, by uid."""
+        """How long each of a workload's replicas has been ready without a break, by uid."""
         before = self._first.get(key, {})
         first: dict[str, tuple[datetime | None, int]] = {}
         for it in replicas:
             uid, since = it.metadata.uid, it.status.ready_since
             known = before.get(uid)
             if known is None or known[0] != since:
-                told_ms = _told_ms(since, now) if known is None else 0
-                known = since, now.monotonic_ms - told_ms
+                passed_ms = _passed_ms(since, now) if known is None else 0
+                known = since, now.monotonic_ms - passed_ms
             first[uid] = known
         self._first[key] = first
         return {uid: now.monotonic_ms - since_ms for uid, (_, since_ms) in first.items()}
 
     def forget(self, key: Key) -> None:
-        """The workload is gone, or nothing is asked about it for now."""
+        """Forget a workload that is gone or has no rollout."""
         self._first.pop(key, None)
 
 
-def _told_ms(since: datetime | None, now: Instant) -> int:
+def _passed_ms(since: datetime | None, now: Instant) -> int:
     return max(0, now.wall_ms - wall_ms(since)) if since is not None else 0

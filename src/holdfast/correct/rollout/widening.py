@@ -1,11 +1,11 @@
-"""Which places a rollout begins next, and who makes way for that.
+"""Which ordinals a rollout begins next, and which replicas it stops for that.
 
-Part of controller:rollout: `rollout_course.py` asks how far the targets may be widened, and
-`rollout.py` whom to stop for those that are committed.
+Part of controller:rollout: `progress.py` asks how far the targets may be widened, and
+`controller.py` which replicas to stop for the committed targets.
 
-A place is begun only while fewer are on their way than may be missing or too many. What is out of
-contact, being stopped, or not ready anywhere else counts as missing. First come places whose holder
-does no work anyway: otherwise a mend for crashing work would wait for that work to be well.
+An ordinal is begun only while fewer are in progress than may be missing or surplus. A replica that
+is out of contact, stopping, or not ready counts as missing. Ordinals whose holder is not ready come
+first: otherwise a fix for crashing work would wait for that work to become healthy.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from holdfast.model.rollouts import limits
 
 
 def hold_seconds(workload: Workload) -> int | None:
-    """How long the places of the canary step have to be ready; None when all steps are over."""
+    """How long the ordinals of the canary step have to be ready; None after the last step."""
     steps, rollout = workload.spec.rollout.canary, workload.status.rollout
     is_step = rollout.step < len(steps) and bool(rollout.stable)
     return steps[rollout.step].hold_seconds if is_step else None
 
 
 def allowed(workload: Workload, seen: RolloutSurvey) -> int:
-    """How many places may take the new revision by now."""
+    """How many ordinals may take the new revision by now."""
     count = len(seen.lasting)
     if hold_seconds(workload) is None:
         return count
@@ -41,12 +41,12 @@ def allowed(workload: Workload, seen: RolloutSurvey) -> int:
 def widened(
     workload: Workload, seen: RolloutSurvey, status: RolloutStatus, lag: int
 ) -> RolloutStatus:
-    """The status with as many more places as may be on their way. `lag` of them are already."""
+    """The status with as many more ordinals as may be in progress. `lag` of them already are."""
     missing, surge = limits(workload.spec.rollout, seen.stated)
-    # A canary shows no more of the new revision than it says, unless it could not move.
+    # A canary step uses no surge, unless it could not proceed without one.
     surge = 0 if hold_seconds(workload) is not None and missing else surge
     if not status.stable or status.stable == status.current:
-        # All places take the one revision that there is; who holds them is replaced in turn.
+        # All ordinals take the only revision; their holders are replaced in turn.
         surge = surge if any(it.is_misplaced for it in seen.places) else 0
         return msgspec.structs.replace(status, surge=max(status.surge, surge))
     room = missing + status.surge - lag
@@ -57,11 +57,11 @@ def widened(
 
 
 def _chosen(seen: RolloutSurvey, status: RolloutStatus, room: int, most: int) -> list[int]:
-    """The places that take the new revision from now on, where so many more may be on their way."""
+    """The ordinals that take the new revision from now on, where `room` more may be in progress."""
     updated = parse(status.updated)
     chosen = [it.number for it in seen.lasting if it.number in updated][:most]
     rest = [it for it in seen.lasting if it.number not in updated]
-    # Where the new revision is already, as after a change of the count, it need not be begun.
+    # Ordinals that already have the new revision, as after scaling, need no room.
     there = [it for it in rest if _is_of(it.holder, status.current)]
     others = [it for it in rest if not _is_of(it.holder, status.current)]
     idle = [it for it in others if not it.is_ready]
@@ -76,8 +76,8 @@ def _is_of(holder: Replica | None, revision: str) -> bool:
 
 
 def text_of(seen: RolloutSurvey, numbers: Iterable[int]) -> str:
-    """Places as a text; those without anybody between them are one stretch, so that it stays short
-    where places are numbers of nodes.
+    """Ordinals as text. Neighbours in the survey form one range, so that the text stays short also
+    where ordinals are derived from node names.
     """
     chosen = set(numbers)
     spans: list[tuple[int, int]] = []
@@ -94,10 +94,10 @@ def text_of(seen: RolloutSurvey, numbers: Iterable[int]) -> str:
 
 
 def to_stop(workload: Workload, seen: RolloutSurvey) -> Iterator[RolloutPlace]:
-    """The places whose holder may be stopped for the targets as they are committed.
+    """The ordinals whose holder may be stopped for the committed targets.
 
-    What does no work makes way at once. What does is stopped only while enough others are well, and
-    on the way back the last one never is.
+    A holder that is not ready stops at once. A ready one stops only while enough others are
+    healthy, and a rollback never stops the last one.
     """
     spec, status = workload.spec.rollout, workload.status.rollout
     if spec.paused or status.phase is RolloutPhase.PAUSED:

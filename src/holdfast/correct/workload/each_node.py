@@ -1,17 +1,17 @@
-"""One per node: a replica on every node that the work fits, and on no other.
+"""Per-node workloads: a replica on every node that the work fits, and on no other.
 
-Part of controller:workload. A replica is born for one node, whose name its placement asks for, and
-takes the scheduler's way there like any other. Its place follows from the node's name, so that
-everybody who makes it makes the same.
+Part of controller:workload. A replica is created for one node, which its node selector names, and
+is placed by the scheduler like any other. Its ordinal follows from the node's name, so that two
+controllers create the same replica.
 
     a node that fits and takes work      -> Create, after a pause if the last ones crashed
     a node that takes no work            -> nothing new; what runs there stays. A drain stops it
-    labels or site do not fit any more,
-    a NoExecute taint, the node is gone  -> Released or evicted
-    Released                             -> removed, once its successor is there or none is wanted
+    labels or site no longer fit,
+    a NoExecute taint, the node is gone  -> released or evicted
+    Released                             -> removed, once its successor exists or none is wanted
 
-What fits is the rule of `model/placement/placement_rules.py`; whether there is room is the
-scheduler's to say, and the replica waits with that reason.
+`model/placement/placement_rules.py` defines what fits; the scheduler decides whether there is room,
+and the replica waits with that reason.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from holdfast.observe.cache import Key
 
 BY_TYPE = Index("workloads", "type", lambda it: (it.spec.type.value,))
 
-# How soon to look again at replicas of which the picture does not say whether they may stay.
+# How soon to reconcile again when the cache cannot tell whether replicas may stay.
 UNTOLD_PAUSE_MS = 1_000
 # A label is no longer than this. Work cannot ask for a node with a longer name.
 NODE_NAME_MAX = 63
@@ -81,18 +81,18 @@ NODE_NAME_MAX = 63
 class PerNodeReplicas:
     """See the module's docstring."""
 
-    def __init__(self, births: ReplicaCreation) -> None:
-        self._births = births
+    def __init__(self, creation: ReplicaCreation) -> None:
+        self._creation = creation
         self._rests = Cooldowns()
 
     def look_at_all(self) -> None:
-        """Let nothing rest."""
+        """End all pauses."""
         self._rests.clear()
 
-    def spread(
+    def reconcile(
         self, view: View, workload: Workload, key: Key, term: Term, now: Instant
     ) -> ReconcilePlan:
-        """What the replicas of a workload need that runs on every node."""
+        """The plan for the replicas of a per-node workload."""
         left_ms = self._rests.left_ms(key, now)
         if left_ms:
             return ReconcilePlan(wake_after_ms=left_ms)
@@ -101,7 +101,7 @@ class PerNodeReplicas:
         nodes = list(view.all("nodes"))
         self._rests.rest(key, len(mine) + len(nodes), now)
         for replica in mine:
-            self._births.see(replica)
+            self._creation.see(replica)
         by_node = _by_node(mine)
         requests: list[Any] = []
         wake_ms: int | None = None
@@ -115,7 +115,7 @@ class PerNodeReplicas:
             requests += _stops(workload, lives, stays, term)
             if not stays or not all(vacates(it) for it in lives) or not takes(view, workload, node):
                 continue
-            wait_ms = self._births.pause_ms(workload, lives[-1], now) if lives else 0
+            wait_ms = self._creation.pause_ms(workload, lives[-1], now) if lives else 0
             if wait_ms > 0:
                 wake_ms = sooner(wake_ms, wait_ms)
             elif not workload.status.rollout.held:
@@ -128,12 +128,12 @@ class PerNodeReplicas:
         taken = {it.spec.ordinal for it in mine}
         for node, lives in homeless:
             place = lives[-1].spec.ordinal if lives else _free_place(node.name, taken)
-            born = self._birth(view, workload, node, place, lives, term)
-            requests += born
-            wake_ms = wake_ms if born else sooner(wake_ms, UNTOLD_PAUSE_MS)
+            made = self._create(view, workload, node, place, lives, term)
+            requests += made
+            wake_ms = wake_ms if made else sooner(wake_ms, UNTOLD_PAUSE_MS)
         return ReconcilePlan(tuple(requests[: REQUESTS_PER_PLAN_MAX + 1]), wake_after_ms=wake_ms)
 
-    def _birth(
+    def _create(
         self,
         view: View,
         workload: Workload,
@@ -142,17 +142,17 @@ class PerNodeReplicas:
         lives: list[Replica],
         term: Term,
     ) -> list[Any]:
-        """The next replica for a node, if the picture has the template for it."""
-        stated = stated_for(self._births, view, workload, ordinal)
+        """The creation of the next replica for a node, if the cache has the template for it."""
+        stated = stated_for(self._creation, view, workload, ordinal)
         if stated is None:
             return []
         notes = endings_notes(workload, lives[-1] if lives else None)
         template = pinned(stated, node.name)
-        return [self._births.birth(workload, ordinal, term, notes, template, stated)]
+        return [self._creation.create(workload, ordinal, term, notes, template, stated)]
 
 
 def wanted(view: View, workload: Workload) -> int:
-    """On how many nodes a replica should be: those that fit, and take work or have one already."""
+    """The number of nodes that should have a replica: they fit, and take work or have one."""
     workload = in_force(view, workload)
     homes = {home_of(it) for it in _mine(view, workload) if it.status.state in FURTHER}
     return sum(
@@ -162,9 +162,9 @@ def wanted(view: View, workload: Workload) -> int:
 
 
 def in_force(view: View, workload: Workload) -> Workload:
-    """The workload with the template that says on which nodes it belongs.
+    """The workload with the template that decides on which nodes it belongs.
 
-    That is the stated one, also while it is rolled out; after the way back it is the one before.
+    That is the stated one, also during its rollout; after a rollback it is the stable one.
     """
     if workload.status.rollout.phase not in REVERTED:
         return workload
@@ -177,7 +177,7 @@ def in_force(view: View, workload: Workload) -> Workload:
 
 
 def pinned(template: Template, node: str) -> Template:
-    """The template of a replica for one node alone."""
+    """The template of a replica for one node only."""
     placement = template.placement
     selector = {**placement.node_selector, NODE_LABEL: node}
     there = msgspec.structs.replace(placement, node_selector=selector)
@@ -185,7 +185,7 @@ def pinned(template: Template, node: str) -> Template:
 
 
 def belongs(workload: Workload, node: Node) -> bool:
-    """Whether what is on a node may stay there."""
+    """Whether replicas of a workload may stay on a node."""
     placement, gate = workload.spec.template.placement, gate_of(node)
     harsh = tuple(it for it in node.spec.taints if it.effect is TaintEffect.NO_EXECUTE)
     return (
@@ -197,7 +197,7 @@ def belongs(workload: Workload, node: Node) -> bool:
 
 
 def takes(view: View, workload: Workload, node: Node) -> bool:
-    """Whether a node takes something new of a workload that belongs there."""
+    """Whether a node takes a new replica of a workload that belongs there."""
     template, gate = workload.spec.template, gate_of(node)
     tenant: Tenant | None = view.get("tenants", "", workload.namespace)
     region: Region | None = view.get("regions", "", gate.region) if gate.region else None
@@ -216,7 +216,7 @@ def takes(view: View, workload: Workload, node: Node) -> bool:
 
 
 def is_same_home(before: Any, after: Any) -> bool:
-    """Whether a node was there and still is, and nothing has changed that the rules look at."""
+    """Whether a node existed and still does, and nothing has changed that the rules depend on."""
     if not isinstance(before, Node) or not isinstance(after, Node):
         return False
     was, now = gate_of(before), gate_of(after)
@@ -237,15 +237,15 @@ def _by_node(mine: list[Replica]) -> dict[str, list[Replica]]:
 
 
 def _is_sure(view: View, lives: list[Replica]) -> bool:
-    """Whether what the picture says of nodes is as new as these replicas.
+    """Whether the cached nodes are as new as these replicas.
 
-    Whoever made them may have known of a node, or of a label, that we have not been told of yet.
+    The creator of the replicas may have known a node or a label that the cache lacks.
     """
     return all(view.knows_all_of(it) for it in lives)
 
 
 def _stops(workload: Workload, lives: list[Replica], stays: bool, term: Term) -> Iterator[Any]:
-    """Stop what is too much on one node, and clear away what was released there."""
+    """Stop surplus replicas on one node, and remove the released ones."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if stays else None
     for replica in lives:
@@ -260,10 +260,10 @@ def _stops(workload: Workload, lives: list[Replica], stays: bool, term: Term) ->
 
 
 def _free_place(node: str, taken: set[int]) -> int:
-    """The place of a node's first replica: the first one that no other node has.
+    """The ordinal of a node's first replica: the first one that no other node has.
 
-    Two new nodes may ask for the same one. The commit gives it to one of them, and the other moves
-    on when it is seen there: to go past a place that nobody ever had is refused.
+    Two new nodes may ask for the same ordinal. The commit gives it to one of them, and the other
+    moves on when it sees the replica there: the commit refuses to skip an ordinal that is free.
     """
     place = first_place(node)
     for _ in range(len(taken)):

@@ -1,12 +1,12 @@
-"""How a replica of a service ended, and when its place may be taken again.
+"""How a replica ended, and when its next incarnation may be created.
 
-controller:workload waits by this before it makes the next incarnation, and controller:status says
-so. Work that ends by itself soon after it was placed is likely to do so again, wherever it is put:
+controller:workload waits for this before it creates the next incarnation, and controller:status
+reports it. Work that ends by itself soon after it was placed is likely to do so again on any node:
 each such ending in a row doubles the pause. Work that was stopped on purpose, or lost with its
-node, says nothing about the next one, which therefore comes at once.
+node, says nothing about the next incarnation, which therefore comes at once.
 
-The number of endings in a row is carried by the replicas themselves, since nobody else is there
-to remember it when a controller starts anew.
+The replicas themselves store the number of endings in a row, so that it survives a restart of the
+controller.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from holdfast.model.kinds.replica import Replica, TransitionRecord
 from holdfast.model.lifecycle import State
 from holdfast.model.time import Instant, wall_ms
 
-# How many incarnations before this one ended by themselves, in a row and soon.
+# How many incarnations before this one ended soon by themselves, in a row.
 ENDINGS_ANNOTATION = "holdfast.dev/endings-before"
 PAUSE_MIN_MS = 1_000
 PAUSE_MAX_MS = 300_000
 _DOUBLINGS_MAX = 9
-# Whatever ran for so long was well, and its end counts as the first.
+# Work that ran for this long was healthy, and its end counts as the first.
 STABLE_AFTER = timedelta(minutes=10)
-# The reason under which a waiting place is counted in the workload's status.
+# The reason under which a waiting ordinal is counted in the workload's status.
 BACKOFF_REASON = "CrashLoopBackoff"
 
 
 def ending(replica: Replica) -> TransitionRecord | None:
-    """The step by which it ended by itself, as its agent saw it, if it did.
+    """The transition by which it ended by itself, as its agent reported it, if it did.
 
-    What an agent says of work that was out of contact is the end of its node's silence.
+    A report about work that was out of contact marks the end of its node's silence instead.
     """
     for record in reversed(replica.status.transitions):
         if record.to in (State.FAILED, State.SUCCEEDED):
@@ -43,7 +43,7 @@ def ending(replica: Replica) -> TransitionRecord | None:
 
 
 def endings(replica: Replica) -> int:
-    """How many incarnations in a row ended by themselves and soon, up to and with this one."""
+    """How many incarnations in a row ended soon by themselves, up to and including this one."""
     record, binding = ending(replica), replica.status.binding
     if record is None:
         return 0
@@ -53,13 +53,13 @@ def endings(replica: Replica) -> int:
 
 
 def endings_before(replica: Replica) -> int:
-    """What was counted when it was made."""
+    """The count when it was created."""
     text = replica.metadata.annotations.get(ENDINGS_ANNOTATION, "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
 
 def _pause(replica: Replica) -> tuple[datetime, int] | None:
-    """When the pause after it began, and how long it is."""
+    """The start and the length of the pause after it."""
     count, record = endings(replica), ending(replica)
     if not count or record is None:
         return None
@@ -67,13 +67,13 @@ def _pause(replica: Replica) -> tuple[datetime, int] | None:
 
 
 def replaced_at_ms(replica: Replica) -> int:
-    """From when, by the calendar, a released replica may be followed by the next; for people."""
+    """When, by the wall clock, the next incarnation may follow a released replica; for messages."""
     pause = _pause(replica)
     return wall_ms(pause[0]) + pause[1] if pause is not None else 0
 
 
 def pause_left_ms(replica: Replica, waits: MonotonicWaits, now: Instant) -> int:
-    """For how long a released replica may not yet be followed by the next incarnation."""
+    """The time until the next incarnation may follow a released replica."""
     pause = _pause(replica)
     if pause is None:
         return 0

@@ -1,10 +1,10 @@
-"""The places of workloads: in which stretches they are looked at, and which of them have to be.
+"""The ordinals of workloads: the ranges in which they are reconciled, and which of them are open.
 
-A look at all ten thousand places for each of their news would cost a core for nothing. So
-controller:workload looks at all places of a stretch once, and from then on at those that it has
-left open: where it asked for something, where somebody waits for a moment, and where something has
-changed since. After a change of the workload itself, in a new term and at every resync it looks at
-all of them again, so that nothing rests on having been told of everything.
+To check all ten thousand ordinals for each change of one would waste a core. So controller:workload
+checks all ordinals of a range once, and from then on only the open ones: those with a request in
+flight, with a pause, or with a change since. After a change of the workload itself, in a new term
+and at every resync it checks all of them again, so that nothing depends on having received every
+change.
 """
 
 from __future__ import annotations
@@ -17,81 +17,81 @@ from holdfast.model.kinds.workload import Workload, WorkloadType
 from holdfast.model.rollouts import wanted_places
 from holdfast.observe.cache import Key
 
-# The places of a workload are looked at in stretches, each a key of its own: the next stretch need
-# not wait until all births of the last one are seen.
-PLACES_PER_STRETCH = 256
+# The ordinals of a workload are reconciled in ranges, each a key of its own: the next range need
+# not wait until all creations of the last one are in the cache.
+ORDINALS_PER_RANGE = 256
 
 
 def place(owner: Workload | Replica, ordinal: int) -> str:
-    """One place of a workload, among all places."""
+    """The index value of one ordinal of a workload."""
     name = owner.spec.workload if isinstance(owner, Replica) else owner.name
     return f"{owner.namespace}/{name}/{ordinal}"
 
 
-def stretch(namespace: str, workload: str, ordinal: int) -> Key:
-    """The key that a place of a service belongs to."""
-    return namespace, f"{workload}/{ordinal // PLACES_PER_STRETCH}"
+def range_key(namespace: str, workload: str, ordinal: int) -> Key:
+    """The key of the range that contains an ordinal of a service."""
+    return namespace, f"{workload}/{ordinal // ORDINALS_PER_RANGE}"
 
 
-def stretch_of(replica: Replica) -> Key:
-    """The key that a replica's place belongs to."""
-    return stretch(replica.namespace, replica.spec.workload, replica.spec.ordinal)
+def range_key_of(replica: Replica) -> Key:
+    """The key of the range that contains a replica's ordinal."""
+    return range_key(replica.namespace, replica.spec.workload, replica.spec.ordinal)
 
 
 def whole(namespace: str, name: str) -> Key:
-    """The one key of all replicas of a workload whose places depend on each other."""
+    """The one key of all replicas of a workload whose ordinals depend on each other."""
     return namespace, f"{name}/0"
 
 
-def stretches(view: View, workload: Workload) -> Iterator[Key]:
-    """The keys of all places that a workload wants or has."""
+def range_keys(view: View, workload: Workload) -> Iterator[Key]:
+    """The keys of all ordinals that a workload wants or has."""
     namespace, name = key_of(workload)
     if workload.spec.type is not WorkloadType.SERVICE:
         if workload.spec.type is not WorkloadType.CRON:
             yield whole(namespace, name)
         return
     there: list[Replica] = view.found(BY_WORKLOAD, f"{namespace}/{name}")
-    wanted = range(-(-wanted_places(workload) // PLACES_PER_STRETCH))
-    taken = dict.fromkeys(it.spec.ordinal // PLACES_PER_STRETCH for it in there)
+    wanted = range(-(-wanted_places(workload) // ORDINALS_PER_RANGE))
+    taken = dict.fromkeys(it.spec.ordinal // ORDINALS_PER_RANGE for it in there)
     for number in dict.fromkeys((*wanted, *taken)):
         yield namespace, f"{name}/{number}"
 
 
-BY_PLACE = Index("replicas", "place", lambda it: (place(it, it.spec.ordinal),))
-BY_STRETCH = Index("replicas", "stretch", lambda it: ("/".join(stretch_of(it)),))
+BY_ORDINAL = Index("replicas", "ordinal", lambda it: (place(it, it.spec.ordinal),))
+BY_RANGE = Index("replicas", "range", lambda it: ("/".join(range_key_of(it)),))
 
 
 class OpenOrdinals:
-    """The open places of each stretch that was looked at as a whole, by its key."""
+    """The open ordinals of each range that was checked as a whole, by its key."""
 
     def __init__(self) -> None:
         self._open: dict[Key, dict[int, None]] = {}
 
     def touch(self, key: Key, ordinal: int) -> None:
-        """Something has changed at a place. A stretch that was never looked at has all open."""
+        """Open an ordinal that has changed. In a range that was never checked all are open."""
         places = self._open.get(key)
         if places is not None:
             places[ordinal] = None
 
     def open_all(self, key: Key) -> None:
-        """Look at all places of a stretch next time."""
+        """Open all ordinals of a range."""
         self._open.pop(key, None)
 
     def open_everything(self) -> None:
-        """Look at all places of all workloads next time."""
+        """Open all ordinals of all workloads."""
         self._open.clear()
 
     def opened(self, view: View, key: Key, wanted: int) -> dict[int, None]:
-        """The open places of a stretch, for the caller to take out what needs no further look.
+        """The open ordinals of a range; the caller deletes those that need no further check.
 
-        First come those that are too many, from the highest on.
+        Surplus ordinals come first, from the highest down.
         """
         places = self._open.get(key)
         if places is None:
-            first = int(key[1].partition("/")[2]) * PLACES_PER_STRETCH
-            end = first + PLACES_PER_STRETCH
-            # Of the places that nobody wants only those that are taken; there may be no others.
-            there: list[Replica] = view.found(BY_STRETCH, "/".join(key))
+            first = int(key[1].partition("/")[2]) * ORDINALS_PER_RANGE
+            end = first + ORDINALS_PER_RANGE
+            # Of the surplus ordinals, only those that have replicas.
+            there: list[Replica] = view.found(BY_RANGE, "/".join(key))
             taken = {it.spec.ordinal for it in there if it.spec.ordinal >= wanted}
             surplus = sorted(taken, reverse=True)
             places = dict.fromkeys((*surplus, *range(first, min(end, wanted))))

@@ -1,11 +1,12 @@
-"""How replicas come into being, are stopped and are cleared away, for all types of workloads.
+"""The requests that create, stop and remove replicas, for all types of workloads.
 
-`services.py`, `jobs.py` and `each_node.py` decide which, and ask here for the requests. A birth has
-the name of its place and incarnation, so that whoever asks twice asks for the same thing.
+`services.py`, `jobs/index_runs.py` and `each_node.py` decide which replicas, and get the requests
+here. A replica's name follows from its ordinal and incarnation, so that two identical requests
+create one replica.
 
-A released replica stays until its successor is seen: it says which incarnation is next. A person's
-deletion takes that away with the object, so what was seen is remembered here as well; and whoever
-does not know it is told by the refusal of a birth that would be one for the second time.
+A released replica stays until its successor is in the cache: it tells which incarnation is next. A
+user's deletion removes that knowledge with the object, so this module remembers it as well; a
+controller that does not know it learns it from the refusal of a creation with a used incarnation.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from holdfast.model.time import Instant
 from holdfast.model.validation.replica import replica_name
 
 IDENTITY = controller("workload").name
-# In these states a replica has not come to its end yet. Of two that hold one place, the one that
-# has come further stays.
+# The states of a replica that has not ended. Of two with one ordinal, the one with the further
+# state stays.
 FURTHER = (
     State.PENDING,
     State.RESERVED,
@@ -54,41 +55,41 @@ def revision_of(template: Template) -> str:
 
 
 def is_of(replica: Replica, workload: Workload) -> bool:
-    """Whether it belongs to this very workload, and not to an earlier one of its name."""
+    """Whether it belongs to this workload, and not to an earlier one with its name."""
     return replica.spec.workload_uid == workload.metadata.uid
 
 
 def worth(replica: Replica) -> tuple[bool, int, int]:
-    """Which of several alive ones to keep: one that is not leaving, then the furthest."""
+    """The rank of a replica among those of one ordinal: not in deletion, then furthest state."""
     doomed = replica.metadata.deletion_timestamp is not None
     return not doomed, FURTHER.index(replica.status.state), replica.spec.incarnation
 
 
 class ReplicaCreation:
-    """What makes replicas, and remembers which were there."""
+    """Creates replicas, and remembers the last incarnation at each ordinal."""
 
     def __init__(self) -> None:
-        # The last incarnation that was seen at each place, by the workload's uid.
+        # The last incarnation that was seen at each ordinal, by the workload's uid.
         self._reached: dict[str, dict[int, int]] = {}
-        # Places that wait after an ending, by the uid of the replica that ended.
+        # Pauses after an ending, by the uid of the replica that ended.
         self._waits = MonotonicWaits()
-        # The last template and its revision: thousands are born of one, one after the other.
+        # The last template and its revision: thousands of replicas are created from one template.
         self._revision: tuple[Template, str] | None = None
 
     def revision_of(self, template: Template) -> str:
-        """The revision of a template; quick for one that was asked for last time as well."""
+        """The revision of a template; cached for the last template."""
         if self._revision is None or self._revision[0] is not template:
             self._revision = template, revision_of(template)
         return self._revision[1]
 
     def see(self, replica: Replica) -> None:
-        """Remember that it was there."""
+        """Remember its incarnation."""
         places = self._reached.setdefault(replica.spec.workload_uid, {})
         before = places.get(replica.spec.ordinal, -1)
         places[replica.spec.ordinal] = max(before, replica.spec.incarnation)
 
     def refused(self, replica: Replica, refusal: Refusal) -> bool:
-        """Learn which incarnation is next, if a refusal says so; whether it does."""
+        """Learn the next incarnation from a refusal; returns whether the refusal contains it."""
         reached = refusal.details.get("reached")
         if refusal.reason is not Reason.STALE_PLACE or reached is None:
             return False
@@ -96,16 +97,16 @@ class ReplicaCreation:
         return True
 
     def forget_all_but(self, uids: Iterable[str], replicas: Container[str]) -> None:
-        """Forget workloads that are gone: the last news of a replica may come after that."""
+        """Forget workloads that are gone: the last change of a replica may come after that."""
         there = set(uids)
         self._reached = {uid: seen for uid, seen in self._reached.items() if uid in there}
         self._waits.forget_all_but(replicas)
 
     def pause_ms(self, workload: Workload, last: Replica, now: Instant) -> int:
-        """How long a place still waits after its last replica. Another revision starts afresh."""
+        """The time until the next incarnation may be created. Another revision waits no time."""
         return 0 if is_misplaced(workload, last) else pause_left_ms(last, self._waits, now)
 
-    def birth(
+    def create(
         self,
         workload: Workload,
         ordinal: int,
@@ -114,10 +115,10 @@ class ReplicaCreation:
         template: Template | None = None,
         stated: Template | None = None,
     ) -> Create:
-        """The next incarnation at a place. `notes` are annotations of its own.
+        """The creation of the next incarnation at an ordinal. `notes` are its own annotations.
 
-        `stated` is the template of the revision that the place takes, if that is not the
-        workload's present one; `template` is what becomes of it at this very place.
+        `stated` is the template of the ordinal's target revision, if that is not the workload's
+        present one; `template` is the adapted template of this replica.
         """
         incarnation = self._reached.get(workload.metadata.uid, {}).get(ordinal, -1) + 1
         stated = stated if stated is not None else workload.spec.template
@@ -138,22 +139,22 @@ class ReplicaCreation:
             annotations={**stated.metadata.annotations, **notes},
         )
         made = Replica(metadata, spec=spec)
-        # Two nodes whose names lead to the same place ask for it with different intents.
+        # Two nodes whose names lead to the same ordinal request it with different intents.
         intent = f"create-{ordinal}-{incarnation}-in-{term.epoch}{home_of(made)}"
         done = operation(IDENTITY, uid, generation, intent)
         return Create(made, operation=done)
 
 
 def stated_for(
-    births: ReplicaCreation, view: View, workload: Workload, place: int
+    creation: ReplicaCreation, view: View, workload: Workload, place: int
 ) -> Template | None:
-    """The template that a place takes; None while the picture lacks it.
+    """The template of an ordinal's target revision; None while the cache lacks it.
 
-    Revisions are in the team's picture because controller:rollout follows them. Without that one
-    no place has a target, and none is looked for.
+    Revisions are in the cache because controller:rollout follows them. Without that controller no
+    ordinal has a target, and none is looked up.
     """
     revision, present = target_of(workload, place), workload.spec.template
-    if not revision or revision == births.revision_of(present):
+    if not revision or revision == creation.revision_of(present):
         return present
     name = revision_name(workload.name, revision)
     found: WorkloadRevision | None = view.get("workloadrevisions", workload.namespace, name)
@@ -161,26 +162,26 @@ def stated_for(
 
 
 def is_to_be_released(workload: Workload, replica: Replica) -> bool:
-    """Whether it waits for a place with a revision that its place does not take.
+    """Whether it is not bound yet and does not have its ordinal's target revision.
 
-    One that has a place on a node is stopped by controller:rollout, as far as that may be.
+    controller:rollout evicts bound replicas, within its limits.
     """
     waits = replica.status.state in (State.PENDING, State.RESERVED)
     return waits and is_misplaced(workload, replica)
 
 
 def endings_notes(workload: Workload, last: Replica | None) -> dict[str, str]:
-    """What the next replica of a place carries of the endings before it."""
+    """The annotations about endings for the next replica of an ordinal."""
     is_afresh = last is None or is_misplaced(workload, last)
     count = endings(last) if last is not None and not is_afresh else 0
     return {ENDINGS_ANNOTATION: str(count)} if count else {}
 
 
 def stop(replica: Replica, cause: Cause, term: Term) -> Iterator[Any]:
-    """Move it towards its release, if that is ours to do in its state."""
+    """Move it towards its release, if this controller owns that in its state."""
     match replica.status.state:
         case State.PENDING if cause is Cause.DEADLINE:
-            # The lifecycle has a row for this: it failed, though it never had a place.
+            # The lifecycle has a row for this: it failed, though it was never bound.
             yield _move(replica, State.FAILED, cause, term)
         case State.PENDING | State.RESERVED:
             yield _move(replica, State.RELEASED, cause, term)
@@ -206,7 +207,7 @@ def _move(replica: Replica, to: State, cause: Cause, term: Term) -> Move:
 
 
 def removal(replica: Replica) -> Remove:
-    """Clear a released replica away."""
+    """Remove a released replica."""
     return Remove(
         "replicas",
         replica.namespace,
@@ -216,8 +217,8 @@ def removal(replica: Replica) -> Remove:
     )
 
 
-def ended(replica: Replica, term: Term) -> Iterator[Any]:
-    """One step towards the end of a replica whose workload goes."""
+def end(replica: Replica, term: Term) -> Iterator[Any]:
+    """One step towards the removal of a replica whose workload is in deletion."""
     if replica.status.state is State.RELEASED:
         yield removal(replica)
     else:

@@ -1,17 +1,17 @@
-"""Services: as many replicas as are wanted, each at a place of its own, for as long as they are.
+"""Services: the stated number of replicas, each at its own ordinal.
 
-Part of controller:workload, which calls `served` for a stretch of places at a time.
+Part of controller:workload, which calls `reconcile` for one range of ordinals at a time.
 
-    place empty             -> Create the next incarnation, after a pause if the last ones crashed,
-                               of the revision that controller:rollout wants there
-    Pending, Reserved       -> Released, when it is not wanted, or not of that revision
-    Bound, Running          -> Evict, when it is not wanted
+    ordinal without replica -> Create the next incarnation, after a pause if the last ones crashed,
+                               of the target revision of controller:rollout
+    Pending, Reserved       -> Released, when surplus, or not of that revision
+    Bound, Running          -> Evict, when surplus
     Stopping, Unknown,
-    Failed, Succeeded       -> nothing: whoever proves that it has stopped releases it
-    Released                -> removed, once its successor is there or none is wanted
+    Failed, Succeeded       -> nothing: the component that proves its stop releases it
+    Released                -> removed, once its successor exists or none is wanted
 
-`keep` work that is out of contact for longer than its owner wants to wait leaves its place though
-it was not released. A released replica also knows how often its place has crashed.
+`keep` work that is out of contact for longer than its owner wants to wait frees its ordinal though
+it was not released. A released replica also stores how often its ordinal has crashed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.correct.controller import REQUESTS_PER_PLAN_MAX, ReconcilePlan, View, sooner
-from holdfast.correct.workload.ordinals import BY_PLACE, OpenOrdinals, place
+from holdfast.correct.workload.ordinals import BY_ORDINAL, OpenOrdinals, place
 from holdfast.correct.workload.replica_creation import (
     FURTHER,
     ReplicaCreation,
-    ended,
+    end,
     endings_notes,
     is_of,
     is_to_be_released,
@@ -43,7 +43,7 @@ from holdfast.model.rollouts import wanted_places
 from holdfast.model.time import Instant
 from holdfast.observe.cache import Key
 
-# How soon to look again for a revision that the picture lacks.
+# How soon to reconcile again when the cache lacks a revision.
 UNTOLD_PAUSE_MS = 1_000
 
 _WELL = (State.PENDING, State.RESERVED, State.BOUND, State.RUNNING)
@@ -52,14 +52,14 @@ _WELL = (State.PENDING, State.RESERVED, State.BOUND, State.RUNNING)
 class ServiceReplicas:
     """See the module's docstring."""
 
-    def __init__(self, births: ReplicaCreation) -> None:
-        self._births = births
+    def __init__(self, creation: ReplicaCreation) -> None:
+        self._creation = creation
         self.places = OpenOrdinals()
 
-    def served(
+    def reconcile(
         self, view: View, workload: Workload, key: Key, term: Term, now: Instant
     ) -> ReconcilePlan:
-        """What a stretch of a wanted service needs."""
+        """The plan for a range of ordinals."""
         wanted = wanted_places(workload)
         opened = self.places.opened(view, key, wanted)
         requests: list[Any] = []
@@ -73,13 +73,13 @@ class ServiceReplicas:
                 continue
             asked = list(_stops(workload, lives, ordinal < wanted, term)) if lives else []
             wait_ms = 0
-            # While a rollout holds births back, its end opens all places again.
+            # While a rollout holds creations back, its end opens all ordinals again.
             is_free = ordinal < wanted and all(vacates(it) for it in lives)
             if is_free and not workload.status.rollout.held:
-                wait_ms = self._births.pause_ms(workload, lives[-1], now) if lives else 0
-                stated = stated_for(self._births, view, workload, ordinal)
+                wait_ms = self._creation.pause_ms(workload, lives[-1], now) if lives else 0
+                stated = stated_for(self._creation, view, workload, ordinal)
                 if not wait_ms and stated is not None:
-                    asked.append(self._birth(workload, ordinal, lives, term, stated))
+                    asked.append(self._create(workload, ordinal, lives, term, stated))
                 else:
                     wait_ms = wait_ms or UNTOLD_PAUSE_MS
                     wake_ms = sooner(wake_ms, wait_ms)
@@ -88,31 +88,31 @@ class ServiceReplicas:
                 del opened[ordinal]
         return ReconcilePlan(tuple(requests), wake_after_ms=wake_ms)
 
-    def emptied(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
-        """Stop and clear away all replicas of a stretch."""
+    def stop_all(self, view: View, workload: Workload, key: Key, term: Term) -> Iterator[Any]:
+        """Stop and remove all replicas of a range."""
         opened = self.places.opened(view, key, 0)
         count = 0
         for ordinal in list(opened):
             if count > REQUESTS_PER_PLAN_MAX:
                 return
             lives = self._lives(view, workload, ordinal)
-            asked = [request for replica in lives for request in ended(replica, term)]
+            asked = [request for replica in lives for request in end(replica, term)]
             yield from asked
             count += len(asked)
             if not asked:
                 del opened[ordinal]
 
     def _lives(self, view: View, workload: Workload, ordinal: int) -> list[Replica]:
-        """The replicas at one place, the newest last."""
-        named: list[Replica] = view.found(BY_PLACE, place(workload, ordinal))
+        """The replicas of one ordinal, the newest last."""
+        named: list[Replica] = view.found(BY_ORDINAL, place(workload, ordinal))
         lives = [it for it in named if is_of(it, workload)]
         for replica in lives:
-            self._births.see(replica)
+            self._creation.see(replica)
         if len(lives) > 1:
             lives.sort(key=lambda it: it.spec.incarnation)
         return lives
 
-    def _birth(
+    def _create(
         self,
         workload: Workload,
         ordinal: int,
@@ -121,17 +121,17 @@ class ServiceReplicas:
         stated: Template,
     ) -> Create:
         notes = endings_notes(workload, lives[-1] if lives else None)
-        return self._births.birth(workload, ordinal, term, notes, stated=stated)
+        return self._creation.create(workload, ordinal, term, notes, stated=stated)
 
 
 def _is_at_home(workload: Workload, replica: Replica) -> bool:
-    """Whether nothing is to be done where it is the only one. So it is at most places."""
+    """Whether the only replica of an ordinal needs nothing. That is the most common case."""
     is_well = replica.status.state in _WELL and replica.metadata.deletion_timestamp is None
     return is_well and not is_to_be_released(workload, replica)
 
 
 def _stops(workload: Workload, lives: list[Replica], is_wanted: bool, term: Term) -> Iterator[Any]:
-    """Stop what is too much at one place, and clear away what was released there."""
+    """Stop surplus replicas of one ordinal, and remove the released ones."""
     alive = [it for it in lives if it.status.state in FURTHER]
     keep = max(alive, key=worth, default=None) if is_wanted else None
     newest = lives[-1].spec.incarnation

@@ -51,7 +51,7 @@ def test_a_deletion_that_waits_for_somebody_says_for_whom() -> None:
     assert warnings(on) == {}
     on.run(2 * RESYNC_MS)
     said = warnings(on)["web", "StillHeld"]
-    assert "waits for example.com/mine (whoever put it there)" in said
+    assert "waits for the removal of example.com/mine (by its owner)" in said
     assert on.get("workloads", "web", "acme") is not None
     on.writes()
     on.run(600_000)

@@ -286,7 +286,7 @@ def test_a_tenant_that_goes_is_emptied_and_says_what_it_waits_for() -> None:
     assert tenant.status.phase.value == "Terminating"
     (condition,) = tenant.status.conditions
     assert (condition.type, condition.status.value) == ("Emptied", "False")
-    assert condition.message.startswith("waits for replicas, workloads")
+    assert condition.message.startswith("waits for the removal of replicas, workloads")
     assert sorted(on.states().values()) == ["Stopping", "Stopping"]
     on.turn()
     assert on.get("tenants", "acme") is None

@@ -180,7 +180,7 @@ def test_most_of_a_zone_silent_marks_nobody_and_says_why() -> None:
     rig.silent = {"node-a", "node-b", "node-c"}
     rig.run(300_000)
     assert [rig.phase(name) for name in NAMES] == ["Suspect", "Suspect", "Suspect", "Ready"]
-    held = rig.controller("nodes").brakes.held
+    held = rig.controller("nodes").limits.held
     assert held == {"eu-west/eu-west-a": "3 of 4 nodes of zone eu-west/eu-west-a are silent"}
     # The zone may be dead, and the replicas last said that they run: nobody knows.
     (service,) = rig.all("workloads")
@@ -188,7 +188,7 @@ def test_most_of_a_zone_silent_marks_nobody_and_says_why() -> None:
     assert (progress.bound, progress.unknown, progress.starting + progress.ready) == (4, 3, 1)
     rig.silent = {"node-a"}
     until(rig, "node-a", "Unknown")
-    assert rig.controller("nodes").brakes.held == {}
+    assert rig.controller("nodes").limits.held == {}
     assert [rig.phase(name) for name in NAMES[1:]] == ["Ready", "Ready", "Ready"]
 
 
@@ -202,7 +202,7 @@ def test_a_node_whose_mark_is_held_back_is_suspected_all_the_same() -> None:
     suspects = tuple(node(name, NodePhase.SUSPECT) for name in NAMES)
     plan = controller.reconcile(view(*suspects), ("", "node-a"), TERM, later(100_000))
     assert plan.requests == ()
-    assert controller.brakes.held
+    assert controller.limits.held
 
 
 def test_a_fence_waits_while_most_of_its_zone_is_silent() -> None:

@@ -28,15 +28,15 @@ from tests.unit.correct.pictures import node
 )
 def test_most_of_a_zone_silent_is_our_own_deafness(nodes: int, silent: int, is_held: bool) -> None:
     """From 55 per cent of three nodes or more; the reason names the numbers. [N3, H4, SC6]"""
-    brakes = DisruptionLimits()
+    limits = DisruptionLimits()
     zone = [(node(f"n{at}"), at < silent) for at in range(nodes)]
-    reason = brakes.weigh("eu/a", zone)
+    reason = limits.weigh("eu/a", zone)
     assert bool(reason) is is_held
-    assert brakes.held == ({"eu/a": reason} if is_held else {})
+    assert limits.held == ({"eu/a": reason} if is_held else {})
     if is_held:
         assert reason == f"{silent} of {nodes} nodes of zone eu/a are silent"
-        assert brakes.weigh("eu/a", [(it, False) for it, _ in zone]) == ""
-        assert brakes.held == {}
+        assert limits.weigh("eu/a", [(it, False) for it, _ in zone]) == ""
+        assert limits.held == {}
 
 
 @pytest.mark.parametrize("phase", [NodePhase.FENCED, NodePhase.LOST])
@@ -56,11 +56,11 @@ def test_nodes_that_no_agent_ever_spoke_for_do_not_count() -> None:
 
 def test_so_many_steps_per_zone_and_window() -> None:
     """A mistake stays small; each zone has its own limit, and the same step counts once. [I1]"""
-    brakes = DisruptionLimits()
+    limits = DisruptionLimits()
     steps = [f"n{at}/Mark" for at in range(MARKS_PER_ZONE_MAX + 2)]
-    taken = [step for step in steps if brakes.admits("eu/a", step, 0)]
+    taken = [step for step in steps if limits.admits("eu/a", step, 0)]
     assert taken == steps[:MARKS_PER_ZONE_MAX]
-    assert brakes.admits("eu/a", steps[0], 1)
-    assert brakes.admits("eu/b", steps[-1], 1)
-    assert not brakes.admits("eu/a", steps[-1], MARKS_WINDOW_MS - 1)
-    assert brakes.admits("eu/a", steps[-1], MARKS_WINDOW_MS)
+    assert limits.admits("eu/a", steps[0], 1)
+    assert limits.admits("eu/b", steps[-1], 1)
+    assert not limits.admits("eu/a", steps[-1], MARKS_WINDOW_MS - 1)
+    assert limits.admits("eu/a", steps[-1], MARKS_WINDOW_MS)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.correct.controller import ReconcilePlan, View, sooner
 from holdfast.correct.workload.controller import WorkloadController
 from holdfast.correct.workload.endings import ENDINGS_ANNOTATION
-from holdfast.correct.workload.ordinals import PLACES_PER_STRETCH
+from holdfast.correct.workload.ordinals import ORDINALS_PER_RANGE
 from holdfast.correct.workload.replica_creation import revision_of
 from holdfast.model.kinds.replica import Replica
 from holdfast.model.kinds.template import EnvVar
@@ -78,14 +78,14 @@ def test_every_empty_place_gets_its_first_replica() -> None:
 
 
 def test_a_large_service_is_not_planned_all_at_once() -> None:
-    """Each stretch of places is a plan of its own; together they are all. [I1]"""
+    """Each range of ordinals is a plan of its own; together they are all. [I1]"""
     controller, service = WorkloadController(), workload(1_000)
     picture = view(service, replica(State.RUNNING, 1_100))
     keys = list(controller.all_keys(picture))
     assert keys == [KEY, *(("acme", f"web/{number}") for number in range(5))]
     plans = [controller.reconcile(picture, key, TERM, NOW).requests for key in keys]
-    stretch = PLACES_PER_STRETCH
-    assert [len(it) for it in plans] == [0, stretch, stretch, stretch, 1_000 - 3 * stretch, 1]
+    span = ORDINALS_PER_RANGE
+    assert [len(it) for it in plans] == [0, span, span, span, 1_000 - 3 * span, 1]
     assert _short(plans[5][0]) == ("ScaleDown", "web-1100-0")
 
 
