@@ -300,7 +300,7 @@ def test_an_old_kubectl_is_told_what_it_lacks(house: House, tmp_path: Path, chat
     if not oldest or oldest[0].is_at_least(29):
         pytest.skip("no kubectl that speaks SPDY only")
     kubectl = Kubectl(oldest[0], house.kubeconfig(1), "default", tmp_path)
-    assert "over a WebSocket" in kubectl.refused("exec", chatty, "--", "true")
+    assert "exec requires a WebSocket" in kubectl.refused("exec", chatty, "--", "true")
 
 
 def test_twenty_megabytes_come_through_intact(newest: Kubectl, chatty: str) -> None:

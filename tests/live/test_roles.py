@@ -130,7 +130,7 @@ def test_what_is_built_in_is_shown_and_stays_as_it_is(people: People) -> None:
 def test_nobody_speaks_for_another(people: People) -> None:
     """Neither an administrator."""
     said = people.admin.refused("get", "workloads", "--as", "bob")
-    assert "nobody may speak for another" in said
+    assert "impersonation (--as) is not supported" in said
 
 
 def test_auditors_and_operators_are_groups(people: People) -> None:

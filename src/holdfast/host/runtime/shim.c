@@ -1,12 +1,12 @@
-/* The shim: it starts one piece of work, holds its deadline, and writes down how it ended.
+/* The shim: it starts one attempt's work, enforces its deadline, and records how it ended.
  *
- * host/runtime starts one for each attempt of a replica. A deadline that the agent held would not
- * be held at all while the agent is paused or dead, so it is held here, by a process that needs
- * nobody: it was given a reading of CLOCK_BOOTTIME, and unless somebody moves that later, the work
- * and everything it started is gone `grace` after it. Where the kernel allows, the shim is init of
- * a PID namespace; then its own death, too, ends the whole tree.
+ * host/runtime starts one for each attempt of a replica. An agent could not enforce a deadline
+ * while it is paused or dead, so this independent process does: it gets a reading of
+ * CLOCK_BOOTTIME, and unless the agent moves that later, the work and everything it started is gone
+ * `grace` after it. Where the kernel allows, the shim is init of a PID namespace; then its own
+ * death, too, ends the whole tree.
  *
- * It is told everything when it is started and parses nothing but numbers:
+ * It gets everything as arguments and parses nothing but numbers:
  *
  *   run ISOLATION BOOT DEADLINE GRACE USER ARGC ENVC PATHC LINE LOCK TEXT FOLDER CWD NAME [JOIN…]
  *
@@ -14,10 +14,10 @@
  * agent, LOCK a file that is locked as long as the shim lives, TEXT a file of ARGC + ENVC + PATHC
  * strings, FOLDER the directory of the attempt and CWD that of the work, all as open descriptors.
  * With paths the work is confined (shim_confine.c): they are its own directory, the working
- * directory below that, the mount of files from Secrets (empty if there is none), and those that do
- * not exist for it. NAME is for people who look at the process table. Each JOIN is the open
- * cgroup.procs of a group that the
- * work is to be in: the work joins it, and the shim does not, so that no limit can end the shim.
+ * directory below that, the mount of files from Secrets (empty if there is none), and those that
+ * are hidden from it. NAME is for people who read the process table. Each JOIN is the open
+ * cgroup.procs of a group for the work: the work joins it, and the shim does not, so that no limit
+ * can end the shim.
  *
  * Requests are lines, on LINE and on the socket "control" in FOLDER, and so are the answers:
  *
@@ -25,13 +25,14 @@
  *   extend BOOT MS     extended DEADLINE, or refused boot|earlier|stopping|none
  *   stop GRACE         stopping KILL-AT
  *
- * Anything else is answered with "unknown": an agent of a later version may ask for more, and must not
- * lose its line by that. PROTOCOL is in the file "state" as well; it grows when an agent has to know
- * what a shim can do. Shims before protocol 2 do not say it, and hang up on what they do not know.
+ * Anything else is answered with "unknown": an agent of a later version may send other requests, and
+ * must not lose its connection by that. PROTOCOL is in the file "state" as well; it grows when an
+ * agent has to know what a shim can do. Shims before protocol 2 do not send it, and close the
+ * connection on unknown requests.
  *
- * -1 is no deadline, or no end yet. "started" and "exited" are told to everybody on the line, when
- * the work has replaced its process and when the file "exit" is on disk. Nothing is allocated, and
- * every buffer has a fixed size.
+ * -1 is no deadline, or no end yet. "started" and "exited" are sent to all clients, when exec has
+ * succeeded and when the file "exit" is on disk. Nothing is allocated, and every buffer has a fixed
+ * size.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -72,8 +73,8 @@ enum {
     LINE_BYTES = 128,
     RECORD_BYTES = 1024,
     PERSIST_TRIES_MAX = 30, /* one a second: a disk may be full for a moment */
-    ROOM_STEPS = 3,         /* before that, so often logs are given up for it */
-    LAST_WORDS_MS = 1000    /* so long the logs may take to be complete when all is over */
+    ROOM_STEPS = 3,         /* before that, how often logs are removed to make room */
+    LAST_WORDS_MS = 1000    /* how long the logs may take to be complete at the end */
 };
 
 #define NONE (-1LL)
@@ -91,7 +92,7 @@ struct client {
 static const char *isolation, *boot;
 const char *user;
 static long long deadline_ms, grace_ms, started_wall_ms;
-static long long asked_ms = NONE; /* by when whoever asked it to stop wants it gone */
+static long long asked_ms = NONE; /* by when a stop request wants it gone */
 static long long kill_ms = NONE;  /* when it is killed: the earlier of that and deadline + grace */
 int argument_count, variable_count, join_count, path_count;
 static const char *reason;      /* why it is being stopped; NULL while it is not */
@@ -148,7 +149,7 @@ bool write_small(const char *path, const char *text)
     return done;
 }
 
-/* Who this process is to the machine: /proc/self is a link to the pid of the /proc it lies in. */
+/* This process's identity on the machine: /proc/self is a link to its pid in that /proc. */
 static bool identify(struct identity *who)
 {
     char text[1024];
@@ -158,14 +159,14 @@ static bool identify(struct identity *who)
     text[length] = '\0';
     who->pid = atoi(text);
     read_small("/proc/self/stat", text, sizeof text);
-    /* The name of the program is field 2, in parentheses, and may itself have some. */
+    /* Field 2 is the program's name in parentheses, and the name may contain parentheses. */
     char *field = strrchr(text, ')');
     for (int number = 2; field != NULL && number < 22; number++)
         field = strchr(field + 1, ' ');
     return field != NULL && sscanf(field, " %llu", &who->start) == 1;
 }
 
-/* What is written is whole or not there, also after a power cut where `is_synced`. */
+/* Write a file atomically, also in case of a power cut with `is_synced`. */
 static bool persist(const char *name, const char *text, bool is_synced)
 {
     char draft[32];
@@ -174,14 +175,14 @@ static bool persist(const char *name, const char *text, bool is_synced)
     int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    errno = ENOSPC; /* What is written in part was short of room. */
+    errno = ENOSPC; /* A partial write means that there is no room. */
     bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     done = done && (!is_synced || fsync(fd) == 0);
     done = close(fd) == 0 && done;
     return done && rename(draft, name) == 0 && (!is_synced || fsync(FOLDER) == 0);
 }
 
-/* Those who ask --------------------------------------------------------------------------------*/
+/* Clients --------------------------------------------------------------------------------------*/
 
 static void drop(int index)
 {
@@ -197,14 +198,14 @@ __attribute__((format(printf, 2, 3))) static bool tell(int fd, const char *form,
     va_start(values, form);
     int length = vsnprintf(text, sizeof text, form, values);
     va_end(values);
-    /* Whoever does not read its answers has lost them: nothing here waits for anybody. */
+    /* A client that does not read its answers loses them: the shim never waits for a client. */
     return send(fd, text, length, MSG_NOSIGNAL | MSG_DONTWAIT) == length;
 }
 
 static void welcome(int fd)
 {
     if (client_count == CLIENTS_MAX)
-        drop(0); /* A paused agent must not keep its successor out. */
+        drop(0); /* A paused agent must not block its successor. */
     clients[client_count++] = (struct client){.fd = fd};
 }
 
@@ -215,8 +216,8 @@ static bool is_init(void)
     return isolation[0] != 's';
 }
 
-/* The number that this process gives to another, of which /proc says how each namespace calls it:
- * /proc may be that of a namespace further out than ours. */
+/* The pid in this process's namespace of another process, whose /proc entry lists its pid in each
+ * namespace: /proc may be that of an outer namespace. */
 static int own_number(const char *status, int depth)
 {
     const char *names = strstr(status, "\nNSpid:");
@@ -240,7 +241,7 @@ static int depth_of_proc(void)
     return depth;
 }
 
-/* Every child of this thread; whatever loses its parent becomes one of a subreaper. */
+/* Every child of this thread; a process that loses its parent becomes a child of the subreaper. */
 void signal_children(int signal)
 {
     char path[64], text[4096], status[2048], *rest = text;
@@ -248,7 +249,7 @@ void signal_children(int signal)
     read_small("/proc/thread-self/children", text, sizeof text);
     char *last = strrchr(text, ' ');
     if (last != NULL)
-        *last = '\0'; /* Behind it is nothing, or a number that was cut off. */
+        *last = '\0'; /* After it comes nothing, or a truncated number. */
     for (char *pid = strtok_r(text, " ", &rest); pid; pid = strtok_r(NULL, " ", &rest)) {
         snprintf(path, sizeof path, "/proc/%d/status", atoi(pid));
         read_small(path, status, sizeof status);
@@ -258,8 +259,8 @@ void signal_children(int signal)
     }
 }
 
-/* As init, everything but this process. Otherwise the work's own group while its number is surely
- * its own, and every child. */
+/* As init, everything but this process. Otherwise the work's own process group while its number is
+ * certainly its own, and every child. */
 static void signal_tree(int signal)
 {
     if (is_init()) {
@@ -284,8 +285,8 @@ static void arm(void)
     timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
-/* When it has to be killed. The end that was asked for never moves later; behind what the deadline
- * leaves it never lies, for whoever counts the fence counts on deadline + grace. */
+/* When it has to be killed. A requested end never moves later, and is never after deadline + grace:
+ * fencing relies on that. */
 static void settle_end(void)
 {
     kill_ms = asked_ms;
@@ -303,12 +304,12 @@ static void stop(const char *why, long long from_ms, long long within_ms)
     if (reason == NULL) {
         reason = why;
         signal_tree(SIGTERM);
-        signal_tree(SIGCONT); /* What is stopped could not hear it. */
+        signal_tree(SIGCONT); /* A stopped process could not handle the signal. */
     }
     settle_end();
 }
 
-/* What the clock demands. Called before any request is read, so that none can be too late. */
+/* Act on the clock. Called before any request is read, so that no request can be too late. */
 static void keep_time(void)
 {
     if (!has_struck && is_late()) {
@@ -345,14 +346,14 @@ static void finish(void)
                 tell(clients[i].fd, "exited\n");
             break;
         }
-        /* How it ended is worth more than what it said, if there is no room for both. */
+        /* If there is no room for both, the exit record is worth more than logs. */
         if (errno == ENOSPC || errno == EDQUOT)
             logs_make_room(tries);
         if (tries >= ROOM_STEPS)
             sleep(1);
     }
     unlink("control");
-    /* Without a record the lock says that nothing runs, and nobody knows how it ended. */
+    /* Without a record the free lock says that nothing runs, and how it ended is unknown. */
     _exit(0);
 }
 
@@ -408,14 +409,13 @@ static bool extend(int fd, const char *of_boot, const char *until)
         return tell(fd, "refused earlier\n");
     deadline_ms = ms;
     if (reason != NULL)
-        settle_end(); /* A stop that somebody asked for may take as long as he allowed. */
+        settle_end(); /* A requested stop may take as long as the request allows. */
     else
         arm();
     return tell(fd, "extended %lld\n", deadline_ms);
 }
 
-/* One line of a client. False when it is one that nobody should send: a request that is known, and
- * wrong. */
+/* One line of a client. False when it is a known request in a wrong form. */
 static bool serve(int fd, char *line)
 {
     char *rest = line, *verb = strtok_r(line, " ", &rest);
@@ -516,7 +516,7 @@ static void become_work(int pipe, int go, const int outputs[2])
     if (path_count > 0)
         confine(pipe, isolation, strings + argument_count + variable_count + 2, path_count);
     else if (is_init())
-        (void)see_own_proc(); /* `probe` has said whether it can be had. */
+        (void)see_own_proc(); /* `probe` has reported whether this works. */
     if (path_count == 0 && fchdir(CWD) != 0)
         give_up(pipe, "directory", errno);
     become_user(pipe);
@@ -617,7 +617,7 @@ static void turn(void)
     if (on[0].revents)
         hear_signals();
     reap();
-    /* From the last one, since whoever is dropped lets the others move up. */
+    /* From the last one, since dropping a client moves the later ones up. */
     for (int i = count - 1; i >= 0; i--)
         if (on[4 + i].revents && !hear(&clients[i]))
             drop(i);
@@ -633,7 +633,7 @@ static void live(void)
     char now_boot[64];
     sigset_t taken;
     umask(077);
-    prctl(PR_SET_DUMPABLE, 0); /* Work of our own user must not trace us; exec gives it back. */
+    prctl(PR_SET_DUMPABLE, 0); /* Work with the same user must not trace the shim; exec resets it. */
     if (fchdir(FOLDER) != 0 || !identify(&self))
         refuse("folder", errno);
     read_small("/proc/sys/kernel/random/boot_id", now_boot, sizeof now_boot);
@@ -665,7 +665,7 @@ static void live(void)
         turn();
 }
 
-/* Leave for the namespaces that the next child is to live in. */
+/* Make the namespaces in which the next child will live. */
 static bool isolate(const char *how)
 {
     char map[64];
@@ -676,7 +676,7 @@ static bool isolate(const char *how)
         return unshare(CLONE_NEWPID) == 0;
     if (unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
         return false;
-    /* The one user that we are keeps its number; no other exists in there. */
+    /* The shim's own user keeps its number; no other exists in there. */
     if (!write_small("/proc/self/setgroups", "deny"))
         return false;
     snprintf(map, sizeof map, "%u %u 1", uid, uid);
@@ -702,8 +702,8 @@ static bool take_descriptors(char **numbers, char **joins)
     return fcntl(LINE, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* Whether this isolation can be had here, tried in earnest: 0, or 3 when /proc stays the host's. With
- * `as`, the number of a user, whether work can be confined as well. */
+/* Whether this isolation works here, tried for real: 0, or 3 when /proc stays the host's. With `as`,
+ * the number of a user, whether work can be confined as well. */
 static int probe(const char *how, const char *as)
 {
     int status = 1;
@@ -720,7 +720,7 @@ static int probe(const char *how, const char *as)
 int main(int count, char **words)
 {
     long long arguments, variables, paths;
-    /* An agent that ignores SIGCHLD would have the kernel throw away how the work ended. */
+    /* If the agent ignores SIGCHLD, the kernel would discard how the work ended. */
     forget_signals();
     if (count > 1 && strcmp(words[1], "beside") == 0)
         return beside(count, words);

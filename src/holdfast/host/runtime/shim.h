@@ -1,6 +1,6 @@
-/* What the parts of the shim share. shim.c holds the deadline, shim_logs.c writes down what the work
- * says, shim_confine.c keeps it away from what is not its own, shim_beside.c and shim_enter.c run
- * commands beside work that runs already, shim_layers.c and shim_publish.c are for containers.
+/* What the parts of the shim share. shim.c enforces the deadline, shim_logs.c writes the work's logs,
+ * shim_confine.c confines it, shim_beside.c and shim_enter.c run commands beside running work,
+ * shim_layers.c and shim_publish.c are for containers.
  */
 #ifndef HOLDFAST_SHIM_H
 #define HOLDFAST_SHIM_H
@@ -14,7 +14,7 @@ enum {
     STRINGS_MAX = 2048, /* a template has at most 1,024 arguments and 512 variables */
     GROUPS_MAX = 64,
     DIGITS_MAX = 15, /* in milliseconds that is 30,000 years */
-    KILL_AGAIN_MS = 100 /* a tree that forks faster than it dies is killed again so often */
+    KILL_AGAIN_MS = 100 /* how often a tree that forks faster than it dies is killed again */
 };
 enum { LINE = 3, LOCK, TEXT, FOLDER, CWD, FIRST_FREE }; /* where the given descriptors go */
 enum { WORK = TEXT + 1, NOTHING };                      /* that of work that runs already, /dev/null */
@@ -36,14 +36,14 @@ void give_up(int pipe, const char *step, int error) __attribute__((noreturn));
 void forget_signals(void);
 void take_strings(int pipe, char **strings);
 
-/* Take on the user that was named, for good and without a single capability, and out of reach of
- * other users' abstract sockets. */
+/* Become the named user for good, without capabilities and without access to other users' abstract
+ * sockets. */
 void become_user(int pipe);
 bool never_gain(void);
 bool can_scope_sockets(void);
 bool scope_sockets(void);
 bool become(uid_t uid, const gid_t *groups, int count);
-/* Take everything out of sight that these paths do not give back; `isolation` is that of the shim. */
+/* Hide everything that these paths do not give back; `isolation` is that of the shim. */
 void confine(int pipe, const char *isolation, char **paths, int count);
 bool try_confinement(const char *isolation, const char *as);
 bool see_own_proc(void);
@@ -51,11 +51,11 @@ bool enter(const char *root, const char *cwd);
 
 /* Make the pipes that the work writes to; `ends` are its standard output and error. */
 bool logs_open(int folder, int ends[2]);
-/* Take in what comes, by a thread of its own: nothing may fork after this. */
+/* Read and write the logs in a thread of its own: nothing may fork after this. */
 bool logs_begin(void);
-/* Wait until all that was written is in the files, or so long. */
+/* Wait until all output is in the files, at most this long. */
 void logs_end(int patience_ms);
-/* Give up the oldest files that are left, so that something more important finds room. */
+/* Remove the oldest files that are left, to make room for something more important. */
 void logs_make_room(int step);
 
 int beside(int count, char **words);

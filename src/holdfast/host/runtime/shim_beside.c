@@ -1,17 +1,17 @@
-/* Runs a command beside work that runs already: in its namespaces, as its user, for so long at most.
+/* Runs a command beside running work: in its namespaces, as its user, for a limited time.
  *
  *   beside ISOLATION USER TIMEOUT ARGC ENVC TEXT WORK ROOT CWD [JOIN…]
  *
  * host/runtime starts one for each probe and each pre-stop that is a command. TEXT is a file of
  * ARGC + ENVC strings and WORK the work's pidfd, both as open descriptors; CWD is the directory of
  * the command below ROOT, and each JOIN the open cgroup.procs of a group that the work is in. The
- * answer is one line on standard output, and behind it the beginning of what the command wrote:
+ * answer is one line on standard output, followed by the beginning of the command's output:
  *
  *   code N, or signal N, or timeout, or failed ERRNO STEP
  *
- * Whatever the command started is gone before the answer comes. An overseer inside the namespace is
- * the subreaper of the command and of it alone, so the work next to it is never touched. The command
- * does not outlive the work: in a namespace the kernel sees to that, elsewhere the overseer does.
+ * Everything that the command started is gone before the answer comes. An overseer inside the
+ * namespace is the subreaper of the command alone, so the work next to it is never touched. The
+ * command does not outlive the work: in a namespace the kernel ensures that, elsewhere the overseer.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -68,7 +68,7 @@ void become_command(int told, const int files[3], bool is_terminal, const char *
     give_up(told, "exec", errno);
 }
 
-/* Keep the beginning; the command must not wait because nobody reads the rest. */
+/* Keep the beginning and discard the rest; an unread pipe must not block the command. */
 static bool drain(int output)
 {
     char text[4096];
@@ -150,8 +150,8 @@ static void oversee(long long timeout_ms, const char *root, const char *cwd)
 }
 
 /* Join the groups and the namespaces of the work, and put the given descriptors, LINE (or -1), TEXT and
- * WORK, where they belong. NULL, or the step that failed with errno. What NOTHING is is settled before:
- * inside, /dev is whatever the work has made of it, and we still have the rights of root. */
+ * WORK, where they belong. NULL, or the step that failed with errno. NOTHING is opened before: inside,
+ * /dev is under the work's control, and this process still has the rights of root. */
 const char *step_beside(const char *isolation, const int files[3], char **joins, int count)
 {
     int copies[3], places[3] = {LINE, TEXT, WORK}, flags = 0;

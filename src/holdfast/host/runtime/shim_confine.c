@@ -1,10 +1,11 @@
-/* Keeps one tenant's work away from everything that is not its own.
+/* Confines one tenant's work to what is its own.
  *
  * shim.c calls this in the process that becomes the work, and shim_beside.c and shim_enter.c in that of
  * a command beside it. Rights are given up for good: another user, no groups, no capabilities, no way
- * to gain any, and no abstract sockets of others where Landlock has scopes. Files are taken out of sight in a mount namespace of the work's own: the directories in
- * HIDDEN are covered by empty ones, the work's own directory is put back where it was, and /tmp,
- * /var/tmp and /dev/shm are private. docs/adr/0093-isolation-of-processes.md says why.
+ * to gain any, and no abstract sockets of others where Landlock has scopes. Files are hidden in a mount
+ * namespace of the work's own: the directories in HIDDEN are covered by empty ones, the work's own
+ * directory is mounted back at its place, and /tmp, /var/tmp and /dev/shm are private.
+ * docs/adr/0093-isolation-of-processes.md says why.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -43,7 +44,7 @@ struct landlock_rules {
     (SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |                       \
      SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED)
 
-/* A /proc that shows the pids that the work itself sees, and nobody else's processes. */
+/* A /proc that shows only the processes of the work, with the pids that it sees. */
 bool see_own_proc(void)
 {
     return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0 &&
@@ -77,7 +78,7 @@ bool become(uid_t uid, const gid_t *groups, int count)
     return syscall(SYS_keyctl, JOIN_SESSION_KEYRING, NULL) >= 0 || errno == ENOSYS;
 }
 
-/* No program with a set-user-id bit makes more of this process than it is. */
+/* No program with a set-user-id bit gives this process more rights. */
 bool never_gain(void)
 {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
@@ -88,8 +89,8 @@ bool can_scope_sockets(void)
     return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_ASK_VERSION) >= LANDLOCK_SCOPES;
 }
 
-/* From now on this process and all that it starts connect to abstract sockets of their own making only:
- * their names are those of the whole network namespace, and no file's rights guard them. */
+/* From now on this process and all that it starts can connect only to abstract sockets that they made:
+ * abstract names are shared by the whole network namespace, and no file rights guard them. */
 bool scope_sockets(void)
 {
     struct landlock_rules rules = {.scoped = LANDLOCK_SCOPE_ABSTRACT};
@@ -110,7 +111,7 @@ static void take_user(int pipe)
         groups[count++] = strtoul(end + 1, &end, 10);
     if (*end != '\0' || count == 0)
         give_up(pipe, "user", EINVAL);
-    /* Work that opens /dev/stderr anew opens our pipe by its rights. */
+    /* Work that reopens /dev/stderr opens the pipe, subject to the pipe's file rights. */
     if (fchown(1, uid, groups[0]) != 0 || fchown(2, uid, groups[0]) != 0)
         give_up(pipe, "log", errno);
     if (!become(uid, groups, count))
@@ -124,7 +125,7 @@ void become_user(int pipe)
         take_user(pipe);
     if (!never_gain())
         give_up(pipe, "privileges", errno);
-    /* Where the kernel cannot, the node says so (levels.py). */
+    /* Where the kernel cannot, the node says so (isolation_levels.py). */
     if (is_another && can_scope_sockets() && !scope_sockets())
         give_up(pipe, "sockets", errno);
 }
@@ -132,7 +133,7 @@ void become_user(int pipe)
 /* Files ----------------------------------------------------------------------------------------*/
 
 /* The work may have put links below its own directory, and above it, in a mount namespace that it made
- * itself: none of them leads us anywhere. */
+ * itself: none of them is followed. */
 bool enter(const char *root, const char *cwd)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
@@ -142,7 +143,7 @@ bool enter(const char *root, const char *cwd)
     return fd >= 0 && fchdir(fd) == 0;
 }
 
-/* An empty directory over this one. What is not there, or no longer, needs none. */
+/* Mount an empty directory over this one, if it exists. */
 static bool cover(const char *path, const char *options)
 {
     return mount("holdfast", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0 ||
@@ -219,12 +220,12 @@ void confine(int pipe, const char *isolation, char **paths, int count)
         give_up(pipe, "hide", errno);
     if (is_root && mount(NULL, paths[0], NULL, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, NULL))
         give_up(pipe, "hide", errno);
-    /* By its path and not by CWD, from which `..` would lead below what covers the rest. */
+    /* By its path and not by CWD, from which `..` would lead to covered directories. */
     if (!enter(paths[0], paths[1]))
         give_up(pipe, "directory", errno);
 }
 
-/* Whether all of this can be had, tried in earnest by a process that ends with it. */
+/* Whether all of this works, tried for real by a process that ends with it. */
 bool try_confinement(const char *isolation, const char *as)
 {
     gid_t number = strtoul(as, NULL, 10);

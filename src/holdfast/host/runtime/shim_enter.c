@@ -1,10 +1,10 @@
-/* Runs a command for a person beside work that runs already, with input and outputs of its own.
+/* Runs a person's command beside running work, with input and outputs of its own.
  *
  *   enter ISOLATION USER TERMINAL ARGC ENVC TEXT WORK LINE ROOT CWD [JOIN…]
  *
- * host/runtime starts one for each exec. The words are those of `beside`; standard input, output and
- * error become the command's, and with TERMINAL 1 they are a terminal, which becomes its own. LINE is
- * a socket to the agent. The answer of `beside` is given there when the command has ended; when the
+ * host/runtime starts one for each exec. The arguments are those of `beside`; standard input, output
+ * and error become the command's, and with TERMINAL 1 they are a terminal, which becomes its own. LINE
+ * is a socket to the agent. The answer of `beside` is sent there when the command has ended; when the
  * agent closes it, or is gone, the command is ended.
  *
  * As with `beside` nothing that the command started outlives it, and it does not outlive the work.
@@ -26,7 +26,7 @@
 
 enum { JOINS_FROM = 12 };
 
-static int line; /* where the line to the agent is at the moment */
+static int line; /* the current descriptor of the socket to the agent */
 
 static int answer(const char *what, int number, const char *step)
 {
@@ -35,7 +35,7 @@ static int answer(const char *what, int number, const char *step)
     return send(line, text, length, MSG_NOSIGNAL) == length ? 0 : 1;
 }
 
-/* Whoever reads what the command says must see its end when the command has ended, not later. */
+/* The reader of the command's output must see its end when the command has ended, not later. */
 static void close_outputs(void)
 {
     for (int fd = 0; fd <= 2; fd++)

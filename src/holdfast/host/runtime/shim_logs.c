@@ -1,15 +1,15 @@
-/* Writes down what the work says: each line with the time at which it came, in files that are bounded.
+/* Writes the logs of the work: each line with the time at which it came, in bounded files.
  *
  *   2026-11-16T00:29:27.123456789Z stdout F a whole line
  *   2026-11-16T00:29:27.123456789Z stdout P a piece; the line goes on in the next record
  *   2026-11-16T00:29:27.123456789Z stdout L 4711
  *
- * L says that so many bytes were lost here. The files are "stdout", "stdout.1" and so on, from the
- * newest to the oldest, and the same for "stderr": neither stream pushes out what the other said.
+ * L says how many bytes were lost here. The files are "stdout", "stdout.1" and so on, from the
+ * newest to the oldest, and the same for "stderr": neither stream displaces the other's lines.
  *
- * A disk may be full, slow or dead. The work must not notice: whatever cannot be written is counted
- * and dropped. The deadline must not notice either: this is a thread, and the one that holds the
- * deadline never waits for it longer than it chose to. docs/adr/0050-logs.md says why.
+ * A disk may be full, slow or dead. That must not affect the work: what cannot be written is counted
+ * and dropped. Nor the deadline: this is a thread, and the thread that enforces the deadline waits for
+ * it only within a limit. docs/adr/0050-logs.md says why.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -24,7 +24,7 @@
 
 enum {
     LOG_FILE_BYTES = 4 << 20,
-    LOG_FILES = 3, /* of each stream; together with LOG_FILE_BYTES the most that it can take */
+    LOG_FILES = 3, /* of each stream; with LOG_FILE_BYTES this bounds its size */
     LINE_BYTES_MAX = 16 << 10,
     BATCH_BYTES = 64 << 10,
     HEAD_BYTES = 48,
@@ -44,12 +44,12 @@ struct stream {
 static struct stream streams[2] = {{.name = "stdout", .in = -1, .out = -1},
                                    {.name = "stderr", .in = -1, .out = -1}};
 static int folder = -1, given[2] = {-1, -1}, done[2] = {-1, -1};
-/* What goes to one file with the next write, and how much of it the work said. */
+/* What goes to one file with the next write, and how much of it is the work's output. */
 static char batch[BATCH_BYTES];
 static size_t held, held_text;
 static char moment[HEAD_BYTES]; /* when that came */
 
-/* The calendar of Gregory, by days since 1970: the C library's own looks for time zones on disk. */
+/* The Gregorian calendar, by days since 1970: the C library's own reads time zones from disk. */
 static void read_clock(void)
 {
     struct timespec now;
@@ -76,7 +76,7 @@ static void file_name(char *name, const struct stream *of, int age)
 
 static void open_file(struct stream *of)
 {
-    /* Only what was not there is opened: the work's user might have put a pipe or a link there. */
+    /* Only a new file is opened: the work's user might have put a pipe or a link there. */
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
     of->out = openat(folder, of->name, flags, 0600);
     of->size = 0;
@@ -90,12 +90,12 @@ static void rotate(struct stream *of)
     for (int age = LOG_FILES - 1; age > 0; age--) {
         file_name(from, of, age - 1);
         file_name(to, of, age);
-        renameat(folder, from, folder, to); /* The oldest is gone by that. */
+        renameat(folder, from, folder, to); /* This removes the oldest. */
     }
     open_file(of);
 }
 
-/* Whole or not at all: half a record would spoil the next one. */
+/* Write completely or not at all: half a record would corrupt the next one. */
 static bool put(struct stream *of, const char *text, size_t length)
 {
     if (of->out < 0 || of->size + (long long)length > LOG_FILE_BYTES)
@@ -120,7 +120,7 @@ static void flush(struct stream *of)
         if (put(of, head, length))
             of->lost = 0;
     }
-    /* While a loss cannot be told, nothing that came after it is written. */
+    /* While a loss cannot be recorded, nothing that came after it is written. */
     if (held > 0 && (of->lost > 0 || !put(of, batch, held)))
         of->lost += held_text;
     held = held_text = 0;
@@ -149,7 +149,7 @@ static void take(struct stream *of)
         flush(of);
         close(of->in);
         if (of->out >= 0)
-            close(of->out); /* Or its space would not be free when it is removed. */
+            close(of->out); /* Otherwise removing it would not free its space. */
         of->in = of->out = -1;
         return;
     }

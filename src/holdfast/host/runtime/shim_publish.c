@@ -9,11 +9,11 @@
  * tenant's. From then on this process is USER and has no rights; it ends with the parent that started
  * it, which by then is runc.
  *
- * It copies bytes and looks at none. All it has is of fixed size: what comes when all is in use
- * waits in the kernel's queue (TCP), or takes the place of the peer that was silent for longest (UDP).
- * What it uses is the container's: each GROUP is the cgroup.procs of one of its groups, which this
- * joins with the first connection, because runc takes no group that has a process in it. A connection
- * of which one direction has ended is closed when nothing moves on the other for IDLE ms.
+ * It copies bytes without reading them. Everything has a fixed size: what comes when all is in use
+ * waits in the kernel's queue (TCP), or replaces the peer that was silent for longest (UDP). What it
+ * uses is charged to the container: each GROUP is the cgroup.procs of one of its groups, which this
+ * joins with the first connection, because runc accepts no group that has a process in it. A
+ * connection that is closed in one direction is closed when nothing moves on the other for IDLE ms.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -60,7 +60,7 @@ struct port {
 struct flow {
     char *text;
     size_t from, to;
-    bool is_ended, is_told; /* the reader saw the end; the writer was told */
+    bool is_ended, is_told; /* the reader saw the end; it was passed to the writer */
 };
 struct pair {
     int near, far; /* -1 when free */
@@ -84,7 +84,7 @@ static int groups[GROUPS_JOINED_MAX];
 static int port_count, used_pairs, poller, group_count;
 static long long idle_ms;
 static const char *address_file;
-static bool is_paused; /* whether nobody is accepted until a connection ends */
+static bool is_paused; /* whether no connection is accepted until one ends */
 
 static int refuse(const char *what, const char *which)
 {
@@ -137,7 +137,7 @@ static bool listen_on(struct port *of, const char *host, uid_t owner)
     of->fd = socket(address.ss_family, kind, 0);
     if (of->fd < 0 || fchown(of->fd, owner, owner) != 0)
         return false;
-    /* A connection of an earlier attempt may linger; a listener of somebody else still refuses us. */
+    /* A connection of an earlier attempt may linger; another user's listener still prevents this. */
     if (of->is_stream)
         setsockopt(of->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     bound_buffers(of->fd, NEAR_BYTES);
@@ -152,7 +152,7 @@ static bool listen_on(struct port *of, const char *host, uid_t owner)
     return !of->is_stream || listen(of->fd, BACKLOG) == 0;
 }
 
-/* Be charged to the container from now on. One that cannot be is not served. */
+/* Charge this process to the container from now on. Without that, connections are not served. */
 static bool join_groups(void)
 {
     while (group_count > 0 && write(groups[group_count - 1], "0", 1) == 1)
@@ -196,7 +196,7 @@ static void end_pair(struct pair *of, bool is_failed)
 {
     struct linger now = {.l_onoff = 1};
     unsigned patience_ms = (unsigned)idle_ms;
-    if (is_failed) /* The client sees that it was refused, and not a connection that said nothing. */
+    if (is_failed) /* The client sees a refusal, and not an empty connection. */
         setsockopt(of->near, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     /* What is not yet taken stays with the kernel, and no longer than it would stay here. */
     setsockopt(of->near, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);

@@ -196,7 +196,7 @@ def parse_token(text: str) -> tuple[int, int]:
     try:
         token = msgspec.json.decode(urlsafe_b64decode(text[:TOKEN_MAX]), type=_Token)
     except (ValueError, msgspec.DecodeError):
-        bad(f"continue: {excerpt(text)} is not a token of this server")
+        bad(f"continue: {excerpt(text)} is not a token of this server; start the list again")
     if not (0 < token.row < 1 << 62 and 0 <= token.member < 1 << 31):
-        bad(f"continue: {excerpt(text)} is not a token of this server")
+        bad(f"continue: {excerpt(text)} is not a token of this server; start the list again")
     return token.row, token.member
