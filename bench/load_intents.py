@@ -16,7 +16,7 @@ from holdfast.model.errors import OutcomeUnknown, Unavailable
 from holdfast.observe.retry import (
     DEFAULT_POLICY,
     RequestAttempts,
-    Begun,
+    RequestStarted,
     Budget,
     Failed,
     Finish,
@@ -43,7 +43,7 @@ class Course:
         self._nature = nature
         self._attempts = RequestAttempts(DEFAULT_POLICY, nature, owner.rng, owner.budget)
         self._is_looking = False
-        self._attempts.step(Begun(), clock.now())
+        self._attempts.step(RequestStarted(), clock.now())
 
     def heard(
         self, code: int, after_ms: int, body: bytes, now: float

@@ -12,7 +12,7 @@ from holdfast.model.errors import Conflict, Forbidden, OutcomeUnknown, Unavailab
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
     RequestAttempts,
-    Begun,
+    RequestStarted,
     Failed,
     Finish,
     GiveUp,
@@ -59,7 +59,7 @@ def run(
     """Everything that happened: (moment, stimulus, effect), to the end."""
     machine = RequestAttempts(policy, nature, random.Random(seed))
     story: list[tuple[int, Any, Any]] = []
-    now_ms, stimulus = 5_000, Begun()
+    now_ms, stimulus = 5_000, RequestStarted()
     while True:
         effect = machine.step(stimulus, Instant(now_ms, 0))
         story.append((now_ms, stimulus, effect))

@@ -167,7 +167,7 @@ class Nature(StrEnum):
 # Stimuli ------------------------------------------------------------------------------------------
 
 
-class Begun(msgspec.Struct, frozen=True, gc=False):
+class RequestStarted(msgspec.Struct, frozen=True, gc=False):
     """The request starts."""
 
 
@@ -201,7 +201,7 @@ class Paused(msgspec.Struct, frozen=True, gc=False):
     """The pause is over."""
 
 
-Stimulus = Begun | Replied | Failed | Looked | LookFailed | Paused
+Stimulus = RequestStarted | Replied | Failed | Looked | LookFailed | Paused
 
 # Effects ------------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class RequestAttempts:
     def step(self, stimulus: Stimulus, now: Instant) -> Effect:
         """Process what happened, and return the one thing to do next."""
         match stimulus:
-            case Begun():
+            case RequestStarted():
                 self._began_ms = now.monotonic_ms
                 if self._budget is not None:
                     self._budget.sent_first()

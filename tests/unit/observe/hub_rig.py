@@ -58,7 +58,7 @@ class Plain:
 
 
 class HubRig:
-    """What a shell does for the hub, one effect at a time."""
+    """Performs the hub's effects like a shell, one at a time."""
 
     def __init__(self) -> None:
         self.store = Keyspace()
@@ -75,7 +75,7 @@ class HubRig:
         self._streams = 0
 
     def start(self, **options: Any) -> HubRig:
-        """Begin a life of the hub; the store delivers what it asks for as far as it can."""
+        """Start or restart the hub; the store delivers what it can."""
         self.hub = WatchHub(self.presentation, **options)
         self.wakes.clear()
         self.watch = None
@@ -128,12 +128,12 @@ class HubRig:
         return self.store.revision
 
     def deliver(self) -> None:
-        """Let the hub have what changed in the store, or hear that it is forgotten."""
+        """Deliver the store's changes to the hub, or Expired if they are compacted."""
         self.deliver_only()
         self.continue_sending()
 
     def deliver_only(self) -> None:
-        """The same, without what it tells in further steps."""
+        """The same, without the steps in which the hub continues sending."""
         assert self.watch is not None
         try:
             batch = self.store.changes(self.watch.prefix, after=self.delivered)
@@ -144,7 +144,7 @@ class HubRig:
         self.feed(Changed(self.watch.watch, batch))
 
     def continue_sending(self) -> None:
-        """Let the hub go on with what it tells in several steps."""
+        """Let the hub continue sending changes that take several steps."""
         while self.wakes.pop("tell", None) is not None:
             self.feed(Woken("tell"))
 
@@ -194,7 +194,7 @@ class HubRig:
         self.feed(Left(stream))
 
     def events(self, stream: int) -> list[tuple[str, Any]]:
-        """What a watcher was told since the last look: types and objects."""
+        """What a watcher received since the last call: types and objects."""
         received = b"".join(self.pushed.pop(stream, []))
         lines = [msgspec.json.decode(line) for line in received.splitlines()]
         return [(line["type"], line["object"]) for line in lines]

@@ -1,4 +1,4 @@
-"""A component's picture: how it begins, goes on, begins anew, and finds what it was not told."""
+"""A component's cache: how it starts, continues, starts over, and finds lost events."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Rig:
         self.step(Woken("cache"))
 
     def wake_until(self, count: int) -> None:
-        """Sleep until so many streams are open."""
+        """Sleep until `count` streams are open."""
         for _ in range(10):
             if len(self.streams) == count:
                 return
@@ -94,7 +94,7 @@ class Rig:
         assert len(self.streams) == count
 
     def resync(self) -> int:
-        """Sleep until the resync lists; its stream."""
+        """Sleep until the resync lists. Returns its stream."""
         self.wake_until(2)
         return max(self.streams)
 
@@ -116,7 +116,7 @@ def rig() -> Rig:
     return rig
 
 
-def test_nothing_is_shown_before_the_first_list_is_whole() -> None:
+def test_nothing_is_shown_before_the_first_list_is_complete() -> None:
     """[C8]"""
     rig = Rig("tenants", "nodes")
     rig.step(Started({}))
@@ -143,7 +143,7 @@ def test_changes_follow_and_repetitions_are_left_out(rig: Rig) -> None:
     assert rig.cache.get("tenants", "", "b") is None
 
 
-def test_a_broken_stream_goes_on_after_the_last_revision_that_was_told_whole(rig: Rig) -> None:
+def test_a_broken_stream_resumes_after_the_last_complete_revision(rig: Rig) -> None:
     """One revision may change many objects. [C8]"""
     rig.push(present("c", 8))
     assert rig.cache.revision == 7
@@ -158,7 +158,7 @@ def test_a_broken_stream_goes_on_after_the_last_revision_that_was_told_whole(rig
     assert rig.cache.troubles() == {}
 
 
-def test_after_expired_it_lists_again_and_shows_the_old_picture_meanwhile(rig: Rig) -> None:
+def test_after_expired_it_lists_again_and_shows_the_old_snapshot_meanwhile(rig: Rig) -> None:
     """[C8]"""
     rig.end(Expired("gone"))
     rig.wake_until(1)
@@ -175,9 +175,7 @@ def test_after_expired_it_lists_again_and_shows_the_old_picture_meanwhile(rig: R
     [list_end(4, 1), list_end(9, 2), Reached(9), departed("b", 9)],
     ids=["of the past", "not whole", "without its end", "without its end, and going on"],
 )
-def test_a_list_that_is_of_no_use_changes_nothing_and_is_asked_for_again(
-    rig: Rig, end: Any
-) -> None:
+def test_an_unusable_list_changes_nothing_and_is_requested_again(rig: Rig, end: Any) -> None:
     """[C8, INV10]"""
     rig.end(Expired("gone"))
     rig.wake_until(1)
@@ -188,7 +186,7 @@ def test_a_list_that_is_of_no_use_changes_nothing_and_is_asked_for_again(
     assert next(iter(rig.streams.values())).since is None
 
 
-def test_a_list_of_before_a_revision_that_was_told_in_part_is_of_the_past(rig: Rig) -> None:
+def test_a_list_from_before_a_partly_delivered_revision_is_rejected(rig: Rig) -> None:
     """[INV10]"""
     rig.push(departed("b", 6))
     rig.end(Expired("gone"))
@@ -233,7 +231,7 @@ def test_a_stream_that_breaks_often_does_not_put_the_resync_off(rig: Rig) -> Non
 
 
 def test_what_a_resync_shows_before_the_stream_is_not_lost(rig: Rig) -> None:
-    """The list is ahead: what the stream tells later is neither shown twice nor undone. [SC15]"""
+    """The list is ahead: what the stream delivers later is not shown twice nor undone. [SC15]"""
     resync = rig.resync()
     rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=resync)
     assert rig.names == {"a": 6, "c": 8}
@@ -244,7 +242,7 @@ def test_what_a_resync_shows_before_the_stream_is_not_lost(rig: Rig) -> None:
     assert rig.push(present("a", 10)) == [ObjectChange("tenants", tenant("a", 6), tenant("a", 10))]
 
 
-def test_what_the_stream_passes_without_telling_was_lost(rig: Rig) -> None:
+def test_what_the_stream_passes_without_delivering_was_lost(rig: Rig) -> None:
     """[SC15]"""
     resync = rig.resync()
     rig.push(present("a", 6), present("c", 8), list_end(9, 2), stream=resync)
@@ -252,7 +250,7 @@ def test_what_the_stream_passes_without_telling_was_lost(rig: Rig) -> None:
     assert rig.cache.missed == 2
 
 
-def test_a_resync_brings_nothing_back_that_the_stream_told_to_be_gone(rig: Rig) -> None:
+def test_a_resync_brings_back_nothing_that_the_stream_removed(rig: Rig) -> None:
     """The list was read before. [INV10]"""
     resync = rig.resync()
     rig.push(departed("b", 8), present("c", 8))
@@ -375,7 +373,7 @@ def test_a_server_that_does_not_say_when_it_speaks_next_has_the_longest_silence(
 
 
 def test_a_machine_does_not_take_its_own_pause_for_the_silence_of_a_server(rig: Rig) -> None:
-    """What was told while the machine stood still is read after its wake-up. [C7.6]"""
+    """What arrived while the machine stood still is read after its wake-up. [C7.6]"""
     rig.push(Reached(6, within_ms=WITHIN_MS))
     rig.now_ms = rig.wake_ms + 60_000
     rig.step(Woken("cache"))
@@ -383,7 +381,7 @@ def test_a_machine_does_not_take_its_own_pause_for_the_silence_of_a_server(rig: 
     assert _silence_of(rig, 1) == LIMIT_MS, "but a silence after it counts"
 
 
-def test_a_list_that_is_not_whole_makes_nothing_younger_and_may_not_take_for_ever() -> None:
+def test_an_incomplete_list_does_not_lower_the_age_and_may_not_take_for_ever() -> None:
     """[C7.6, H3]"""
     rig = Rig()
     rig.step(Started({}))
@@ -399,7 +397,7 @@ def test_a_list_that_is_not_whole_makes_nothing_younger_and_may_not_take_for_eve
 
 
 def test_pauses_grow_until_a_stream_was_well_for_a_while(rig: Rig) -> None:
-    """A server that ends each stream right after its list is not asked without pause. [E5]"""
+    """A server that ends each stream right after its list is not asked again without pause. [E5]"""
     pauses = []
     for _ in range(10):
         rig.end(Expired("too slow"))
@@ -437,7 +435,7 @@ def test_indexes_follow_changes_and_come_before_the_first_object(rig: Rig) -> No
     assert fresh.cache.found("tenants", "odd", "odd") == []
 
 
-def test_news_of_streams_that_were_left_and_stimuli_of_others_change_nothing(rig: Rig) -> None:
+def test_events_of_closed_streams_and_stimuli_of_others_change_nothing(rig: Rig) -> None:
     """[C8]"""
     for stimulus in (Pushed(99, (present("z", 9),)), Ended(99, None), Woken("other")):
         received = rig.cache.step(stimulus, Instant(rig.now_ms, 0))
@@ -448,7 +446,7 @@ def line(kind: str, obj: Any) -> bytes:
     return msgspec.json.encode({"type": kind, "object": obj})
 
 
-def test_lines_of_a_watch_are_read_as_news_of_the_stores_revisions() -> None:
+def test_lines_of_a_watch_are_read_as_events_of_the_stores_revisions() -> None:
     """[C8]"""
     meta = {"name": "a", "resourceVersion": object_version(7)}
     body = {"kind": "Tenant", "apiVersion": "holdfast.dev/v1", "metadata": meta}

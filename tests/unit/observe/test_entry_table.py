@@ -1,4 +1,4 @@
-"""The cabinet finds what is selected, by an index where there is one, as a look at all would."""
+"""The entry table finds what is selected, by an index or by scanning, with the same result."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def scan(entry_table: EntryTable, wanted: ObjectSelection) -> list[ObjectEntry]:
         ("status.binding.node=nobody", ""),
     ],
 )
-def test_what_an_index_finds_is_what_a_look_at_all_finds(fields: str, namespace: str) -> None:
-    """Objects come, move and go around the first question; the order is the keys'."""
+def test_what_an_index_finds_is_what_a_scan_finds(fields: str, namespace: str) -> None:
+    """Objects come, move and go around the first query; the order is that of the keys."""
     rng, entry_table, wanted = random.Random(7), EntryTable(), selection(fields, namespace)
     for step in range(600):
         where, name = rng.choice(NAMESPACES), f"r{rng.randrange(12)}"
@@ -53,8 +53,8 @@ def test_what_an_index_finds_is_what_a_look_at_all_finds(fields: str, namespace:
             assert entry_table.select(wanted) == scan(entry_table, wanted)
 
 
-def test_a_question_about_one_node_looks_at_its_own_replicas_only() -> None:
-    """The second question costs what it answers, however many others there are."""
+def test_a_query_for_one_node_tests_only_its_own_replicas() -> None:
+    """The second query costs what it returns, however many others there are."""
     entry_table = EntryTable()
     for number in range(200):
         entry_table.put(KIND, "a", f"r{number}", replica("a", f"r{number}", f"n{number % 100}"))

@@ -1,4 +1,4 @@
-"""A hub that starts brings back the recent history from the store, so that watchers go on."""
+"""A hub that starts reads the recent history from the store, so that watchers can resume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def before_each_read(rig: HubRig, act: Callable[[Range], Any]) -> None:
 
 
 @pytest.mark.parametrize("labels", ["", "app=web"])
-def test_a_restarted_hub_tells_the_same_from_every_version(rig: HubRig, labels: str) -> None:
+def test_a_restarted_hub_sends_the_same_from_every_version(rig: HubRig, labels: str) -> None:
     """With the object before each change: what left a selection, and the last state of what was
     deleted. [INV10, C8]"""
     before = crowded(rig)
@@ -65,7 +65,7 @@ def test_what_is_further_back_than_the_recent_history_is_listed_again(rig: HubRi
 
 @pytest.mark.parametrize("compacted", range(1, 11))
 def test_the_oldest_revision_that_the_store_still_has_is_found(rig: HubRig, compacted: int) -> None:
-    """Whatever it is, in a few questions. [INV10]"""
+    """Wherever it is, with a few requests. [INV10]"""
     for count in range(1, 11):
         rig.put(workload("a", count=count))
     rig.store.compact(compacted)
@@ -79,7 +79,7 @@ def test_the_oldest_revision_that_the_store_still_has_is_found(rig: HubRig, comp
 
 
 def test_history_that_is_compacted_under_the_list_is_given_up(rig: HubRig) -> None:
-    """The present is listed instead, and nothing is missing or told twice. [INV10]"""
+    """The present is listed instead, and nothing is missing or sent twice. [INV10]"""
     rig.put(*(workload(f"w{number}") for number in range(hub_module.LOAD_PAGE + 1)))
     for count in range(1, 6):
         rig.put(workload("w0", count=count))
@@ -111,7 +111,7 @@ def test_history_that_is_compacted_before_it_is_followed_is_given_up(rig: HubRig
 
 
 def test_a_hub_is_not_ready_before_it_has_reached_the_present(rig: HubRig) -> None:
-    """Nobody reads the state of a while ago. [INV10]"""
+    """No reader sees the state of a while ago. [INV10]"""
     for count in range(1, 6):
         rig.put(workload("a", count=count))
     rig.hub = WatchHub(rig.presentation)
@@ -130,7 +130,7 @@ def test_a_hub_is_not_ready_before_it_has_reached_the_present(rig: HubRig) -> No
 
 
 def test_a_store_out_of_reach_is_asked_again(rig: HubRig) -> None:
-    """From the beginning: the present may be another by then. [C8]"""
+    """From the beginning: the present may have changed by then. [C8]"""
     rig.put(workload("a"))
     failing = [True, False, True, False, False, True]
 
@@ -169,7 +169,7 @@ def test_more_changes_than_a_list_would_take_are_not_read(
 
 
 def test_a_hub_that_loses_its_place_later_never_becomes_older(rig: HubRig) -> None:
-    """Who may do what is read from it also while it lists again. [INV10]"""
+    """Permissions are read from it also while it lists again. [INV10]"""
     for count in range(1, 6):
         rig.put(workload("a", count=count))
     rig.deliver()

@@ -16,7 +16,7 @@ def _indexer() -> Indexer:
 
 
 def _put(indexer: Indexer, number: int, label: str | None) -> Key:
-    """Let a tenant be known with this label, or with None be gone."""
+    """Put a tenant with this label; None removes it."""
     name = f"t{number}"
     labels = {"of": label} if label is not None else {}
     tenant = Tenant(ObjectMeta(name=name, labels=labels)) if label is not None else None
@@ -24,8 +24,8 @@ def _put(indexer: Indexer, number: int, label: str | None) -> Key:
     return "", name
 
 
-def test_what_an_index_has_is_in_the_order_of_names_however_it_came_and_went() -> None:
-    """Looking in between, with few and with many, changes nothing about the order."""
+def test_an_index_is_in_the_order_of_names_however_objects_came_and_went() -> None:
+    """Queries in between, with few and with many, do not change the order."""
     rng = random.Random(7)
     indexer, expected = _indexer(), set[Key]()
     numbers = list(range(3 * MANY))
@@ -40,8 +40,8 @@ def test_what_an_index_has_is_in_the_order_of_names_however_it_came_and_went() -
             assert found == sorted(expected)
 
 
-def test_an_index_forgets_a_value_that_nothing_has_any_more() -> None:
-    """And begins anew with the next one."""
+def test_an_index_drops_a_value_that_no_object_has_any_more() -> None:
+    """And starts over with the next one."""
     indexer = _indexer()
     for number in range(MANY + 1):
         _put(indexer, number, "a")

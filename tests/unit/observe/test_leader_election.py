@@ -1,4 +1,4 @@
-"""Who holds a lease: what a component believes, and what was acknowledged to it."""
+"""Leader election: what a component believes, and what was acknowledged to it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Authority:
 
 
 def turn(election: LeaderElection, authority: Authority, now_ms: int) -> list[Any]:
-    """Everything that is due at a moment, answered at once; the requests."""
+    """Send everything that is due at a moment, answered at once. Returns the requests."""
     sent: list[Any] = []
     request: Any = election.due(Instant(now_ms, 0))
     while request is not None:
@@ -112,14 +112,14 @@ def test_a_holder_that_renews_is_never_replaced() -> None:
     assert holder.term == Term(SCOPE, 1)
 
 
-def test_an_earlier_life_of_ours_is_not_waited_for() -> None:
+def test_the_lease_of_our_earlier_run_is_taken_over_at_once() -> None:
     """[K3, C7.4]"""
     authority = Authority()
     held(authority)
     assert held(authority).term == Term(SCOPE, 2)
 
 
-def test_two_that_act_under_one_name_do_not_take_it_from_each_other_for_ever() -> None:
+def test_two_processes_under_one_name_do_not_take_it_from_each_other_for_ever() -> None:
     """[K3, V4]"""
     authority = Authority()
     twins = [held(authority), held(authority)]
@@ -178,7 +178,7 @@ def test_a_refusal_ends_the_term_but_contention_and_faults_do_not() -> None:
     assert not election.is_acknowledged(Instant(0, 0))
 
 
-def test_a_late_word_about_a_term_that_is_over_changes_nothing() -> None:
+def test_a_late_answer_about_an_ended_term_changes_nothing() -> None:
     """[INV7]"""
     authority = Authority()
     election = held(authority)
@@ -189,7 +189,7 @@ def test_a_late_word_about_a_term_that_is_over_changes_nothing() -> None:
     assert election.term is None
 
 
-def test_what_was_given_back_is_free_for_the_next_one_at_once() -> None:
+def test_a_released_lease_is_free_for_the_next_one_at_once() -> None:
     """[K3]"""
     authority = Authority()
     election = held(authority)
@@ -201,7 +201,7 @@ def test_what_was_given_back_is_free_for_the_next_one_at_once() -> None:
     assert held(authority, OTHER).term == Term(SCOPE, 2)
 
 
-FATES = st.sampled_from(["told", "told", "told", "answer lost", "not sent"])
+FATES = st.sampled_from(["delivered", "delivered", "delivered", "answer lost", "not sent"])
 
 
 @given(
@@ -209,7 +209,7 @@ FATES = st.sampled_from(["told", "told", "told", "answer lost", "not sent"])
     rates=st.tuples(st.integers(95, 105), st.integers(95, 105)),
 )
 @settings(deadline=None)
-def test_whoever_takes_over_saw_no_movement_for_the_whole_duration(
+def test_a_takeover_follows_a_whole_duration_without_a_renewal(
     turns: list[tuple[int, int, str]], rates: tuple[int, int]
 ) -> None:
     """Two contenders, clocks that run at different rates, lost answers. [K3, INV7]"""
@@ -237,7 +237,7 @@ def test_whoever_takes_over_saw_no_movement_for_the_whole_duration(
         assert not terms or max(terms) <= authority.epoch
 
 
-def test_a_standby_looks_thrice_in_the_life_of_a_lease_and_when_it_would_be_free() -> None:
+def test_a_standby_looks_three_times_per_lease_and_when_it_would_be_free() -> None:
     """Answers take a moment; the takeover does not wait for another look because of that. [K3]"""
     authority, slow_ms = Authority(), 40
     held(authority, OTHER)
@@ -256,7 +256,7 @@ def test_a_standby_looks_thrice_in_the_life_of_a_lease_and_when_it_would_be_free
     assert looks == [0, LEASE_MS // 3, 2 * LEASE_MS // 3, LEASE_MS + slow_ms]
 
 
-def test_a_lease_may_be_tended_a_little_early_together_with_others() -> None:
+def test_a_lease_may_be_renewed_a_little_early_together_with_others() -> None:
     election = held(Authority())
     early_ms = LEASE_MS // RENEWALS_PER_LEASE - 1_000
     assert election.due(Instant(early_ms, 0)) is None

@@ -1,4 +1,4 @@
-"""Columns grow, rows are used again, and what is forgotten of the log is computed anew."""
+"""Columns grow, rows are reused, and a reader behind the log recomputes everything."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_rows_beyond_the_first_ones_keep_what_was_there() -> None:
 
 
 def test_a_node_that_is_not_registered_is_in_no_zone() -> None:
-    """Not before it is told of nor after it is gone: what runs there counts nowhere."""
+    """Neither before it is known nor after it is gone: what runs there counts nowhere."""
     columns = NodeColumns()
     there = put(columns, zone="a", region="eu")
     unknown = columns.add()
@@ -96,7 +96,7 @@ def test_what_is_assumed_counts_now_and_not_as_settled() -> None:
     assert columns.ports.taken("TCP/1", settled=True) == [row]
 
 
-def test_a_resource_that_nobody_had_before_gets_a_column() -> None:
+def test_a_new_resource_gets_a_column() -> None:
     columns = NodeColumns()
     first = put(columns)
     second = put(columns, capacity={"cpu": "1", "licence": "3"})
@@ -106,7 +106,7 @@ def test_a_resource_that_nobody_had_before_gets_a_column() -> None:
     assert left(columns, first, "seat") == -1
 
 
-def test_images_and_labels_are_told_apart_from_what_a_node_is() -> None:
+def test_images_and_labels_are_separate_from_the_node_itself() -> None:
     """[F3]"""
     columns = NodeColumns()
     row = put(columns, images=("a:1",))
@@ -127,7 +127,7 @@ def test_columns_of_facts_are_bounded() -> None:
     assert columns.facts.label("k3").values == ["x"]
 
 
-def test_the_log_tells_what_came_since_and_forgets_what_is_long_ago() -> None:
+def test_the_log_gives_recent_changes_and_drops_old_ones() -> None:
     log = ChangeLog()
     for row in range(5):
         log.note(row)

@@ -1,4 +1,4 @@
-"""Entries in order: a picture is of one moment, and is what a sorted list would be."""
+"""Ordered entries: a snapshot shows one moment, and equals a sorted list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(CHANGES, CHANGES)
-def test_a_picture_stays_as_it_was(before: list, after: list) -> None:  # type: ignore[type-arg]
+def test_a_snapshot_stays_as_it_was(before: list, after: list) -> None:  # type: ignore[type-arg]
     """Whatever changes later, it shows what was there, in order, whole or of one namespace."""
     there: dict[str, ObjectEntry] = {}
     ordered = OrderedEntries()

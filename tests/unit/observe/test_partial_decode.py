@@ -1,4 +1,4 @@
-"""A glimpse of an object shows what the whole object would."""
+"""A partial decode of an object shows what the whole object would."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_fields_and_labels_are_those_of_the_whole_object(obj: Object) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_every_kind_can_be_glimpsed_when_little_is_said_of_it(kind: Kind) -> None:
+def test_every_kind_can_be_read_partially_with_only_its_metadata(kind: Kind) -> None:
     data = b'{"kind":"%b","metadata":{"name":"x"}}' % kind.name.encode()
     assert EntryReader().read(kind, data, 3).fields[:2] == ("x", "")

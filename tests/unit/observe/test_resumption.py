@@ -69,7 +69,7 @@ def test_a_list_and_a_bookmark_repeat_nothing(rig: HubRig) -> None:
 
 
 def test_what_is_repeated_is_counted_by_what_the_watch_selects(rig: HubRig) -> None:
-    """Nine others in the same revision are nothing to the watcher of one. [INV10]"""
+    """Nine other changes in the same revision do not concern the watcher of one. [INV10]"""
     for node in ("n1", "n2"):
         rig.put(*(replica(f"{node}-{i}", node) for i in range(5)))
     last = rig.put(replica("n1-0", "n2"), replica("n2-0", "n1"), replica("n2-1", "n3"))
@@ -91,7 +91,7 @@ def test_what_is_repeated_is_counted_by_what_the_watch_selects(rig: HubRig) -> N
 def test_a_version_whose_revision_has_left_the_window_is_too_old(
     rig: HubRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of a revision may have been dropped, and then nobody knows what was in it. [INV10]"""
+    """Half of a revision may have been dropped, and then its changes are not known. [INV10]"""
     monkeypatch.setattr(watch_hub, "Window", partial(recent_changes.Window, events_max=4))
     rig.start()
     one = rig.put(workload("a"), workload("b"), workload("c"))
@@ -120,10 +120,10 @@ def test_an_event_of_a_revision_that_has_not_arrived_here_has_to_wait(rig: HubRi
     assert len(rig.received(rig.resume("Workload", object_version(ahead)))) == 2
 
 
-def test_a_first_list_that_breaks_is_gone_on_with_from_its_last_object(
+def test_an_initial_list_that_breaks_resumes_from_its_last_object(
     rig: HubRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Objects are told as they came to be, so what is missing is what is newer. [INV10, C8]"""
+    """Objects are sent in the order of their revisions, so what is missing is newer. [INV10, C8]"""
     monkeypatch.setattr(watchers, "PIECE_BYTES", 1)
     rig.put(workload("z"), workload("y"))
     rig.put(workload("b"), workload("a"))
@@ -140,7 +140,7 @@ def test_a_first_list_that_breaks_is_gone_on_with_from_its_last_object(
 
 
 def test_a_bookmark_never_leads_a_reader_back(rig: HubRig) -> None:
-    """One that listed at a faster server would be told again what it has seen. [INV10]"""
+    """One that listed at a faster server would receive again what it has seen. [INV10]"""
     rig.put(workload("a"))
     rig.deliver()
     ahead = rig.put(workload("b"))

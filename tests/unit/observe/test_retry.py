@@ -19,7 +19,6 @@ from holdfast.model.errors import (
 from holdfast.model.refusal import Reason
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
-    Begun,
     Failed,
     Finish,
     GiveUp,
@@ -31,17 +30,18 @@ from holdfast.observe.retry import (
     Paused,
     Replied,
     RequestAttempts,
+    RequestStarted,
     RetryPolicy,
     Send,
 )
 
 POLICY = RetryPolicy(tries_max=4, looks_max=3, deadline_ms=10_000, try_ms=2_000)
-DOWN = Unavailable("nobody listens")
+DOWN = Unavailable("no server is reachable")
 LOST = OutcomeUnknown("the connection broke")
 
 
 class Half:
-    """Chance that always says one half."""
+    """A random source that always returns one half."""
 
     def random(self) -> float:
         return 0.5
@@ -75,10 +75,10 @@ BROKEN = Unavailable("formats/plane cannot be read", code=Reason.RECORD_UNREADAB
 
 
 @pytest.mark.parametrize("nature", list(Nature))
-def test_what_only_a_person_can_mend_is_told_at_once(nature: Nature) -> None:
-    """Nobody at a terminal waits half a minute for a sentence that cannot change. [E5]"""
+def test_what_only_a_person_can_repair_fails_at_once(nature: Nature) -> None:
+    """A user at a terminal does not wait half a minute for an answer that cannot change. [E5]"""
     run = Run(nature)
-    assert run.received(Begun(), Failed(BROKEN)) == GiveUp(BROKEN, 1)
+    assert run.received(RequestStarted(), Failed(BROKEN)) == GiveUp(BROKEN, 1)
     assert run.pauses() == []
 
 
@@ -86,7 +86,7 @@ def test_what_only_a_person_can_mend_is_told_at_once(nature: Nature) -> None:
 def test_what_may_have_happened_before_stays_in_doubt_where_a_record_is_damaged(then: Any) -> None:
     """[E5, N1.1]"""
     run = Run(Nature.WRITE)
-    run.received(Begun(), Failed(LOST), then)
+    run.received(RequestStarted(), Failed(LOST), then)
     if isinstance(then, Looked):
         run.received(Failed(BROKEN))
     ended = run.effects[-1]
@@ -98,14 +98,14 @@ def test_what_may_have_happened_before_stays_in_doubt_where_a_record_is_damaged(
 def test_a_yes_ends_it() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    assert run.received(Begun()) == Send(2_000)
+    assert run.received(RequestStarted()) == Send(2_000)
     assert run.received(Replied("done")) == Finish("done", 1)
 
 
 def test_what_did_not_happen_is_sent_again_after_growing_pauses() -> None:
     """[E5, C7.5]"""
     run = Run(Nature.WRITE)
-    last = run.received(Begun(), Failed(DOWN), Failed(DOWN), Failed(DOWN), Failed(DOWN))
+    last = run.received(RequestStarted(), Failed(DOWN), Failed(DOWN), Failed(DOWN), Failed(DOWN))
     assert isinstance(last, GiveUp)
     assert last == GiveUp(DOWN, 4)
     assert run.pauses() == [37, 75, 150]
@@ -114,34 +114,34 @@ def test_what_did_not_happen_is_sent_again_after_growing_pauses() -> None:
 def test_a_server_that_asks_for_patience_gets_it() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    run.received(Begun(), Failed(DOWN, retry_after_ms=3_000))
+    run.received(RequestStarted(), Failed(DOWN, retry_after_ms=3_000))
     assert run.pauses()[0] >= 3_000
 
 
 def test_patience_beyond_the_deadline_is_not_waited_for() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    assert run.received(Begun(), Failed(DOWN, retry_after_ms=60_000)) == GiveUp(DOWN, 1)
+    assert run.received(RequestStarted(), Failed(DOWN, retry_after_ms=60_000)) == GiveUp(DOWN, 1)
 
 
 def test_the_last_try_gets_no_more_time_than_is_left() -> None:
     """[E5]"""
     run = Run(Nature.READ, RetryPolicy(deadline_ms=3_000, try_ms=2_000, pause_ms=2_000))
-    effect = run.received(Begun(), Failed(DOWN))
+    effect = run.received(RequestStarted(), Failed(DOWN))
     assert effect == Send(1_500)
 
 
 def test_an_unknown_outcome_is_looked_up_and_found() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    assert run.received(Begun(), Failed(LOST)) == LookForOperation(2_000)
+    assert run.received(RequestStarted(), Failed(LOST)) == LookForOperation(2_000)
     assert run.received(Looked("it is there")) == Finish("it is there", 1, looked=True)
 
 
 def test_an_unknown_outcome_without_a_trace_is_sent_again_once_it_was_looked_up() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    run.received(Begun(), Failed(LOST))
+    run.received(RequestStarted(), Failed(LOST))
     assert isinstance(run.received(Looked(None)), Send)
     assert run.received(Replied("done")) == Finish("done", 2)
 
@@ -149,7 +149,7 @@ def test_an_unknown_outcome_without_a_trace_is_sent_again_once_it_was_looked_up(
 def test_a_look_that_fails_is_repeated_and_never_replaced_by_a_try() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    run.received(Begun(), Failed(LOST))
+    run.received(RequestStarted(), Failed(LOST))
     assert isinstance(run.received(LookFailed(DOWN)), LookForOperation)
     assert isinstance(run.received(LookFailed(LOST)), LookForOperation)
     last = run.received(LookFailed(DOWN))
@@ -158,10 +158,10 @@ def test_a_look_that_fails_is_repeated_and_never_replaced_by_a_try() -> None:
     assert last.tries == 1
 
 
-def test_who_gives_up_in_doubt_never_says_that_it_did_not_happen() -> None:
+def test_giving_up_in_doubt_never_means_that_it_did_not_happen() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    run.received(Begun(), Failed(LOST), Looked(None))
+    run.received(RequestStarted(), Failed(LOST), Looked(None))
     last = run.received(Failed(DOWN), Failed(DOWN), Failed(DOWN))
     assert isinstance(last, GiveUp)
     assert isinstance(last.error, OutcomeUnknown)
@@ -170,7 +170,7 @@ def test_who_gives_up_in_doubt_never_says_that_it_did_not_happen() -> None:
 def test_a_refusal_in_doubt_may_be_the_doing_of_the_lost_try() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    run.received(Begun(), Failed(LOST), Looked(None))
+    run.received(RequestStarted(), Failed(LOST), Looked(None))
     assert isinstance(run.received(Failed(Conflict("changed"))), LookForOperation)
     assert run.received(Looked("by us")) == Finish("by us", 2, looked=True)
 
@@ -179,7 +179,7 @@ def test_a_refusal_in_doubt_without_a_trace_is_an_answer() -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
     refusal = Forbidden("no quota", code=Reason.QUOTA_EXCEEDED)
-    run.received(Begun(), Failed(LOST), Looked(None), Failed(refusal))
+    run.received(RequestStarted(), Failed(LOST), Looked(None), Failed(refusal))
     assert run.received(Looked(None)) == GiveUp(refusal, 2)
 
 
@@ -187,13 +187,13 @@ def test_an_id_that_was_accepted_for_another_form_is_looked_up() -> None:
     """[E5]"""
     run = Run(Nature.CHANGE)
     reused = Conflict("used before", code=Reason.OPERATION_REUSED)
-    assert isinstance(run.received(Begun(), Failed(reused)), LookForOperation)
+    assert isinstance(run.received(RequestStarted(), Failed(reused)), LookForOperation)
 
 
 def test_a_conflict_leads_to_a_fresh_read_where_the_caller_can_decide_again() -> None:
     """[E5]"""
     run = Run(Nature.CHANGE)
-    assert run.received(Begun()) == Send(2_000, fresh=True)
+    assert run.received(RequestStarted()) == Send(2_000, fresh=True)
     again = run.received(Failed(Conflict("stale")))
     assert isinstance(again, Send)
     assert again.fresh
@@ -202,7 +202,7 @@ def test_a_conflict_leads_to_a_fresh_read_where_the_caller_can_decide_again() ->
 def test_a_change_in_doubt_is_computed_afresh_when_there_is_no_trace() -> None:
     """[E5]"""
     run = Run(Nature.CHANGE)
-    again = run.received(Begun(), Failed(LOST), Looked(None))
+    again = run.received(RequestStarted(), Failed(LOST), Looked(None))
     assert isinstance(again, Send)
     assert again.fresh
 
@@ -214,18 +214,18 @@ def test_a_change_in_doubt_is_computed_afresh_when_there_is_no_trace() -> None:
 def test_a_refusal_is_an_answer(error: HoldfastError) -> None:
     """[E5]"""
     run = Run(Nature.WRITE)
-    assert run.received(Begun(), Failed(error)) == GiveUp(error, 1)
+    assert run.received(RequestStarted(), Failed(error)) == GiveUp(error, 1)
 
 
 @pytest.mark.parametrize("error", [Missing("none"), Expired("old"), Invalid("bad")])
 def test_a_refused_read_is_an_answer(error: HoldfastError) -> None:
     """[E5]"""
     run = Run(Nature.READ)
-    assert run.received(Begun(), Failed(error)) == GiveUp(error, 1)
+    assert run.received(RequestStarted(), Failed(error)) == GiveUp(error, 1)
 
 
 def test_a_read_is_repeated_whatever_became_of_it() -> None:
     """[E5]"""
     run = Run(Nature.READ)
-    assert isinstance(run.received(Begun(), Failed(LOST)), Send)
+    assert isinstance(run.received(RequestStarted(), Failed(LOST)), Send)
     assert isinstance(run.received(Failed(DOWN)), Send)

@@ -10,7 +10,6 @@ from collections import Counter
 from holdfast.model.errors import Conflict, HoldfastError, Unavailable
 from holdfast.model.time import Instant
 from holdfast.observe.retry import (
-    Begun,
     Budget,
     Effect,
     Failed,
@@ -21,6 +20,7 @@ from holdfast.observe.retry import (
     Paused,
     Replied,
     RequestAttempts,
+    RequestStarted,
     RetryPolicy,
     Send,
 )
@@ -41,7 +41,7 @@ class Client:
 
     def begin(self, now_ms: int, error: HoldfastError | None) -> None:
         attempts = RequestAttempts(PATIENT, Nature.READ, self.rng, self.budget)
-        self._take(attempts, attempts.step(Begun(), _at(now_ms)), now_ms, error, "first")
+        self._take(attempts, attempts.step(RequestStarted(), _at(now_ms)), now_ms, error, "first")
 
     def run(self, until_ms: int, error: HoldfastError | None) -> None:
         """Let time pass; every try gets this error, or a yes."""
@@ -87,7 +87,7 @@ def test_retries_stay_a_tenth_of_what_is_sent_while_servers_fail() -> None:
     assert free.sends["again"] > 20 * client.sends["again"]
 
 
-def test_all_who_waited_are_served_soon_after_servers_are_back() -> None:
+def test_all_waiting_requests_are_served_soon_after_servers_are_back() -> None:
     """No budget keeps a client down: each answer lets the next one try. [E5, C7.5]"""
     client = Client(Budget())
     for number in range(Budget.WAITING_MAX):
@@ -99,14 +99,14 @@ def test_all_who_waited_are_served_soon_after_servers_are_back() -> None:
     assert client.sends["again"] < Budget.WAITING_MAX + 40
 
 
-def test_one_more_than_may_wait_is_told_its_trouble_at_once() -> None:
-    """And whoever leaves, well or not, makes room. [E5, I1]"""
+def test_one_request_more_than_may_wait_fails_at_once() -> None:
+    """And each request that ends, with or without success, makes room. [E5, I1]"""
     budget = Budget(reserve=0, waiting_max=1)
     first, second = (
         RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget) for _ in range(2)
     )
     for one in (first, second):
-        assert isinstance(one.step(Begun(), _at(0)), Send)
+        assert isinstance(one.step(RequestStarted(), _at(0)), Send)
         assert isinstance(one.step(Failed(DOWN), _at(0)), Pause)
     assert budget.spend(Budget.PROBE_MIN_MS)
     now = _at(Budget.PROBE_MIN_MS + 1)
@@ -129,17 +129,17 @@ def test_a_single_request_is_tried_again_as_ever() -> None:
 
 
 def test_conflicts_cost_nothing_of_the_budget() -> None:
-    """They were answered; that many change the same object is no fault of a server."""
+    """They were answered; many writers of one object are no fault of a server."""
     budget = Budget(reserve=0)
     attempts = RequestAttempts(RetryPolicy(), Nature.CHANGE, random.Random(1), budget)
-    assert isinstance(attempts.step(Begun(), _at(0)), Send)
+    assert isinstance(attempts.step(RequestStarted(), _at(0)), Send)
     assert isinstance(attempts.step(Failed(Conflict("stale")), _at(1)), Pause)
     assert isinstance(attempts.step(Paused(), _at(2)), Send)
     assert (budget.spent, budget.held_back) == (0, 0)
 
 
-def test_probes_become_rarer_and_begin_anew_after_a_success() -> None:
-    """Somebody has to find out when servers are back. [E5, C7.5]"""
+def test_probes_become_rarer_and_start_over_after_a_success() -> None:
+    """Probes find out when servers are back. [E5, C7.5]"""
     budget = Budget(reserve=0)
     probes = [now_ms for now_ms in range(0, 60_000, 50) if budget.spend(now_ms)]
     gaps = [b - a for a, b in itertools.pairwise(probes)]
@@ -154,8 +154,8 @@ def test_probes_become_rarer_and_begin_anew_after_a_success() -> None:
     assert budget.spend(60_000 + 2 * Budget.PROBE_MIN_MS)
 
 
-def test_an_answer_earns_the_next_try_only_when_servers_are_well() -> None:
-    """Where some are answered and others refused, there is too much to do already. [E5, I1]"""
+def test_an_answer_earns_the_next_try_only_when_servers_are_healthy() -> None:
+    """Where some are answered and others refused, the servers are overloaded. [E5, I1]"""
     budget = Budget(reserve=1)
     assert budget.spend(0)
     for _ in range(3):
@@ -176,10 +176,10 @@ def test_a_request_that_fails_ends_the_row_of_answers() -> None:
     assert budget.spend(0)
     for _ in range(Budget.WELL_AFTER):
         one = RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
-        assert isinstance(one.step(Begun(), _at(1)), Send)
+        assert isinstance(one.step(RequestStarted(), _at(1)), Send)
         assert isinstance(one.step(Replied("yes"), _at(1)), Finish)
     unlucky = RequestAttempts(RetryPolicy(), Nature.READ, random.Random(1), budget)
-    assert isinstance(unlucky.step(Begun(), _at(2)), Send)
+    assert isinstance(unlucky.step(RequestStarted(), _at(2)), Send)
     assert isinstance(unlucky.step(Failed(DOWN), _at(2)), Pause)
     # By a probe, which is answered and earns nothing.
     assert isinstance(unlucky.step(Paused(), _at(2_000)), Send)

@@ -18,7 +18,7 @@ def test_the_oldest_revision_that_is_there_is_found_wherever_it_is(oldest: int) 
     assert (search.gone, search.there) == (oldest - 1, oldest)
 
 
-def test_so_many_questions_are_enough_for_any_history() -> None:
+def test_the_bound_on_probes_suffices_for_any_history() -> None:
     search = HistorySearch(0, 0, LAST)
     while not search.is_over:
         search.probe()

@@ -1,4 +1,4 @@
-"""One object that cannot be read stops nobody who follows many: hub, caches, scribes."""
+"""One unreadable object stops no reader of many: hub, caches, audit writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def damage(rig: HubRig, value: bytes) -> None:
 
 @pytest.mark.parametrize("value", DAMAGES)
 def test_a_hub_goes_on_past_a_record_that_it_cannot_read(value: bytes) -> None:
-    """Those who follow the object are told nothing: it is not gone."""
+    """Watchers of the object receive nothing: it is not gone."""
     rig = HubRig().start()
     rig.put(WEB, API)
     rig.deliver()
@@ -68,7 +68,7 @@ def test_what_a_selector_would_have_to_read_and_cannot_is_not_selected() -> None
     stream = rig.open("Workload", fields="spec.type=Service")
     assert b'"api"' in b"".join(rig.pushed[stream])
     assert b'"web"' not in b"".join(rig.pushed[stream])
-    # To those who need not read it, it is what its author wrote.
+    # A watcher that need not decode it gets what its author wrote.
     plain = rig.open("Workload")
     assert b'"Mesh"' in b"".join(rig.pushed[plain])
 
@@ -77,14 +77,14 @@ def _line(kind: str, body: bytes) -> bytes:
     return b'{"type":"%b","object":%b}' % (kind.encode(), body)
 
 
-def test_an_object_of_a_newer_version_is_news_that_says_so() -> None:
+def test_an_object_of_a_newer_version_is_an_opaque_event() -> None:
     web = msgspec.json.decode(encode(WEB))
     web["spec"]["type"] = "Mesh"
     web["metadata"]["resourceVersion"] = "14"
-    news = read_line(Workload, _line("MODIFIED", msgspec.json.encode(web)))
-    assert isinstance(news, Opaque)
-    assert (news.namespace, news.name, news.departed) == ("acme", "web", False)
-    assert "Mesh" in news.why
+    event = read_line(Workload, _line("MODIFIED", msgspec.json.encode(web)))
+    assert isinstance(event, Opaque)
+    assert (event.namespace, event.name, event.departed) == ("acme", "web", False)
+    assert "Mesh" in event.why
     gone = read_line(Workload, _line("DELETED", msgspec.json.encode(web)))
     assert isinstance(gone, Opaque)
     assert gone.departed
@@ -103,7 +103,7 @@ def rig() -> Rig:
 
 
 def test_a_cache_keeps_what_it_knew_of_an_object_that_it_cannot_read(rig: Rig) -> None:
-    """It is there, so nobody may act as if it were gone. [INV2]"""
+    """It exists, so no component may act as if it were gone. [INV2]"""
     assert rig.push(opaque("a", 6), present("b", 7)) != []
     assert rig.names == {"a": 2, "b": 7}
     assert "the first is a: Invalid enum value" in rig.cache.troubles()["tenants"]
@@ -139,7 +139,7 @@ def test_a_first_list_may_hold_what_cannot_be_read() -> None:
     assert rig.names == {"b": 4}
 
 
-def test_a_scribe_writes_a_gap_for_a_stamp_that_it_cannot_read_and_goes_on() -> None:
+def test_an_audit_writer_records_a_gap_for_an_unreadable_stamp_and_continues() -> None:
     """What was done then is not known, and the chain says so."""
     plane = PlaneRig("one")
     plane.commit(2)
@@ -153,8 +153,8 @@ def test_a_scribe_writes_a_gap_for_a_stamp_that_it_cannot_read_and_goes_on() -> 
     assert gaps == [False, False, True, False, False, False]
 
 
-def test_a_scribe_lives_on_while_the_head_cannot_be_read() -> None:
-    """It says so, and goes on once the head is repaired."""
+def test_an_audit_writer_survives_an_unreadable_head() -> None:
+    """It reports that, and continues once the head is repaired."""
     plane = PlaneRig("one")
     plane.commit(2)
     plane.run(5_000)

@@ -1,4 +1,4 @@
-"""The watch hub: what it tells whom, in which order, and when it says that it cannot. [C8]"""
+"""The watch hub: which events each watcher gets, in which order, and when a watch fails. [C8]"""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_was_there_before_the_start_is_listed_in_the_order_of_the_keys() ->
     assert rig.hub.count(WORKLOAD, "a") == 4
 
 
-def test_a_watch_without_revision_tells_first_what_is_there(rig: HubRig) -> None:
+def test_a_watch_without_revision_starts_with_the_current_objects(rig: HubRig) -> None:
     """Then it goes on with what changes. [C8]"""
     rig.put(workload("web"))
     rig.deliver()
@@ -110,7 +110,7 @@ def test_a_watch_without_revision_tells_first_what_is_there(rig: HubRig) -> None
 
 
 def test_a_list_alone_ends_by_itself_however_many_pieces_it_takes(rig: HubRig) -> None:
-    """Its reader need not break the connection, and nothing is told or kept after it. [C8]"""
+    """Its reader need not break the connection, and nothing is sent or kept after it. [C8]"""
     names = [f"w{number}" for number in range(3_000)]
     rig.put(*map(workload, names))
     rig.deliver()
@@ -138,7 +138,7 @@ def test_a_deletion_carries_the_last_state_at_the_revision_of_the_deletion(rig: 
 
 
 def test_what_enters_a_selector_is_added_and_what_leaves_it_is_deleted(rig: HubRig) -> None:
-    """A client that keeps what it is told keeps exactly what is selected."""
+    """A client that applies what it receives has exactly what is selected."""
     stream = rig.open("Workload", "acme", labels="app=web", since=0)
     for obj in (
         workload("a", app="db"),
@@ -153,7 +153,7 @@ def test_what_enters_a_selector_is_added_and_what_leaves_it_is_deleted(rig: HubR
     assert rig.names(stream) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
-def test_an_agent_is_told_of_its_own_node_only(rig: HubRig) -> None:
+def test_an_agent_gets_events_of_its_own_node_only(rig: HubRig) -> None:
     """A replica that moves leaves one watcher and enters another."""
     one = rig.open("Replica", fields="status.binding.node=node-1", since=0)
     two = rig.open("Replica", fields="status.binding.node=node-2", since=0)
@@ -170,7 +170,7 @@ def test_an_agent_is_told_of_its_own_node_only(rig: HubRig) -> None:
 def test_a_watch_goes_on_from_any_revision_of_the_window_without_hole_or_repetition(
     rig: HubRig,
 ) -> None:
-    """Wherever it was broken off, the rest is told once. [INV10, C8]"""
+    """Wherever it was broken off, the rest is sent once. [INV10, C8]"""
     revisions = [rig.put(workload(f"w{i}")) for i in range(5)]
     rig.deliver()
     for index, revision in enumerate(revisions):
@@ -178,10 +178,10 @@ def test_a_watch_goes_on_from_any_revision_of_the_window_without_hole_or_repetit
         assert rig.names(stream) == [("ADDED", f"w{i}") for i in range(index + 1, 5)]
 
 
-def test_a_watch_from_before_the_window_is_told_to_list_again(
+def test_a_watch_from_before_the_window_has_to_list_again(
     rig: HubRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no hole that is not told of. [INV10]"""
+    """There is no gap without an error. [INV10]"""
     monkeypatch.setattr(watch_hub, "Window", partial(recent_changes.Window, events_max=4))
     rig.start()
     first = rig.put(workload("w0"))
@@ -195,7 +195,7 @@ def test_a_watch_from_before_the_window_is_told_to_list_again(
     assert rig.names(late) == [("ADDED", "w7")]
 
 
-def test_a_watch_ahead_of_the_hub_is_not_told_what_its_reader_has_seen(rig: HubRig) -> None:
+def test_a_watch_ahead_of_the_hub_does_not_get_what_its_reader_has_seen(rig: HubRig) -> None:
     """Its reader may have listed from another server that was faster. [INV10]"""
     rig.put(workload("a"))
     seen = rig.put(workload("b"))
@@ -227,7 +227,7 @@ def test_the_first_event_goes_at_once_and_those_that_follow_go_together(rig: Hub
 
 
 def test_ticks_are_short_while_little_happens_and_long_while_much_does(rig: HubRig) -> None:
-    """Whoever waits for one answer does not wait for a batch that nobody needs."""
+    """A reader that waits for one event does not wait for a batch."""
     stream = rig.open("Workload", since=0)
     rig.events(stream)
 
@@ -259,7 +259,7 @@ def test_an_event_is_made_once_for_all_watchers_of_a_form(rig: HubRig) -> None:
 
 
 def test_a_reader_that_takes_nothing_is_dropped_at_a_thousand_events(rig: HubRig) -> None:
-    """It is told to list again and is counted, and the others go on. [C8, M6]"""
+    """It has to list again and is counted, and the others continue. [C8, M6]"""
     rig.takes = False
     stream = rig.open("Workload", since=0)
     rig.takes = True
@@ -311,7 +311,7 @@ def test_a_long_first_list_goes_out_piece_by_piece_and_then_what_changed_meanwhi
     assert received[-3:] == [("ADDED", "w49"), ("MODIFIED", "w00"), ("DELETED", "w49")]
 
 
-def test_when_the_store_has_forgotten_the_place_everybody_lists_again(rig: HubRig) -> None:
+def test_when_the_store_has_compacted_the_place_all_watchers_list_again(rig: HubRig) -> None:
     """The hub lists again too, and serves what is there then. [INV10, C8]"""
     rig.put(workload("a"))
     rig.deliver()
@@ -351,7 +351,7 @@ def test_a_reader_is_answered_when_the_hub_has_what_it_waits_for(rig: HubRig) ->
     assert rig.answers[2] == wanted
 
 
-def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
+def test_bookmarks_carry_the_revision_to_watchers_that_asked(rig: HubRig) -> None:
     """A quiet watch can go on from a recent place."""
     asked = rig.open("Workload", since=0, bookmarks=True)
     silent = rig.open("Workload", since=0)
@@ -365,7 +365,7 @@ def test_bookmarks_carry_the_revision_to_those_who_asked(rig: HubRig) -> None:
 
 
 def test_bookmarks_of_streams_opened_together_are_spread_over_time(rig: HubRig) -> None:
-    """Everybody has one in time, no turn sends more than its part of them, and they stay spread:
+    """Each stream has one in time, no turn sends more than its part of them, and they stay spread:
     a burst of bookmarks is a pause for every other request.
     """
     streams = [
@@ -390,7 +390,9 @@ def test_bookmarks_of_streams_opened_together_are_spread_over_time(rig: HubRig) 
     assert len([stream for stream in streams if rig.names(stream)]) <= -(-600 // turns)
 
 
-def test_a_stream_that_asks_for_it_hears_every_few_seconds_and_at_once(rig: HubRig) -> None:
+def test_a_stream_that_asks_for_it_gets_bookmarks_every_few_seconds_and_at_once(
+    rig: HubRig,
+) -> None:
     """Each bookmark says within which time the next one comes, and it does: that is how a reader
     notices a server that hangs. It begins with one even if nothing happened. [C8]
     """
@@ -411,8 +413,10 @@ def test_a_stream_that_asks_for_it_hears_every_few_seconds_and_at_once(rig: HubR
     assert not any("within" in obj for obj in received), "they did not ask"
 
 
-def test_only_so_many_streams_get_frequent_bookmarks_and_agents_leave_room(rig: HubRig) -> None:
-    """The others are told that they come less often. So the cost is bounded, whatever clients ask
+def test_a_bounded_number_of_streams_gets_frequent_bookmarks_and_agents_leave_room(
+    rig: HubRig,
+) -> None:
+    """The others learn that theirs come less often. So the cost is bounded, whatever clients ask
     for, and a crowd of nodes does not make controllers blind.
     """
     kinds = {"fields": "metadata.name=n", "bookmarks": True, "since": 0}
@@ -451,7 +455,7 @@ def test_a_watcher_that_left_costs_nothing_any_more(rig: HubRig) -> None:
 
 
 def test_a_change_is_decoded_once_however_many_select_by_its_fields(rig: HubRig) -> None:
-    """What it was before was decoded when it became so."""
+    """Its previous state was decoded when that was the current one."""
     streams = [rig.open("Workload", fields=f"spec.replicas!={n}") for n in range(20)]
     for count in (30, 31, 32):
         rig.put(workload("a", count=count))
@@ -477,10 +481,10 @@ def test_a_watch_by_fields_and_a_list_by_them_find_the_same(rig: HubRig) -> None
     assert [kind for kind, _ in rig.names(live)] == ["ADDED", "MODIFIED"]
 
 
-def test_what_is_told_in_many_steps_is_told_once_and_in_order(
+def test_what_is_sent_in_many_steps_is_sent_once_and_in_order(
     rig: HubRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who comes in between is told the rest, and no bookmark goes ahead of an event. [INV10, C8]"""
+    """A watcher opened in between gets the rest, and no bookmark precedes an event. [INV10, C8]"""
     monkeypatch.setattr(watch_hub, "SENDS_AT_ONCE_MAX", 2)
     streams = [rig.open("Workload", bookmarks=True) for _ in range(5)]
     for stream in streams:

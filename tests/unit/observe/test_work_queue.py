@@ -1,4 +1,4 @@
-"""Keys are looked at once at a time, in the order in which they became due, with growing pauses."""
+"""Keys are taken once at a time, in the order in which they became due, with growing pauses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_keys_come_in_the_order_in_which_they_became_due() -> None:
     assert [queue.take(100) for _ in range(4)] == ["a", "b", "c", None]
 
 
-def test_what_is_added_while_it_is_looked_at_is_looked_at_again() -> None:
+def test_a_key_added_while_it_is_reconciled_is_reconciled_again() -> None:
     """[E1, C7.7]"""
     queue: WorkQueue[str] = WorkQueue(random.Random(1))
     queue.add("a", 0)
@@ -87,7 +87,7 @@ def fair() -> FairWorkQueue[str]:
 
 
 def test_tenants_take_turns_and_so_do_the_owners_of_each() -> None:
-    """Whoever comes last with one key waits for one key of each of the others. [E6]"""
+    """An owner that comes last with one key waits for one key of each of the others. [E6]"""
     queue = fair()
     for number in range(1_000):
         queue.add(f"acme/big/{number}", 0)
@@ -138,7 +138,7 @@ KEYS = st.integers(0, 4)
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """The queue beside the plainest one: the earliest moment of each key, and who is taken."""
+    """The queue beside the simplest model: the earliest time of each key, and which are taken."""
 
     def __init__(self) -> None:
         super().__init__()

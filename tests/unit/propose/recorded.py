@@ -1,4 +1,4 @@
-"""A rig that keeps what the scheduler hands over, and every object as it was at each revision."""
+"""A rig that keeps the rounds that the scheduler archives, and every object at each revision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.propose.rig import Rig
 
 
 class Recorded(Rig):
-    """See the module's docstring. `rounds` are by sequence, the last word about each."""
+    """See the module's docstring. `rounds` has the last record of each, by sequence."""
 
     def __init__(self, **more: Any) -> None:
         self.rounds: dict[int, DecisionRound] = {}
@@ -26,7 +26,7 @@ class Recorded(Rig):
 
     def put(self, obj: Any) -> Any:
         at = self.revision + 1
-        # Written down before anybody is told: what is decided on the news has to find it.
+        # Recorded before the event is sent: a replay of decisions based on it has to find it.
         metadata = obj.metadata
         plural = kind_of(obj).plural
         history = self.history.setdefault(plural, [])
@@ -48,24 +48,24 @@ class Recorded(Rig):
         for effect in effects:
             if isinstance(effect, ArchiveRecord):
                 self.handed_over += 1
-                # As it travels: what cannot be written down and read again proves nothing.
+                # As it is sent: a record that cannot be encoded and decoded proves nothing.
                 data = msgspec.json.encode(effect.body)
                 decided = msgspec.json.decode(data, type=DecisionRound)
                 self.rounds[decided.sequence] = decided
         super()._perform(effects)
 
     def set_receiving(self, receives: bool) -> None:
-        """Be told the news, or not. Whoever begins to be told again begins all streams anew."""
+        """Receive events, or not. When it receives again, all streams start over."""
         was_deaf, self.is_deaf = self.is_deaf, not receives
         for stream in list(self.streams) if was_deaf and receives else ():
             del self.streams[stream]
             self.step(Ended(stream, Expired("what came between is not kept")))
 
     def _list(self, effect: Open) -> None:
-        """A stream that is resumed after something was not told is too old.
+        """A stream that is resumed after events were lost is too old.
 
-        The rig itself would pass over it in silence: then the scheduler's record says that it knew
-        what it was never told, and nothing can decide that again as it did.
+        The rig itself would ignore that: then the scheduler's record says that it knew
+        what it never received, and no replay can decide as it did.
         """
         since = effect.body.since
         if since is None or since >= self.revision:

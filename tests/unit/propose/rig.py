@@ -1,4 +1,4 @@
-"""Servers for one scheduler, played by hand: news over streams, leases, and an authority that does
+"""Servers for one scheduler, played by hand: watch events, leases, and an authority that does
 what the test says. Time is the test's own, and wake-ups come when it passes.
 """
 
@@ -31,24 +31,24 @@ from holdfast.propose.scheduler import Scheduler
 from tests.plane import START_WALL_MS, template
 
 STEPS_MAX = 20_000
-# A server's sign of life.
+# The interval of a server's bookmarks.
 BOOKMARK_MS = 15_000
 
 
 class Silence:
-    """The authority does not answer this one; the test does, later or never."""
+    """The authority does not answer this request; the test does, later or never."""
 
 
 class Lost:
-    """The answer is lost, after the bind was committed or before; the news of it may be, too."""
+    """The answer is lost, after the bind was committed or before; its event may be lost, too."""
 
     def __init__(self, *, committed: bool, delivered: bool = True) -> None:
         self.committed, self.delivered = committed, delivered
 
 
 class Rig:
-    """See the module's docstring. `verdicts` are the authority's next words about binds,
-    `report_verdicts` about reports; then it says yes.
+    """See the module's docstring. `verdicts` are the authority's next answers to binds,
+    `report_verdicts` to reports; then it accepts.
     """
 
     def __init__(self, seed: int = 1, **more: Any) -> None:
@@ -58,7 +58,7 @@ class Rig:
         self.verdicts: list[Any] = []
         self.report_verdicts: list[Any] = []
         self.lease: LeaseSpec | None = None
-        # Whether the servers can be reached at all, and whether their news are.
+        # Whether the servers can be reached at all, and whether their events arrive.
         self.is_cut_off = self.is_deaf = False
         self.said: list[Any] = []
         self.waiting: list[Ask] = []
@@ -82,7 +82,7 @@ class Rig:
         self.step(Started({}))
 
     def restart(self) -> None:
-        """The scheduler dies and begins anew, with all that was on its way lost."""
+        """Restart the scheduler; everything in flight is lost."""
         self.waiting.clear()
         self.scheduler = self._born()
         self.start()
@@ -90,7 +90,7 @@ class Rig:
     # Time and effects ----------------------------------------------------------------------------
 
     def pass_time(self, ms: int) -> None:
-        """Let so much time pass, with all wake-ups in it."""
+        """Let time pass, with all wake-ups in it."""
         end_ms = self.now_ms + ms
         for _ in range(STEPS_MAX):
             name = min(self.wakes, key=lambda wake: self.wakes[wake])
@@ -150,7 +150,7 @@ class Rig:
             self._list(effect)
 
     def catch_up(self) -> None:
-        """The kind that was slow to be listed is listed now."""
+        """Send the list of the kind that was held back."""
         self.slow_kind = ""
         for effect in self._stalled:
             self._list(effect)
@@ -170,7 +170,7 @@ class Rig:
         return int(obj.metadata.resource_version) // 2
 
     def put(self, obj: Any) -> Any:
-        """An object is there, or has changed: tell everybody who follows its kind."""
+        """Store an object and send an event to every stream of its kind."""
         self.revision += 1
         metadata = msgspec.structs.replace(
             obj.metadata,
@@ -222,7 +222,7 @@ class Rig:
         return self.objects["replicas"].get((tenant, name))
 
     def status(self, replica: Any, **changes: Any) -> Any:
-        """Change a replica's status, as whoever may do so would."""
+        """Change a replica's status, as its owner would."""
         now = self.objects["replicas"][replica.namespace, replica.name]
         status = msgspec.structs.replace(now.status, **changes)
         if "state" in changes:
@@ -234,7 +234,7 @@ class Rig:
 
     def _answer(self, request: Any) -> Any:
         if self.is_cut_off:
-            return Unavailable("nobody is there")
+            return Unavailable("no server is reachable")
         match request:
             case AcquireLease(scope=scope, duration_ms=duration_ms, instance=instance):
                 epoch = (self.lease.epoch if self.lease is not None else 0) + 1
@@ -248,7 +248,7 @@ class Rig:
                 return self._leased()
             case RenewLease(term=term):
                 if self.lease is None or term.epoch != self.lease.epoch:
-                    return Refusal(Reason.STALE_EPOCH, "somebody else holds it")
+                    return Refusal(Reason.STALE_EPOCH, "another process holds the lease")
                 return self._leased()
             case Get():
                 return self.answer_get(request)
@@ -286,7 +286,7 @@ class Rig:
         return verdict if verdict is not None else self.commit(request)
 
     def commit(self, request: Bind) -> Accepted | Refusal:
-        """What the authority does with a bind that it agrees with; once."""
+        """Commit a bind, once."""
         target = request.target
         found = self.get(target.name, target.namespace)
         if any(past.id == request.operation for past in found.metadata.operations):
@@ -329,7 +329,7 @@ class Rig:
         return [get for get in self.sent(Get) if get.plural == "replicas"]
 
     def where(self, name: str, tenant: str = "acme") -> str:
-        """The node that a replica is bound to, or nothing."""
+        """The node that a replica is bound to, or an empty string."""
         binding = self.get(name, tenant).status.binding
         return binding.node if binding is not None else ""
 
@@ -339,7 +339,7 @@ def refusal(reason: Reason, message: str = "no") -> Refusal:
 
 
 def small(slots: int = 1, **more: object) -> Rig:
-    """One node with room for so many replicas."""
+    """One node with room for `slots` replicas."""
     rig = Rig(**more)
     rig.node("node-0", cpu=str(slots))
     rig.start()

@@ -1,4 +1,4 @@
-"""What answers and reads say about a bind, and the request that a proposal amounts to."""
+"""What answers and reads say about a bind, and the request for a proposal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def replica(number: int = 4, uid: str = "uid", operations: tuple[Operation, ...]
         ("nonsense", 1, BindOutcome.UNKNOWN),
     ],
 )
-def test_only_a_plain_word_about_the_only_copy_settles_a_bind(
+def test_only_an_answer_about_the_only_copy_settles_a_bind(
     answer: object, sends: int, outcome: BindOutcome
 ) -> None:
     """[F6, E5]"""
@@ -78,7 +78,7 @@ def test_only_a_plain_word_about_the_only_copy_settles_a_bind(
     ],
 )
 def test_what_is_read_says_whether_the_bind_happened(found: object, outcome: BindOutcome) -> None:
-    """By the operation that the replica remembers, not by where it runs. [F6]"""
+    """By the operation that the replica records, not by where it runs. [F6]"""
     assert outcome_of_look(course(), found) is outcome
 
 
@@ -92,8 +92,8 @@ def test_pauses_grow_to_a_bound() -> None:
     assert one.phase is BindPhase.TO_SEND
 
 
-def test_the_same_intention_has_the_same_id_in_every_life() -> None:
-    """Another node, another point of its life or another scheduler is another intention. [E5]"""
+def test_the_same_intention_has_the_same_id_after_a_restart() -> None:
+    """Another node, transition or scheduler is another intention. [E5]"""
 
     def made(node: str = "n", number: int = 4, who: str = "system:scheduler:one") -> str:
         held = Allocation(charge={})

@@ -47,7 +47,7 @@ def test_a_pending_replica_is_bound_and_the_bind_says_on_what_it_rested() -> Non
 
 
 def test_a_bind_that_committed_before_its_answer_was_lost_is_not_repeated() -> None:
-    """The news come in time, and say all that the answer would have said. [F6, E5, SC3]"""
+    """The watch event arrives in time, and says what the answer would have said. [F6, E5, SC3]"""
     rig = started(nodes=3)
     rig.verdicts = [Lost(committed=True)]
     rig.replica()
@@ -152,7 +152,7 @@ def test_the_copy_that_comes_late_is_the_same_bind() -> None:
     assert rig.get("web-0-0").status.transition_number == 1
 
 
-def test_news_settle_a_bind_before_its_answer() -> None:
+def test_a_watch_event_settles_a_bind_before_its_answer() -> None:
     """A late answer about what the cache has shown already changes nothing. [F4]"""
     rig = started()
     rig.verdicts = [Silence()]
@@ -193,8 +193,8 @@ def test_the_third_conflict_in_a_row_leads_to_a_pause_and_a_reason() -> None:
     assert rig.where("web-0-0")
 
 
-def test_the_only_node_is_tried_again_when_it_was_left_alone_for_long_enough() -> None:
-    """No event tells when that is over, so a pause does. [V2]"""
+def test_the_only_node_is_tried_again_when_it_was_avoided_for_long_enough() -> None:
+    """No event announces the end of that, so a pause does. [V2]"""
     rig = started(nodes=1)
     rig.verdicts = [refusal(Reason.NODE_FULL)]
     rig.replica()
@@ -217,7 +217,7 @@ def test_a_refused_place_is_free_for_others_again() -> None:
     assert rig.where("web-1-0") == "node-0"
 
 
-def test_a_refused_place_wakes_whoever_waits_for_it() -> None:
+def test_a_refused_place_wakes_a_replica_that_waits_for_it() -> None:
     """Long before the resync. [F4, E1]"""
     rig = Rig()
     rig.node("node-0", cpu="1")
@@ -232,7 +232,7 @@ def test_a_refused_place_wakes_whoever_waits_for_it() -> None:
 
 
 def test_what_was_accepted_is_not_proposed_again_before_it_is_seen() -> None:
-    """Another policy gives everybody who waits another turn, but not this one. [F4]"""
+    """Another policy wakes every waiting replica, but not this one. [F4]"""
     rig = started(nodes=2)
     rig.verdicts = [Silence()]
     rig.replica()
@@ -245,7 +245,7 @@ def test_what_was_accepted_is_not_proposed_again_before_it_is_seen() -> None:
     assert len(rig.binds) == 1
 
 
-def test_a_class_that_becomes_urgent_does_not_repeat_a_bind_that_is_on_its_way() -> None:
+def test_a_class_that_becomes_urgent_does_not_repeat_a_bind_in_flight() -> None:
     """[F4]"""
     rig = started(nodes=2)
     rig.verdicts = [Silence()]
@@ -255,7 +255,7 @@ def test_a_class_that_becomes_urgent_does_not_repeat_a_bind_that_is_on_its_way()
     assert len(rig.binds) == 1
 
 
-def test_a_stale_replica_is_left_alone_until_there_is_news_of_it() -> None:
+def test_a_stale_replica_is_parked_until_it_changes() -> None:
     """[C4, E5]"""
     rig = started(nodes=3)
     rig.verdicts = [refusal(Reason.STALE_REPLICA)]
@@ -291,7 +291,7 @@ def test_quota_parks_with_its_reason_until_the_quota_changes() -> None:
     assert rig.where("web-0-0") == "node-0"
 
 
-def test_quota_that_a_replica_gave_back_wakes_its_tenant() -> None:
+def test_quota_that_a_replica_released_wakes_its_tenant() -> None:
     """[D2]"""
     rig = started()
     rig.replica("web-0-0")
@@ -313,7 +313,7 @@ def test_a_lost_lease_is_taken_again_before_the_next_bind() -> None:
     assert rig.where("web-0-0") == "node-0"
 
 
-def test_a_refusal_of_an_earlier_term_says_nothing_about_the_present_one() -> None:
+def test_a_refusal_of_an_earlier_term_says_nothing_about_the_current_one() -> None:
     rig = started(nodes=2)
     rig.verdicts = [Silence(), refusal(Reason.STALE_EPOCH)]
     rig.replica("web-0-0")
@@ -328,7 +328,7 @@ def test_a_refusal_of_an_earlier_term_says_nothing_about_the_present_one() -> No
     assert rig.where("web-0-0")
 
 
-def test_what_an_earlier_life_did_under_the_same_id_is_looked_up() -> None:
+def test_what_an_earlier_run_did_under_the_same_id_is_looked_up() -> None:
     """[E5, F6]"""
     rig = started(nodes=1)
     rig.verdicts = [refusal(Reason.OPERATION_REUSED)]
@@ -386,7 +386,7 @@ def test_an_accepted_place_that_is_never_seen_is_given_up_after_its_time() -> No
 
 
 def test_a_replica_that_is_never_seen_bound_is_tried_again_under_the_same_id() -> None:
-    """However old its picture is, the scheduler does not wait in silence. [F4, E5]"""
+    """However old its snapshot is, the scheduler does not wait without a reason. [F4, E5]"""
     rig = Rig(resync_ms=10_000_000)
     rig.node("node-0")
     rig.start()
@@ -401,7 +401,7 @@ def test_a_replica_that_is_never_seen_bound_is_tried_again_under_the_same_id() -
     assert rig.get("web-0-0").status.transition_number == 1
 
 
-def test_the_place_of_a_bind_that_nobody_answers_stays_assumed() -> None:
+def test_the_place_of_a_bind_without_an_answer_stays_assumed() -> None:
     """[F4, F6]"""
     rig = Rig()
     rig.node("node-0", cpu="1")
@@ -413,7 +413,7 @@ def test_the_place_of_a_bind_that_nobody_answers_stays_assumed() -> None:
     assert [bind.target.name for bind in rig.binds] == ["web-0-0"]
 
 
-def test_a_replica_that_is_deleted_while_its_bind_is_on_its_way_frees_its_place() -> None:
+def test_a_replica_that_is_deleted_while_its_bind_is_in_flight_frees_its_place() -> None:
     """[F4]"""
     rig = Rig()
     rig.node("node-0", cpu="1")

@@ -1,4 +1,4 @@
-"""What is written down of each round, when it is handed over, and that it suffices."""
+"""The record of each round, when it is archived, and that it suffices for a replay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def started(nodes: int = 3) -> Recorded:
 
 
 def many(rig: Recorded, count: int) -> None:
-    """So many replicas of one workload that are looked at in one round."""
+    """`count` replicas of one workload that are decided in one round."""
     rig.is_cut_off = True
     for number in range(count):
         rig.replica(f"web-{number}-0")
@@ -32,7 +32,7 @@ def many(rig: Recorded, count: int) -> None:
     rig.pass_time(130_000)
 
 
-def test_a_placement_says_what_it_rested_on_and_what_came_of_it() -> None:
+def test_a_placement_records_its_basis_and_its_outcome() -> None:
     """[F8, M1, M4, N1.2]"""
     rig = started()
     rig.replica()
@@ -67,7 +67,7 @@ def test_a_decision_has_the_generation_that_the_scheduler_saw() -> None:
     assert decision_of(decided, case, 0, 0).spec.generation == 0
 
 
-def test_many_that_are_alike_are_one_record() -> None:
+def test_many_replicas_of_one_class_are_one_record() -> None:
     """[M4]"""
     rig = started()
     many(rig, 5)
@@ -97,7 +97,7 @@ def test_every_attempt_has_its_result(verdicts: list[object], results: list[str]
         assert second.shunned == {first.cases[0].nodes[0]: ("NodeFull", "no room")}
 
 
-def test_one_that_waits_is_kept_with_all_that_people_read() -> None:
+def test_a_waiting_replica_is_recorded_with_all_that_people_read() -> None:
     """[E3, M4]"""
     rig = started(1)
     rig.replica(cpu="64")
@@ -109,7 +109,7 @@ def test_one_that_waits_is_kept_with_all_that_people_read() -> None:
     assert case.waits.smallest_change == "a node with 64 cpu and 1Gi memory free"
 
 
-def test_a_round_whose_answers_stay_away_is_handed_over_and_later_again() -> None:
+def test_a_round_without_answers_is_archived_and_later_again() -> None:
     """[M4]"""
     rig = started()
     rig.verdicts = [Silence()]
@@ -134,8 +134,8 @@ def test_what_was_assumed_is_named_by_the_round_that_placed_it() -> None:
     assert rig.again(rig.rounds[3]) == []
 
 
-def test_a_round_that_was_decided_otherwise_is_found_out() -> None:
-    """Or deciding again would prove nothing. [M4]"""
+def test_a_round_that_was_decided_otherwise_is_detected() -> None:
+    """Otherwise a replay would prove nothing. [M4]"""
     rig = started()
     rig.verdicts = [Silence()]
     rig.replica("web-0-0")

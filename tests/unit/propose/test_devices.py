@@ -82,7 +82,7 @@ def test_work_without_devices_does_not_strand_them_where_it_has_to_share_a_node(
 
 
 def test_many_without_devices_are_placed_at_once_until_one_goes_beside_devices() -> None:
-    """Then all nodes are ranked anew, for the scores of others depend on it."""
+    """Then all nodes are ranked again, for the scores of others depend on it."""
     seen = view(
         node("rich", devices=gpus(2)),
         node("plain", capacity={"cpu": "2", "memory": "8Gi"}),

@@ -1,4 +1,4 @@
-"""Every reason for a refusal leads somewhere, on purpose."""
+"""Every reason for a refusal has a deliberate reaction."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ PAUSES = {
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_reason_is_worth_a_pause_or_a_lesson(reason: Reason) -> None:
+def test_a_reason_leads_to_a_pause_or_another_reaction(reason: Reason) -> None:
     """A new reason has to be sorted before this passes. [C4, E5]"""
     assert (reaction_to(reason) is RefusalReaction.PAUSE) == (reason in PAUSES)

@@ -160,7 +160,7 @@ def test_a_toleration_lets_the_taint_pass() -> None:
 
 
 def test_nodes_of_one_machine_do_not_give_the_same_fixed_port() -> None:
-    """The second one has no place, and is told why and what would help. [F2]"""
+    """The second one has no place, and its report says why and what would help. [F2]"""
     nodes = [node(f"n{i}", port_share=PortShare(index=i, of=3)) for i in range(3)]
     seen = view(*nodes)
     first = placed(seen, replica(PORT))
@@ -183,7 +183,7 @@ def test_a_fixed_port_is_given_once() -> None:
     assert placed(seen).node == "n"
 
 
-def test_a_refused_node_is_left_alone_for_a_moment_with_the_commits_own_reason() -> None:
+def test_a_refused_node_is_avoided_for_a_moment_with_the_commits_own_reason() -> None:
     """[F9]"""
     seen = view(node())
     seen.fleet.shun("n", Refusal(Reason.DEVICE_TAKEN, "gone"), NOW.monotonic_ms)
@@ -198,7 +198,7 @@ def test_a_refused_node_is_left_alone_for_a_moment_with_the_commits_own_reason()
 # What keeps it from all nodes --------------------------------------------------------------------
 
 
-def test_nothing_is_proposed_on_a_picture_that_is_too_old() -> None:
+def test_nothing_is_proposed_on_a_snapshot_that_is_too_old() -> None:
     """[E4]"""
     report = waits(view(node(), age_ms=SNAPSHOT_AGE_MAX_MS + 1))
     assert report.reasons == {"ObservationTooOld": 1}

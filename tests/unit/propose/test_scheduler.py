@@ -1,4 +1,4 @@
-"""The machine as a whole: leases, old pictures, restarts, and silence when all is done."""
+"""The machine as a whole: leases, old snapshots, restarts, and no writes when all is done."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_nothing_is_bound_before_the_lease_is_held() -> None:
     assert [bind.term.epoch for bind in rig.binds] == [5]
 
 
-def test_a_scheduler_that_cannot_renew_stops_trying_long_before_anybody_takes_over() -> None:
+def test_a_scheduler_that_cannot_renew_stops_trying_long_before_another_takes_over() -> None:
     """[E4]"""
     rig = small(slots=4)
     rig.is_cut_off = True
@@ -85,11 +85,11 @@ def test_a_shared_scope_is_the_lease_that_is_taken() -> None:
     assert [ask.scope for ask in rig.sent(AcquireLease)] == ["scheduler:shard-1"]
 
 
-# Old pictures ------------------------------------------------------------------------------------
+# Old snapshots -----------------------------------------------------------------------------------
 
 
-def test_nothing_is_bound_on_a_picture_that_is_too_old() -> None:
-    """It holds back and says so, and goes on when the servers are heard again. [E4, E3]"""
+def test_nothing_is_bound_on_a_snapshot_that_is_too_old() -> None:
+    """It waits and reports that, and continues when events arrive again. [E4, E3]"""
     rig = small(slots=4)
     rig.is_deaf = True
     rig.pass_time(SNAPSHOT_AGE_MAX_MS + 5_000)
@@ -101,7 +101,7 @@ def test_nothing_is_bound_on_a_picture_that_is_too_old() -> None:
     assert rig.where("web-0-0") == "node-0", "before the resync"
 
 
-def test_the_commit_agrees_with_the_oldest_picture_that_a_bind_may_rest_on() -> None:
+def test_the_commit_agrees_with_the_oldest_snapshot_that_a_bind_may_use() -> None:
     """[E4]"""
     rig = small()
     rig.replica()
@@ -114,7 +114,7 @@ def test_the_commit_agrees_with_the_oldest_picture_that_a_bind_may_rest_on() -> 
 
 
 def test_nothing_is_written_when_nothing_changes() -> None:
-    """One that fits nowhere, one without quota, one that is bound: ten minutes of silence. [V4]"""
+    """One fits nowhere, one has no quota, one is bound: ten minutes without a write. [V4]"""
     rig = small(slots=4)
     rig.replica("bound-0-0")
     rig.replica("large-0-0", cpu="64")
@@ -150,10 +150,10 @@ def test_a_report_that_was_not_written_is_written_later() -> None:
     assert rig.get("large-0-0").status.pending.reasons == {"NodeFull": 1}
 
 
-# Beginning anew ----------------------------------------------------------------------------------
+# Restarts ----------------------------------------------------------------------------------------
 
 
-def test_a_scheduler_that_starts_anew_finds_all_that_is_pending() -> None:
+def test_a_scheduler_that_restarts_finds_all_that_is_pending() -> None:
     """Its own earlier lease is no obstacle, and the lost bind is made once. [E1, F6]"""
     rig = small(slots=4)
     rig.verdicts = [Silence()]
@@ -167,11 +167,11 @@ def test_a_scheduler_that_starts_anew_finds_all_that_is_pending() -> None:
     assert rig.where("web-0-0") == rig.where("web-1-0") == "node-0"
     assert [bind.term.epoch for bind in rig.binds] == [1, 2, 2]
     again = next(bind for bind in rig.binds[1:] if bind.target == lost.target)
-    assert again.operation == lost.operation, "whoever repeats it means the same"
+    assert again.operation == lost.operation, "a repeated bind has the same id"
     assert rig.get("web-0-0").status.transition_number == 1
 
 
-# Who is not placed -------------------------------------------------------------------------------
+# What is not placed ------------------------------------------------------------------------------
 
 
 def test_a_member_of_a_gang_is_not_placed_alone() -> None:

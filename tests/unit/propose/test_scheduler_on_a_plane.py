@@ -35,7 +35,7 @@ class OnPlane(Rig):
         self.objects.clear()
         self.plane.region()
         self.plane.tenant()
-        # Answers to binds that get lost on their way, after the fact.
+        # Answers to committed binds that get lost.
         self.losses = 0
         self.answers: list[Any] = []
 
@@ -44,14 +44,14 @@ class OnPlane(Rig):
         super().start()
 
     def do(self, act: Any) -> Any:
-        """Change the plane, then tell the scheduler."""
+        """Change the plane, then send the events."""
         self.plane.elapsed_ms = self.now_ms
         result = act()
         self.sync()
         return result
 
     def sync(self) -> None:
-        """Tell everybody what is different in the store from what was told before."""
+        """Send events for everything that changed in the store since the last call."""
         self.revision = self.plane.store.revision
         current: dict[str, dict[Any, Any]] = {}
         page = self.plane.store.range(keys.OBJECTS, keys.after_prefix(keys.OBJECTS))
@@ -61,11 +61,11 @@ class OnPlane(Rig):
         before, self.objects = self.objects, current
         for plural in dict.fromkeys((*before, *current)):
             old, new = before.get(plural, {}), current.get(plural, {})
-            news: list[Any] = [
+            events: list[Any] = [
                 Present(obj, self._written(obj)) for key, obj in new.items() if old.get(key) != obj
             ]
-            news += [Departed(obj, self.revision) for key, obj in old.items() if key not in new]
-            self._send_events(plural, *sorted(news, key=lambda each: each.revision))
+            events += [Departed(obj, self.revision) for key, obj in old.items() if key not in new]
+            self._send_events(plural, *sorted(events, key=lambda each: each.revision))
 
     def _answer(self, request: Any) -> Any:
         if isinstance(request, Get):
@@ -79,7 +79,7 @@ class OnPlane(Rig):
         return answer
 
     def works(self, count: int, name: str = "web", **asked: Any) -> list[Any]:
-        """So many pending replicas of a workload."""
+        """`count` pending replicas of a workload."""
         workload = self.plane.workload(name, template=template(**asked))
         made = [self.plane.replica(workload, ordinal) for ordinal in range(count)]
         self.sync()
@@ -137,7 +137,7 @@ def test_devices_and_ports_are_given_once() -> None:
     rig.check_ledgers()
 
 
-def test_quota_is_the_commits_word_and_waits_for_an_operator() -> None:
+def test_quota_is_decided_by_the_commit_and_waits_for_an_operator() -> None:
     """[D1, D2, E3]"""
     rig = OnPlane()
     rig.plane.node("node-a")
@@ -172,7 +172,7 @@ def test_a_lost_answer_over_the_real_rules_leaves_one_binding() -> None:
 
 
 def test_a_scheduler_that_lost_everything_repeats_nothing() -> None:
-    """It starts anew while a bind that it does not know of has just been made. [F6, E1]"""
+    """It restarts while a bind that it does not know of has just been made. [F6, E1]"""
     rig = OnPlane()
     rig.plane.node("node-a")
     rig.start()
@@ -235,7 +235,7 @@ def test_released_work_makes_room_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_scheduler_learns_from_the_binds_of_another(seed: int) -> None:
-    """It was not told of them, is refused, and takes the other node. [F9, C4]"""
+    """It did not see them, is refused, and takes the other node. [F9, C4]"""
     rig = OnPlane(seed=seed)
     nodes = [
         rig.plane.node(name, capacity={"cpu": "1", "memory": "4Gi"})

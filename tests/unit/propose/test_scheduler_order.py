@@ -1,4 +1,4 @@
-"""The machine as a whole: who goes first, and how much is on its way at once."""
+"""The machine as a whole: the order of work, and how much is in flight at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_urgent_and_important_work_goes_first_and_tenants_take_turns() -> None:
     assert order == ["fire-0-0", "high-0-0", "web-0-0", "late-0-0", "web-1-0", "web-2-0"]
 
 
-def test_binds_on_their_way_are_bounded() -> None:
+def test_binds_in_flight_are_bounded() -> None:
     """[E6]"""
     rig = Rig()
     rig.verdicts = [Silence()] * 500
@@ -61,7 +61,7 @@ def test_urgent_work_does_not_wait_for_a_whole_round() -> None:
     assert rig.binds[-1].target.name == "fire-0-0"
 
 
-def test_one_step_decides_for_so_many_and_the_next_goes_on() -> None:
+def test_one_step_makes_a_bounded_number_of_decisions_and_the_next_continues() -> None:
     rig = Rig()
     for index in range(4):
         rig.node(f"node-{index}", cpu="1000", replicas="1000")
@@ -78,7 +78,7 @@ def test_one_step_decides_for_so_many_and_the_next_goes_on() -> None:
 
 
 def test_late_answers_lead_to_fewer_binds_at_once() -> None:
-    """What waits for longer than a question may take would have to be asked about again. [E6]"""
+    """A bind that waits longer than its timeout would have to be looked up. [E6]"""
     binder = Rig().scheduler.binder
     for _ in range(2_000):
         binder.record_latency(LATE_MS)
@@ -107,7 +107,7 @@ def test_a_bind_that_pauses_keeps_its_slot() -> None:
 
 
 def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
-    """News have settled them all, and nobody has answered yet. [E6]"""
+    """Watch events have settled them all, and no answer has arrived yet. [E6]"""
     rig = Rig()
     for index in range(40):
         rig.node(f"node-{index}", cpu="1000")
@@ -128,7 +128,7 @@ def test_a_bind_whose_answer_is_still_awaited_keeps_its_slot_too() -> None:
     assert len(rig.binds) == COURSES_MAX + 1
 
 
-def test_reports_do_not_crowd_out_anything() -> None:
+def test_reports_displace_nothing() -> None:
     """[E3]"""
     rig = Rig()
     rig.report_verdicts = [Silence()] * 500

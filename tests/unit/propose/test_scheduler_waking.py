@@ -1,4 +1,4 @@
-"""The machine as a whole: who waits for a place, and what wakes him."""
+"""The machine as a whole: what waits for a place, and what wakes it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_replica_without_a_place_is_woken_by_one_that_was_released() -> None:
     assert rig.where("web-1-0") == "node-0"
 
 
-def test_a_drain_that_ends_wakes_whom_it_kept_away() -> None:
+def test_a_drain_that_ends_wakes_the_replicas_that_it_kept_away() -> None:
     """[E1, F2]"""
     rig = Rig()
     node = rig.node("node-0", drain=NodeDrain(reason="repair"))
@@ -59,8 +59,8 @@ def test_a_drain_that_ends_wakes_whom_it_kept_away() -> None:
     assert rig.where("web-0-0") == "node-0"
 
 
-def test_a_rule_that_changes_is_asked_anew() -> None:
-    """What was found under the old one is worth nothing. [E1]"""
+def test_a_rule_that_changes_is_evaluated_again() -> None:
+    """Results under the old one are invalid. [E1]"""
     rig = Rig()
     rig.node("node-0", region="eu")
     acme = rig.objects["tenants"]["", "acme"]
@@ -102,7 +102,7 @@ def test_a_lost_event_is_found_by_the_resync() -> None:
     assert rig.where("web-0-0") == "node-0"
 
 
-def test_everybody_parked_gets_another_turn_at_the_resync() -> None:
+def test_every_parked_replica_gets_another_turn_at_the_resync() -> None:
     """Whatever event was missed. [E1]"""
     rig = small(slots=4)
     rig.verdicts = [refusal(Reason.GRANT_EXPIRED)]
@@ -118,7 +118,7 @@ def limited(cpu: str) -> Rig:
     return rig
 
 
-def test_a_release_tries_one_of_those_whom_the_servers_refused_against_the_picture() -> None:
+def test_a_release_tries_one_of_those_that_the_servers_refused_unexpectedly() -> None:
     """A thousand that are refused again would be a storm. [D2, E5]"""
     rig = limited("50")
     rig.replica("web-0-0")
@@ -134,7 +134,7 @@ def test_a_release_tries_one_of_those_whom_the_servers_refused_against_the_pictu
 
 
 def test_what_fits_the_quota_is_tried_whatever_else_waits() -> None:
-    """Large ones that came first and do not fit take nobody's turn. [C7.1, D2, E1]"""
+    """Large ones that came first and do not fit take no turn of others. [C7.1, D2, E1]"""
     rig = limited("8")
     for index in range(8):
         rig.replica(f"there-{index}-0")
@@ -146,7 +146,7 @@ def test_what_fits_the_quota_is_tried_whatever_else_waits() -> None:
     assert not any(rig.where(f"large-{index}-0") for index in range(6))
 
 
-def test_a_reservation_that_ends_gives_place_and_quota_back() -> None:
+def test_a_reservation_that_ends_releases_place_and_quota() -> None:
     """[D2, E1]"""
     rig = small(slots=2)
     spec = ReservationSpec(

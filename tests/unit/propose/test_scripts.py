@@ -1,8 +1,8 @@
-"""Stories of one scheduler, told in text: what happens to it, and everything that it asks for.
+"""Golden scripts of one scheduler: what happens to it, and every request that it sends.
 
 Each tests/golden/scheduler-*.txt is a script. A line that begins with `>` is something that
-happens; below it stands what the scheduler asked of the servers, with the milliseconds since it
-started, and what they answered. To write the scheduler's lines anew:
+happens; below it are the requests of the scheduler to the servers, with the milliseconds since it
+started, and the answers. To rewrite the scheduler's lines:
 
     HOLDFAST_REWRITE_GOLDEN=1 pytest tests/unit/propose/test_scripts.py
 
@@ -33,21 +33,21 @@ START_MS = 1_000
 
 
 class TranscriptRig(Rig):
-    """A rig that writes down what is asked for and what is answered."""
+    """A rig that records requests and answers."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         super().__init__()
 
     def _answer(self, request: Any) -> Any:
-        # The lease is not what these stories are about, once it is held.
+        # The lease is not what these scripts are about, once it is held.
         is_recorded = not isinstance(request, RenewLease)
         if is_recorded:
             self.lines.append(f"{self.now_ms - START_MS:>8} {request_text(request)}")
         line = len(self.lines)
         answer = super()._answer(request)
         if is_recorded:
-            # What the answer's news led to is performed after it.
+            # The effects of the answer's events are performed after it.
             self.lines.insert(line, f"         = {answer_text(answer)}")
         return answer
 
@@ -114,7 +114,7 @@ class Player:
         self.rig.pass_time(int(ms))
 
     def lose(self, what: str) -> None:
-        """The answer to the next bind is lost, `before` it committed, or after with its news."""
+        """The answer to the next bind is lost, `before` it committed, or after, with its event."""
         self.rig.verdicts.append(Lost(committed=what == "committed", delivered=False))
 
     def refuse(self, reason: str) -> None:

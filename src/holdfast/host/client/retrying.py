@@ -18,7 +18,6 @@ from holdfast.host.process import clock
 from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable
 from holdfast.model.machine import Rng
 from holdfast.observe.retry import (
-    Begun,
     Budget,
     Failed,
     Finish,
@@ -31,6 +30,7 @@ from holdfast.observe.retry import (
     Paused,
     Replied,
     RequestAttempts,
+    RequestStarted,
     RetryPolicy,
     Send,
     Stimulus,
@@ -83,7 +83,7 @@ class Performer:
             attempts.end()
 
     async def _carry(self, attempts: RequestAttempts, send: Sending, look: Looking) -> Any:
-        stimulus: Stimulus = Begun()
+        stimulus: Stimulus = RequestStarted()
         tries = 0
         while True:
             match attempts.step(stimulus, clock.now()):

@@ -20,7 +20,7 @@ from holdfast.model.time import Instant
 from holdfast.observe.retry import (
     DEFAULT_POLICY,
     RequestAttempts,
-    Begun,
+    RequestStarted,
     Budget,
     Failed,
     Finish,
@@ -117,7 +117,7 @@ class TenantClient:
             )
         attempts = RequestAttempts(DEFAULT_POLICY, nature, self._rng, self._budget)
         self._meter.wished()
-        self._go_on(_Intent(attempts, request, self._meter.now_us), Begun(), now, out)
+        self._go_on(_Intent(attempts, request, self._meter.now_us), RequestStarted(), now, out)
 
     def _go_on(self, intent: _Intent, stimulus: Stimulus, now: Instant, out: list[Any]) -> None:
         effect = intent.attempts.step(stimulus, now)

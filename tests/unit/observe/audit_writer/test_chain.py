@@ -1,4 +1,4 @@
-"""The chain that a scribe makes, and who is remembered when another takes it over."""
+"""The chain that an audit writer makes, and what the head remembers when another takes over."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_a_gap_that_was_agreed_on_comes_first_and_once() -> None:
     assert chain.end.gap is None
 
 
-def test_of_those_who_wrote_before_it_is_known_where_they_ended_and_of_so_many_only() -> None:
-    """Those that ended first are forgotten first."""
+def test_the_head_remembers_where_a_bounded_number_of_earlier_writers_ended() -> None:
+    """Those that ended first are dropped first."""
     head = Head()
     for number in range(ENDED_MAX + 2):
         head = take_over(Head(number, head.hash, by=f"s{number}", ended=head.ended), "next")
@@ -66,7 +66,7 @@ def test_of_those_who_wrote_before_it_is_known_where_they_ended_and_of_so_many_o
     assert head.ended == {f"s{n}": n for n in range(2, ENDED_MAX + 2)}
 
 
-def test_where_somebody_ended_first_stays_known_until_it_writes() -> None:
-    """It has not set aside yet what it wrote in vain after that."""
+def test_where_a_writer_ended_stays_in_the_head_until_it_writes() -> None:
+    """It has not yet set aside what it wrote in vain after that."""
     before = Head(number=9, by="s1", ended={"s1": 4})
     assert take_over(before, "s2").ended == {"s1": 4}

@@ -1,4 +1,4 @@
-"""Scribes over one store: one chain, whatever becomes of those who write it."""
+"""Audit writers over one store: one chain, whatever happens to the writers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from holdfast.store.memory import Keyspace
 
 
 class ServerRig:
-    """One server: a scribe, its journal, and what goes wrong with it."""
+    """One server: an audit writer, its journal, and its faults."""
 
     def __init__(self, plane: PlaneRig, name: str) -> None:
         self.plane, self.name = plane, name
@@ -59,7 +59,7 @@ class ServerRig:
         self.begin()
 
     def begin(self) -> None:
-        """Its first life, or the next one."""
+        """Start it, or restart it."""
         self.writer = AuditWriter(self.name)
         self.wakes: dict[str, int] = {}
         self.watch: tuple[int, int] | None = None
@@ -70,7 +70,7 @@ class ServerRig:
         self.lines = [x for x, n in zip(self.lines, numbers, strict=True) if n <= head.number]
 
     def step(self) -> bool:
-        """Let it have one thing that happened; whether there was one."""
+        """Deliver one stimulus. Returns whether there was one."""
         self._deliver()
         if not self.line:
             return False
@@ -125,7 +125,7 @@ class ServerRig:
 
 
 class PlaneRig:
-    """A store, several desks, and a hand on the clock."""
+    """A store, several servers, and a clock that the test moves."""
 
     def __init__(self, *names: str) -> None:
         self.store = Keyspace()
@@ -148,7 +148,7 @@ class PlaneRig:
             return error
 
     def commit(self, count: int = 1, mutations: int = 1) -> None:
-        """So many transactions, each with so many mutations."""
+        """Commit `count` transactions, each with `mutations` mutations."""
         for _ in range(count):
             made = []
             for _ in range(mutations):
@@ -158,12 +158,12 @@ class PlaneRig:
             self.store.txn(Transaction((), (Put(keys.audit_stamp(), value),)))
 
     def renew(self, count: int) -> None:
-        """What is written down nowhere."""
+        """Commit changes that are not audited."""
         for number in range(count):
             self.store.txn(Transaction((), (Put("objects/leases/x", b"%d" % number),)))
 
     def run(self, for_ms: int = 0, *absent: str) -> None:
-        """Let so much time pass; those who are absent do nothing in it."""
+        """Let time pass; absent servers do nothing in it."""
         until_ms = self.elapsed_ms + for_ms
         while True:
             while any(server.step() for name, server in self.servers.items() if name not in absent):
@@ -185,7 +185,7 @@ class PlaneRig:
         return judge.judgement(self.head)
 
     def check(self) -> None:
-        """All that was said is in the chain, once and in its order, and nothing else."""
+        """All that was committed is in the chain, once and in order, and nothing else."""
         found = self.verify()
         assert (found.findings, found.gaps, found.beyond) == ([], [], 0)
         assert found.last == self.said == self.head.number
@@ -214,7 +214,7 @@ def test_every_mutation_becomes_a_record_and_the_head_says_how_far() -> None:
 
 
 def test_a_steady_trickle_is_written_as_soon_as_anything_else() -> None:
-    """What comes every moment does not put off what came before it."""
+    """A steady stream of entries does not delay the earlier ones."""
     plane = PlaneRig("one")
     for _ in range(40):
         plane.commit(1)
@@ -233,8 +233,8 @@ def test_only_one_of_several_writes() -> None:
     assert [server.writer.is_writing for server in plane.servers.values()] == [True, False, False]
 
 
-def test_another_takes_over_from_one_who_is_silent_and_the_chain_goes_on() -> None:
-    """And the one who comes back finds that it is not the one any more. [K2, C7.4]"""
+def test_another_server_takes_over_from_a_silent_writer_and_the_chain_goes_on() -> None:
+    """And the one that comes back finds that it is no longer the writer. [K2, C7.4]"""
     plane = PlaneRig("one", "two")
     plane.commit(4)
     plane.run(FLUSH_MS * 2)
@@ -249,7 +249,7 @@ def test_another_takes_over_from_one_who_is_silent_and_the_chain_goes_on() -> No
     assert record_of(plane.servers["two"].lines[0]).number == 5
 
 
-def test_who_has_nothing_to_write_is_not_replaced() -> None:
+def test_a_writer_with_nothing_to_write_is_not_replaced() -> None:
     plane = PlaneRig("one", "two")
     plane.commit(1)
     plane.run(FLUSH_MS * 2)
@@ -257,8 +257,8 @@ def test_who_has_nothing_to_write_is_not_replaced() -> None:
     assert plane.head.by == "one"
 
 
-def test_a_killed_scribe_goes_on_where_the_head_is() -> None:
-    """Whether it died before its lines were on disk, or after, or after the head. [C7.4]"""
+def test_a_killed_writer_continues_from_the_head() -> None:
+    """Whether it died before its lines were on disk, or after, or after the head moved. [C7.4]"""
     for steps in range(1, 40):
         plane = PlaneRig("one")
         server = plane.servers["one"]
@@ -272,7 +272,7 @@ def test_a_killed_scribe_goes_on_where_the_head_is() -> None:
         plane.check()
 
 
-def test_two_who_both_believe_to_be_the_one_make_no_fork() -> None:
+def test_two_servers_that_both_write_make_no_fork() -> None:
     """The slower one loses by the compare, with the same records in its journal. [K2]"""
     plane = PlaneRig("one", "two")
     one = plane.servers["one"]
@@ -335,8 +335,8 @@ def test_a_lost_answer_of_the_head_writes_nothing_twice() -> None:
     plane.check()
 
 
-def test_what_the_store_forgot_too_early_is_said_in_the_chain() -> None:
-    """By one record, agreed on before it is written, from where on nothing is missing."""
+def test_what_the_store_compacted_too_early_is_recorded_as_a_gap() -> None:
+    """By one record, agreed on in the head before it is written; nothing after it is missing."""
     plane = PlaneRig("one", "two")
     plane.commit(3)
     plane.run(FLUSH_MS * 2)
@@ -358,7 +358,7 @@ def test_what_the_store_forgot_too_early_is_said_in_the_chain() -> None:
     assert plane.verify().last == plane.said - lost + 1
 
 
-def test_history_in_which_nobody_did_anything_may_be_forgotten_without_a_gap() -> None:
+def test_history_without_audited_changes_may_be_compacted_without_a_gap() -> None:
     plane = PlaneRig("one")
     plane.commit(2)
     plane.run(FLUSH_MS * 2)
@@ -372,7 +372,7 @@ def test_history_in_which_nobody_did_anything_may_be_forgotten_without_a_gap() -
 
 
 def test_the_head_follows_where_there_is_nothing_to_write() -> None:
-    """So that history can be forgotten; and not with each revision."""
+    """So that history can be compacted; and not with each revision."""
     plane = PlaneRig("one")
     plane.commit(1)
     plane.run(FLUSH_MS * 2)
@@ -395,7 +395,7 @@ def test_a_long_history_is_read_in_pieces(mutations: int) -> None:
 
 
 def test_what_waits_in_memory_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is left in the store's history until there is room."""
+    """The rest stays in the store's history until there is room."""
     monkeypatch.setattr(scribe_module, "PENDING_BYTES_MAX", 5_000)
     most, take = 0, Chain.take
 
@@ -444,7 +444,7 @@ def _write_format(plane: PlaneRig, value: bytes) -> None:
 
 
 def test_a_format_that_this_version_knows_is_learned_from_the_first_transaction() -> None:
-    """Also one that is written while the scribe is at work."""
+    """Also one that is written while the writer is at work."""
     plane = PlaneRig("one")
     plane.commit(2)
     plane.run(FLUSH_MS * 2)
@@ -457,7 +457,7 @@ def test_a_format_that_this_version_knows_is_learned_from_the_first_transaction(
 
 @pytest.mark.parametrize("value", [b'{"format":%d}' % (FORMAT + 1), b'{"format":"?"}'])
 def test_the_head_of_a_plane_of_a_newer_format_is_not_moved(value: bytes) -> None:
-    """Neither by a scribe that was at work, nor by one that starts."""
+    """Neither by a running writer, nor by one that starts."""
     plane = PlaneRig("one", "two")
     plane.commit(2)
     plane.run(FLUSH_MS * 2)

@@ -1,4 +1,4 @@
-"""The picture of the nodes adds up what the commit's ledgers say, also while news are half told."""
+"""The fleet adds up what the commit's ledgers say, also while only some changes have arrived."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def apply(made: Fleet, before: Any, after: Any) -> list[str]:
 
 
 def agrees(made: Fleet) -> None:
-    """Whatever was told, the columns say what the ledgers say: sums, devices and ports."""
+    """The columns always say what the ledgers say: sums, devices and ports."""
     columns = made.columns
     for site in made:
         free = [int(units) for units in columns.free[:, site.row]]
@@ -109,7 +109,7 @@ def test_charged_replicas_hold_their_share_and_others_do_not() -> None:
         assert used(made) == ({"cpu": 1000, "replicas": 1} if holds else {}), state
 
 
-def test_a_replica_may_be_told_of_before_its_node() -> None:
+def test_a_replica_may_arrive_before_its_node() -> None:
     made = fleet(replica(), node())
     assert used(made) == {"cpu": 1000, "replicas": 1}
     apply(made, node(), None)
@@ -118,7 +118,7 @@ def test_a_replica_may_be_told_of_before_its_node() -> None:
     assert used(made) == {"cpu": 1000, "replicas": 1}
 
 
-def test_what_is_given_back_is_free_and_its_node_is_named() -> None:
+def test_what_is_released_is_free_and_its_node_is_named() -> None:
     made = fleet(node(), replica())
     assert apply(made, replica(), replica(State.RUNNING)) == []
     assert apply(made, replica(State.RUNNING), replica(State.RELEASED)) == ["n"]
@@ -141,8 +141,8 @@ def test_reservations_hold_what_they_claim_until_it_is_consumed_or_released() ->
     assert site.ledger.used == {}
 
 
-def test_a_binding_told_before_its_claim_is_gone_counts_twice_for_a_moment() -> None:
-    """Erring towards taken: nothing breaks, and the next news mend it."""
+def test_a_binding_that_arrives_before_its_claim_is_gone_counts_twice_for_a_moment() -> None:
+    """It errs towards taken: nothing breaks, and the next change corrects it."""
     bound = replica(devices=(GPU,), ports=("TCP/80",))
     made = fleet(node(), reservation(Intent.BIND), bound)
     site = made.get("n")
@@ -159,8 +159,8 @@ def test_a_device_that_the_node_does_not_list_breaks_nothing() -> None:
     assert used(made) == {"cpu": 1000, "replicas": 1}
 
 
-def test_a_promised_place_is_for_nobody_else() -> None:
-    """The victims still hold it, and what they give back is promised."""
+def test_a_promised_place_is_for_its_holder_only() -> None:
+    """The victims still hold it, and what they release is promised."""
     victim = replica(State.STOPPING, cause=Cause.PREEMPTION, devices=(GPU,))
     made = fleet(node(), reservation(Intent.PREEMPTION), victim)
     site = made.get("n")
@@ -221,7 +221,7 @@ def test_assumptions_are_taken_back_or_become_too_old_in_the_order_of_time() -> 
     assert made.overdue(ASSUMED_MS + 5_000) == ["c", "a"]
 
 
-def test_a_refused_node_is_left_alone_until_there_is_news_of_it() -> None:
+def test_a_refused_node_is_avoided_until_it_changes() -> None:
     """[C4]"""
     made = fleet(node())
     made.shun("n", Refusal(Reason.NODE_FULL, "full"), 0)
@@ -233,7 +233,7 @@ def test_a_refused_node_is_left_alone_until_there_is_news_of_it() -> None:
     made.shun("gone", Refusal(Reason.NODE_FULL, "full"), 0)
 
 
-def test_only_what_matters_to_placing_is_news_of_a_node() -> None:
+def test_only_changes_that_matter_to_placement_wake_replicas() -> None:
     made = fleet(node())
     assert apply(made, node(), node(agent_version="2")) == []
     assert apply(made, node(), node(phase=NodePhase.SUSPECT)) == ["n"]

@@ -1,4 +1,4 @@
-"""The smallest change that would let work fit, for each sort of miss."""
+"""The smallest change that would let work fit, for each kind of miss."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_no_node_could_ever_hold_asks_for_another_node() -> None:
         ({}, Placement(residency="eu"), "a Region that states the jurisdiction of node node-a"),
     ],
 )
-def test_each_sort_of_miss_has_its_change(
+def test_each_kind_of_miss_has_its_change(
     node: dict[str, Any], placement: Placement, change: str
 ) -> None:
     """[E3, F2]"""
@@ -94,7 +94,7 @@ def bare(*devices: Device) -> Rig:
 
 
 def test_two_schedulers_that_learned_of_nodes_in_another_order_say_the_same() -> None:
-    """Or each would write its words over the other's without end."""
+    """Otherwise each would overwrite the other's message without end."""
     said = []
     for order in (("a", "b", "c", "d"), ("d", "b", "a", "c")):
         rig = Rig()

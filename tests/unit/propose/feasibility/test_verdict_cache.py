@@ -1,4 +1,4 @@
-"""What users add to filters and scorers, and what is kept of each sort of work."""
+"""Filters and scorers that users add, and what is kept of each class of work."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def decided(
     return propose(seen, work or replica(), NOW, random.Random(1), verdict_cache)
 
 
-# A plugin as a user would write it: nodes of a rack without power are left alone. ----------------
+# A plugin as a user would write it: nodes of a rack without power are avoided. ----------------
 
 
 def _rack_power(work: PendingWork, candidate: Candidate) -> Refusal | None:
@@ -87,7 +87,7 @@ def test_a_filter_that_a_user_added_works_where_the_policy_names_it() -> None:
     assert report.nearest_miss.message == "the rack of this node has no power"
 
 
-def test_a_policy_that_names_a_filter_nobody_has_holds_everything_back() -> None:
+def test_a_policy_that_names_an_unknown_filter_holds_everything_back() -> None:
     """What cannot be checked is not done. [E4, F2]"""
     report = decided(view(node(), policy=policy(filters=("rack-power",))))
     assert isinstance(report, PlacementReport)
@@ -147,7 +147,7 @@ def test_preferences_soft_taints_images_and_cost_rank() -> None:
 
 
 def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
-    """Only its status was written, and that makes no room for anybody. [F3]"""
+    """Only its status was written, and that makes no room. [F3]"""
     verdict_cache = VerdictCache()
     seen = view(node("cold"), node("warm"), policy=policy(weights={"image": 1}))
     work = replica(template(image="img:1"))
@@ -165,7 +165,7 @@ def test_an_image_that_comes_to_a_node_makes_it_better_at_once() -> None:
 
 
 def test_many_nodes_that_come_at_once_make_devices_worth_sparing() -> None:
-    """Whoever decided while there were none looks at the whole fleet anew. [F3]"""
+    """A class that was evaluated while there were none is evaluated again. [F3]"""
     verdict_cache, seen = VerdictCache(), view(node())
     assert isinstance(decided(seen, verdict_cache), Proposal)
     devices = (Device(id="g", device_class="gpu"),)
@@ -176,12 +176,12 @@ def test_many_nodes_that_come_at_once_make_devices_worth_sparing() -> None:
     assert (found.node, found.scores["scarce"]) == ("n", 100.0)
 
 
-def test_a_filter_that_asks_for_the_load_is_asked_before_each_placement() -> None:
-    """Also when many that are alike are placed at once: one on each node is enough for it. [F2]"""
+def test_a_filter_that_depends_on_the_load_is_evaluated_before_each_placement() -> None:
+    """Also when many of one class are placed at once: it allows one on each node. [F2]"""
 
     def alone(work: PendingWork, candidate: Candidate) -> Refusal | None:
         taken = candidate.site.ledger.used
-        return Refusal(Reason.NOT_ALLOWED, "somebody is there") if taken else None
+        return Refusal(Reason.NOT_ALLOWED, "the node is occupied") if taken else None
 
     def all_alone(work: PendingWork, view: View, rows: Rows, level: Level) -> Codes | None:
         columns = view.columns
@@ -205,7 +205,7 @@ def test_a_filter_that_asks_for_the_load_is_asked_before_each_placement() -> Non
 # What is kept ------------------------------------------------------------------------------------
 
 
-def test_replicas_of_one_template_are_alike_and_others_are_not() -> None:
+def test_replicas_of_one_template_are_one_class_and_others_are_not() -> None:
     verdict_cache = VerdictCache()
     assert verdict_cache.key(replica()) == verdict_cache.key(replica())
     assert verdict_cache.key(replica()) != verdict_cache.key(replica(template("2")))
@@ -215,7 +215,7 @@ def test_replicas_of_one_template_are_alike_and_others_are_not() -> None:
     assert verdict_cache.key(alone) != verdict_cache.key(msgspec.structs.replace(alone, spec=spec))
 
 
-def test_what_was_not_asked_for_the_longest_is_forgotten_first(
+def test_the_least_recently_used_class_is_dropped_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     verdict_cache, seen = VerdictCache(), view(node())
@@ -231,8 +231,8 @@ def test_what_was_not_asked_for_the_longest_is_forgotten_first(
     assert kept == [True, False, *[True] * (verdict_caches.CLASSES_MIN - 1)]
 
 
-def test_what_is_asked_of_nodes_is_looked_at_once_for_all_who_ask_it() -> None:
-    """Sorts that differ by labels only share it, until the last of them is forgotten."""
+def test_node_verdicts_are_shared_by_all_classes_that_ask_the_same_of_nodes() -> None:
+    """Classes that differ by labels only share them, until the last of these is dropped."""
     verdict_cache, seen = VerdictCache(), view(node())
     one = replica()
     sorts = [

@@ -80,7 +80,7 @@ def test_more_than_there_is_of_a_device_is_never_taken() -> None:
     "cpu, milli, devices",
     [(-1, 0, 0), (0, 1_001, 1), (0, 500, 2), (0, 0, 1), (0, 500, 0), (0, 1_000, 65)],
 )
-def test_a_demand_that_nobody_can_mean_is_refused(cpu: int, milli: int, devices: int) -> None:
+def test_an_impossible_demand_is_refused(cpu: int, milli: int, devices: int) -> None:
     """The error names the demand and the rule. [F3]"""
     with pytest.raises(ValueError, match="Demand"):
         GpuDemand(cpu, milli, devices)

@@ -204,7 +204,7 @@ def _best(columns: ClassColumns, mix: Mix, demand: GpuDemand) -> int:
 
 
 def test_a_scarce_model_is_spared_for_those_who_insist_on_it() -> None:
-    """Work that does not care goes where nobody has to. [F3]"""
+    """Work that does not need it goes to other nodes. [F3]"""
     fleet = [gpu_node(64_000, 64, 4, "G2")] * 3 + [gpu_node(64_000, 64, 4, "T4")]
     anywhere = GpuDemand(4_000, 1_000, 1)
     mix = typical_mix({anywhere: 3, GpuDemand(4_000, 1_000, 1, ("T4",)): 1})
@@ -242,7 +242,7 @@ def test_a_fraction_fills_the_device_that_others_can_use_least() -> None:
 def test_what_is_kept_from_earlier_decisions_changes_no_score(
     monkeypatch: pytest.MonkeyPatch, cache_bytes: int
 ) -> None:
-    """Ranks after many changes are those of a policy made anew, however little is kept. [F3]"""
+    """Ranks after many changes are those of a fresh policy, however little is cached. [F3]"""
     monkeypatch.setattr(policies, "CACHE_BYTES_MAX", cache_bytes)
     # What is kept by intention has a test of its own.
     monkeypatch.setattr(policies, "WEIGHT_DRIFT", 0.0)
@@ -261,8 +261,8 @@ def test_what_is_kept_from_earlier_decisions_changes_no_score(
         _place_somewhere(columns, demand, rng)
 
 
-def test_stocks_are_weighed_anew_when_they_moved_enough() -> None:
-    """Until then only rows that changed are looked at again, and no score is far off. [F3]"""
+def test_stocks_are_weighed_again_when_they_moved_enough() -> None:
+    """Until then only rows that changed are evaluated again, and no score is far off. [F3]"""
     columns, mix, rng = _used_fleet(3)
     kept = Sparing(columns, mix)
     kept.rank(GpuDemand(1_000))
@@ -276,8 +276,8 @@ def test_stocks_are_weighed_anew_when_they_moved_enough() -> None:
         moved = np.abs(kept.weights - fresh.weights).sum() * WORTH.unit
         assert moved <= policies.WEIGHT_DRIFT
         weighed.append(kept.weights)
-    anew = sum(one is not other for one, other in itertools.pairwise(weighed))
-    assert 0 < anew < 40
+    reweighed = sum(one is not other for one, other in itertools.pairwise(weighed))
+    assert 0 < reweighed < 40
 
 
 def test_what_a_kind_does_not_ask_for_may_be_used_up() -> None:

@@ -96,7 +96,7 @@ def test_what_is_asked_for_is_learnt_from_each_new_replica_once() -> None:
 
 
 def test_what_a_policy_expects_counts_instead_of_what_was_seen() -> None:
-    """Of the classes that it speaks of. [F3]"""
+    """For the classes that it names. [F3]"""
     seen = fleet(node(devices=devices(2)))
     seen.notice(ObjectChange("replicas", None, replica(asking())))
     expected = ExpectedDemand(weight=3, devices=asking(count=2).devices)

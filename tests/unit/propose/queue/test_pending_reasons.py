@@ -1,4 +1,4 @@
-"""What is published of a replica that waits: at once when it is news, never when it is not."""
+"""What is published of a replica that waits: at once when it is new, never when it is not."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NoticesRig:
         return request
 
 
-def test_the_first_reason_is_published_at_once_with_all_that_people_ask_for() -> None:
+def test_the_first_reason_is_published_at_once_with_all_details() -> None:
     """[E3, V3]"""
     desk = NoticesRig()
     desk.say(full(), 100)
@@ -82,15 +82,15 @@ def test_the_first_reason_is_published_at_once_with_all_that_people_ask_for() ->
 
 
 def test_what_the_status_says_already_is_not_written_again() -> None:
-    """Neither by this scheduler nor by one that starts anew and reads it. [V4]"""
+    """Neither by this scheduler nor by one that restarts and reads it. [V4]"""
     desk = NoticesRig()
     desk.say(full(), 0)
     pending = desk.written(0).pending
     desk.say(full(), 500_000)
     assert desk.sent(1_000_000) == []
-    anew = NoticesRig()
-    anew.say(full(), 0, replica(pending=pending))
-    assert anew.sent(1_000_000) == []
+    fresh = NoticesRig()
+    fresh.say(full(), 0, replica(pending=pending))
+    assert fresh.sent(1_000_000) == []
 
 
 def test_other_counts_wait_and_other_reasons_do_not() -> None:
@@ -106,7 +106,7 @@ def test_other_counts_wait_and_other_reasons_do_not() -> None:
     assert desk.written(NOTICE_EVERY_MS + 1).pending.reasons == {"Tainted": 3}
 
 
-def test_words_that_came_true_again_before_they_were_replaced_are_not_written() -> None:
+def test_a_reason_that_holds_again_before_it_was_replaced_is_not_written() -> None:
     """[V4]"""
     desk = NoticesRig()
     desk.say(full(), 0)
@@ -125,7 +125,7 @@ def test_since_is_kept_from_the_first_reason() -> None:
     assert desk.written(9_000).pending.since == first.since
 
 
-def test_what_somebody_else_wrote_afterwards_is_put_right() -> None:
+def test_what_another_writer_wrote_afterwards_is_corrected() -> None:
     """[E3]"""
     desk = NoticesRig()
     desk.say(full(), 0)
@@ -148,7 +148,7 @@ def test_what_could_not_be_written_is_written_later(error: Exception) -> None:
     assert desk.sent(NOTICE_RETRY_MS) == [request]
 
 
-def test_a_replica_that_moved_on_is_not_spoken_of_any_more() -> None:
+def test_a_replica_that_moved_on_is_not_reported_any_more() -> None:
     """[V4]"""
     desk = NoticesRig()
     desk.say(full(), 0)
@@ -161,7 +161,7 @@ def test_a_replica_that_moved_on_is_not_spoken_of_any_more() -> None:
     assert desk.notices.next_ms is None
 
 
-def test_a_later_point_of_its_life_is_a_new_story() -> None:
+def test_a_later_transition_is_reported_again() -> None:
     """[E3]"""
     desk = NoticesRig()
     desk.say(full(), 0)
@@ -170,7 +170,7 @@ def test_a_later_point_of_its_life_is_a_new_story() -> None:
     assert desk.written(1_000).target.number == 2
 
 
-def test_two_words_of_one_replica_are_never_on_their_way_at_once() -> None:
+def test_two_reports_of_one_replica_are_never_in_flight_at_once() -> None:
     """They could arrive in the wrong order."""
     desk = NoticesRig()
     desk.say(full(), 0)
@@ -190,7 +190,7 @@ def test_no_more_are_sent_than_there_is_room_for() -> None:
     assert len(desk.sent(0, room=10)) == 3
 
 
-def test_novels_are_cut() -> None:
+def test_long_messages_are_cut() -> None:
     desk = NoticesRig()
     desk.say(PlacementReport({"NodeFull": 1}, "x" * 10_000, Verdict.NEVER, ()), 0)
     (request,) = desk.sent(0)

@@ -1,4 +1,4 @@
-"""The order of the queue, its pauses, and who is woken by what."""
+"""The order of the queue, its pauses, and which entries an event wakes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_urgent_goes_before_priority_and_priority_before_age() -> None:
     assert order(queue) == ["a/urgent", "a/high", "a/old"]
 
 
-def test_one_turn_in_a_few_goes_to_whoever_waits_the_longest() -> None:
+def test_one_turn_in_a_few_goes_to_the_entry_that_waits_longest() -> None:
     """However much comes that is more important. [E6]"""
     queue = made("a/patient")
     for index in range(3 * AGING_EVERY):
@@ -62,7 +62,7 @@ def test_one_turn_in_a_few_goes_to_whoever_waits_the_longest() -> None:
     assert order(queue).index("a/patient") == AGING_EVERY - 1
 
 
-def test_a_tenant_gets_only_so_much_into_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_gets_a_bounded_number_into_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others do, and it does again when some of its own have left. [E6]"""
     monkeypatch.setattr(queues, "PENDING_PER_TENANT_MAX", 2)
     queue = made("a/1", "a/2", "b/1")
@@ -73,7 +73,7 @@ def test_a_tenant_gets_only_so_much_into_the_queue(monkeypatch: pytest.MonkeyPat
     assert sorted(order(queue)) == ["a/2", "a/3", "b/1"]
 
 
-def test_adding_the_same_replica_again_changes_nothing_and_another_life_is_new() -> None:
+def test_adding_the_same_replica_again_changes_nothing_and_a_new_transition_is_new() -> None:
     """[E1]"""
     queue = made("a/1")
     entry = queue.take(0)
@@ -102,7 +102,7 @@ def test_pauses_grow_to_a_bound_and_have_jitter() -> None:
     assert len(set(pauses[-4:])) > 1
 
 
-def test_news_do_not_cut_a_pause_short() -> None:
+def test_events_do_not_shorten_a_pause() -> None:
     """[E5]"""
     queue = made("a/1")
     entry = queue.take(0)
@@ -164,7 +164,7 @@ def test_what_is_forgotten_is_never_taken_wherever_it_stood() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("atfpwxg"), st.integers(0, 5)), max_size=60))
-def test_nobody_is_lost_or_taken_twice(moves: list[tuple[str, int]]) -> None:
+def test_no_entry_is_lost_or_taken_twice(moves: list[tuple[str, int]]) -> None:
     """Whatever is done in whatever order, all that were not forgotten are taken once. [E1, V5]"""
     queue = SchedulingQueue(random.Random(1))
     taken: dict[str, QueueEntry] = {}

@@ -1,4 +1,4 @@
-"""Who gets another turn: as many as could be helped, of those who could be helped at all."""
+"""Queueing hints: an event wakes as many as it could help, and no others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.propose.rig import Rig
 
 
 def full(slots: int) -> Rig:
-    """One node, full, and twenty that wait for it; then five of another sort that never fit."""
+    """A full node, and twenty replicas that wait for it; then five others that never fit."""
     rig = Rig()
     rig.node("node-0", cpu=str(slots))
     rig.start()
@@ -31,7 +31,7 @@ def turns(rig: Rig, name: str) -> int:
 
 
 def test_one_place_that_becomes_free_wakes_one() -> None:
-    """And those that it cannot help are not even looked at. [E1]"""
+    """And those that it cannot help are not even evaluated. [E1]"""
     rig = full(2)
     before = [turns(rig, f"web-{index}-0") for index in range(20)]
     large = [turns(rig, f"large-{index}-0") for index in range(5)]

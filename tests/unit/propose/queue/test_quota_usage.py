@@ -1,4 +1,4 @@
-"""What tenants use of their quotas, as a scheduler sees it: asked before anything is sent."""
+"""What tenants use of their quotas, as a scheduler sees it: checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_as_many_are_allowed_as_the_quota_has_room_for(most: int, allowed: int) 
     assert quota_usage.state("acme", HARD, "default") == "hard: cpu 500m of 4"
 
 
-def test_a_full_quota_says_what_is_used_of_what() -> None:
+def test_a_full_quota_names_usage_and_limit() -> None:
     """[E3]"""
     quota_usage = QuotaUsage()
     quota_usage.limit("acme", quota(cpu="1"))
@@ -113,7 +113,7 @@ def test_work_beyond_the_budget_of_its_class_waits_with_the_reason_and_is_not_se
     )
 
 
-def test_a_budget_that_is_given_back_is_taken_by_whoever_waits_for_that_budget() -> None:
+def test_a_released_budget_is_taken_by_a_replica_that_waits_for_that_budget() -> None:
     """However many wait for another one, and have waited longer. [B6, C7.1, D2]"""
     rig = budgeted(high={"cpu": "1"}, low={"cpu": "1"})
     names = [f"low-{number}-0" for number in range(6)]
@@ -127,7 +127,7 @@ def test_a_budget_that_is_given_back_is_taken_by_whoever_waits_for_that_budget()
 
 
 def test_work_beyond_the_free_quota_is_not_even_sent() -> None:
-    """It waits with the reason, the change that would help, and who moves next.
+    """It waits with the reason, the change that would help, and who acts next.
     [C7.1, D2, E3]"""
     rig = started("2")
     for number in range(5):
@@ -144,7 +144,7 @@ def test_work_beyond_the_free_quota_is_not_even_sent() -> None:
     assert len(rig.reports) == writes, "an unchanged wait writes nothing"
 
 
-def test_quota_that_is_given_back_is_taken_by_whoever_waits() -> None:
+def test_released_quota_is_taken_by_a_replica_that_waits() -> None:
     """[C7.1, D2]"""
     rig = started("2")
     for number in range(4):
@@ -155,8 +155,8 @@ def test_quota_that_is_given_back_is_taken_by_whoever_waits() -> None:
     assert len(rig.binds) == 4
 
 
-def test_a_first_quota_counts_binds_that_are_on_their_way() -> None:
-    """They began when nothing was counted, and will be charged all the same. [F4]"""
+def test_a_first_quota_counts_binds_in_flight() -> None:
+    """They started when nothing was counted, and will be charged all the same. [F4]"""
     rig = Rig()
     rig.node("node-a", cpu="64")
     rig.start()
@@ -179,8 +179,8 @@ def test_a_bind_that_comes_to_nothing_gives_its_quota_back() -> None:
     assert [bind.target.name for bind in rig.binds] == ["web-0-0", "web-1-0"]
 
 
-def test_a_quota_that_the_commit_sees_otherwise_is_not_asked_again_and_again() -> None:
-    """Somebody else's charge is not seen yet: one refused bind, then news. [D2, E5]"""
+def test_a_quota_that_the_commit_sees_otherwise_is_not_retried_again_and_again() -> None:
+    """Another charge is not seen yet: one refused bind, then its change. [D2, E5]"""
     rig = started("1")
     rig.verdicts = [refusal(Reason.QUOTA_EXCEEDED, "no")] * 50
     rig.replica()

@@ -1,4 +1,4 @@
-"""What is held for a workload's recovery is room for its replacements, and for nobody else."""
+"""What is reserved for a workload's recovery is room for its replacements only."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_several_go_to_several_places_at_once() -> None:
     rig.check_ledgers()
 
 
-def test_room_that_is_nobodys_comes_first() -> None:
+def test_free_room_comes_before_the_lane() -> None:
     """[D5]"""
     rig = Lane("node-a")
     rig.do(lambda: rig.plane.node("node-c", capacity={"cpu": 2, "memory": "8Gi"}))
@@ -97,7 +97,7 @@ def test_growing_is_not_what_a_lane_is_for() -> None:
 
 
 def test_a_lane_is_no_use_past_its_time_on_a_closed_node_or_for_another_size() -> None:
-    """Nothing is asked in vain."""
+    """No request is sent in vain."""
     rig = Lane("node-a", after_s=12)
     rig.pass_time(5_000)
     rig.born(0)

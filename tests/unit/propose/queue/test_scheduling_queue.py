@@ -1,4 +1,4 @@
-"""What a scheduler tells of the work that waits, and of the room there is."""
+"""The backlog of a scheduler: pending work and free capacity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.propose.rig import Rig, Silence
 
 
 def backlog_of(rig: Rig) -> Backlog:
-    """What is told, after it has been sent once."""
+    """The backlog after an encoding round trip."""
     made = rig.scheduler.backlog(rig.now)
     pulse = Pulse("scheduler one", (Beat("scheduler:one", 1, backlog=made),))
     sent = msgspec.json.decode(msgspec.json.encode(pulse), type=Pulse)
@@ -24,7 +24,7 @@ def backlog_of(rig: Rig) -> Backlog:
 
 
 def started(**nodes: str) -> Rig:
-    """Nodes of so many cores each."""
+    """Nodes with this many cores each."""
     rig = Rig()
     for name, cpu in nodes.items():
         rig.node(name, cpu=cpu)
@@ -50,7 +50,7 @@ def test_each_tenants_waiting_replicas_are_counted_by_reason() -> None:
     )
 
 
-def test_work_that_nobody_has_looked_at_is_counted_too() -> None:
+def test_work_that_was_not_evaluated_yet_is_counted_too() -> None:
     """[E3, M6]"""
     rig = started(a="1")
     rig.verdicts = [Silence()]
@@ -58,7 +58,7 @@ def test_work_that_nobody_has_looked_at_is_counted_too() -> None:
     assert backlog_of(rig).waits == (PendingCount("acme", scheduling_queue.UNTRIED, 1),)
 
 
-def test_the_oldest_of_each_priority_class_tells_its_age() -> None:
+def test_the_age_of_the_oldest_of_each_priority_class_is_reported() -> None:
     """[M5, M6]"""
     rig = started(a="1")
     rig.put(PriorityClass(ObjectMeta(name="high")))

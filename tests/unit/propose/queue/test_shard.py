@@ -1,4 +1,4 @@
-"""Schedulers that split the tenants among them, or compete for all."""
+"""Schedulers that divide the tenants among them, or compete for all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_tenants_that_cannot_be_are_refused(tenants: str) -> None:
 
 
 def test_a_shard_leaves_the_work_of_other_tenants_alone() -> None:
-    """Not even their waiting is its business; what they use of nodes is."""
+    """It does not report on them either; what they use of nodes counts."""
     rig = Rig(share=SchedulerShare(tenants=frozenset(("acme",))))
     rig.node("node-a", cpu="2")
     rig.start()

@@ -1,4 +1,4 @@
-"""Rules about where other replicas are: kept, said in words, and waited for."""
+"""Topology rules: enforced, explained, and waited for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVEN = Spread(over=Topology.ZONE, required=True)
 
 
 def zoned(*zones: str, cpu: str = "8") -> Rig:
-    """A node for each of these, in that zone."""
+    """One node in each of these zones."""
     rig = Rig()
     for index, zone in enumerate(zones):
         rig.node(f"node-{index}", cpu=cpu, zone=zone, region="eu")
@@ -77,7 +77,7 @@ def test_a_spread_that_cannot_be_kept_waits_and_says_so() -> None:
     assert "zone eu/a would have 2 replicas more than the emptiest, at most 1 is allowed" in (
         pending.nearest_miss
     )
-    # Whoever leaves the full zone makes room for one in either.
+    # A replica that leaves the full zone makes room for one in either.
     gone = next(n for n in range(3) if rig.where(f"web-{n}-0") == "node-1")
     rig.status(rig.get(f"web-{gone}-0"), state=State.RELEASED)
     rig.pass_time(1_000)
@@ -85,7 +85,7 @@ def test_a_spread_that_cannot_be_kept_waits_and_says_so() -> None:
 
 
 def test_a_zone_that_takes_no_work_does_not_hold_the_others_back() -> None:
-    """Its replicas have to live somewhere else. [F2]"""
+    """Its replicas have to run somewhere else. [F2]"""
     rig = zoned("a", "b")
     lost = rig.objects["nodes"]["", "node-1"]
     status = msgspec.structs.replace(lost.status, phase=NodePhase.LOST)
@@ -95,8 +95,8 @@ def test_a_zone_that_takes_no_work_does_not_hold_the_others_back() -> None:
     assert zones(rig, 4) == {"a": 4}
 
 
-def test_a_zone_that_is_lost_wakes_those_whom_it_held_back() -> None:
-    """Long before the resync: they have to live somewhere. [E1]"""
+def test_a_zone_that_is_lost_wakes_the_replicas_that_it_held_back() -> None:
+    """Long before the resync: they have to run somewhere. [E1]"""
     rig = zoned("a", "b")
     small = rig.objects["nodes"]["", "node-1"]
     spec = msgspec.structs.replace(small.spec, capacity={"cpu": "500m", "memory": "1Ti"})
@@ -112,8 +112,8 @@ def test_a_zone_that_is_lost_wakes_those_whom_it_held_back() -> None:
 
 
 @pytest.mark.parametrize("within", [Topology.NODE, Topology.ZONE])
-def test_who_stays_away_from_others_keeps_them_away_as_well(within: Topology) -> None:
-    """Newcomers that ask for nothing, until it is gone; whom it does not mean come near. [F2]"""
+def test_an_anti_affinity_keeps_others_away_as_well(within: Topology) -> None:
+    """Also new replicas without rules, until it is gone; others may come near. [F2]"""
     rig = zoned("a", "a", "b", cpu="2")
     rule = Affinity(selector=WEB, within=within)
     put(rig, "db-0-0", template(placement=Placement(anti_affinity=(rule,))), "db")
@@ -160,7 +160,7 @@ def test_replicas_that_stay_apart_get_a_node_each_and_the_next_waits() -> None:
     assert rig.where(f"web-{waits}-0") == "node-3"
 
 
-def test_work_that_must_be_near_waits_for_its_company_and_is_woken_by_it() -> None:
+def test_work_with_an_affinity_waits_for_a_matching_replica_and_is_woken_by_it() -> None:
     """Long before the resync. [E1, F2]"""
     rig = zoned("a", "b")
     put(rig, "web-0-0", asked(affinity=(Affinity(selector=DB, within=Topology.ZONE),)))
@@ -171,7 +171,7 @@ def test_work_that_must_be_near_waits_for_its_company_and_is_woken_by_it() -> No
     assert rig.where("web-0-0") == rig.where("db-0-0") != ""
 
 
-def test_company_of_another_tenant_is_no_company() -> None:
+def test_replicas_of_another_tenant_do_not_match_an_affinity() -> None:
     """[F2]"""
     rig = zoned("a")
     rig.put(msgspec.structs.replace(rig.objects["tenants"]["", "acme"]))
@@ -183,7 +183,7 @@ def test_company_of_another_tenant_is_no_company() -> None:
     assert rig.where("web-0-0") == ""
 
 
-def test_the_first_of_those_that_want_to_be_together_may_go_anywhere() -> None:
+def test_the_first_replica_of_an_affinity_may_go_anywhere() -> None:
     """[F2]"""
     rig = zoned("a", "b", "c")
     for index in range(3):
@@ -211,7 +211,7 @@ def test_the_limit_per_node_holds_for_one_workload() -> None:
         ({"anti_affinity": (Affinity(selector=WEB, within=Topology.ZONE, required=False),)}, None),
     ],
 )
-def test_soft_rules_rank_and_refuse_nobody(
+def test_soft_rules_rank_and_refuse_nothing(
     placement: dict[str, Any], even: dict[str, int] | None
 ) -> None:
     """All are placed; the emptier zone is better although its node is fuller. [F3]"""
@@ -225,8 +225,8 @@ def test_soft_rules_rank_and_refuse_nobody(
         assert found == even
 
 
-def test_replicas_told_of_before_their_node_count_in_its_zone() -> None:
-    """Counts that began before the node was known are counted anew with it. [F2]"""
+def test_replicas_known_before_their_node_count_in_its_zone() -> None:
+    """Counts that started before the node was known are counted again with it. [F2]"""
     rig = zoned("a")
     put(rig, "web-0-0", asked(spread=(EVEN,)))
     rig.is_deaf = True

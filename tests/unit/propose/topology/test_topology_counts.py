@@ -1,4 +1,4 @@
-"""The census: whatever came, moved or went, its counts are those of a count by hand."""
+"""Topology counts: whatever came, moved or went, they equal a count by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fleet() -> NodeColumns:
 def counted(
     term: TopologyTerm, there: dict[str, tuple[ReplicaTraits, int]], columns: NodeColumns
 ) -> dict[int, int]:
-    """The zones of all that the term takes, counted by hand."""
+    """The zones of all replicas that the term matches, counted by hand."""
     zones: dict[int, int] = {}
     for traits, row in there.values():
         if term.takes(traits):
@@ -49,7 +49,7 @@ def counted(
 def test_counts_are_those_of_a_count_by_hand(
     terms_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Terms are asked for at any time, and forgotten when there are too many. [F2, F3]"""
+    """Terms are requested at any time, and dropped when there are too many. [F2, F3]"""
     monkeypatch.setattr(room, "TERMS_MAX", terms_max)
     rng = random.Random(7)
     columns = fleet()
