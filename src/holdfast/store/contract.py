@@ -12,8 +12,8 @@ SQLite and etcd against the same promises:
   Nothing is retried inside: only the caller knows whether a second try is safe.
 - A token takes effect at most once. `txn` with a token that already took effect answers Committed
   with the revision of that time and writes nothing; with a token that `fate` called NotApplied it
-  raises Unavailable; with one that is Forgotten it raises OutcomeUnknown. A Refused transaction
-  leaves its token unused.
+  raises Unavailable; with one that is Forgotten it raises OutcomeUnknown. A transaction whose
+  compares fail leaves its token unused.
 - `range` without `at` is linearizable: it sees every transaction acknowledged before the call was
   sent.
 - `watch` delivers each change after a revision once, in order, all changes of a revision together,

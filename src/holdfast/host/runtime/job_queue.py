@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from holdfast.model.errors import invariant
 
 JOBS_MAX = 20_000
-LANES_MAX = 3
+DISK_THREADS_MAX = 3
 
 Job = Coroutine[Any, Any, None]
 _T = TypeVar("_T")
@@ -84,7 +84,7 @@ class DiskThreads:
     """
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(LANES_MAX, thread_name_prefix="disk")
+        self._pool = ThreadPoolExecutor(DISK_THREADS_MAX, thread_name_prefix="disk")
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, tenant: str, work: Callable[..., _T], *arguments: Any) -> _T:

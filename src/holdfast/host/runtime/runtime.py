@@ -82,12 +82,12 @@ class NodeRuntime:
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="runtime")
         told = self._options
         self._images = Images(folder, told.images, told.tenant_images_bytes)
-        self._turns, self._lanes = JobQueue(self._report), DiskThreads()
+        self._jobs, self._disk_threads = JobQueue(self._report), DiskThreads()
         self._tokens = TokenFiles(self._attempts, fetch_token, self._in_thread)
         self._place: StartContext | None = None
         self._post: Callable[[Any], None] = lambda stimulus: None
         self._fail: Callable[[BaseException], None] = lambda bug: None
-        self._kept: Supervisor | None = None
+        self._started: Supervisor | None = None
         self._probing: Probing | None = None
 
     @property
@@ -118,11 +118,13 @@ class NodeRuntime:
         self._place = StartContext(*place, self._address, kept)
         self._tokens.kept = kept
         self._probing = Probing(self._place, self._address)
-        self._kept = Supervisor(self._place, self._turns, self._lanes, post, self._in_thread)
-        self._turns.begin(self._kept.mind_ports())
-        self._turns.begin(self._kept.mind_space())
-        self._turns.begin(self._tokens.renew_for_ever(self._kept.held))
-        self._turns.begin(self._images.sweep_for_ever())
+        self._started = Supervisor(
+            self._place, self._jobs, self._disk_threads, post, self._in_thread
+        )
+        self._jobs.begin(self._started.mind_ports())
+        self._jobs.begin(self._started.mind_space())
+        self._jobs.begin(self._tokens.renew_for_ever(self._started.held))
+        self._jobs.begin(self._images.sweep_for_ever())
 
     def refresh_tokens(self) -> None:
         """Replace the service tokens of all work soon."""
@@ -130,11 +132,11 @@ class NodeRuntime:
 
     async def stop(self) -> None:
         """Release everything. The work runs on, held by its shims."""
-        await self._turns.cancel()
-        if self._kept is not None:
-            self._kept.let_go()
+        await self._jobs.cancel()
+        if self._started is not None:
+            self._started.let_go()
         await asyncio.to_thread(self._pool.shutdown)
-        await asyncio.to_thread(self._lanes.close)
+        await asyncio.to_thread(self._disk_threads.close)
         self._images.close()
         if self._place is not None:
             await asyncio.to_thread(self._place.groups.retire)
@@ -153,13 +155,13 @@ class NodeRuntime:
 
     def held(self, attempt: Attempt) -> HeldAttempt | None:
         """A running attempt, for logs and commands."""
-        return self._keeping.held.get(attempt)
+        return self._supervisor.held.get(attempt)
 
     @property
-    def _keeping(self) -> Supervisor:
-        if self._kept is None:
+    def _supervisor(self) -> Supervisor:
+        if self._started is None:
             raise InvariantBroken("the runtime was not started")
-        return self._kept
+        return self._started
 
     def _report(self, bug: BaseException) -> None:
         # The function that takes bugs is known only from `start` on.
@@ -172,29 +174,31 @@ class NodeRuntime:
 
     def _launch(self, effect: Launch) -> None:
         held = HeldAttempt(effect.attempt, self._ready().boot)
-        invariant(effect.attempt not in self._keeping.held, f"{effect.attempt} was launched before")
-        self._keeping.held[effect.attempt] = held
-        self._turns.follow(effect.attempt.uid, self._start(effect, held))
+        invariant(
+            effect.attempt not in self._supervisor.held, f"{effect.attempt} was launched before"
+        )
+        self._supervisor.held[effect.attempt] = held
+        self._jobs.follow(effect.attempt.uid, self._start(effect, held))
 
     def _extend(self, effect: Extend) -> None:
-        self._keeping.extend(effect.deadline_ms)
+        self._supervisor.extend(effect.deadline_ms)
 
     def _halt(self, effect: Halt) -> None:
-        self._turns.follow(effect.attempt.uid, self._stop(effect))
+        self._jobs.follow(effect.attempt.uid, self._stop(effect))
 
     def _probe(self, effect: RunProbe) -> None:
-        self._turns.begin(self._ask(effect))
+        self._jobs.begin(self._ask(effect))
 
     async def _ask(self, effect: RunProbe) -> None:
         if self._probing is None:
             raise InvariantBroken("the runtime was not started")
-        self._post(await self._probing.ask(effect, self._keeping.held.get(effect.attempt)))
+        self._post(await self._probing.ask(effect, self._supervisor.held.get(effect.attempt)))
 
     def _clear(self, effect: Clear) -> None:
-        self._turns.follow(effect.uid, self._remove(effect.uid))
+        self._jobs.follow(effect.uid, self._remove(effect.uid))
 
     def _look_around(self, effect: LookAround) -> None:
-        self._turns.begin(self._keeping.take_stock(self._turns.pending()))
+        self._jobs.begin(self._supervisor.take_stock(self._jobs.pending()))
 
     async def _start(self, effect: Launch, held: HeldAttempt) -> None:
         place = self._ready()
@@ -209,52 +213,52 @@ class NodeRuntime:
             words = (effect, place, numbers, choices, image)
             if effect.attempt.number:
                 # Files that earlier attempts left on the disk are removed first.
-                near = await self._lanes.run(effect.namespace, start, *words)
+                near = await self._disk_threads.run(effect.namespace, start, *words)
             else:
                 near = await self._in_thread(start, *words)
         except StartedBefore:
-            del self._keeping.held[effect.attempt]
+            del self._supervisor.held[effect.attempt]
             held.let_go()
-            await self._keeping.take_over(effect.attempt)
+            await self._supervisor.take_over(effect.attempt)
             return
         except (HoldfastError, OSError) as error:
-            del self._keeping.held[effect.attempt]
+            del self._supervisor.held[effect.attempt]
             held.let_go()
             reason = f"NotStarted: {_sentence(error)}"
             self._post(NotLaunched(effect.attempt, Process(reason=reason)))
             return
         held.connect(await open_line(near))
-        self._turns.begin(self._keeping.watch(held))
+        self._jobs.begin(self._supervisor.watch(held))
 
     def _check_alone(self, effect: Launch) -> None:
         """Refuse a second tenant's work where all work has one user, whatever is bound here."""
         if self._ready().has_users:
             return
-        known = (held.choices.namespace for held in self._keeping.held.values())
+        known = (held.choices.namespace for held in self._supervisor.held.values())
         if any(it not in ("", effect.namespace) for it in known):
             raise Unavailable(
                 "this node does not isolate tenants, and work of another tenant runs on it"
             )
 
     async def _stop(self, effect: Halt) -> None:
-        held = self._keeping.held.get(effect.attempt)
+        held = self._supervisor.held.get(effect.attempt)
         if held is None:
-            held, ended = await self._keeping.find(effect.attempt)
+            held, ended = await self._supervisor.find(effect.attempt)
             if ended is not None:
                 self._post(Exited(effect.attempt, ended))
                 return
         held.stop(effect.grace_ms)
-        self._turns.begin(self._see_to_it(held, held.overdue_in_s()))
+        self._jobs.begin(self._see_to_it(held, held.overdue_in_s()))
 
     async def _see_to_it(self, held: HeldAttempt, overdue_s: float) -> None:
         """End a shim that is stopped or stuck, and its work with it."""
         try:
             await asyncio.wait_for(held.is_over.wait(), overdue_s)
         except TimeoutError:
-            await self._keeping.end_shim(held)
+            await self._supervisor.end_shim(held)
 
     async def _remove(self, uid: str) -> None:
-        running = [attempt for attempt in self._keeping.held if attempt.uid == uid]
+        running = [attempt for attempt in self._supervisor.held if attempt.uid == uid]
         invariant(not running, f"{running} was to be removed and still runs")
         try:
             await self._in_thread(self.ended_logs.keep, uid)
@@ -262,7 +266,7 @@ class NodeRuntime:
             # Logs are worth less than the room that the rest takes.
             _log.warning("the logs of replica %s cannot be kept: %s", uid, error)
         try:
-            await self._lanes.run(_NOBODY, self._attempts.clear, uid)
+            await self._disk_threads.run(_NOBODY, self._attempts.clear, uid)
         except OSError as error:
             # The next LookAround finds what is left, and the agent asks for this again.
             _log.warning("the files of replica %s cannot be removed: %s", uid, error)

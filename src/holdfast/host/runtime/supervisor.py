@@ -63,12 +63,12 @@ class Supervisor:
     def __init__(
         self,
         place: StartContext,
-        turns: JobQueue,
-        lanes: DiskThreads,
+        jobs: JobQueue,
+        disk_threads: DiskThreads,
         post: Callable[[Any], None],
         in_thread: InThread,
     ) -> None:
-        self._place, self._turns, self._lanes = place, turns, lanes
+        self._place, self._jobs, self._disk_threads = place, jobs, disk_threads
         self._post, self._in_thread = post, in_thread
         self.held: dict[Attempt, HeldAttempt] = {}
         # The last `Extend`, for work that is adopted after it.
@@ -76,7 +76,7 @@ class Supervisor:
         # Work that is about to open its ports; the event is set when there is more of it.
         self._opening: list[HeldAttempt] = []
         self._has_begun = asyncio.Event()
-        self._following = EndWatch(place.attempts, place.groups, place.boot, in_thread)
+        self._end_watch = EndWatch(place.attempts, place.groups, place.boot, in_thread)
 
     def extend(self, deadline_ms: int) -> None:
         """Let all work run until then, also work that is adopted later."""
@@ -94,13 +94,13 @@ class Supervisor:
         """Report to the agent when the attempt begins and when it has ended."""
         line = held.line
         if line is not None and not held.is_known and await line.begun:
-            await self._following.learn(held)
+            await self._end_watch.learn(held)
             await self._until_entered(held)
             if not held.choices.ports_by_name or await self._are_own_ports(held):
                 self._tell_launched(held)
         if held.choices.disk_bytes:
-            self._turns.begin(self._mind_disk(held))
-        end = await self._closed(held, await self._following.until_end(held))
+            self._jobs.begin(self._mind_disk(held))
+        end = await self._closed(held, await self._end_watch.until_end(held))
         failure = held.line.failure if held.line is not None else None
         del self.held[held.attempt]
         held.is_over.set()
@@ -111,7 +111,7 @@ class Supervisor:
             return
         if not held.is_known:
             # It ended before the shim reported its beginning.
-            await self._following.learn(held)
+            await self._end_watch.learn(held)
             self._tell_launched(held)
         self._post(Exited(held.attempt, records.ended_process(end)))
 
@@ -171,7 +171,7 @@ class Supervisor:
         """End the attempt when it exceeds its disk limit."""
         most, tenant = held.choices.disk_bytes, held.choices.namespace
         while not held.is_over.is_set():
-            used, took_s = await self._lanes.run(tenant, self._disk_use, held, most)
+            used, took_s = await self._disk_threads.run(tenant, self._disk_use, held, most)
             if used.is_beyond(most):
                 _log.warning("%s exceeds its disk limit and is ended", held.attempt)
                 held.stopped_for = DISK_EXCEEDED
@@ -208,7 +208,7 @@ class Supervisor:
     async def _largest(self, lack: disk.DiskShortage) -> tuple[HeldAttempt, disk.Use] | None:
         """The attempt that exceeds what is set aside for it on the disk by the most."""
         running = [it for it in self.held.values() if it.state is not None and not it.stopped_for]
-        looks = (self._lanes.run(it.choices.namespace, self._disk_use, it) for it in running)
+        looks = (self._disk_threads.run(it.choices.namespace, self._disk_use, it) for it in running)
         found = []
         for held, (used, _) in zip(running, await asyncio.gather(*looks), strict=True):
             found.append((used.excess(lack, held.choices.disk_aside_bytes), held, used))
@@ -247,7 +247,7 @@ class Supervisor:
 
     async def end_shim(self, held: HeldAttempt) -> None:
         """Kill a shim that does not do its duty, and its work with it."""
-        await self._following.end_shim(held)
+        await self._end_watch.end_shim(held)
 
     async def _closed(self, held: HeldAttempt, end: records.Exit | None) -> records.Exit | None:
         groups, attempts = self._place.groups, self._place.attempts
@@ -256,7 +256,7 @@ class Supervisor:
         if held.stopped_for:
             # What it has on the disk may be removed.
             lane = held.choices.namespace
-            closed = await self._lanes.run(lane, removal.close, *what)
+            closed = await self._disk_threads.run(lane, removal.close, *what)
         else:
             closed = await self._in_thread(removal.close, *what)
         if self._place.secret_files is not None:
@@ -347,13 +347,13 @@ class Supervisor:
         held = HeldAttempt(attempt, self._place.boot)
         if self._until_ms is not None:
             held.extend(self._until_ms)
-        end, is_over = await self._following.adopt(held)
+        end, is_over = await self._end_watch.adopt(held)
         if is_over:
             end = await self._closed(held, end)
             return held, records.ended_process(end) if end is not None else _NOTHING
         self._now_known(held)
         self.held[attempt] = held
-        self._turns.begin(self.watch(held))
+        self._jobs.begin(self.watch(held))
         return held, None
 
 
