@@ -80,7 +80,9 @@ class HollowWork:
             Launch: self._launch,
             Extend: self._extend,
             Halt: self._halt,
-            RunProbe: lambda it: self._post(Probed(it.attempt, it.kind, it.attempt in self._running)),
+            RunProbe: lambda it: self._post(
+                Probed(it.attempt, it.kind, it.attempt in self._running)
+            ),
             Clear: lambda it: None,
             LookAround: lambda it: self._post(Inventory(())),
         }
@@ -147,32 +149,32 @@ class HollowNode:
 
     def __init__(self, name: str, facts: NodeFacts, access: Access) -> None:
         identity = who.agent(name)
-        self._remote = ApiClient({identity.name: access})
+        self._api_client = ApiClient({identity.name: access})
         self.agent = Agent(name, facts, random.SystemRandom())
         self.work = HollowWork(facts.address, self._post)
         self.shell = Shell(
             self.agent,
             identity,
-            peers=self._remote,
-            sources=self._remote,
+            peers=self._api_client,
+            sources=self._api_client,
             performers=self.work.performers,
         )
         # It reaches for the runtime only when somebody asks for logs or commands.
         runtime = cast("NodeRuntime", self.work)
-        self._attending = AgentTunnel(name, lambda: access, runtime, self._remote.each_server)
+        self._tunnel = AgentTunnel(name, lambda: access, runtime, self._api_client.each_server)
 
     def _post(self, stimulus: Any) -> None:
         self.shell.post(stimulus)
 
     async def start(self) -> None:
         await self.shell.start()
-        self._attending.start()
+        self._tunnel.start()
 
     async def stop(self) -> None:
         self.work.close()
-        await self._attending.stop()
+        await self._tunnel.stop()
         await self.shell.stop()
-        await self._remote.close()
+        await self._api_client.close()
 
 
 class HollowNodes:

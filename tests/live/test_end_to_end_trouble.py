@@ -59,7 +59,7 @@ def test_a_second_agent_under_the_same_name_starts_nothing(tmp_path: Path) -> No
 
             await plane.until(has_ended)
             said = same.log.read_text()
-            assert said.startswith(f"holdfast: another agent (process {first.pid}) runs on")
+            assert said.startswith(f"holdfast: another agent (process {first.pid}) uses")
             assert said.count("\n") == 1
 
             data = str(tmp_path / "n1")

@@ -1,1 +1,1 @@
-"""The audit's files on a server: written by the scribe's shell, read by `holdfast audit`."""
+"""The audit's files on a server: written by the audit writer's shell, read by `holdfast audit`."""

@@ -1,16 +1,16 @@
-"""Accesses that change nothing and are written down all the same: exec, logs, reads of Secrets,
-certificates that are issued, and credentials that were refused.
+"""Audit records of accesses that change nothing: exec, logs, reads of Secrets, issued certificates,
+and refused credentials.
 
-They get into the same chain as changes. Every transaction says in a stamp (`model/audit/records`)
-who did what in it, and this writes one with nothing but a stamp; the scribe makes records of all
-alike. What a person asks for is written before it is given: `record` returns once the store has it.
-What nobody can wait for is noted, and written a moment later.
+They are in the same chain as changes. Every transaction has a stamp (`model/audit/records`) that
+says who did what in it; this writes transactions with nothing but a stamp, and the audit writer
+turns all of them into records. What a person asks for is recorded before it is granted: `record`
+returns once the store has it. What cannot wait is noted, and written a moment later.
 
-A client that repeats itself must not be able to fill the journal, nor to hide behind the noise that
-it makes. What is alike within a window is one record with a count. Each user has a budget for each
-verb, and a tenant one for all of its users; who exceeds it is refused and never told in less
-detail. What cannot be refused, since it is noted only, is shortened: the user, the address and the
-credential stay. Failed authentications are counted by address, for a bounded number of addresses.
+A client that repeats itself must not be able to fill the journal, nor to hide in the noise that it
+makes. Equal accesses within a window are one record with a count. Each user has a budget for each
+verb, and a tenant one for all of its users; accesses beyond it are refused and never recorded in
+less detail. What cannot be refused, since it is only noted, is shortened: the user, the address and
+the credential stay. Failed authentications are counted by address, for a bounded number of them.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ EXEC, READ_LOG = "Exec", "ReadLog"
 READ, LIST, WATCH = "Read", "List", "Watch"
 ISSUE, RENEW = "IssueCertificate", "RenewCertificate"
 FAILED = "AuthenticationFailed"
-# What is alike within this time is one record.
+# Equal accesses within this time are one record.
 WINDOW_MS = 60_000
-# So many different accesses with one verb a user has in a window. The next one is refused.
+# The most different accesses of a user with one verb in a window. The next one is refused.
 PER_USER_MAX = 240
-# So many the users of a tenant have together. Beyond it each user still has its first few: one user
+# The most of all users of a tenant together. Beyond it each user still has its first few: one user
 # of a tenant cannot use up what the others need.
 PER_TENANT_MAX = 600
 ASSURED_PER_USER = 5
-# Of what is noted beyond that, so many short records of a user tell from where and with what.
+# Beyond that, this many short records of a user's noted accesses tell the address and credential.
 SHORT_PER_USER_MAX = 60
-# So many addresses are named of those who failed; all beyond that are counted together.
+# Failed authentications are counted for this many addresses; all others are counted together.
 FAILED_SOURCES_MAX = 50
 OTHERS = "others"
-# So many waiting accesses are kept while the store is away; of more it is counted how many.
+# Accesses that may wait while the store is away; further ones are only counted.
 WAITING_MAX = 10_000
-# A transaction has no more than this, in any store.
+# The most in one transaction, in any store.
 BATCH_MAX = 200
-# Whoever waits for its record gives up after this time.
+# How long a caller waits for its record.
 PATIENCE_S = 5.0
 RETRY_S = 1.0
 TRIES_MAX = 3
@@ -62,12 +62,12 @@ TEXT_MAX = 200
 _log = logging.getLogger(__name__)
 
 
-# What became of a record that was to be written: an error, or nothing once the store has it.
+# The outcome of writing a record: an error, or None once the store has it.
 _Landed = asyncio.Future[HoldfastError | None]
 
 
 class _Alike(msgspec.Struct):
-    """What was done, when it is in the store, and how often it was done since."""
+    """An access, when the store has it, and how often it was repeated since."""
 
     said: Mutation
     landed: _Landed
@@ -79,7 +79,7 @@ class _Alike(msgspec.Struct):
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A record that is to be written; if `kept`, also when the store is away in between."""
+    """A record to be written; if `kept`, even if the store is away in between."""
 
     said: Mutation
     landed: _Landed
@@ -87,7 +87,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class AccessRecorder:
-    """See the module's docstring. `run` writes, for as long as the server lives."""
+    """See the module's docstring. `run` writes the records until cancelled."""
 
     def __init__(
         self,
@@ -96,48 +96,48 @@ class AccessRecorder:
         now_ms: Callable[[], int] = clock.monotonic_ms,
         wall_ms: Callable[[], int] = lambda: clock.now().wall_ms,
     ) -> None:
-        """`closed` says why nothing may be written at the moment."""
+        """`closed` returns why nothing may be written at the moment."""
         self._store, self._closed = store, closed
         self._now_ms, self._wall_ms = now_ms, wall_ms
         self._window_ms = now_ms()
         self._alike: dict[Mutation, _Alike] = {}
-        # How many records of each user and verb, and of each tenant, are in this window.
+        # The number of records in this window, by user and verb, and by tenant.
         self._by_user: Counter[tuple[str, str]] = Counter()
         self._by_tenant: Counter[str] = Counter()
         self._sources: set[str] = set()
         self._waiting: list[_Waiting] = []
         self._wake = asyncio.Event()
         self._format_modified = ABSENT
-        # For metrics: records that were written, and accesses that could not be kept.
+        # For metrics: records written, and accesses lost.
         self.written = 0
         self.lost = 0
 
-    # What happens --------------------------------------------------------------------------------
+    # Recording -----------------------------------------------------------------------------------
 
     async def record(self, said: Mutation) -> None:
-        """Have it in the store before anything is given. Raises Unavailable, and Overloaded where
-        its user has too many records already.
+        """Write a record before access is granted. Raises Unavailable, and Overloaded if its user
+        has too many records already.
         """
         why = self._closed()
         if why:
             raise Unavailable(why)
         landed = self._landed(said, kept=False)
-        # One that times out does not end it for others who wait for the same record.
+        # A caller that times out does not cancel it for others that wait for the same record.
         await asyncio.wait((landed,), timeout=PATIENCE_S)
         if not landed.done():
             raise Unavailable(
-                "this cannot be written to the audit at the moment, so it is not given; try again"
+                "the audit cannot record this access at the moment, so it is refused; try again"
             )
         error = landed.result()
         if error is not None:
             raise Unavailable(error.message)
 
     def note(self, said: Mutation) -> None:
-        """Have it written soon. Nobody waits for it."""
+        """Write a record soon, without waiting."""
         self._landed(said, kept=True)
 
     def failed(self, source: str, credential: str) -> None:
-        """Somebody showed what is not, or no longer, good here, or nothing at all."""
+        """Count a failed authentication."""
         self._turn()
         if source not in self._sources:
             if len(self._sources) >= FAILED_SOURCES_MAX:
@@ -149,12 +149,12 @@ class AccessRecorder:
         if found is not None:
             found.count += 1
             return
-        # What was shown is told once for each address: it is of the sender's own making.
+        # The credential is recorded once per address: its sender can invent it.
         told = msgspec.structs.replace(said, credential=printable(credential))
         self._alike[said] = _Alike(said, self._enqueue(told, kept=True))
 
     def _landed(self, said: Mutation, *, kept: bool) -> _Landed:
-        """When it is written down, alone or with what is alike. Raises Overloaded."""
+        """Return the future of the record, which may be shared. Raises Overloaded."""
         self._turn()
         form = self._short(said) if kept else self._whole(said)
         found = self._alike.get(form)
@@ -168,7 +168,7 @@ class AccessRecorder:
         return landed
 
     def _has_room(self, said: Mutation) -> bool:
-        """Whether its user, and its tenant, may have one more record in this window."""
+        """Return whether its user and its tenant may have one more record in this window."""
         if said in self._alike:
             return True
         own = self._by_user[said.who, said.verb]
@@ -176,19 +176,19 @@ class AccessRecorder:
         return own < (ASSURED_PER_USER if is_crowded else PER_USER_MAX)
 
     def _whole(self, said: Mutation) -> Mutation:
-        """It is told in full, or not given: less detail would be a way to hide."""
+        """Return the full record or refuse: less detail would be a way to hide."""
         if self._has_room(said):
             return said
         left_s = 1 + (self._window_ms + WINDOW_MS - self._now_ms()) // 1_000
         raise Overloaded(
-            f"the audit has as many records of {said.verb} by {said.who} in "
-            f"{said.namespace or 'the plane'} as it takes within a minute; retry after {left_s} s",
+            f"the audit accepts no more records of {said.verb} by {said.who} in "
+            f"{said.namespace or 'the plane'} within a minute; retry after {left_s} s",
             Why.RATE_EXCEEDED,
             left_s,
         )
 
     def _short(self, said: Mutation) -> Mutation:
-        """What has happened already, and what a node reads, is told in less detail at most."""
+        """Shorten a record of what has happened already, or of what a node reads."""
         if self._has_room(said):
             return said
         short = Mutation(
@@ -205,7 +205,7 @@ class AccessRecorder:
         return Mutation(who=said.who, verb=said.verb)
 
     def _turn(self) -> None:
-        """When a window is over, what was counted in it becomes records."""
+        """Turn the counts of a finished window into records."""
         now_ms = self._now_ms()
         if now_ms < self._window_ms + WINDOW_MS:
             return
@@ -228,10 +228,10 @@ class AccessRecorder:
             self._wake.set()
         return landed
 
-    # Writing it down -----------------------------------------------------------------------------
+    # Writing -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """For as long as the server lives."""
+        """Run until cancelled."""
         while True:
             left_s = (self._window_ms + WINDOW_MS - self._now_ms()) / 1_000
             try:
@@ -243,14 +243,14 @@ class AccessRecorder:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits. What the store does not take stays, and is tried again."""
+        """Write what waits. What the store does not accept stays and is tried again."""
         while self._waiting:
             batch = self._waiting[:BATCH_MAX]
             try:
                 await self._write(tuple(it.said for it in batch))
             except HoldfastError as error:
                 _log.warning("accesses were not written to the audit: %s", error.message)
-                # Those who waited are told, and are not given what they asked for.
+                # The waiting callers get the error and no access.
                 self._waiting[: len(batch)] = [it for it in batch if it.kept]
                 for it in batch:
                     if not it.kept and not it.landed.done():
@@ -276,11 +276,11 @@ class AccessRecorder:
             if why:
                 raise Unavailable(why)
             self._format_modified = found.modified if found is not None else ABSENT
-        raise Unavailable("the format of the plane changes all the time")
+        raise Unavailable("the format of the plane keeps changing; try again")
 
 
 def certificate_record(verb: str, certificate: bytes, name: str, source: str = "") -> Mutation:
-    """That this certificate was issued to somebody."""
+    """Return the record of an issued certificate."""
     return Mutation(
         who=name,
         verb=verb,
@@ -292,5 +292,5 @@ def certificate_record(verb: str, certificate: bytes, name: str, source: str = "
 
 
 def printable(text: str) -> str:
-    """What a client has made up, for a record: printable, and not long."""
+    """Return a client's text for a record: printable, and not long."""
     return "".join(it if it.isprintable() else "?" for it in text[:TEXT_MAX])

@@ -1,8 +1,9 @@
-"""Sends a server's audit records elsewhere, each once and in order, before they are removed here.
+"""Exports a server's audit records, each once and in order, before they are removed here.
 
-`plane` runs one where `--audit-export` names a target. How far it has come is kept in a file beside
-the journal, and moves only once the target has taken a batch: after a crash the last batch may come
-again, with the same numbers, and never is one left out. The journal keeps what was not sent yet.
+`server_process` runs one if `--audit-export` names a target. The position is stored in a file
+beside the journal, and moves only once the target has accepted a batch: after a crash the last
+batch may be sent again, with the same numbers, but none is left out. The journal keeps what was not
+sent yet.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ Line = tuple[AuditRecord, bytes]
 
 
 class ExportTarget(Protocol):
-    """Where records go. Raises Unavailable or OSError when it does not take them."""
+    """Where records go. Raises Unavailable or OSError if it does not accept them."""
 
     async def take(self, lines: Sequence[Line]) -> None: ...
 
 
 def target_of(text: str, server: str, token_file: Path | None = None) -> ExportTarget:
-    """The target that an option names. Raises Invalid."""
+    """Return the target that an option names. Raises Invalid."""
     parts = urlsplit(text)
     if parts.scheme == FILE and parts.path:
         return FileTarget(Path(text.removeprefix(f"{FILE}:")), server)
@@ -67,7 +68,7 @@ _FORMS = "file:DIRECTORY, syslog://HOST:PORT, syslog+tls://HOST:PORT or https://
 
 
 class FileTarget:
-    """Into a directory, such as a mounted share: a file for each day and server."""
+    """Writes to a directory, such as a mounted share: a file for each day and server."""
 
     def __init__(self, folder: Path, server: str) -> None:
         self._folder, self._server = folder, server
@@ -87,9 +88,9 @@ class FileTarget:
 
 
 class SyslogTarget:
-    """To a syslog server, over TCP with counted frames (RFC 5424, RFC 6587).
+    """Sends to a syslog server, over TCP with counted frames (RFC 5424, RFC 6587).
 
-    Nothing answers there: what was handed to a connection that breaks counts as sent.
+    There is no answer: what was written to a connection that breaks counts as sent.
     """
 
     def __init__(self, host: str, port: int, server: str, *, is_tls: bool) -> None:
@@ -116,7 +117,7 @@ class SyslogTarget:
 
 
 class HttpsTarget:
-    """To whoever takes lines of JSON by POST; an answer of 2xx means that it has them."""
+    """Sends lines of JSON by POST; an answer of 2xx means that the target has them."""
 
     def __init__(self, url: str, server: str, token_file: Path | None) -> None:
         self._url, self._server, self._token_file = url, server, token_file
@@ -147,10 +148,10 @@ class AuditExporter:
     """See the module's docstring."""
 
     def __init__(self, folder: Path, target: ExportTarget, head: Callable[[], Head]) -> None:
-        """`head` is how far the chain has come: what is beyond it may yet be set aside."""
+        """`head` returns the end of the chain: records beyond it may still be set aside."""
         self._folder, self._target, self._head = folder, target, head
         self._path = folder / CURSOR
-        # The last record that the target has taken.
+        # The last record that the target has accepted.
         self.sent = self._read()
         self.failures = 0
         self.last_error = ""
@@ -163,7 +164,7 @@ class AuditExporter:
             return 0
 
     async def run(self, every_s: float = EVERY_S) -> None:
-        """For as long as the server lives."""
+        """Run until cancelled."""
         while True:
             try:
                 await self.once()
@@ -172,11 +173,11 @@ class AuditExporter:
             except (OSError, TimeoutError, Unavailable) as error:
                 self.failures += 1
                 self.last_error = str(error)[:200]
-                _log.warning("audit records were not exported this time: %s", self.last_error)
+                _log.warning("audit records were not exported in this round: %s", self.last_error)
                 await asyncio.sleep(RETRY_S)
 
     async def once(self) -> None:
-        """Send all that is there and was not sent. Raises what the target says."""
+        """Send all unsent records. Raises what the target raises."""
         upto = self._head().number
         async for batch in self._batches(upto):
             await self._target.take(batch)
@@ -190,7 +191,7 @@ class AuditExporter:
             found = await asyncio.to_thread(self._next, upto)
 
     def _next(self, upto: int) -> list[Line]:
-        """The next lines that were not sent, of as many files as it takes."""
+        """Return the next unsent lines, from as many files as needed."""
         found: list[Line] = []
         files = segments(self._folder)
         for at, segment in enumerate(files):

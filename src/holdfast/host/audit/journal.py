@@ -1,9 +1,9 @@
-"""A server's own part of the audit chain: appended to, synced, rotated, and let go of when old.
+"""A server's own part of the audit chain: appended to, synced, rotated, and removed when old.
 
-The scribe's shell (`keeping.py`) calls it from one thread; every call blocks until the disk has
-it. Only what the store's head names counts as written. What a crash left behind it is written by
-the next life as well, and found to be the same; if it is not, as after a restore of an older
-store, it is set aside under another name and never deleted, for it is evidence too.
+The audit writer's shell (`keeping.py`) calls it from one thread; every call blocks until the disk
+has it. Only what the store's head names counts as written. Lines after it that a crash left are
+written again after the restart and found to be the same. If they are not, as after a restore of an
+older store, they are set aside under another name and never deleted, for they are evidence too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 class JournalLimits(msgspec.Struct, frozen=True):
-    """How long a file grows, and for how long files are kept: whichever bound is met first."""
+    """How large a file grows, and how long files are kept: whichever limit is reached first."""
 
     segment_bytes: int = 64 << 20
     segment_age_ms: int = _DAY_MS
     keep_bytes: int = 1 << 30
     keep_ms: int = 90 * _DAY_MS
-    # So much may wait for the export: a target that is away must not fill the disk.
+    # The most that may wait for the export: an unreachable target must not fill the disk.
     unsent_bytes: int = 1 << 30
 
 
@@ -43,7 +43,7 @@ DEFAULT_LIMITS = JournalLimits()
 
 
 class JournalRetention(msgspec.Struct, frozen=True):
-    """What a journal means to keep: all from `floor` on, and up to `thinned` not all of it."""
+    """What a journal keeps: all records from `floor` on; up to `thinned` not all of them."""
 
     floor: int = 1
     thinned: int = 0
@@ -60,10 +60,10 @@ class Journal:
         *,
         drops_unsent: bool = False,
     ) -> None:
-        """`exported` says which record was the last to be sent elsewhere; none after it goes.
+        """`exported` returns the last exported record; later ones are not removed.
 
-        When too much waits to be sent, nothing more is appended; with `drops_unsent` the oldest
-        records go unsent instead.
+        When too much waits for the export, nothing more is appended; with `drops_unsent` the oldest
+        records are removed unsent instead.
         """
         self._folder, self._limits, self._exported = folder, limits, exported
         self._drops_unsent = drops_unsent
@@ -72,11 +72,11 @@ class Journal:
         self._size = 0
         self._begun_ms = 0
         self._shares = Shares()
-        # Up to which record the store has been told of thinning.
+        # Up to which record the store knows of thinning.
         self._told = 0
         # Lines that are in the file already, after what the head names.
         self._tail: deque[bytes] = deque()
-        # A file of which a sync failed is not written to any more: nobody knows what is on disk.
+        # A file whose sync failed is not written any more: its contents on disk are unknown.
         self._distrusted: Path | None = None
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Journal:
         self._tail.clear()
 
     def resume(self, head: Head, cut: int | None = None) -> None:
-        """Be ready to go on after this head; before that, `cut` if it says where."""
+        """Prepare to continue after this head; first apply `cut` if it is given."""
         self.close()
         private_directory(self._folder)
         if cut is not None:
@@ -98,7 +98,7 @@ class Journal:
             self._size, self._tail = place[0], deque(place[1])
 
     def append(self, lines: Sequence[bytes]) -> JournalRetention:
-        """Have these on disk; what is to be kept from now on."""
+        """Write lines to the disk. Return what is kept from now on."""
         rest = self._without_known(lines)
         if rest:
             self._demand_room()
@@ -109,8 +109,8 @@ class Journal:
         return self._kept()
 
     def prune(self, floor: int, thinned: int = 0) -> None:
-        """Remove the files that lie wholly before this record, and thin out those that lie wholly
-        up to another one; never the last file.
+        """Remove the files that end before this record, and thin out those that end before
+        another one; never the last file.
         """
         found = segments(self._folder)
         for segment, following in pairwise(found):
@@ -122,9 +122,9 @@ class Journal:
             self._shares.thin(segments(self._folder), self._limits.keep_bytes, thinned)
 
     def cut(self, last: int, head: Head | None = None) -> None:
-        """Set aside all that comes after this record: another server wrote on from there.
+        """Set aside all records after this one: another server continued from there.
 
-        What was begun after the head is left: it is of the present turn.
+        Records after the head stay: they belong to the present turn.
         """
         self.close()
         for segment in reversed(_before(segments(self._folder), head)):
@@ -142,14 +142,14 @@ class Journal:
     # Writing -------------------------------------------------------------------------------------
 
     def _last(self) -> Path | None:
-        """The file to go on with, if there is one that may be."""
+        """Return the file to continue, if there is one."""
         for segment in reversed(segments(self._folder)):
             if segment.path == self._distrusted:
                 return None
             _mend(segment.path)
             if segment.path.stat().st_size:
                 return segment.path
-            # A crash came between its making and its first line.
+            # A crash came between its creation and its first line.
             segment.path.unlink()
         return None
 
@@ -163,7 +163,7 @@ class Journal:
         return lines[known:]
 
     def _set_aside(self) -> None:
-        """Keep what the store knows nothing of beside the chain, and go on without it."""
+        """Move lines that the store does not know beside the chain, and continue without them."""
         self._keep_aside(list(self._tail))
         self._tail.clear()
         if self._file is not None:
@@ -182,7 +182,7 @@ class Journal:
         sync_directory(self._folder)
 
     def _rotate(self, number: int) -> None:
-        """Begin a new file where there is none, or where the last one is large or old enough."""
+        """Start a new file if there is none, or if the last one is large or old enough."""
         if self._file is not None:
             age_ms = _now_ms() - self._begun_ms
             is_full = self._size >= self._limits.segment_bytes
@@ -191,7 +191,7 @@ class Journal:
             self.close()
         path = path_of(self._folder, number)
         if path.exists():
-            # Its first record is none that the store knows, or it would have been gone on with.
+            # The store does not know its first record, or the file would have been continued.
             path.rename(path.with_name(f"aside-{path.name}-{_now_ms()}"))
         self._open(path)
         self._size = 0
@@ -210,7 +210,7 @@ class Journal:
             while view:
                 view = view[os.write(self._file, view) :]
         except OSError:
-            # A full disk, mostly. What was written of it counts as little as the rest.
+            # Usually a full disk. What was written of it does not count.
             os.ftruncate(self._file, self._size)
             raise
         self._size += len(data)
@@ -223,13 +223,13 @@ class Journal:
             self.close()
             raise
 
-    # Letting go ----------------------------------------------------------------------------------
+    # Removing ------------------------------------------------------------------------------------
 
     def _kept(self) -> JournalRetention:
-        """What is neither too old nor too much.
+        """Return what is neither too old nor too much.
 
-        Where it is too much, those make room who wrote more than their share; files are removed
-        only if that is not enough.
+        If it is too much, records of tenants above their share are removed first; whole files are
+        removed only if that is not enough.
         """
         found = segments(self._folder)
         sizes = [segment.path.stat().st_size for segment in found]
@@ -251,22 +251,22 @@ class Journal:
         sent = self._exported()
         if self._drops_unsent and self._unsent(sent) > self._limits.unsent_bytes:
             if floor > sent + 1:
-                _log.warning("audit records %d to %d go unexported", sent + 1, floor - 1)
+                _log.warning("audit records %d to %d are removed unexported", sent + 1, floor - 1)
             return JournalRetention(floor, thinned)
         return JournalRetention(min(floor, sent + 1), min(thinned, sent))
 
     def _demand_room(self) -> None:
-        """Raise OSError where too much waits for the export already."""
+        """Raise OSError if too much waits for the export already."""
         if self._exported is None or self._drops_unsent:
             return
         unsent = self._unsent(self._exported())
         if unsent > self._limits.unsent_bytes:
-            why = f"{unsent >> 20} MiB wait for --audit-export, whose target does not take them"
+            why = f"{unsent >> 20} MiB wait for --audit-export, whose target does not accept them"
             raise OSError(errno.EDQUOT, why)
 
     def _unsent(self, sent: int) -> int:
-        """How many bytes wait to be sent, by whole files. One of which a part was sent does not
-        count while it is written to.
+        """Return how many bytes wait to be sent, by whole files. A partly sent file does not count
+        while it is written to.
         """
         found = segments(self._folder)
         waiting = [it for it, after in pairwise(found) if after.first > sent + 1]
@@ -275,7 +275,7 @@ class Journal:
 
 
 def _place_after(path: Path, head: Head) -> tuple[int, list[bytes]] | None:
-    """Where the head's record ends in this file, and the lines after it; None if it is not here."""
+    """Return where the head's record ends in this file, and the lines after it, or None."""
     place, lines = 0, lines_of(path)
     for line in lines:
         record = _read(line)
@@ -290,7 +290,7 @@ def _place_after(path: Path, head: Head) -> tuple[int, list[bytes]] | None:
 
 
 def _before(found: list[Segment], head: Head | None) -> list[Segment]:
-    """The files before the one that goes on after the head, if there is one."""
+    """Return the files before the one that continues after the head, if there is one."""
     for place, segment in enumerate(found):
         if head is not None and segment.first == head.number + 1:
             line = next(iter(lines_of(segment.path)), b"")
@@ -308,7 +308,7 @@ def _read(line: bytes) -> AuditRecord | None:
 
 
 def _mend(path: Path) -> None:
-    """Cut off what a crash left of a line."""
+    """Cut off an incomplete line that a crash left."""
     with path.open("rb+") as file:
         size = whole = file.seek(0, os.SEEK_END)
         while whole > 0:
@@ -324,7 +324,7 @@ def _mend(path: Path) -> None:
 
 
 def _begun_ms(path: Path) -> int:
-    """When the first record of a file was decided; now if it has none."""
+    """Return when the first record of a file was decided; now if it has none."""
     first = next(iter(lines_of(path)), None)
     record = _read(first) if first is not None else None
     return record.at if record is not None else _now_ms()

@@ -1,12 +1,12 @@
-"""The scribe of one server: its machine, the journal it writes, and what others learn of both.
+"""The audit writer of one server: its machine, its journal, and the status of both.
 
-`host/server/server_process.py` runs it in a shell. The journal blocks, so that one thread does all
-its work; a disk that hangs holds up nobody but the scribe, and then another server writes instead.
+`host/server/server_process.py` runs it in a shell. The journal blocks, so one thread does all its
+work; a disk that hangs delays only the audit writer, and another server writes instead.
 
-A full disk loses nothing either: who did what is in the store, committed with what was done, and
-history is not forgotten before it is written down. Only when so many bytes wait that the store
-itself would suffer are mutations refused (`refusal`), or, if the operator has chosen so, is the
-rest let go of and the hole written down.
+A full disk loses nothing either: the store has who did what, committed with each change, and its
+history is not compacted before it is written to the audit. Only when so many bytes wait that the
+store itself would suffer are changes refused (`refusal`), or, if the operator has chosen so, is the
+rest dropped and the gap recorded.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from holdfast.observe.history_bytes import HistoryBytes
 from holdfast.store.contract import Store
 
 _log = logging.getLogger(__name__)
-# So much of the store's history may wait for the scribe. etcd takes no more writes at all when its
-# file has 2 GiB, unless told otherwise.
+# The most of the store's history that may wait for the audit writer. etcd's default quota, at which
+# it stops all writes, is 2 GiB.
 WAITING_BYTES_MAX = 1 << 30
 
 
 class AuditKeeper:
-    """See the module's docstring. `attach` its shell before that is started."""
+    """See the module's docstring. Call `attach` with its shell before that is started."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class AuditKeeper:
         limits: JournalLimits = DEFAULT_LIMITS,
         export: ExportTarget | None = None,
     ) -> None:
-        """`history` is what a follower of the whole store has counted."""
-        self.scribe = AuditWriter(name)
+        """`history` holds the bytes that a watch of the whole store has counted."""
+        self.writer = AuditWriter(name)
         self.exporting = (
-            AuditExporter(folder, export, lambda: self.scribe.head) if export is not None else None
+            AuditExporter(folder, export, lambda: self.writer.head) if export is not None else None
         )
         self._history = history
         self._journal = Journal(
@@ -77,11 +77,11 @@ class AuditKeeper:
         return self.exporting.failures if self.exporting is not None else 0
 
     def attach(self, shell: Shell) -> None:
-        """The shell that runs the scribe."""
+        """Set the shell that runs the audit writer."""
         self._shell = shell
 
     def performers(self) -> dict[type[Any], Performer]:
-        """What the shell does for the scribe."""
+        """Return the performers of the audit writer's effects."""
         return {
             Resume: self._resume,
             Append: self._append,
@@ -92,62 +92,62 @@ class AuditKeeper:
         }
 
     def close(self) -> None:
-        """Let go of the files, once what waits for them is done. A disk that hangs is left."""
+        """Close the files after their queue. A disk that hangs is left behind."""
         self._thread.submit(self._journal.close)
         self._thread.shutdown(wait=False)
 
-    # What others learn ---------------------------------------------------------------------------
+    # Status --------------------------------------------------------------------------------------
 
     def standing(self) -> AuditStatus:
-        """How it goes, for whoever asks."""
-        scribe = self.scribe
-        standstill_ms = scribe.standstill_ms(clock.monotonic_ms())
+        """Return the status of the audit."""
+        writer = self.writer
+        standstill_ms = writer.standstill_ms(clock.monotonic_ms())
         return AuditStatus(
-            server=scribe.name,
-            head=scribe.head,
-            writing=scribe.is_writing,
-            lag=scribe.lag,
+            server=writer.name,
+            head=writer.head,
+            writing=writer.is_writing,
+            lag=writer.lag,
             standstill_ms=standstill_ms,
-            failures=scribe.failures,
-            error=scribe.last_error,
+            failures=writer.failures,
+            error=writer.last_error,
         )
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of the store's history is kept because the audit has not come so far."""
-        return self._history.since(self.scribe.head.revision) if self.scribe.lag else 0
+        """Return how much of the store's history is kept because the audit is behind."""
+        return self._history.since(self.writer.head.revision) if self.writer.lag else 0
 
     def refusal(self) -> str:
-        """Why nothing may be changed at the moment; empty while it may."""
+        """Return why nothing may be changed at the moment; empty while changes are possible."""
         if self._when_behind == FORGET or self.waiting_bytes <= WAITING_BYTES_MAX:
             return ""
         return (
             f"changes are refused: {self.waiting_bytes >> 20} MiB of history wait for the audit, "
-            f"and no server writes it: {self.scribe.last_error or 'the one that should is silent'}."
-            " Mend its disk, or start it; docs/audit.md says more"
+            f"and no server writes it: {self.writer.last_error or 'its server is silent'}."
+            " Repair its disk, or start it; see docs/audit.md"
         )
 
     def count(self, metrics: Metrics) -> None:
-        """Add all of it to what the server counts."""
-        scribe = self.scribe
+        """Add these metrics to the server's."""
+        writer = self.writer
         gauge = metrics.gauge
-        gauge("audit_records", "Number of the last audit record.", lambda: scribe.head.number)
-        gauge("audit_revision", "Revision up to which it is.", lambda: scribe.head.revision)
-        gauge("audit_lag_revisions", "Revisions not written down yet.", lambda: scribe.lag)
+        gauge("audit_records", "Number of the last audit record.", lambda: writer.head.number)
+        gauge("audit_revision", "Revision up to which the audit is.", lambda: writer.head.revision)
+        gauge("audit_lag_revisions", "Revisions not in the audit yet.", lambda: writer.lag)
         gauge("audit_lag_bytes", "History that waits for the audit.", lambda: self.waiting_bytes)
         gauge(
             "audit_standstill_seconds",
             "Since a record was last written, while some wait.",
-            lambda: scribe.standstill_ms(clock.monotonic_ms()) / 1_000,
+            lambda: writer.standstill_ms(clock.monotonic_ms()) / 1_000,
         )
-        gauge("audit_writing", "Whether this server writes.", lambda: float(scribe.is_writing))
-        gauge("audit_written", "Records that this server wrote.", lambda: scribe.wrote)
-        gauge("audit_failures", "How often it could not.", lambda: scribe.failures)
+        gauge("audit_writing", "Whether this server writes.", lambda: float(writer.is_writing))
+        gauge("audit_written", "Records that this server wrote.", lambda: writer.wrote)
+        gauge("audit_failures", "Times that a write failed.", lambda: writer.failures)
         gauge("audit_exported", "Last record that was exported.", self._exported)
-        gauge("audit_export_failures", "How often records could not be.", self._export_failures)
+        gauge("audit_export_failures", "Times that an export failed.", self._export_failures)
 
     async def horizon(self, store: Store, upto: int) -> int:
-        """As far as history may be forgotten, if it is to be up to this revision."""
+        """Return how far history may be compacted, at most to this revision."""
         key = keys.audit_head()
         page = await store.range(key, f"{key}\0", limit=1)
         written = head_of(page.records[0].value).revision if page.records else 0
@@ -170,23 +170,23 @@ class AuditKeeper:
         )
 
     def _in_passing(self, work: Callable[[], None]) -> None:
-        """What nobody waits for. A disk that cannot do it now is asked again by the next life."""
+        """Do what nothing waits for. If the disk cannot, the next start does it."""
 
         def tried() -> None:
             try:
                 work()
             except OSError as error:
-                _log.warning("the audit's files were not tidied: %s", error)
+                _log.warning("old audit files were not removed: %s", error)
 
         self._thread.submit(tried)
 
     def _do(self, call: int, work: Callable[[], Any], answer: Callable[[Any], Any]) -> None:
-        """In the thread; its answer comes back on the loop."""
+        """Run work in the thread; its answer is posted on the loop."""
         loop = asyncio.get_running_loop()
         future = self._thread.submit(work)
 
         def done(ended: Future[Any]) -> None:
-            # Of a server that has ended meanwhile nobody waits for the answer.
+            # After the server has ended, nothing waits for the answer.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._answer, call, ended, answer)
 

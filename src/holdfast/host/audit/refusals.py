@@ -1,8 +1,8 @@
-"""A line in the server's log for each change that was refused to somebody (403), if wanted.
+"""A line in the server's log for each forbidden change (403), if the operator wants it.
 
-Not part of the audit: nothing was changed, and whoever is refused could write as much as he likes.
-So there are only so many lines in a while; of the others it is said how many there were. Queries,
-headers and bodies are not logged.
+Not part of the audit: nothing was changed, and a refused client could write as much as it likes. So
+the rate of lines is limited, and the number of dropped ones is logged. Queries, headers and bodies
+are not logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.host.process import clock
 from holdfast.model.access.identity import Identity
 from holdfast.model.errors import HoldfastError
 
-# So many lines at once, and one more each second.
+# This many lines at once, and one more each second.
 BURST = 20
 EVERY_MS = 1_000
 TEXT_MAX = 200
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class RefusalLog:
-    """An observer of the HTTP server. It asks who it was again, as this is rare."""
+    """An observer of the HTTP server. It authenticates again, since refusals are rare."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RefusalLog:
         self._unsaid = 0
 
     def observe(self, request: web.BaseRequest, code: int, _seconds: float) -> None:
-        """A request is over."""
+        """Observe a completed request."""
         if code != FORBIDDEN or request.method in _READS:
             return
         if not self._may_speak():
@@ -52,7 +52,7 @@ class RefusalLog:
         try:
             who = self._authenticate(request).name
         except HoldfastError:
-            who = "somebody unknown"
+            who = "an unknown caller"
         path = request.raw_path.partition("?")[0]
         unsaid, self._unsaid = self._unsaid, 0
         more = f" ({unsaid} others were not logged)" if unsaid else ""
@@ -71,7 +71,7 @@ class RefusalLog:
 
 
 def both(first: Observer, second: Observer) -> Observer:
-    """Tell two observers."""
+    """Return an observer that calls two others."""
 
     def observe(request: web.BaseRequest, code: int, seconds: float) -> None:
         first(request, code, seconds)
@@ -81,22 +81,22 @@ def both(first: Observer, second: Observer) -> Observer:
 
 
 def _plain(text: str) -> str:
-    """What nobody can use to write lines of his own into a log."""
+    """Return a text that cannot forge lines in a log."""
     shown = "".join(it if it.isprintable() else "?" for it in text[:TEXT_MAX])
     return shown if len(text) <= TEXT_MAX else f"{shown}..."
 
 
-# What `plane` tells the audit of by itself: who was turned away, and its own certificates.
+# What a server itself reports to the audit: failed authentications, and its own certificates.
 
 UNAUTHENTICATED = 401
-# What was issued so lately was issued by this start or renewal of the server.
+# A certificate this recent was issued by this start or renewal of the server.
 LATELY_MS = 60_000
 
 
 def failure_observer(
     accesses: AccessRecorder, credential: Callable[[web.BaseRequest], str]
 ) -> Observer:
-    """An observer of the HTTP server: each 401 is a failed authentication, on whatever path."""
+    """Return an observer of the HTTP server: each 401 is a failed authentication."""
 
     def observe(request: web.BaseRequest, code: int, _seconds: float) -> None:
         if code == UNAUTHENTICATED:
@@ -106,7 +106,7 @@ def failure_observer(
 
 
 def record_own_certificates(accesses: AccessRecorder, trust: Trust) -> None:
-    """The server's own certificates, and the administrator's, if they are new."""
+    """Record the server's own certificates, and the administrator's, if they are new."""
     since_ms = clock.now().wall_ms - LATELY_MS
     files = {SERVER: trust.server[0].read_bytes(), "peer": trust.peer[0].read_bytes()}
     for name, pem in {**files, ADMIN: trust.admin.certificate}.items():

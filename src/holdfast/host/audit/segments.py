@@ -1,7 +1,7 @@
-"""The files of a journal: one for each stretch of records, named after the first of them.
+"""The files of a journal: one for each range of records, named after the first of them.
 
-`journal.py` writes them, `reading.py` reads them. A line is a record; a file is a part of the
-chain without holes.
+`journal.py` writes them; the functions below read them. A line is a record; a file is a part of the
+chain without gaps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from holdfast.model.audit.chain import ChainVerification, ChainVerifier
 from holdfast.model.audit.records import AuditRecord, Head, record_of
 
-# Where a server keeps its part of the chain, below its data.
+# Where a server stores its part of the chain, in its data directory.
 FOLDER = "audit"
 _NAME = re.compile(r"audit-([0-9]{16})\.jsonl")
 
@@ -32,7 +32,7 @@ def path_of(folder: Path, first: int) -> Path:
 
 
 def segments(folder: Path) -> list[Segment]:
-    """All files of a journal, in the order of their records."""
+    """Return all files of a journal, in the order of their records."""
     if not folder.is_dir():
         return []
     found = [(_NAME.fullmatch(path.name), path) for path in folder.iterdir()]
@@ -40,27 +40,27 @@ def segments(folder: Path) -> list[Segment]:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file. One that a crash cut short is none: nobody was told of it."""
+    """Yield the lines of a file. An incomplete last line was never acknowledged."""
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
                 yield line[:-1]
 
 
-# Reading the audit's files, for people: whether they are whole, and what they say.
+# Reads the audit's files for people: whether they are complete, and what they say.
 #
 # `holdfast audit` calls it, beside a server or on copies of the directories of several.
 
 
 def parts(folders: Sequence[Path]) -> list[Segment]:
-    """All files of all directories, in the order of their first records."""
+    """Return all files of all directories, in the order of their first records."""
     return sorted(segment for folder in folders for segment in segments(folder))
 
 
 def verify_segments(
     folders: Sequence[Path], head: Head | None, since: Head | None = None
 ) -> ChainVerification:
-    """Whether the chain in these directories is whole."""
+    """Verify the chain in these directories."""
     judge = ChainVerifier(since)
     for segment in parts(folders):
         judge.part(f"{segment.path.parent.name}/{segment.path.name}", lines_of(segment.path))
@@ -68,7 +68,7 @@ def verify_segments(
 
 
 def records(folders: Sequence[Path]) -> Iterator[AuditRecord]:
-    """All records, each once. What cannot be read is passed over; `verify_segments` tells of it."""
+    """Yield all records, each once, without unreadable ones; `verify_segments` reports those."""
     last = 0
     for segment in parts(folders):
         for line in lines_of(segment.path):

@@ -1,9 +1,9 @@
-"""/audit/records: the records that lie on this server, for auditors, a page at a time.
+"""/audit/records: the audit records on this server, for auditors, a page at a time.
 
-Who may get the path sees all of them, as they are in the files. With `namespace` a tenant's own
-auditors may ask, who may list `auditrecords` there: they get what concerns their tenant and nothing
-that names anybody else's objects. Of several servers each has its part; `holdfast audit list` asks
-all of them.
+Callers with permission for the path see all of them, as they are in the files. With `namespace` a
+tenant's own auditors may ask, who may list `auditrecords` there: they get records of their tenant
+and nothing that names objects of others. Each of several servers has its part; `holdfast audit
+list` asks all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.model.refusal import Reason
 PATH = "/audit/records"
 RESOURCE = "auditrecords"
 LIMIT, LIMIT_MAX = 100, 500
-# So many records are looked at for one answer; one that has fewer matches says where to go on.
+# The most records that are read for one answer; with fewer matches it says where to continue.
 LOOKED_AT_MAX = 10_000
 FILTERS = ("namespace", "who", "verb", "kind", "name")
 _NUMBERED = b'{"number":'
@@ -36,10 +36,10 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class ShownRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A record as it is told. What a tenant gets has no hash: parts of the record may be left out.
+    """A record as it is shown. A tenant gets no hash: parts of the record may be left out.
 
     number, revision, at: as in the chain.
-    said: what was done; nothing for a gap.
+    said: what was done; empty for a gap.
     """
 
     number: int
@@ -54,7 +54,7 @@ class RecordPage(msgspec.Struct, frozen=True, rename="camel"):
     """A page.
 
     server: whose part of the chain it is from.
-    after: from where to ask for the next page; the same as asked when there is nothing more yet.
+    after: where to ask for the next page; the same as asked when there is nothing more yet.
     """
 
     server: str
@@ -64,7 +64,7 @@ class RecordPage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RecordQuery(msgspec.Struct, frozen=True):
-    """What somebody asks for."""
+    """What a caller asks for."""
 
     after: int
     limit: int
@@ -83,21 +83,24 @@ def handlers(
     may_path: Callable[[Identity, str, str], bool],
     may: Callable[[Identity, Permission], bool],
 ) -> dict[str, Handler]:
-    """The path and what answers there."""
-    # Files are read in a thread, and one question at a time keeps the server free for others.
+    """Return the handler by path."""
+    # Files are read in a thread, one request at a time, so that others are not delayed.
     reading = asyncio.Lock()
 
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         try:
             identity = authenticate(request)
             if not acts_as(identity):
-                raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+                raise Forbidden(
+                    "authentication required: present a client certificate or bearer token",
+                    code=Reason.UNAUTHENTICATED,
+                )
             wish = _wish(request.raw_path.partition("?")[2])
             sees_all = may_path(identity, "get", PATH)
             if not sees_all and not _is_own(identity, wish.namespace, may):
                 raise Forbidden(
-                    f"{identity.name} may not get {PATH}; who is in the group {AUDITORS} may, and "
-                    f"with ?namespace= who may list {RESOURCE} there",
+                    f"{identity.name} may not get {PATH}; members of the group {AUDITORS} may, and "
+                    f"with ?namespace= identities that may list {RESOURCE} there",
                     code=Reason.NOT_ALLOWED,
                 )
             upto = head()
@@ -105,7 +108,7 @@ def handlers(
                 found = await asyncio.to_thread(page, folder, wish, upto.number, sees_all=sees_all)
         except HoldfastError as error:
             return reply(*status.of(error))
-        # A tenant learns nothing of how much is done by others, but for the numbers.
+        # A tenant learns nothing about the activity of others, except through the numbers.
         told = upto if sees_all else Head(number=upto.number)
         return reply(200, msgspec.json.encode(RecordPage(server, told, *found)))
 
@@ -122,7 +125,7 @@ def _wish(query: str) -> RecordQuery:
     given = parse_query(query)
     unknown = sorted(given.keys() - {*FILTERS, "after", "limit"})
     if unknown:
-        bad(f"{unknown[0][:40]!r} is no parameter here: there are after, limit, and {FILTERS}")
+        bad(f"unknown parameter {unknown[0][:40]!r}: use after, limit, and {FILTERS}")
     for name in ("after", "limit"):
         text = given.get(name, "0")
         if not (text.isascii() and text.isdigit() and len(text) <= 16):
@@ -135,7 +138,7 @@ def _wish(query: str) -> RecordQuery:
 def page(
     folder: Path, wish: RecordQuery, upto: int, *, sees_all: bool
 ) -> tuple[int, tuple[ShownRecord, ...]]:
-    """Where to go on, and the records that match, the oldest first."""
+    """Return where to continue, and the matching records, the oldest first."""
     found: list[ShownRecord] = []
     after, looked_at = wish.after, 0
     for line in _after(folder, wish.after):
@@ -144,7 +147,7 @@ def page(
             record = record_of(line)
         except msgspec.DecodeError:
             continue
-        # What is beyond the head may yet turn out not to be part of the chain.
+        # Records beyond the head may still turn out not to be part of the chain.
         if record.number > upto:
             break
         after = max(after, record.number)
@@ -157,7 +160,7 @@ def page(
 
 
 def _shown(record: AuditRecord, wish: RecordQuery, *, sees_all: bool) -> ShownRecord | None:
-    """The record as this caller may see it; None if it is none that was asked for."""
+    """Return the record as this caller may see it; None if it does not match."""
     said = None if record.is_gap else mutation_of(record)
     if wish.wanted and said is None:
         return None
@@ -171,7 +174,7 @@ def _shown(record: AuditRecord, wish: RecordQuery, *, sees_all: bool) -> ShownRe
 
 
 def _after(folder: Path, after: int) -> Iterator[bytes]:
-    """The lines of the records after this one; files that are wholly before it are not read."""
+    """Yield the lines of the records after this one; files before it are not read."""
     files = segments(folder)
     for at, segment in enumerate(files):
         if at + 1 < len(files) and files[at + 1].first <= after + 1:

@@ -1,7 +1,6 @@
-"""/audit: how the audit goes, for whoever may get that path: administrators, operators, auditors
-and monitors.
+"""/audit: the status of the audit, for administrators, operators, auditors and monitors.
 
-`holdfast audit verify` takes the head from here, `holdfast status` the rest. No record is told.
+`holdfast audit verify` takes the head from here, `holdfast status` the rest. It shows no records.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class AuditStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """How the audit goes, as one server sees it.
+    """The status of the audit, as one server sees it.
 
-    head: how far it has come, as the store said last.
-    writing: whether it is this server that writes.
-    lag: how many revisions may hold something that is not written down.
-    standstill_ms: for how long nothing was written although there is something.
-    failures, error: how often this server could not, and why it last could not.
+    head: the end of the chain, as the store said last.
+    writing: whether this server is the one that writes.
+    lag: how many revisions may hold something that is not in the audit yet.
+    standstill_ms: for how long nothing was written although something waits.
+    failures, error: how often this server failed to write, and the last error.
     """
 
     server: str
@@ -47,16 +46,19 @@ def handlers(
     authenticate: Callable[[web.BaseRequest], Identity],
     may_path: Callable[[Identity, str, str], bool],
 ) -> dict[str, Handler]:
-    """The path and what answers there."""
+    """Return the handler by path."""
 
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         try:
             identity = authenticate(request)
             if not acts_as(identity):
-                raise Forbidden("nobody in particular is asking", code=Reason.UNAUTHENTICATED)
+                raise Forbidden(
+                    "authentication required: present a client certificate or bearer token",
+                    code=Reason.UNAUTHENTICATED,
+                )
             if not may_path(identity, "get", PATH):
                 raise Forbidden(
-                    f"{identity.name} may not get {PATH}; who is in the group {AUDITORS} may",
+                    f"{identity.name} may not get {PATH}; members of the group {AUDITORS} may",
                     code=Reason.NOT_ALLOWED,
                 )
         except HoldfastError as error:

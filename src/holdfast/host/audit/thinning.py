@@ -1,10 +1,10 @@
 """Makes room in a journal at the expense of those who fill it.
 
-One tenant could otherwise write so much that the records of all others are removed before their
-time. Each tenant may have a share of the journal. Where the journal is too large, records of those
-who have more than that are let go of first, the oldest files first, and a line stays in their place
-that names their numbers and the hash to go on from. What belongs to no tenant is never thinned.
-`journal` calls it; the store learns of it before it is done.
+One tenant could otherwise write so much that the records of all others are removed early. Each
+tenant may have a share of the journal. When the journal is too large, records of tenants above
+their share are removed first, the oldest files first. A line in their place holds their numbers and
+the hash to continue from. Records that belong to no tenant are never thinned. `journal` calls it;
+the store is updated before it is done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMESPACE = b'"namespace":"'
 
 
 class Shares:
-    """How much each tenant has in each file. One that is not written to any more is read once."""
+    """How much each tenant has in each file. A finished file is read once."""
 
     def __init__(self) -> None:
         self._files: dict[Path, Counter[str]] = {}
@@ -43,8 +43,8 @@ class Shares:
         self._files.pop(path, None)
 
     def to_thin(self, found: Sequence[Segment], most: int, excess: int) -> tuple[int, int]:
-        """Up to which record to let go of the records of those who have too many, so that about so
-        many bytes become free; and how many that will be. 0 and 0 where nobody has.
+        """Return up to which record to thin tenants above their share, to free about this many
+        bytes, and how many that will free. 0 and 0 if no tenant is above its share.
         """
         closed = [(segment, following.first) for segment, following in pairwise(found)]
         heavy = self._heavy([segment.path for segment, _ in closed], most)
@@ -59,7 +59,7 @@ class Shares:
         return upto, spared
 
     def thin(self, found: Sequence[Segment], most: int, upto: int) -> None:
-        """Let go of them in all files that lie wholly up to this record."""
+        """Thin all files that end at or before this record."""
         closed = [(segment.path, following.first) for segment, following in pairwise(found)]
         heavy = self._heavy([path for path, _ in closed], most)
         for path, following in closed:
@@ -69,7 +69,7 @@ class Shares:
             write_private(
                 path, b"".join(line + b"\n" for line in thin_lines(lines_of(path), heavy))
             )
-            # It is as old as the records in it, whenever it was written.
+            # The file keeps the age of its records, whenever it was written.
             os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
             self.forget(path)
 
@@ -91,7 +91,7 @@ class Shares:
 
 
 def tenant_of(line: bytes) -> str:
-    """Whose record a line is; nothing for one of the plane's own, or for what is none."""
+    """Return the tenant of a record; empty for the plane's own, or for an unreadable line."""
     if is_elided(line):
         return ""
     at = line.find(_NAMESPACE)
@@ -102,7 +102,7 @@ def tenant_of(line: bytes) -> str:
 
 
 def thin_lines(lines: Iterator[bytes], heavy: frozenset[str]) -> Iterator[bytes]:
-    """The lines without the records of these tenants: each run of them is one line."""
+    """Yield the lines without the records of these tenants: each run of them is one line."""
     gone: ElidedRecords | None = None
     for line in lines:
         more = _as_elided(line, heavy)
@@ -122,7 +122,7 @@ def thin_lines(lines: Iterator[bytes], heavy: frozenset[str]) -> Iterator[bytes]
 
 
 def _as_elided(line: bytes, heavy: frozenset[str]) -> ElidedRecords | None:
-    """What stands in place of a line, if it is to go or is gone already."""
+    """Return what replaces a line, if it is to be removed or was removed already."""
     try:
         if is_elided(line):
             return elided_of(line)

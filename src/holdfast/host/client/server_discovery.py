@@ -87,13 +87,13 @@ class ServerDiscovery:
 
     def __init__(
         self,
-        remote: ApiClient,
+        api_client: ApiClient,
         sender: Identity,
         trust: TrustFollower | None = None,
         *,
         in_turn: bool = False,
     ) -> None:
-        self._remote, self._sender, self._trust = remote, sender, trust
+        self._api_client, self._sender, self._trust = api_client, sender, trust
         self._in_turn, self._turn = in_turn, 0
         self._task: asyncio.Task[None] | None = None
 
@@ -110,11 +110,11 @@ class ServerDiscovery:
         while True:
             try:
                 wanted = ApiCall("GET", PATH, servers_in)
-                found = await self._remote.run(self._sender, self._next(), wanted, TIMEOUT_S)
-                self._remote.learn([it.address for it in found])
-                ca = self._remote.access(self._sender.name).ca
+                found = await self._api_client.run(self._sender, self._next(), wanted, TIMEOUT_S)
+                self._api_client.learn([it.address for it in found])
+                ca = self._api_client.access(self._sender.name).ca
                 for it in found:
-                    self._remote.revoked.learn(it.revoked, ca)
+                    self._api_client.revoked.learn(it.revoked, ca)
                 generation = max((it.generation for it in found), default=0)
                 is_new = self._trust is not None and await self._trust.follow(generation)
                 # The next request tells the servers that the bundle was accepted.
@@ -127,7 +127,7 @@ class ServerDiscovery:
     def _next(self) -> str:
         """Return whom to ask: any server, or every other time the next one of all."""
         self._turn += 1
-        servers = self._remote.servers()
+        servers = self._api_client.servers()
         if not self._in_turn or self._turn % 2 or len(servers) < 2:
             return SERVERS
         return servers[self._turn // 2 % len(servers)]

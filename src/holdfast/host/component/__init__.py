@@ -1,1 +1,1 @@
-"""Processes beside the server: schedulers, controllers, agents."""
+"""The processes beside the server: schedulers, controllers, agents."""

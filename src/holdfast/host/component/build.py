@@ -1,6 +1,6 @@
-"""The components, put together: `scheduler`, `controllers` and `agent` each make one from settings.
+"""Builds the components: `scheduler`, `controllers` and `agent` each make one from settings.
 
-`options` calls them with what a command line says; what they make is a `component.Component`.
+`options` calls them with the settings of a command line; they return a `Component`.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 
 class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a component's servers are, and who it is to them.
+    """The servers of a component, and its credentials.
 
-    servers: https addresses, each of one server or of several. Others are found by their leases.
+    servers: https addresses, each of one server or of several. Others are discovered by leases.
     pki: certificates of its identities.
-    name: what this process is called among those of its kind, in all its lives.
-    shard: of a scheduler, the part of the tenants that it takes, such as 0/3; empty means all.
-    tenants: or the tenants themselves, with commas in between.
+    name: the name of this process among those of its kind, the same after a restart.
+    shard: of a scheduler, its part of the tenants, such as 0/3; empty means all.
+    tenants: or the names of its tenants, separated by commas.
     """
 
     servers: tuple[str, ...]
@@ -71,11 +71,10 @@ class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One agent.
 
-    data: the directory of everything that it keeps, its own alone.
-    pki: its certificate, where it was issued beside the authority; otherwise the node joins with
-        `token`.
-    isolation: of the work; empty means the strongest that can be had.
-    options: what else its operator says about running work.
+    data: the directory of everything that it stores, not shared with others.
+    pki: its certificate, if issued beside the authority; otherwise the node joins with `token`.
+    isolation: of the work; empty means the strongest available.
+    options: further settings of the runtime.
     """
 
     servers: tuple[str, ...]
@@ -89,9 +88,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> Component:
-    """A scheduler that shares the plane with any others."""
-    # Each process is one component and loads no other: numbers alone would make an agent a sixth
-    # larger.
+    """Build a scheduler, which may run beside others."""
+    # Imported on use: a process is one component, and the numeric library alone would make an agent
+    # a sixth larger.
     from holdfast.host.component.decision_delivery import TIMEOUT_S, DecisionSender
     from holdfast.host.component.plugins import added_filters, added_scorers
     from holdfast.propose.queue.shard import parse_share
@@ -100,7 +99,7 @@ async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> 
     share = parse_share(origin.shard, origin.tenants)
     rng = random.SystemRandom()
     identity = who.scheduler(checked_name(origin.name))
-    remote, rotation, trust = await _remote(origin, SCHEDULER, (identity.name,), identity)
+    api_client, rotation, trust = await _api_client(origin, SCHEDULER, (identity.name,), identity)
     machine = Scheduler(
         origin.name, rng, share=share, filters=added_filters(), scorers=added_scorers()
     )
@@ -110,7 +109,7 @@ async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> 
         return {identity.name: term} if term is not None else {}
 
     async def send(server: str, body: bytes) -> None:
-        await remote.hand_in(identity, server, body, TIMEOUT_S)
+        await api_client.hand_in(identity, server, body, TIMEOUT_S)
 
     def beats(now: Instant) -> tuple[Beat, ...]:
         scope, term, waiting = machine.election.scope, machine.election.term, len(machine.queue)
@@ -123,12 +122,12 @@ async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> 
         title,
         machine,
         identity,
-        remote,
+        api_client,
         terms=terms,
         rotation=rotation,
-        outbox=DecisionSender(remote.each_server, send),
-        pulsing=_pulsing(remote, identity, pulse_of(title, machine.cache, beats)),
-        discovering=ServerDiscovery(remote, identity, trust, in_turn=True),
+        outbox=DecisionSender(api_client.each_server, send),
+        pulses=_pulses(api_client, identity, pulse_of(title, machine.cache, beats)),
+        discovery=ServerDiscovery(api_client, identity, trust, in_turn=True),
         say=say,
     )
 
@@ -136,7 +135,7 @@ async def scheduler(origin: ComponentSettings, say: Say = lambda text: None) -> 
 async def controllers(
     origin: ComponentSettings, some: Sequence[Controller] = (), say: Say = lambda text: None
 ) -> Component:
-    """All controllers, or just some; of several such processes one acts for each controller."""
+    """Build all controllers, or some; of several such processes one acts for each controller."""
     from holdfast.correct.all_controllers import all_controllers
     from holdfast.correct.controller_runner import ControllerRunner
 
@@ -144,10 +143,12 @@ async def controllers(
     team = some or all_controllers(zones)
     acting = {it.name: it.identity for it in team}
     name = checked_name(origin.name)
-    # One of them reads for all: the collector, who alone follows Secrets, where there is one.
+    # One identity reads for all: that of the collector, which alone watches Secrets, if it runs.
     reader = Identity(name=acting.get("garbage", next(iter(acting.values()))))
-    remote, rotation, trust = await _remote(origin, CONTROLLERS, tuple(acting.values()), reader)
-    # Any server answers for all whom it hears of; where several are given each is asked as well.
+    api_client, rotation, trust = await _api_client(
+        origin, CONTROLLERS, tuple(acting.values()), reader
+    )
+    # Any server answers for all nodes that it knows of; with several addresses each is asked too.
     asked = (*origin.servers, SERVERS) if len(origin.servers) > 1 else (SERVERS,)
     machine = ControllerRunner(team, rng, name=name, servers=asked)
 
@@ -160,17 +161,17 @@ async def controllers(
         title,
         machine,
         reader,
-        remote,
+        api_client,
         terms=terms,
         rotation=rotation,
-        pulsing=_pulsing(remote, reader, pulse),
-        discovering=ServerDiscovery(remote, reader, trust, in_turn=True),
+        pulses=_pulses(api_client, reader, pulse),
+        discovery=ServerDiscovery(api_client, reader, trust, in_turn=True),
         say=say,
     )
 
 
 async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Component:
-    """The agent of one node. It joins now if it never did."""
+    """Build the agent of one node. It joins now if it never did."""
     node = checked_name(settings.node)
     for directory in filter(None, (settings.data, _own_pki(settings), settings.pki)):
         refuse_authority(
@@ -178,18 +179,20 @@ async def agent(settings: AgentSettings, say: Say = lambda text: None) -> Compon
             AGENT,
             "let the node join (--token-file, without --pki), or remove the key from here",
         )
-    holding = await asyncio.to_thread(DirectoryLock, settings.data, node)
+    directory_lock = await asyncio.to_thread(DirectoryLock, settings.data, node)
     try:
-        return await _agent(settings, node, holding, say)
+        return await _agent(settings, node, directory_lock, say)
     except BaseException:
-        holding.let_go()
+        directory_lock.let_go()
         raise
 
 
-async def _agent(settings: AgentSettings, node: str, holding: DirectoryLock, say: Say) -> Component:
+async def _agent(
+    settings: AgentSettings, node: str, directory_lock: DirectoryLock, say: Say
+) -> Component:
     identity = who.agent(node)
     access = await _access(settings, node, say)
-    remote = ApiClient({identity.name: access})
+    api_client = ApiClient({identity.name: access})
 
     async def renew(name: str, before: Access) -> Access:
         if settings.pki is None:
@@ -202,42 +205,44 @@ async def _agent(settings: AgentSettings, node: str, holding: DirectoryLock, say
         address=settings.facts.address or "127.0.0.1",
         isolation=settings.isolation or None,
         options=settings.options,
-        fetch_token=token_fetcher(remote, identity),
+        fetch_token=token_fetcher(api_client, identity),
     )
-    rotation = CertificateRenewal({identity.name: remote.access(identity.name)}, renew, remote.take)
+    rotation = CertificateRenewal(
+        {identity.name: api_client.access(identity.name)}, renew, api_client.take
+    )
     pki = settings.pki if settings.pki is not None else _own_pki(settings)
-    trust = TrustFollower(remote, identity, rotation, pki, runtime.refresh_tokens)
+    trust = TrustFollower(api_client, identity, rotation, pki, runtime.refresh_tokens)
     level, notes = await asyncio.to_thread(offered, settings.data, node, settings.options)
     facts = msgspec.structs.replace(
         settings.facts,
-        installation=holding.installation,
+        installation=directory_lock.installation,
         isolation=level,
         isolation_notes=notes,
     )
     machine = Agent(node, facts, random.SystemRandom())
 
-    def told_of_revoked(text: str) -> None:
-        remote.revoked.learn(text, remote.access(identity.name).ca)
+    def learn_revoked(text: str) -> None:
+        api_client.revoked.learn(text, api_client.access(identity.name).ca)
 
-    attending = AgentTunnel(
+    tunnel = AgentTunnel(
         node,
-        lambda: remote.access(identity.name),
+        lambda: api_client.access(identity.name),
         runtime,
-        remote.each_server,
-        told_of_revoked,
+        api_client.each_server,
+        learn_revoked,
     )
-    remote.on_revoked = attending.connect_again
+    api_client.on_revoked = tunnel.connect_again
     return Component(
         f"agent of {node}",
         machine,
         identity,
-        remote,
+        api_client,
         folder=settings.data / "agent",
         runtime=runtime,
-        holding=holding,
+        directory_lock=directory_lock,
         rotation=rotation,
-        attending=attending,
-        discovering=ServerDiscovery(remote, identity, trust),
+        tunnel=tunnel,
+        discovery=ServerDiscovery(api_client, identity, trust),
         trouble=lambda: machine.trouble,
         say=say,
     )
@@ -254,11 +259,11 @@ async def _access(settings: AgentSettings, node: str, say: Say) -> Access:
     return await asyncio.to_thread(access_of, settings.servers, settings.pki, name)
 
 
-async def _remote(
+async def _api_client(
     origin: ComponentSettings, part: str, names: tuple[str, ...], asks: Identity
 ) -> tuple[ApiClient, CertificateRenewal, TrustFollower]:
-    """The way to the servers as each of them, and what keeps it open. `asks` does so for all.
-    Raises Invalid.
+    """Return a client with the credentials of each identity, and what keeps them valid. `asks` is
+    the identity for the requests of all. Raises Invalid.
     """
 
     def accesses() -> Mapping[str, Access]:
@@ -274,15 +279,15 @@ async def _remote(
         return await asyncio.to_thread(access_of, origin.servers, origin.pki, name)
 
     found = await asyncio.to_thread(accesses)
-    remote = ApiClient(found)
-    rotation = CertificateRenewal(found, renew, remote.take)
-    return remote, rotation, TrustFollower(remote, asks, rotation, origin.pki)
+    api_client = ApiClient(found)
+    rotation = CertificateRenewal(found, renew, api_client.take)
+    return api_client, rotation, TrustFollower(api_client, asks, rotation, origin.pki)
 
 
-def _pulsing(remote: ApiClient, sender: Identity, feel: Feel) -> PulseSender:
-    """Tells every server how the process is doing."""
+def _pulses(api_client: ApiClient, sender: Identity, feel: Feel) -> PulseSender:
+    """Return a task that sends pulses to every server."""
 
     async def send(server: str, body: bytes) -> None:
-        await remote.hand_in(sender, server, body, PULSE_TIMEOUT_S, PULSES_PATH)
+        await api_client.hand_in(sender, server, body, PULSE_TIMEOUT_S, PULSES_PATH)
 
-    return PulseSender(remote.servers, feel, send)
+    return PulseSender(api_client.servers, feel, send)

@@ -1,8 +1,8 @@
-"""One component process: a machine, its shell, and its way to the servers, for as long as it lives.
+"""One component process: a machine, its shell, and its connections to the servers.
 
-`components` puts one together; `running.until_signal` lets it live. Nothing here decides anything:
-a component may be killed at any moment, and a stop in order only spares others the wait for its
-leases. An agent's work runs on, held by its shims.
+`build` makes one; `foreground.until_signal` runs it. Nothing here decides anything: a component may
+be killed at any moment, and an orderly stop only spares others the wait for its leases. An agent's
+work continues under its shims.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.model.machine import ArchiveRecord, Machine
 from holdfast.model.requests import ReleaseLease, Term
 from holdfast.observe.watch_events import SERVERS
 
-# A stop in order takes about so long: others take over at once if the leases came back by then.
+# An orderly stop takes about this long: others take over at once if the leases were released.
 RELEASE_S = 1.0
 TROUBLE_LOOK_S = 1.0
 
@@ -35,14 +35,14 @@ Terms = Callable[[], Mapping[str, Term]]
 
 
 class Outbox(Protocol):
-    """What brings a machine's records to the servers; see `courier`."""
+    """Sends a machine's records to the servers; see `decision_delivery`."""
 
     def take(self, effect: ArchiveRecord) -> None:
         """Perform the effect, without waiting."""
         ...
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         ...
 
     async def stop(self) -> None:
@@ -51,64 +51,64 @@ class Outbox(Protocol):
 
 
 class BackgroundTask(Protocol):
-    """What tells the servers how a machine is doing; see `pulsing`."""
+    """A background task of the process; see `pulse_sender`."""
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start the task."""
         ...
 
     async def stop(self) -> None:
-        """Say no more."""
+        """Stop the task."""
         ...
 
 
 class Component:
-    """One process. `start`, then `wait`, then `stop`."""
+    """One process. Call `start`, then `wait`, then `stop`."""
 
     def __init__(
         self,
         title: str,
         machine: Machine,
         identity: Identity,
-        remote: ApiClient,
+        api_client: ApiClient,
         *,
         folder: Path | None = None,
         runtime: NodeRuntime | None = None,
         terms: Terms = dict,
-        holding: DirectoryLock | None = None,
+        directory_lock: DirectoryLock | None = None,
         rotation: CertificateRenewal | None = None,
-        attending: AgentTunnel | None = None,
+        tunnel: AgentTunnel | None = None,
         outbox: Outbox | None = None,
-        pulsing: BackgroundTask | None = None,
-        discovering: ServerDiscovery | None = None,
+        pulses: BackgroundTask | None = None,
+        discovery: ServerDiscovery | None = None,
         trouble: Callable[[], str] = str,
         say: Say = lambda text: None,
     ) -> None:
-        """`terms` are the leases that the machine holds, by the identity that does.
+        """`terms` are the leases of the machine, by the identity that holds them.
 
-        `holding` is what others may have when this process has ended, `rotation` renews its
-        certificates, `attending` lets people look into its work, `outbox` brings its records to the
-        servers, `pulsing` tells them how it is doing, `discovering` finds those that it was not
-        given. `trouble` is what a person has to mend, which is said once.
+        `directory_lock` is released when this process has ended, `rotation` renews its
+        certificates, `tunnel` serves logs and commands of its work, `outbox` sends its records to
+        the servers, `pulses` sends its pulses, `discovery` finds servers that were not configured.
+        `trouble` returns a problem that a person must solve, which is reported once.
         """
         self.title, self.machine = title, machine
-        self._remote, self._runtime, self._terms = remote, runtime, terms
-        self._holding, self._trouble, self._say = holding, trouble, say
-        self._rotation, self._attending, self._outbox = rotation, attending, outbox
-        self._pulsing, self._discovering = pulsing, discovering
+        self._api_client, self._runtime, self._terms = api_client, runtime, terms
+        self._directory_lock, self._trouble, self._say = directory_lock, trouble, say
+        self._rotation, self._tunnel, self._outbox = rotation, tunnel, outbox
+        self._pulses, self._discovery = pulses, discovery
         self._tasks: list[asyncio.Task[None]] = []
         self._was_said = False
         self.shell = Shell(
             machine,
             identity,
             folder=folder,
-            peers=remote,
-            sources=remote,
+            peers=api_client,
+            sources=api_client,
             performers=_performers(runtime, outbox),
         )
 
     async def start(self) -> None:
-        """Let the machine live. Raises with a sentence when this computer cannot carry it."""
+        """Start the machine. Raises an error with a message if this computer cannot run it."""
         try:
             if self._runtime is not None:
                 await self._runtime.start(self.shell.post, self.shell.fail)
@@ -116,27 +116,27 @@ class Component:
             self._tasks.append(asyncio.create_task(self._tell()))
             if self._rotation is not None:
                 self._tasks.append(asyncio.create_task(self._rotate(self._rotation)))
-            if self._attending is not None:
-                self._attending.start()
+            if self._tunnel is not None:
+                self._tunnel.start()
             if self._outbox is not None:
                 self._outbox.start()
-            if self._discovering is not None:
-                self._discovering.start()
-            if self._pulsing is not None:
-                self._pulsing.start()
+            if self._discovery is not None:
+                self._discovery.start()
+            if self._pulses is not None:
+                self._pulses.start()
         except BaseException:
             await self._let_go()
             raise
 
     async def _rotate(self, rotation: CertificateRenewal) -> None:
-        """Without this the process would end months later, and nobody would know of what."""
+        """Run the renewal. A silent failure would end the process months later."""
         try:
             await rotation.run()
-        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process
+        except Exception as bug:  # noqa: BLE001 - any bug is reported and ends the process
             self.shell.fail(bug)
 
     async def _tell(self) -> None:
-        """Say what trouble there is whenever it is another one."""
+        """Report each new problem once."""
         said = ""
         while True:
             trouble = self._trouble()
@@ -148,20 +148,20 @@ class Component:
             await asyncio.sleep(TROUBLE_LOOK_S)
 
     async def wait(self) -> str:
-        """Until the machine has ended: the sentence that says why it did."""
+        """Wait until the machine has ended. Return the message that says why."""
         try:
             await self.shell.wait()
-        except Exception as bug:  # noqa: BLE001 - whatever it is, it is said and ends the process
+        except Exception as bug:  # noqa: BLE001 - any bug is reported and ends the process
             self._was_said = True
-            return f"{self.title} has stopped on a bug: {type(bug).__name__}: {bug}"
+            return f"{self.title} has stopped because of a bug: {type(bug).__name__}: {bug}"
         return f"{self.title} has stopped by itself"
 
     async def stop(self) -> None:
-        """End the machine, give back its leases, let go of its connections and its work."""
+        """End the machine, release its leases, and close its connections and its work."""
         try:
             await self.shell.stop()
         except Exception:
-            # What broke the machine is raised unless `wait` has said it.
+            # What broke the machine is raised unless `wait` has reported it.
             if not self._was_said:
                 raise
         finally:
@@ -169,34 +169,36 @@ class Component:
             await self._let_go()
 
     async def _release(self) -> None:
-        """Nobody renews any more, so nobody is harmed when these come too late."""
+        """Release the leases. They are not renewed any more, so a late release does no harm."""
         terms = dict(self._terms())
         await asyncio.gather(*(self._give_back(*held) for held in terms.items()))
 
     async def _give_back(self, holder: str, term: Term) -> None:
         with contextlib.suppress(HoldfastError):
-            await self._remote.ask(Identity(name=holder), SERVERS, ReleaseLease(term), RELEASE_S)
+            await self._api_client.ask(
+                Identity(name=holder), SERVERS, ReleaseLease(term), RELEASE_S
+            )
 
     async def _let_go(self) -> None:
         for task in self._tasks:
             task.cancel()
-        if self._attending is not None:
-            await self._attending.stop()
+        if self._tunnel is not None:
+            await self._tunnel.stop()
         if self._runtime is not None:
             await self._runtime.stop()
         if self._outbox is not None:
             await self._outbox.stop()
-        if self._pulsing is not None:
-            await self._pulsing.stop()
-        if self._discovering is not None:
-            await self._discovering.stop()
-        await self._remote.close()
-        if self._holding is not None:
-            self._holding.let_go()
+        if self._pulses is not None:
+            await self._pulses.stop()
+        if self._discovery is not None:
+            await self._discovery.stop()
+        await self._api_client.close()
+        if self._directory_lock is not None:
+            self._directory_lock.let_go()
 
 
 def _performers(runtime: NodeRuntime | None, outbox: Outbox | None) -> dict[type[Any], Performer]:
-    """What only this kind of machine asks for."""
+    """Return the performers of this kind of machine."""
     found: dict[type[Any], Performer] = dict(runtime.performers) if runtime is not None else {}
     if outbox is not None:
         found[ArchiveRecord] = outbox.take

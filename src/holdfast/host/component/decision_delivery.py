@@ -1,10 +1,10 @@
-"""A scheduler's records on their way to the servers: each server gets all of them.
+"""Sends a scheduler's records to the servers: each server gets all of them.
 
-The scheduler's shell hands every `ArchiveRecord` to `take`, which never blocks and never fails. One task
-for each server sends them in batches and tries again for as long as they are few; what is too many
-is dropped, the oldest first, and counted, which the next batch that arrives tells the server. A
-server that is found later gets what is decided from then on; one that is not there any more may be
-restarting, so what waits for it is kept for a while.
+The scheduler's shell passes every `ArchiveRecord` to `take`, which never blocks and never fails.
+One task for each server sends them in batches and retries while they are few. If there are too
+many, the oldest are dropped and counted, and the next batch tells the server how many. A server
+that is discovered later gets later decisions; one that is gone may be restarting, so its queue is
+kept for a while.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from holdfast.model.errors import HoldfastError, Rejected
 from holdfast.model.machine import ArchiveRecord
 from holdfast.propose.decision_rounds import DecisionRound
 
-# Records gather for so long; nobody waits for them.
+# How long records are collected; no caller waits for them.
 GATHER_S = 0.25
-# A server takes bodies of a megabyte. A round is about a hundred bytes for each decision.
+# A server accepts bodies of a megabyte. A round has about a hundred bytes for each decision.
 BATCH_BYTES_MAX = 700_000
-# What one server may be behind: a few minutes of a busy scheduler.
+# How far one server may be behind: a few minutes of a busy scheduler.
 WAITING_BYTES_MAX = 16 << 20
 RETRY_MIN_S = 0.5
 RETRY_MAX_S = 30.0
 TIMEOUT_S = 10.0
-# A server that is not among the others for so long does not come back for what it missed.
+# After this long without a server its queue is dropped.
 FORGET_S = 600.0
 
 # Sends a body to one server, by its address. Raises HoldfastError.
@@ -37,17 +37,17 @@ Send = Callable[[str, bytes], Awaitable[None]]
 
 
 class DecisionBatch(msgspec.Struct):
-    """What travels: records, and how many decisions never will."""
+    """A batch of records, and how many decisions were dropped."""
 
     rounds: Sequence[msgspec.Raw] = ()
     lost: int = 0
 
 
 class _Line:
-    """What waits for one server."""
+    """The queue of one server."""
 
     def __init__(self) -> None:
-        # Encoded rounds, each with how many decisions it is.
+        # Encoded rounds, each with its number of decisions.
         self.waiting: deque[tuple[bytes, int]] = deque()
         self.bytes = 0
         self.lost = 0
@@ -66,7 +66,7 @@ class _Line:
         self.lost += size
 
     def batch(self) -> list[tuple[bytes, int]]:
-        """The next ones, taken off the line; one that is larger than a body may be is dropped."""
+        """Take the next batch from the queue; a record that is too large for a body is dropped."""
         found: list[tuple[bytes, int]] = []
         taken = 0
         while self.waiting and taken + len(self.waiting[0][0]) <= BATCH_BYTES_MAX:
@@ -86,15 +86,15 @@ class _Line:
 
 
 class DecisionSender:
-    """See the module's docstring. `start` and `stop` on the event loop."""
+    """See the module's docstring. Call `start` and `stop` on the event loop."""
 
     def __init__(self, servers: Callable[[], Sequence[str]], send: Send) -> None:
-        """`servers` are the addresses of all servers at the time, each server once."""
+        """`servers` returns the addresses of all servers, each server once."""
         self._send = send
         self._servers = servers
         self._lines: dict[str, _Line] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        # When each was last among the servers.
+        # When each server was last listed.
         self._seen_s: dict[str, float] = {}
         self._has_started = False
         self._encoder = msgspec.json.Encoder()
@@ -113,7 +113,7 @@ class DecisionSender:
         self._look_around()
 
     def _look_around(self) -> None:
-        """Have a line to each server that there is now, or was a short while ago."""
+        """Keep a queue for each server that is listed now or was recently."""
         now, now_s = self._servers(), asyncio.get_running_loop().time()
         for server in now:
             self._seen_s[server] = now_s
@@ -146,7 +146,7 @@ class DecisionSender:
                 pause_s = min(RETRY_MAX_S, 2 * pause_s)
 
     async def _once(self, server: str, line: _Line) -> bool:
-        """Send one batch; whether it arrived."""
+        """Send one batch. Return whether it arrived."""
         batch, lost = line.batch(), line.lost
         if not batch and not lost:
             line.arrived.clear()
@@ -161,7 +161,7 @@ class DecisionSender:
             line.lost += sum(size for _, size in batch)
             return True
         except HoldfastError:
-            # It may have arrived: a record that comes twice is kept once.
+            # It may have arrived: a record that arrives twice is stored once.
             line.put_back(batch)
             return False
         line.lost -= lost

@@ -1,7 +1,7 @@
-"""What this computer is, for its agent to present: found out here, or said by whoever starts it.
+"""What this computer offers, for its agent to register: measured here, or given by the operator.
 
-What is found out is what this process may use, not what the computer has: an agent in a container
-or under a limit promises no more than it could keep.
+Measured is what this process may use, not what the computer has: an agent in a container or under a
+limit offers no more than it can provide.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.model.kinds.node import Device, PortShare
 from holdfast.model.meta import Quantity
 
 FACTS_BYTES_MAX = 1 << 20
-# So many files are looked at to learn what an agent's own work has on the disk.
+# The most files that are counted for the disk use of an agent's own work.
 FILES_MAX = 100_000
 STAT_BLOCK_BYTES = 512
 IMAGES_MAX = 256
-# So many nodes may share one computer's ports.
+# The most nodes that may share one computer's ports.
 SHARING_MAX = 1_000
 _MEMORY = Path("/proc/meminfo")
 
@@ -36,7 +36,7 @@ _MEMORY = Path("/proc/meminfo")
 class _Written(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Facts in a file, in the words of a Node's spec."""
+    """Facts in a file, with the field names of a Node's spec."""
 
     region: str = ""
     zone: str = ""
@@ -52,9 +52,9 @@ class _Written(
 
 
 def complete_facts(given: NodeFacts, data: Path | None = None) -> NodeFacts:
-    """The facts as given, with what was left out as this computer has it.
+    """Return the facts as given, completed by what this computer has.
 
-    `data` is where the agent will keep everything; the disk that counts is the one below it.
+    `data` is the agent's directory; the disk that counts is the one below it.
     """
     measured: dict[str, Quantity] = {"cpu": _cpu(), "memory": _memory()}
     if data is not None:
@@ -71,17 +71,17 @@ def complete_facts(given: NodeFacts, data: Path | None = None) -> NodeFacts:
 
 
 def with_devices(given: NodeFacts, local: Sequence[LocalDevice]) -> NodeFacts:
-    """The facts with these devices besides those in them. Raises Invalid for two of one id."""
+    """Return the facts with these devices added. Raises Invalid for a duplicate id."""
     known = {device.id for device in given.devices}
     for device in local:
         if device.device.id in known:
-            raise _wrong("--device", device.device.id, "id: must not be there twice")
+            raise _wrong("--device", device.device.id, "id: must be unique")
     told = (*given.devices, *(device.device for device in local))
     return msgspec.structs.replace(given, devices=told)
 
 
 def images_in(folders: Sequence[Path]) -> tuple[str, ...]:
-    """The root file systems for containers that lie in these directories."""
+    """Return the root file systems for containers in these directories."""
     found = []
     for folder in folders:
         with suppress(OSError):
@@ -90,7 +90,7 @@ def images_in(folders: Sequence[Path]) -> tuple[str, ...]:
 
 
 def from_file(path: Path) -> NodeFacts:
-    """Facts that somebody wrote down, as JSON. Raises Invalid."""
+    """Read facts from a JSON file. Raises Invalid."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -105,41 +105,41 @@ def from_file(path: Path) -> NodeFacts:
 
 
 def pairs(option: str, given: list[str]) -> dict[str, str]:
-    """`KEY=VALUE` as often as it was given. Raises Invalid."""
+    """Parse repeated `KEY=VALUE` options. Raises Invalid."""
     made = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise _wrong(option, text, "must read KEY=VALUE")
+            raise _wrong(option, text, "must be KEY=VALUE")
         made[key] = value
     return made
 
 
 def port_share(given: str) -> PortShare:
-    """`2/3`: the second of three nodes that share this computer's network. Raises Invalid."""
+    """Parse `2/3`: the second of three nodes that share a network. Raises Invalid."""
     number, slash, count = given.partition("/")
     is_share = slash and all(it.isascii() and it.isdigit() for it in (number, count))
     if not is_share or not 1 <= int(number) <= int(count) <= SHARING_MAX:
-        raise _wrong("--port-share", given, f"must read NUMBER/COUNT, 1/1 to 1/{SHARING_MAX}")
+        raise _wrong("--port-share", given, f"must be NUMBER/COUNT, 1/1 to 1/{SHARING_MAX}")
     return PortShare(index=int(number) - 1, of=int(count))
 
 
 def host_name() -> str:
-    """What this computer calls itself, as the name of a node."""
+    """Return this computer's host name as the name of a node."""
     return socket.gethostname().lower().partition(".")[0] or "node"
 
 
 def _cpu() -> str:
-    """The processors that this process may run on, or less if its groups have less of them."""
+    """Return the processors that this process may use, within the limits of its cgroups."""
     milli = len(os.sched_getaffinity(0)) * quantity.MILLI
     limit = ceilings().cpu_milli
     return quantity.render("cpu", milli if limit is None else max(1, min(milli, limit)))
 
 
 def _disk_bytes(data: Path) -> int:
-    """What is free there, and what this agent's own work has taken of it already.
+    """Return what is free there, plus what this agent's own work uses already.
 
-    So an agent that starts again finds the same, and what others keep there is never promised.
+    So an agent that restarts finds the same, and space that others use is never offered.
     """
     there = next(path for path in (data, *data.absolute().parents) if path.exists())
     about = os.statvfs(there)
@@ -152,7 +152,7 @@ def _used_bytes(folder: Path) -> int:
         for name in names:
             seen += 1
             if seen > FILES_MAX:
-                # The rest counts as used by others: less is promised, never more.
+                # The rest counts as used by others: too little is offered, never too much.
                 return used
             with suppress(OSError):
                 used += os.lstat(os.path.join(at, name)).st_blocks * STAT_BLOCK_BYTES
@@ -165,7 +165,7 @@ def _memory() -> str:
             limit = ceilings().memory_bytes
             whole = int(line.split()[1])
             return f"{whole if limit is None else min(whole, limit // 1024)}Ki"
-    raise Invalid(f"{_MEMORY} does not say how much memory there is; give --capacity memory=…")
+    raise Invalid(f"{_MEMORY} does not state the size of the memory; give --capacity memory=…")
 
 
 def _check(name: str, amount: str | float) -> None:

@@ -1,7 +1,7 @@
 """The command lines of components: scheduler, controllers, agent, and of join tokens.
 
 `python -m holdfast.host` and the `holdfast` command add these to theirs; each has a function that
-runs it to its end and returns the exit code.
+runs it until it ends and returns the exit code.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ GPUS = ("all", "none")
 STDIN = Path("-")
 PORT_SHARE_HELP = "Its share of fixed ports, if nodes share this network."
 DEVICE_FORM = "class=fpga,id=fpga0,model=x,path=/dev/fpga0"
-# What the kernel counts processes up to.
+# The kernel's largest number of processes.
 PIDS_LIMIT = 4_194_304
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
 
 
 def add_components(commands: Any) -> None:
-    """Add all of them to a parser's sub-commands; `run` of what is parsed runs it."""
+    """Add all commands to a parser; the parsed arguments' `run` runs the command."""
     placing = commands.add_parser("scheduler", help="run one scheduler")
     _add_origin(placing, "main", scheduler)
     placing.add_argument("--shard", default="", help="I/N: only this part of all tenants")
-    placing.add_argument("--tenants", default="", help="only these tenants, with commas between")
+    placing.add_argument("--tenants", default="", help="only these tenants, separated by commas")
     _add_origin(commands.add_parser("controllers", help="run all controllers"), "main", controllers)
     _add_agent(commands.add_parser("agent", help="run the agent of one node"))
-    _add_token(commands.add_parser("token", help="make tokens for nodes that join"))
+    _add_token(commands.add_parser("token", help="create join tokens for nodes"))
 
 
 def _add_origin(parser: argparse.ArgumentParser, name: str, run: Run) -> None:
     _add_servers(parser)
     parser.add_argument("--pki", type=Path, required=True, help="the directory of its certificates")
-    parser.add_argument("--name", default=name, help="its name among those of its kind")
+    parser.add_argument("--name", default=name, help="its name among processes of its kind")
     parser.set_defaults(run=run)
 
 
@@ -71,14 +71,14 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
         "--server",
         action="append",
         default=[],
-        help="https://HOST:PORT of one server, as often as there are servers",
+        help="https://HOST:PORT of a server; repeat for each server",
     )
 
 
 def _add_agent(parser: argparse.ArgumentParser) -> None:
     _add_servers(parser)
     parser.add_argument("--node", default="", help="the node's name; this computer's if empty")
-    parser.add_argument("--data", type=Path, required=True, help="what this agent keeps")
+    parser.add_argument("--data", type=Path, required=True, help="the agent's directory")
     parser.add_argument("--pki", type=Path, help="where its certificate is, if it does not join")
     parser.add_argument(
         "--token-file", type=Path, help="a file with a join token, for the first start; - is stdin"
@@ -88,38 +88,38 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--capacity", action="append", default=[], metavar="RESOURCE=AMOUNT")
     parser.add_argument("--port-share", default="", metavar="NUMBER/COUNT", help=PORT_SHARE_HELP)
-    parser.add_argument("--facts", type=Path, help="JSON with all that is known of the machine")
+    parser.add_argument("--facts", type=Path, help="a JSON file that describes the machine")
     parser.add_argument("--isolation", default="", help="of the work; the strongest if empty")
     parser.add_argument("--device", action="append", default=[], metavar=DEVICE_FORM)
-    parser.add_argument("--gpus", choices=GPUS, default=GPUS[0], help="which to offer to work")
+    parser.add_argument("--gpus", choices=GPUS, default=GPUS[0], help="which GPUs to offer to work")
     parser.add_argument(
         "--images",
         type=Path,
         action="append",
         default=[],
-        help="a directory of root file systems for containers; DATA/images if not given",
+        help="a directory of root file systems for containers; default: DATA/images",
     )
     parser.add_argument(
-        "--cgroup", default=default_parent(), help="below which groups of work are made"
+        "--cgroup", default=default_parent(), help="the parent of the cgroups of work"
     )
-    parser.add_argument("--pids-max", type=int, default=PIDS_MAX, help="of each piece of work")
+    parser.add_argument("--pids-max", type=int, default=PIDS_MAX, help="of each replica")
     parser.add_argument(
         TENANT_IMAGES,
         type=int,
         default=BYTES_MAX // MIB,
-        help="what the images that are pulled for one tenant may take",
+        help="disk space for the images pulled for one tenant (MiB)",
     )
     parser.add_argument(
-        RUN_AS_RANGE, default="", metavar="FIRST-LAST", help="the users that tenants get"
+        RUN_AS_RANGE, default="", metavar="FIRST-LAST", help="the user ids assigned to tenants"
     )
     parser.add_argument(
         SINGLE_TENANT, action="store_true", help="run the work of one tenant, as the agent's user"
     )
     parser.add_argument(
-        CONTAINER_EGRESS, action="store_true", help="forward what containers send beyond this node"
+        CONTAINER_EGRESS, action="store_true", help="forward traffic of containers beyond this node"
     )
     parser.add_argument(
-        SANDBOX_OPTION, type=Path, help="a program like runc that runs work that is to be sandboxed"
+        SANDBOX_OPTION, type=Path, help="a runc-compatible program that runs sandboxed work"
     )
     parser.add_argument(
         "--hide", type=Path, action="append", default=[], help="a directory to hide from work"
@@ -129,17 +129,17 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
 
 def _add_token(parser: argparse.ArgumentParser) -> None:
     create = parser.add_subparsers(dest="token_command", required=True).add_parser(
-        "create", help="make a join token and show it, once"
+        "create", help="create a join token and print it once"
     )
     which = create.add_mutually_exclusive_group(required=True)
     which.add_argument("--node", default="", help="the only node that may use it")
-    which.add_argument("--any", action="store_true", help="for any node that is new")
-    create.add_argument("--ttl", default="1h", help="how long it may wait: 90s, 30m, 1h, 2d")
+    which.add_argument("--any", action="store_true", help="for any new node")
+    create.add_argument("--ttl", default="1h", help="how long it is valid: 90s, 30m, 1h, 2d")
     create.add_argument("--kubeconfig", type=Path, required=True, help="an administrator's")
     create.set_defaults(run=token)
 
 
-# Running them ------------------------------------------------------------------------------------
+# Running components ------------------------------------------------------------------------------
 
 
 async def scheduler(arguments: argparse.Namespace) -> int:
@@ -159,7 +159,7 @@ async def run_agent(settings: AgentSettings, arguments: argparse.Namespace) -> i
 
 
 async def token(arguments: argparse.Namespace) -> int:
-    """Make a join token. Only its text goes to the output, so that a script may take it."""
+    """Create a join token. Only its text is printed, so that scripts can use it."""
     async with Client(from_kubeconfig(arguments.kubeconfig)) as client:
         say(await create_token(client, arguments.node, duration("--ttl", arguments.ttl)))
     return 0
@@ -192,7 +192,7 @@ def _origin(arguments: argparse.Namespace) -> ComponentSettings:
 
 
 def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
-    """What the command line says of an agent. Raises Invalid."""
+    """Return the agent's settings on the command line. Raises Invalid."""
     given = machine_facts.from_file(arguments.facts) if arguments.facts is not None else NodeFacts()
     said = {it: getattr(arguments, it) for it in ("region", "zone", "pool", "address")}
     given = msgspec.structs.replace(
@@ -220,7 +220,7 @@ def agent_settings(arguments: argparse.Namespace) -> AgentSettings:
         raise _wrong(TENANT_IMAGES, str(arguments.tenant_images_mib), "must be at least 1")
     for field in ("region", "zone"):
         if not getattr(given, field):
-            raise Invalid(f"--{field}: must be given: work is placed by it")
+            raise Invalid(f"--{field}: must be given: the scheduler needs it")
     rules = _rules(arguments)
     return AgentSettings(
         servers=_servers(arguments),
@@ -250,7 +250,7 @@ def _sandbox_runtime(path: Path | None) -> Path | None:
 
 
 def _rules(arguments: argparse.Namespace) -> ConfinementRules:
-    """How tenants are kept apart: by users of their own wherever the agent can be these."""
+    """Return how tenants are separated: by their own user ids if the agent is root."""
     given = str(arguments.run_as_range)
     is_root = os.geteuid() == 0
     if given and (arguments.single_tenant or not is_root):
@@ -266,7 +266,7 @@ def _rules(arguments: argparse.Namespace) -> ConfinementRules:
 
 
 def _token(arguments: argparse.Namespace) -> str:
-    """From a file or the standard input: on a command line everybody could read it."""
+    """Read it from a file or the standard input: all users can read a command line."""
     if arguments.token_file is None:
         return ""
     try:
@@ -278,10 +278,10 @@ def _token(arguments: argparse.Namespace) -> str:
 
 
 def duration(option: str, text: str) -> timedelta:
-    """A time such as 90s, 30m, 1h or 2d. Raises Invalid."""
+    """Parse a duration such as 90s, 30m, 1h or 2d. Raises Invalid."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise _wrong(option, text, "must be a time such as 90s, 30m, 1h or 2d")
+        raise _wrong(option, text, "must be a duration such as 90s, 30m, 1h or 2d")
     return timedelta(seconds=int(found[1]) * SECONDS[found[2]])
 
 

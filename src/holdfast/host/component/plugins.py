@@ -1,7 +1,7 @@
 """Filters and scorers that users added, found by their entry points.
 
-The host looks for them once, when it starts a scheduler, and hands them to the machine: a pure room
-imports nothing by name. docs/checklists/adding-a-filter.md shows one from beginning to end.
+The host loads them once, when it starts a scheduler, and passes them to the machine: a pure room
+imports nothing by name. docs/checklists/adding-a-filter.md shows a complete example.
 
 A package names them in its own pyproject.toml:
 
@@ -21,7 +21,7 @@ from holdfast.propose.scores import COMPANY_WEIGHTS, SCORERS, Scorer
 
 FILTERS_GROUP = "holdfast.filters"
 SCORES_GROUP = "holdfast.scores"
-# More than this is a mistake in packaging rather than a wish.
+# More than this is a packaging mistake.
 ADDED_MAX = 64
 
 T = TypeVar("T", Filter, Scorer)
@@ -33,12 +33,12 @@ def _installed(group: str) -> Iterable[EntryPoint]:
 
 
 def added_filters(find: Find = _installed) -> tuple[Filter, ...]:
-    """The filters that installed packages bring. Raises Invalid for what is none."""
+    """Return the filters of installed packages. Raises Invalid for other objects."""
     return _loaded(FILTERS_GROUP, Filter, {each.name for each in FILTERS}, find)
 
 
 def added_scorers(find: Find = _installed) -> tuple[Scorer, ...]:
-    """The scorers that installed packages bring. Raises Invalid for what is none."""
+    """Return the scorers of installed packages. Raises Invalid for other objects."""
     taken = {each.name for each in SCORERS} | set(COMPANY_WEIGHTS)
     return _loaded(SCORES_GROUP, Scorer, taken, find)
 

@@ -1,7 +1,7 @@
-"""A component's pulse: every few seconds it tells each server how it is doing.
+"""Sends a component's pulse to each server every few seconds.
 
-`component` starts one for a scheduler or a team of controllers. A pulse that does not arrive is not
-sent again: the next one says all that it said. Nobody waits for it and nothing is written.
+`component/build` makes one for a scheduler or the controllers. A pulse that does not arrive is not
+sent again: the next one replaces it. Nothing waits for it and nothing is stored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast.model.time import Instant
 from holdfast.observe.cache import Cache
 
 PULSE_S = 5.0
-# A process that has just begun takes its leases one after the other: it tells of them soon.
+# A new process acquires its leases one after the other; this reports them soon.
 FIRST_PULSES, FIRST_PULSE_S = 10, 1.0
-# A server that takes longer hears of it the next time.
+# A server that takes longer gets the next pulse.
 TIMEOUT_S = 4.0
 
 # Sends a body to one server, by its address. Raises HoldfastError.
@@ -31,7 +31,7 @@ Feel = Callable[[Instant], Pulse]
 
 
 def pulse_of(process: str, cache: Cache, beats: Beats) -> Feel:
-    """What a process says whose machine has these beats, and this picture of the plane."""
+    """Return the function that makes the pulse of a process from its machine and cache."""
     began_ms = clock.monotonic_ms()
 
     def feel(now: Instant) -> Pulse:
@@ -43,10 +43,10 @@ def pulse_of(process: str, cache: Cache, beats: Beats) -> Feel:
 
 
 class PulseSender:
-    """See the module's docstring. `start` and `stop` on the event loop."""
+    """See the module's docstring. Call `start` and `stop` on the event loop."""
 
     def __init__(self, servers: Callable[[], Sequence[str]], feel: Feel, send: Send) -> None:
-        """`servers` are the addresses of all servers at the time."""
+        """`servers` returns the addresses of all servers."""
         self._servers, self._feel, self._send = servers, feel, send
         self._task: asyncio.Task[None] | None = None
         self._encoder = msgspec.json.Encoder()
@@ -69,5 +69,5 @@ class PulseSender:
         try:
             await self._send(server, body)
         except HoldfastError:
-            # It is away, or of another version. That it hears nothing is what it shows.
+            # It is away, or of another version. It shows the missing pulse itself.
             return

@@ -1,7 +1,7 @@
-"""What this machine knows of time zones, for cron jobs.
+"""The time zones that this computer knows, for cron jobs.
 
-Controllers are pure and read no files; `components` hands them this. The data is the system's, and
-where that has none a cron job in such a zone says so instead of running at a wrong time.
+Controllers are pure and read no files; `build` gives them this. The data is the system's. A cron
+job in an unknown zone says so instead of running at a wrong time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from zoneinfo import ZoneInfo
 from holdfast.model.cron import Zone
 
 _NONE = timedelta(0)
-# As many zones as there are, so that a tenant with all of them makes nobody read files again.
+# As many as there are zones, so that a tenant that uses all of them evicts none from the cache.
 ZONES_MAX = 600
 
 
 @lru_cache(maxsize=ZONES_MAX)
 def _found(name: str) -> Zone:
-    """The zone of this name. Raises where there is none: what is not found is not remembered."""
+    """Return the zone of this name. Raises if there is none, so that this is not cached."""
     zone = ZoneInfo(name)
 
     def ahead(moment: datetime) -> timedelta:
@@ -29,9 +29,9 @@ def _found(name: str) -> Zone:
 
 
 def zones(name: str) -> Zone | None:
-    """How far local clocks are ahead of UTC in a zone of this name, or None for one not known."""
+    """Return by how much a zone's local time is ahead of UTC, or None for an unknown zone."""
     try:
         return _found(name)
     except (KeyError, ValueError, OSError):
-        # Not found; not a name at all; a directory of the database, or a file that is none.
+        # Not found; not a valid name; a directory of the database, or a file of another format.
         return None

@@ -27,18 +27,18 @@ USER = "workload"
 _REPLICA = kind_of_struct(Replica)
 
 
-def token_fetcher(remote: ApiClient, identity: Identity) -> FetchToken:
-    """What asks the servers as this agent. It raises a HoldfastError for a no."""
+def token_fetcher(api_client: ApiClient, identity: Identity) -> FetchToken:
+    """Return a function that asks the servers as this agent and raises HoldfastErrors."""
 
     async def fetch(namespace: str, name: str, attempt: Attempt, file: str) -> Fetched:
         path = paths.one(_REPLICA, namespace, name, "token")
         body = msgspec.json.encode({"uid": attempt.uid, "attempt": attempt.number})
         wanted = ApiCall("POST", path, _read, body, headers={"Content-Type": JSON})
-        answer = await remote.run(identity, SERVERS, wanted, TIMEOUT_S)
+        answer = await api_client.run(identity, SERVERS, wanted, TIMEOUT_S)
         if isinstance(answer, HoldfastError):
             raise answer
-        access = remote.access(identity.name)
-        # kubectl takes one address, and a file beside its own by that file's name.
+        access = api_client.access(identity.name)
+        # kubectl takes one address, and reads a file beside its kubeconfig by its name.
         beside = PurePath(file)
         config = kubeconfig(access.servers[0], access.ca, beside, user=USER, namespace=namespace)
         return Fetched(answer.token, answer.expires, config)

@@ -1,7 +1,7 @@
 """The file that names the OpenID Connect issuers of a server (`--oidc FILE`), and its rules.
 
 Every rule that keeps an issuer from naming the identities of others is checked here, at the start:
-what a token says is only ever appended to a prefix that this file fixes.
+the text of a token is only ever appended to a prefix from this file.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PREFIX_MAX = 64
 SKEW_MAX_S = 300
 LIFE_MIN_S, LIFE_MAX_S = 60, 30 * 86_400
 KEYS_AGE_MIN_S, KEYS_AGE_MAX_S = 600, 7 * 86_400
-# Names that begin so are given by the plane alone: components, built-in groups, and what belongs
-# to a tenant. No claim yields one of them.
+# Only the plane itself gives names with these prefixes: components, built-in groups, and those of
+# tenants. No claim yields one of them.
 RESERVED = (SYSTEM_PREFIX, TENANT_GROUP)
 
 
@@ -37,16 +37,16 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     issuer: its URL, exactly as in the claim `iss`.
     audiences: a token must name one of these in `aud`.
-    user_prefix, groups_prefix: stand before each user and each group that a token names. That of
-        groups must be given with groups_claim. An empty one makes names of the issuer those of
-        other people and groups of the plane.
-    user_claim, groups_claim: where a token names them; without a claim for groups there are none.
-    tenants: for a group as the token names it, the tenants in which its members may work.
+    user_prefix, groups_prefix: prefixes of each user and each group that a token names. That of
+        groups must be given with groups_claim. With an empty one the issuer's names are the same as
+        those of other people and groups of the plane.
+    user_claim, groups_claim: the claims with them; without a claim for groups there are none.
+    tenants: by group as the token names it, the tenants in which its members may work.
     required_claims: claims that must have exactly these values.
-    ca_file: the authorities to trust for its TLS; the system's own if empty.
+    ca_file: the authorities to trust for its TLS; empty means those of the system.
     skew_seconds: by how much its clock and ours may differ.
-    max_life_seconds: a token counts for no longer than this after it was issued.
-    keys_max_age_seconds: for how long its keys count when it cannot be reached.
+    max_life_seconds: the longest life of a token after its issue.
+    keys_max_age_seconds: for how long its keys are valid when it cannot be reached.
     """
 
     issuer: str
@@ -70,7 +70,7 @@ class OidcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> OidcConfig:
-    """The issuers that a file names. Raises Invalid with the field that is wrong."""
+    """Read the issuers from a file. Raises Invalid with the field that is wrong."""
     try:
         text = path.read_bytes()
         if len(text) > FILE_BYTES_MAX:
@@ -87,7 +87,7 @@ def read(path: Path) -> OidcConfig:
 
 
 def check(config: OidcConfig) -> None:
-    """Refuse what could let one issuer speak for identities that are not its own."""
+    """Refuse a file that lets an issuer name identities that are not its own."""
     if not 1 <= len(config.issuers) <= ISSUERS_MAX:
         raise _wrong("issuers", str(len(config.issuers)), f"must be from 1 to {ISSUERS_MAX}")
     for index, issuer in enumerate(config.issuers):
@@ -140,7 +140,7 @@ def _check_tenants(at: str, issuer: Issuer) -> None:
 
 
 def _check_apart(at: str, issuer: Issuer, other: Issuer) -> None:
-    """Two issuers must not be able to give the same name to two people."""
+    """Check that two issuers cannot give the same name to two people."""
     if issuer.issuer == other.issuer:
         raise _wrong(f"{at}.issuer", issuer.issuer, "must be named once")
     pairs = [("userPrefix", issuer.user_prefix, other.user_prefix)]
@@ -154,7 +154,7 @@ def _check_apart(at: str, issuer: Issuer, other: Issuer) -> None:
 
 
 def _is_near_reserved(prefix: str) -> bool:
-    """`sys` and `system:no` would leave it to the claim whether the name is reserved."""
+    """Return whether a claim could complete it to a reserved name, as with `sys`."""
     return bool(prefix) and any(prefix.startswith(it) or it.startswith(prefix) for it in RESERVED)
 
 

@@ -1,9 +1,9 @@
 """Signed JSON Web Tokens: what they hold, and whether a key has signed them.
 
-The header of a token is written by whoever sends it. It is asked for one thing, which of the keys
-that we have already is meant; the algorithm belongs to that key. PyJWT checks the signature
-(docs/adr/0102-oidc.md); documents are read by the strict reader of `model/encoding/json_guard`,
-since two readers that disagree about a claim that is given twice are a way in.
+The sender of a token writes its header. Only the key id is taken from it; the key must be one that
+we have, and determines the algorithm. PyJWT checks the signature (docs/adr/0102-oidc.md). Documents
+are decoded by the strict reader of `model/encoding/json_guard`: two readers that disagree about a
+duplicate claim would be a vulnerability.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from holdfast.model.errors import Invalid
 
 RS256, ES256 = "RS256", "ES256"
 ALGORITHMS = (RS256, ES256)
-# No header of a request is longer, so a token that comes in one has fewer bytes.
+# No request header is longer, so a token in one has fewer bytes.
 TOKEN_MAX = 8 << 10
 KEY_ID_MAX = 256
 # The first characters of every such token: base64 of an object's first brace and quotation mark. No
-# namespace has a capital letter, so the text of a Token object never begins so.
+# namespace has a capital letter, so the text of a Token object never begins like this.
 BEGINS = "ey"
 
 _SIGNATURES = jwt.PyJWS(algorithms=ALGORITHMS, options={"enforce_minimum_key_length": True})
 
 
 class TokenRefused(Exception):
-    """A token that does not count; `reason` is for the operator's metrics, never for its sender."""
+    """A token that is not valid; `reason` is for the operator's metrics, never for its sender."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class TokenRefused(Exception):
 
 
 class TokenEnvelope(msgspec.Struct, frozen=True):
-    """What a token says, before anybody has checked that it is true."""
+    """The contents of a token, not verified yet."""
 
     text: str
     algorithm: str
@@ -48,17 +48,17 @@ class TokenEnvelope(msgspec.Struct, frozen=True):
 
 
 def text64(data: bytes) -> str:
-    """Bytes as the parts of a token are written."""
+    """Encode bytes as the parts of a token."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def is_signed_token(text: str) -> bool:
-    """Whether this has the form of such a token, and not that of a Token object's text."""
+    """Return whether a text has the form of such a token, not that of a Token object."""
     return text.startswith(BEGINS) and text[2:3].isupper()
 
 
 def parse_token(text: str) -> TokenEnvelope:
-    """The parts of a token. Nothing of it may be believed yet. Raises Refused."""
+    """Return the parts of a token, not verified yet. Raises TokenRefused."""
     parts = text.split(".")
     if len(text) > TOKEN_MAX or not text.isascii() or len(parts) != 3:
         raise TokenRefused("Malformed")
@@ -68,7 +68,7 @@ def parse_token(text: str) -> TokenEnvelope:
         raise TokenRefused("Algorithm")
     if not isinstance(key_id, str) or len(key_id) > KEY_ID_MAX:
         raise TokenRefused("Malformed")
-    # What must be understood and is not; and a payload that is not where it should be.
+    # Critical extensions that are not supported, and a detached payload.
     if "crit" in header or "b64" in header:
         raise TokenRefused("Malformed")
     return TokenEnvelope(text, algorithm, key_id, claims)
@@ -86,7 +86,7 @@ def _document(part: str) -> dict[str, Any]:
 
 
 def demand_signed(envelope: TokenEnvelope, key: jwt.PyJWK) -> None:
-    """Raises Refused unless this key has signed it, by the algorithm of the key."""
+    """Raise TokenRefused unless this key has signed it, with the algorithm of the key."""
     try:
         _SIGNATURES.decode_complete(envelope.text, key, algorithms=[key.algorithm_name])
     except jwt.PyJWTError as error:

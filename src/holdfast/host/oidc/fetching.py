@@ -1,9 +1,9 @@
-"""Keeps the keys of issuers current, beside the requests and never for one of them.
+"""Keeps the keys of issuers current in the background.
 
-For each issuer one task reads its discovery document and its key set: at the start, every
-`REFRESH_S`, and soon after a token named a key that is not known. Requests never wait for it. An
-issuer that cannot be reached is tried again with a growing pause; until then the keys that it told
-last count, for as long as the file allows.
+For each issuer one task fetches its discovery document and its key set: at the start, every
+`REFRESH_S`, and soon after a token named an unknown key. Requests never wait for it. An issuer that
+cannot be reached is tried again with a growing pause; until then its last keys are valid, for as
+long as the file allows.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DISCOVERY = "/.well-known/openid-configuration"
 DOCUMENT_BYTES_MAX = 256 << 10
 TIMEOUT_S = 10.0
 REFRESH_S = 300.0
-# Tokens with keys that do not exist cost nothing to make. However many come, an issuer is asked no
-# more often than this for them.
+# Tokens with invented key ids cost nothing to make. However many arrive, an issuer is asked for
+# them no more often than this.
 ASKED_AGAIN_S = 10.0
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 60.0
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class KeyFetcher:
-    """One for each issuer. `run` goes on until it is cancelled."""
+    """Fetches the keys of one issuer. `run` continues until it is cancelled."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class KeyFetcher:
             await self._until_due()
 
     async def _until_due(self) -> None:
-        """Wait for the next regular time, or for a token that names a key that is not known."""
+        """Wait for the next regular time, or for a token that names an unknown key."""
         await asyncio.sleep(self._asked_again_s)
         try:
             async with asyncio.timeout(REFRESH_S):
@@ -90,7 +90,7 @@ class KeyFetcher:
         ) as session:
             document = json_guard.parse(await _get(session, issuer.rstrip("/") + DISCOVERY))
             if not isinstance(document, dict) or document.get("issuer") != issuer:
-                raise Invalid(f"its discovery document is not that of {issuer}")
+                raise Invalid(f"its discovery document is for another issuer, not for {issuer}")
             where = document.get("jwks_uri")
             if not isinstance(where, str) or urlsplit(where).scheme != "https":
                 raise Invalid("its discovery document has no https address at jwks_uri")
@@ -98,20 +98,20 @@ class KeyFetcher:
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
-    """A document. A redirect is not followed: it could lead to where nobody has said to go."""
+    """Fetch a document. A redirect is not followed: it could lead to any address."""
     async with session.get(url, allow_redirects=False) as response:
         if response.status != 200:
-            raise Invalid(f"{url} answers {response.status}")
+            raise Invalid(f"{url} answered {response.status}")
         data = await response.content.read(DOCUMENT_BYTES_MAX + 1)
         while not response.content.at_eof() and len(data) <= DOCUMENT_BYTES_MAX:
             data += await response.content.read(DOCUMENT_BYTES_MAX + 1)
         if len(data) > DOCUMENT_BYTES_MAX:
-            raise Invalid(f"{url} answers with more than {DOCUMENT_BYTES_MAX} bytes")
+            raise Invalid(f"{url} answered with more than {DOCUMENT_BYTES_MAX} bytes")
         return data
 
 
 def key_fetchers(issuers: Issuers) -> list[KeyFetcher]:
-    """What keeps each of these issuers' keys current. Raises Invalid for a file of authorities."""
+    """Return a fetcher for each of these issuers. Raises Invalid for an unusable caFile."""
     found = []
     for known in issuers.known.values():
         try:
@@ -124,21 +124,21 @@ def key_fetchers(issuers: Issuers) -> list[KeyFetcher]:
     return found
 
 
-# What becomes of the tokens of issuers, and how old their keys are, for Prometheus.
+# Metrics of issuers' tokens and keys.
 
 
 def count(metrics: Metrics, issuers: Issuers, tasks: Sequence[KeyFetcher]) -> None:
-    """Add all of it to what the server counts. No label is chosen by who sends a token."""
+    """Add these metrics to the server's. No label is chosen by the sender of a token."""
     metrics.gauges(
         "oidc_tokens_total",
-        "Tokens of OpenID Connect issuers that were shown, by what became of them.",
+        "Presented tokens of OpenID Connect issuers, by outcome.",
         ("issuer", "outcome"),
         lambda: [(labels, count) for labels, count in issuers.outcomes.items()],
         kind="counter",
     )
     metrics.gauges(
         "oidc_keys_age_seconds",
-        "How long ago an OpenID Connect issuer told its keys; issuers that never did are left out.",
+        "Since the keys of an OpenID Connect issuer were fetched; absent before the first time.",
         ("issuer",),
         lambda: _ages(issuers),
     )

@@ -1,9 +1,9 @@
-"""From a signed token of an issuer to the identity that it stands for. Nothing here waits.
+"""Turns a signed token of an issuer into an identity. Nothing here waits.
 
 A token is checked in this order: form, issuer, key, signature, times, audience, claims, user,
-groups, revocation. Its sender hears one sentence for every cause; which one it was is counted for
-operators. A token that was found good is remembered until it ends, so that a client that asks often
-costs one signature check. Revocations and the end are asked about each time.
+groups, revocation. Its sender gets one message for every cause; the cause is counted for operators.
+A valid token is cached until it expires, so that a client with many requests costs one signature
+check. Revocations and the expiry are checked each time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AUDIENCES_MAX = 64
 
 
 class VerifiedToken(msgspec.Struct, frozen=True):
-    """A token that was found good: whose, from when until when, and by which keys."""
+    """A verified token: its identity, its validity, and the keys that verified it."""
 
     identity: Identity
     issuer: str
@@ -46,16 +46,16 @@ class VerifiedToken(msgspec.Struct, frozen=True):
 
 
 class KnownIssuer:
-    """One issuer: what the file says of it, and the keys that it has told."""
+    """One issuer: its configuration and its keys."""
 
     def __init__(self, config: Issuer) -> None:
         self.config, self.keys = config, KeySet()
-        # Set by a token that names a key that is not known; `fetching` looks at it.
+        # Set by a token that names an unknown key; `fetching` checks it.
         self.wants_keys: Callable[[], None] = lambda: None
 
 
 class Issuers:
-    """All issuers of a server. Called with a token, gives the identity."""
+    """All issuers of a server."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Issuers:
         self.known = {it.issuer: KnownIssuer(it) for it in configs}
         self._now_s, self._monotonic_s = now_s, monotonic_s
         self._remembered: dict[bytes, VerifiedToken] = {}
-        # How many tokens were accepted and refused, by issuer and reason.
+        # Accepted and refused tokens, by issuer and reason.
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
     def identity(self, text: str, is_revoked: IsRevoked = never_revoked) -> Identity:
-        """Who this token is for. Raises Forbidden (Unauthenticated), in one sentence."""
+        """Return the identity of a token. Raises Forbidden (Unauthenticated) with one message."""
         try:
             found = self._verified(text)
             if is_revoked(found.identity.name, found.issued_ms):
@@ -103,7 +103,7 @@ class Issuers:
         return found
 
     def _still_counts(self, verified: VerifiedToken) -> bool:
-        """Whether a second look would find the same. Keys that are too old end it as well."""
+        """Return whether a cached token is still valid. Keys that are too old end it as well."""
         known = self.known[verified.issuer]
         age_s = known.keys.age_s(self._monotonic_s())
         return (
@@ -129,7 +129,7 @@ class Issuers:
             raise
         envelope.demand_signed(opened, key)
         issued_s, until_s = _times(opened.claims, config, self._now_s())
-        # Its clock may be ahead of ours: in doubt a token was issued before a revocation.
+        # The issuer's clock may be ahead: in doubt a token was issued before a revocation.
         issued_ms = int((issued_s - config.skew_seconds) * 1_000)
         _demand_audience(opened.claims, config)
         for claim, wanted in config.required_claims.items():
@@ -143,9 +143,9 @@ class Issuers:
 
 
 def _times(claims: dict[str, Any], config: Issuer, now_s: float) -> tuple[float, float]:
-    """When it was issued and when it ends for us. Raises Refused.
+    """Return when it was issued and when it expires for us. Raises TokenRefused.
 
-    A token must say both: without its issue no revocation could be held against it.
+    A token must state both: without the time of issue a revocation could not be checked.
     """
     issued_s, ends_s = _moment(claims, "iat"), _moment(claims, "exp")
     starts_s = _moment(claims, "nbf") if "nbf" in claims else issued_s
@@ -178,7 +178,7 @@ def _user(claims: dict[str, Any], config: Issuer) -> str:
     if not isinstance(given, str) or not given:
         raise TokenRefused("User")
     if config.user_claim == "email" and claims.get("email_verified") is not True:
-        # Anybody can write any address into a form.
+        # An unverified address may be anyone's.
         raise TokenRefused("EmailNotVerified")
     name = config.user_prefix + given
     if not is_token(name) or name.startswith(RESERVED):
@@ -187,10 +187,10 @@ def _user(claims: dict[str, Any], config: Issuer) -> str:
 
 
 def _groups(claims: dict[str, Any], config: Issuer) -> tuple[str, ...]:
-    """The groups of a token, and those of the tenants that its groups are mapped to.
+    """Return the groups of a token, and those of the tenants that its groups are mapped to.
 
-    A list that is too long is refused as a whole: which part of it counts would be a guess. A group
-    whose name is reserved here, or cannot be written in a binding, is left out: it gives nothing.
+    A list that is too long is refused as a whole: taking a part of it would be a guess. A group
+    with a reserved name, or one that a binding cannot name, is left out: it grants nothing.
     """
     given = claims.get(config.groups_claim, []) if config.groups_claim else []
     listed = [given] if isinstance(given, str) else given

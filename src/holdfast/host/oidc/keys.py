@@ -1,8 +1,8 @@
-"""The public keys of one issuer, as its key set told them last.
+"""The public keys of one issuer, as of its last key set.
 
-A key is known by its id and its algorithm, which follows from the kind of key: RSA keys sign RS256,
-keys on P-256 ES256. Whatever else a set holds is left out, so that no token can choose a weaker
-way. Keys count for a bounded time after they were last heard of.
+A key is identified by its id and its algorithm, which follows from the kind of key: RSA keys sign
+RS256, keys on P-256 ES256. Other keys in a set are ignored, so that no token can choose a weaker
+algorithm. Keys are valid for a bounded time after they were last fetched.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Keys = dict[tuple[str, str], jwt.PyJWK]
 
 
 class KeySet:
-    """The keys of one issuer, and since when they are known."""
+    """The keys of one issuer, and when they were fetched."""
 
     def __init__(self) -> None:
         self._keys: Keys = {}
         self._heard_s: float | None = None
-        # Changes with the keys: what was verified by keys that are gone must be verified again.
+        # Changes with the keys: what removed keys verified must be verified again.
         self.version = 0
 
     def replace(self, keys: Keys, now_s: float) -> None:
-        """Take in what the issuer says now."""
+        """Replace the keys by a new set."""
         if {at: _numbers(key) for at, key in keys.items()} != {
             at: _numbers(key) for at, key in self._keys.items()
         }:
@@ -44,11 +44,11 @@ class KeySet:
         return len(self._keys)
 
     def age_s(self, now_s: float) -> float | None:
-        """How long ago the issuer told its keys; None if it never did."""
+        """Return how long ago the keys were fetched; None if they never were."""
         return None if self._heard_s is None else now_s - self._heard_s
 
     def key_for(self, envelope: TokenEnvelope, now_s: float, age_max_s: float) -> jwt.PyJWK:
-        """The key that a token names, or the only one. Raises Refused."""
+        """Return the key that a token names, or the only one. Raises TokenRefused."""
         age_s = self.age_s(now_s)
         if age_s is None or age_s > age_max_s:
             raise TokenRefused("KeysTooOld")
@@ -63,7 +63,7 @@ class KeySet:
 
 
 def parse_key_set(data: bytes) -> Keys:
-    """The keys of a key set that may sign tokens. Raises Invalid for what is no key set."""
+    """Return the usable keys of a key set. Raises Invalid if it is not a key set."""
     document = json_guard.parse(data)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list) or len(listed) > KEYS_MAX:
@@ -83,7 +83,7 @@ def parse_key_set(data: bytes) -> Keys:
 
 
 def _usable(entry: Any) -> jwt.PyJWK | None:
-    """The key of an entry, if it is one that signs in a way that is accepted here."""
+    """Return the key of an entry, if its algorithm is accepted here."""
     if not isinstance(entry, dict):
         return None
     algorithm = _algorithm(entry)
@@ -91,7 +91,7 @@ def _usable(entry: Any) -> jwt.PyJWK | None:
         return None
     if entry.get("use", "sig") != "sig" or not isinstance(entry.get("kid", ""), str):
         return None
-    # A private key has no place in a set that everybody may read; the number is all that counts.
+    # A public set should hold no private keys; only the public numbers are used.
     public = {name: entry.get(name) for name in ("kty", "crv", "n", "e", "x", "y") if name in entry}
     try:
         key = jwt.PyJWK(public, algorithm)

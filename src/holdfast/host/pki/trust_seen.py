@@ -172,13 +172,13 @@ class TrustFollower:
 
     def __init__(
         self,
-        remote: ApiClient,
+        api_client: ApiClient,
         sender: Identity,
         rotation: CertificateRenewal,
         directory: Path,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._remote, self._sender, self._rotation = remote, sender, rotation
+        self._api_client, self._sender, self._rotation = api_client, sender, rotation
         self._directory, self._changed = directory, changed
         self._bundle = load_bundle(directory)
         rotation.expect(_signer(self._bundle))
@@ -188,7 +188,7 @@ class TrustFollower:
         if generation <= self._bundle.generation:
             return False
         wanted = ApiCall("GET", BUNDLE_PATH, _text)
-        text = await self._remote.run(self._sender, SERVERS, wanted, TIMEOUT_S)
+        text = await self._api_client.run(self._sender, SERVERS, wanted, TIMEOUT_S)
         try:
             if trust_bundle.decode_bundle(text).generation <= self._bundle.generation:
                 # The answer came from a server that has not followed the others yet.

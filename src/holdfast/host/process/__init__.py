@@ -1,1 +1,1 @@
-"""What every process of Holdfast uses: the shell of a machine, clocks, files, metrics."""
+"""What every Holdfast process uses: the shell of a machine, clocks, files, metrics."""

@@ -1,9 +1,9 @@
-"""Who holds an agent's directory: one process at a time, and which directory it is.
+"""Locks an agent's directory for one process, and identifies the directory.
 
-`components.agent` takes it before anything else. Two agents over one directory would both believe
-that its work is theirs alone; two directories under one node's name would each start what the other
-one runs. The first is refused here, by a lock that the kernel frees with its holder; the second by
-the servers, to whom a directory is known by the name that it was given when it was new.
+`component/build` takes it before anything else. Two agents on one directory would both treat its
+work as their own; two directories under one node name would each start the work of the other. The
+first is refused here, by a lock that the kernel frees with its holder; the second by the servers,
+which know a directory by the id that it got when it was created.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class DirectoryLock:
-    """A directory that this process has for itself until `let_go`, and its `installation`."""
+    """A directory that this process holds until `let_go`, and its `installation` id."""
 
     def __init__(self, folder: Path, node: str) -> None:
         """Raises Conflict when another process has it, Unavailable when it cannot be used."""
@@ -46,40 +46,40 @@ class DirectoryLock:
         except BlockingIOError:
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
             raise Conflict(
-                f"another agent (process {holder}) runs on {folder}; stop it first, or give node "
-                f"{node} and the other one a name and a --data of their own"
+                f"another agent (process {holder}) uses {folder}; stop it first, or give node "
+                f"{node} and the other one separate names and --data directories"
             ) from None
         try:
             os.truncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
         except OSError:
-            # A full disk keeps nobody from holding what is locked; only the sentence above suffers.
+            # A full disk does not prevent the lock; only the message above lacks the process id.
             return
 
     def let_go(self) -> None:
-        """Let another process have it."""
+        """Release the directory."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def _installation(folder: Path, lock: int) -> str:
-    """The name that the directory was given when it was new.
+    """Return the id that the directory got when it was created.
 
-    Beside it stands where that was. A copy, on another machine or on this one, is another directory
-    and gets another name: what the first one runs, this one cannot speak for. It stands in a file
-    of its own, so that the version before this one still reads the name.
+    Its place is stored beside it. A copy, on another machine or on this one, is another directory
+    and gets a new id: it does not hold the work of the original. The place is in a separate file,
+    so that the previous version can still read the id.
     """
     path = folder / INSTALLATION
     try:
         name, here, place = _text(path), _place(lock), _text(folder / PLACE)
         if name and not _NAME.fullmatch(name):
-            raise Invalid(f"{path}: {name[:40]!r}: must be 32 digits of a hexadecimal number")
+            raise Invalid(f"{path}: {name[:40]!r}: must be 32 hexadecimal digits")
         if not name or place not in ("", here):
             name = secrets.token_hex(16)
             write_private(path, f"{name}\n".encode())
         if place != here:
-            # After the name: until then a copy is still known as one.
+            # After the id: until then a copy is still recognized as one.
             write_private(folder / PLACE, f"{here}\n".encode())
     except (OSError, UnicodeDecodeError) as error:
         raise Unavailable(f"{path} cannot be used: {error}") from error
@@ -91,6 +91,6 @@ def _text(path: Path) -> str:
 
 
 def _place(lock: int) -> str:
-    """This machine and the file that is locked, which is made once and never replaced."""
+    """Return a hash of this machine and the locked file, which is never replaced."""
     machine = MACHINE_ID.read_bytes().strip() if MACHINE_ID.exists() else b""
     return sha256(b"%s %d" % (machine, os.fstat(lock).st_ino)).hexdigest()[:32]

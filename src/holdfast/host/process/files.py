@@ -1,4 +1,4 @@
-"""Files that must be whole or not there, and that nobody else may read."""
+"""Files that are complete or absent, and that no other user may read."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DRAFT_BEGIN, _DRAFT_END = ".", ".new"
 
 
 def private_directory(path: Path) -> Path:
-    """A directory for this user alone, made if need be.
+    """Return a directory for this user alone; create it if needed.
 
-    One that is there, is empty and belongs to this user is closed to others. One that others may
-    enter and that holds something is refused: changing its mode could lock its other users out.
+    An existing empty directory of this user is closed to others. One that others may enter and that
+    holds something is refused: changing its mode could lock its other users out.
     """
     path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     found = path.stat()
@@ -35,11 +35,11 @@ def private_directory(path: Path) -> Path:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only this user may read; after a crash it is the old one or the new one."""
+    """Write a file that only this user may read. After a crash it is the old or the new one."""
     draft = path.with_name(f"{_DRAFT_BEGIN}{path.name}{_DRAFT_END}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
     with os.fdopen(descriptor, "wb") as file:
-        # The mode above counts only for a new file; a left-over draft may have another.
+        # The mode above applies only to a new file; a left-over draft may have another.
         os.fchmod(file.fileno(), PRIVATE_FILE)
         file.write(content)
         file.flush()
@@ -49,18 +49,18 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def is_draft(path: Path) -> bool:
-    """Whether this is what a crash left of a file that was being written."""
+    """Return whether this is an incomplete file that a crash left."""
     return path.name.startswith(_DRAFT_BEGIN) and path.name.endswith(_DRAFT_END)
 
 
 def remove(path: Path) -> None:
-    """Let a file be gone, also after a crash. One that is not there is gone already."""
+    """Remove a file durably, if it exists."""
     path.unlink(missing_ok=True)
     sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
-    """Let what was made, renamed or removed in a directory be so after a power cut as well."""
+    """Make changes of a directory's entries survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -68,11 +68,11 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-# What a machine keeps on its own disk through `Persist`: one small file for each key.
+# What a machine stores on its own disk through `Persist`: one small file for each key.
 #
 # A value is written under another name, synced, renamed over the old one, and the directory is
-# synced as well (`files.write_private`). So a crash at any moment leaves the old value or the new
-# one, never a part of it, and what was acknowledged is still there after a power cut.
+# synced as well (`write_private`). So after a crash at any moment there is the old value or the new
+# one, never a part of it, and an acknowledged value survives a power cut.
 
 _VALUE = ".value"
 # The usual limit of file systems on one name is 255 bytes; a draft's name is a little longer.
@@ -86,7 +86,7 @@ class PersistedFiles:
         self._folder = folder
 
     def load(self) -> dict[str, bytes]:
-        """All values of earlier lives. What a crash left half written is cleared away."""
+        """Return all stored values. Incomplete files that a crash left are removed."""
         private_directory(self._folder)
         found = {}
         for path in sorted(self._folder.iterdir()):
@@ -97,7 +97,7 @@ class PersistedFiles:
         return found
 
     def put(self, key: str, value: bytes | None) -> None:
-        """Keep a value, or remove it. An error here must stop the machine: it cannot go on."""
+        """Store a value, or remove it. An error here must stop the machine."""
         name = quote(key, safe="")
         fits = len(name) + len(_VALUE) <= _NAME_BYTES_MAX
         invariant(name and fits, f"not a key to persist: {key!r}")

@@ -1,9 +1,9 @@
-"""Lets a part of the plane live in the foreground until a signal or a failure.
+"""Runs a process of the plane in the foreground until a signal or a failure.
 
-SIGTERM and SIGINT stop it in order, also where its parent had them ignored or blocked; a second one
-ends it at once, which loses nothing that was acknowledged. SIGHUP stays as it was found, for
-`nohup`. It ends with 0 after a stop, with 1 and a sentence when it could not go on. Every entry
-point of a process calls this, with a server or a component.
+SIGTERM and SIGINT stop it in order, even if its parent ignored or blocked them; a second signal
+ends it at once, which loses nothing that was acknowledged. SIGHUP stays as inherited, for `nohup`.
+The exit code is 0 after a stop, and 1 with a message when the process cannot go on. Every entry
+point calls this, with a server or a component.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-# Signals as a process of ours relies on them, whatever its parent did with them.
+# Sets signals to what our processes rely on, whatever the parent did with them.
 #
-# A shell that starts something in the background, `nohup`, and many a job runner leave signals
-# ignored or blocked, and both are inherited by every process below. A part that ignores SIGTERM is
-# never stopped in order; one that ignores SIGCHLD never learns how its children ended. So each
-# entry point calls this first, and `python -m holdfast.cli.supervised_child` does for the parts of
-# `holdfast up`. Work starts under a shim, which does the same for itself and for the work.
+# A shell that starts a background job, `nohup`, and many job runners leave signals ignored or
+# blocked, and all child processes inherit that. A process that ignores SIGTERM is never stopped in
+# order; one that ignores SIGCHLD never learns how its children ended. So each entry point calls
+# this first, and `python -m holdfast.cli.supervised_child` does for the processes of `holdfast up`.
+# Work starts under a shim, which does the same for itself and for the work.
 
-# Python ignores these itself, to get an error instead; `subprocess` gives them back to children.
+# Python itself ignores these to get an error instead; `subprocess` restores them for children.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def forget_inherited(keep: Collection[signal.Signals] = ()) -> None:
-    """Ignore and block nothing any more, except what is to be kept as it is. Main thread only."""
+    """Reset ignored and blocked signals, except those to keep. Main thread only."""
     for number in signal.valid_signals() - {*_PYTHON_IGNORES, *keep}:
         if signal.getsignal(number) is signal.SIG_IGN:
             is_interrupt = number == signal.SIGINT
@@ -38,13 +38,13 @@ def forget_inherited(keep: Collection[signal.Signals] = ()) -> None:
 
 
 def is_ignored(number: signal.Signals) -> bool:
-    """Whether the parent asked for that, as `nohup` does with SIGHUP."""
+    """Return whether the parent ignored this signal, as `nohup` does with SIGHUP."""
     return signal.getsignal(number) is signal.SIG_IGN
 
 
 AT_ONCE = 130
-# Objects of ours are trees that go with their last reference. Looking for circles after every few
-# hundred new ones, as Python does unless told otherwise, takes a busy part a twentieth of its time.
+# Our objects are trees that are freed with their last reference. Python's default of searching for
+# cycles after every few hundred new objects takes a busy process a twentieth of its time.
 GARBAGE_AFTER = 50_000
 
 
@@ -54,27 +54,27 @@ class ForegroundProcess(Protocol):
     async def start(self) -> None: ...
 
     async def wait(self) -> str:
-        """Until it cannot go on: the sentence that says why."""
+        """Wait until it cannot go on. Return the message that says why."""
         ...
 
     async def stop(self) -> None: ...
 
 
 def say(text: str) -> None:
-    """A sentence for whoever started the process."""
+    """Print a message for the operator."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def complain(text: str) -> int:
-    """The sentence of a failure; its exit code."""
+    """Print an error message. Return the exit code."""
     sys.stderr.write(f"holdfast: {text}\n")
     sys.stderr.flush()
     return 1
 
 
 async def until_signal(living: ForegroundProcess, greet: Callable[[], None]) -> int:
-    """Start it, greet, and run until a signal or a failure; the exit code."""
+    """Start it, greet, and run until a signal or a failure. Return the exit code."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     forget_inherited(keep=(signal.SIGHUP,))
     stopping = asyncio.Event()

@@ -1,7 +1,7 @@
-"""Counters and histograms in the text form that Prometheus reads.
+"""Counters and histograms in the text format of Prometheus.
 
-Written by hand (docs/adr/0043-metrics.md): the form is a page long, and what is counted here is
-touched thousands of times a second on one event loop, so it needs no locks and no registry.
+Written by hand (docs/adr/0043-metrics.md): the format is a page long, and the counters are updated
+thousands of times a second on one event loop, so they need no locks and no registry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import islice
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0)
-# A counter that would grow beyond this many label sets has labels that clients choose: a bug.
+# A counter with more label sets than this has labels that clients choose, which is a bug.
 SERIES_MAX = 5_000
 
 Labels = tuple[str, ...]
@@ -21,7 +21,7 @@ Readings = Callable[[], Iterable[tuple[Labels, float]]]
 
 
 class Counter:
-    """Something that happened so many times, by labels."""
+    """A counter by labels."""
 
     kind = "counter"
 
@@ -45,7 +45,7 @@ class Counter:
 
 
 class Gauge:
-    """Something that is asked for when it is read."""
+    """A value that is computed when it is read."""
 
     kind = "gauge"
 
@@ -57,7 +57,7 @@ class Gauge:
 
 
 class Gauges:
-    """Something that is asked for when it is read, by labels; perhaps what others have counted."""
+    """Values by labels that are computed when they are read; also for counters kept elsewhere."""
 
     def __init__(self, name: str, text: str, labels: Labels, read: Readings, kind: str) -> None:
         self.name, self.text, self.kind = name, text, kind
@@ -69,7 +69,7 @@ class Gauges:
 
 
 class Histogram:
-    """How long or how large things were, in buckets, by labels."""
+    """The distribution of durations or sizes, in buckets, by labels."""
 
     kind = "histogram"
 
@@ -107,7 +107,7 @@ Metric = Counter | Gauge | Gauges | Histogram
 
 
 class Metrics:
-    """Everything that one server counts."""
+    """All metrics of one server."""
 
     def __init__(self) -> None:
         self._all: list[Metric] = []
@@ -126,34 +126,34 @@ class Metrics:
         )
         self.changes = self._counter("store_changes_total", "Changes that the hub has read.")
         self.forwarded = self._counter(
-            "forwarded_total", "Requests sent on to the usual server.", ("outcome",)
+            "forwarded_total", "Requests forwarded to the authority's server.", ("outcome",)
         )
         self.forwards_taken = self._counter(
-            "forwards_taken_total", "Requests taken in for other servers."
+            "forwards_taken_total", "Requests accepted from other servers."
         )
 
     def counter(self, name: str, text: str, labels: Labels = ()) -> Counter:
-        """Add something that a part of the server counts by itself."""
+        """Add a counter of a part of the server."""
         return self._counter(name, text, labels)
 
     def histogram(
         self, name: str, text: str, bounds: Sequence[float], labels: Labels = ()
     ) -> Histogram:
-        """Add something that a part of the server measures by itself."""
+        """Add a histogram of a part of the server."""
         return self._histogram(name, text, bounds, labels)
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add something that is asked for when it is read."""
+        """Add a value that is computed when it is read."""
         self._all.append(Gauge(f"holdfast_{name}", text, read))
 
     def gauges(
         self, name: str, text: str, labels: Labels, read: Readings, kind: str = "gauge"
     ) -> None:
-        """Add something that is asked for when it is read, by labels."""
+        """Add values by labels that are computed when they are read."""
         self._all.append(Gauges(f"holdfast_{name}", text, labels, read, kind))
 
     def text(self) -> str:
-        """All of it, as Prometheus reads it."""
+        """Return all metrics in the format of Prometheus."""
         lines: list[str] = []
         for metric in self._all:
             lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} {metric.kind}"]

@@ -1,8 +1,8 @@
-"""Streams that a machine opened to others: what it follows, until one side goes.
+"""Streams that a machine opened to others, such as its watches, until either side ends them.
 
-A component's cache opens one for each kind. A stream hands over one piece at a time and reads the
-next only when the machine has taken it, so a slow machine holds back its server and not our memory.
-Nothing is resumed here: whoever opened the stream decides what to do when it ends.
+A component's cache opens one for each kind. A stream delivers one item at a time and reads the next
+only when the machine has taken it, so a slow machine slows its server down and does not fill our
+memory. Streams are not resumed here: the machine decides what to do when one ends.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from holdfast.model.machine import Ended, Leave, Open, Pushed
 
 
 class Sources(Protocol):
-    """A way to what others tell of."""
+    """A way to open streams to others."""
 
     def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
-        """The bodies of `Pushed`, one after the other.
+        """Yield the bodies of `Pushed`, one after the other.
 
-        Raises Expired when the place to begin at is gone, Unavailable when the stream cannot be
-        had or broke.
+        Raises Expired when the start position is gone, Unavailable when the stream cannot be opened
+        or broke.
         """
         ...
 
 
 class NoSources:
-    """For machines that follow nobody: nothing can be followed, and that is certain."""
+    """For machines without streams: every attempt certainly fails."""
 
     async def follow(self, sender: Identity, to: str, body: Any) -> AsyncGenerator[Any, None]:
-        raise Unavailable(f"there is no way to {to}")
+        raise Unavailable(f"{to} cannot be reached from here")
         yield
 
 
 class OpenedStream:
-    """One stream and the piece that waits for its machine, if one does."""
+    """One stream and the item that waits for its machine, if there is one."""
 
     def __init__(self, forget: Callable[[], object]) -> None:
-        """`forget` is called when the machine hears the last word."""
+        """`forget` is called when the machine gets the last item."""
         self.task: asyncio.Task[None] | None = None
         self.is_open = True
         self._forget = forget
@@ -49,17 +49,17 @@ class OpenedStream:
         self._taken = asyncio.Event()
 
     def take(self) -> Pushed | Ended | None:
-        """What waits, for the machine; nothing when it has left in between."""
+        """Return the waiting item; None when the machine has left meanwhile."""
         if not self.is_open:
             return None
         self._taken.set()
         if isinstance(self._waiting, Ended):
-            # The machine may use the number again as soon as it has heard this.
+            # The machine may use the number again as soon as it has this item.
             self._forget()
         return self._waiting
 
     async def offer(self, stimulus: Pushed | Ended, post: Callable[[OpenedStream], None]) -> None:
-        """Let the machine have this, and wait until it does."""
+        """Offer an item to the machine, and wait until it takes it."""
         self._waiting = stimulus
         self._taken.clear()
         post(self)
@@ -67,7 +67,7 @@ class OpenedStream:
 
 
 class OpenedStreams:
-    """Performs `Open` and `Leave` for one machine. `post` gets the stream with a piece."""
+    """Performs `Open` and `Leave` for one machine. `post` gets the stream with an item."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class OpenedStreams:
         self._post, self._fail = post, fail
         self._readings_max = readings_max
         self._open: dict[int, OpenedStream] = {}
-        # Also those that are closing, so that a stop leaves nothing behind.
+        # Also streams that are closing, so that a stop leaves nothing behind.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, effect: Open) -> None:
@@ -96,14 +96,14 @@ class OpenedStreams:
 
     def leave(self, effect: Leave) -> None:
         reading = self._open.pop(effect.stream, None)
-        # One that has ended by itself is not there any more; its machine cannot know that.
+        # A stream that has ended by itself is gone; its machine cannot know that.
         if reading is not None:
             reading.is_open = False
             if reading.task is not None:
                 reading.task.cancel()
 
     async def cancel(self) -> None:
-        """Leave all of them."""
+        """Leave all streams."""
         for number in list(self._open):
             self.leave(Leave(number))
         if self._tasks:

@@ -1,7 +1,7 @@
 """How the machines of one plane reach each other.
 
-A shell performs `Ask` through whatever `Peers` it was given. Here is the table for machines that
-live in one process; between processes the same call goes over the network.
+A shell performs `Ask` through the `Peers` that it was given. Here is the table for machines in one
+process; between processes the same call goes over the network.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ class Peers(Protocol):
     def submit(
         self, sender: Identity, to: str, body: Any, timeout_s: float
     ) -> asyncio.Future[Any] | None:
-        """The same without a task of its own, where many questions travel in one.
+        """Ask without a task of its own, where many requests are sent in one.
 
         The future gets the answer within that time, with errors as values. None: use `ask`.
         """
         return None
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
-        """The answer of another machine.
+        """Return the answer of another machine.
 
-        Raises Unavailable when the request certainly was not taken in, OutcomeUnknown when it may
+        Raises Unavailable when the request certainly was not received, OutcomeUnknown when it may
         have been and no answer came.
         """
         ...
 
 
 class NoPeers(Peers):
-    """For machines without neighbours: nobody can be reached, and that is certain."""
+    """For machines without peers: every request certainly fails."""
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:
-        raise Unavailable(f"there is no way to {to}")
+        raise Unavailable(f"{to} cannot be reached from here")
 
 
 class Askable(Protocol):
-    """Whoever can be asked: a shell, or something that stands for one."""
+    """Something that answers requests: a shell, or a stand-in for one."""
 
     async def ask(self, sender: Identity, body: Any, timeout_s: float) -> Any: ...
 
 
 class PeerTable(Peers):
-    """All machines of this process by name. The asker's identity is known, so it is not proven."""
+    """All machines of this process by name. Identities are not verified within a process."""
 
     def __init__(self) -> None:
         self._shells: dict[str, Askable] = {}
 
     def add(self, name: str, shell: Askable) -> None:
-        """Let a machine be reached; a later one of that name takes its place."""
+        """Make a machine reachable; a later one of that name replaces it."""
         self._shells[name] = shell
 
     def remove(self, name: str) -> None:
-        """Let nobody be reached under this name."""
+        """Make a name unreachable."""
         self._shells.pop(name, None)
 
     async def ask(self, sender: Identity, to: str, body: Any, timeout_s: float) -> Any:

@@ -1,7 +1,7 @@
-"""Calls of a machine that are on their way: transactions, reads, questions to other machines.
+"""Calls of a machine in flight: transactions, reads, requests to other machines.
 
-They run side by side, and each gets exactly one answer. Whatever goes wrong comes back as a value:
-Unavailable when it certainly did not happen, OutcomeUnknown when it may have.
+They run concurrently, and each gets exactly one answer. Errors are returned as values: Unavailable
+when it certainly did not happen, OutcomeUnknown when it may have.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from holdfast.model.errors import HoldfastError, OutcomeUnknown, Unavailable, in
 from holdfast.model.machine import Answered, Ask, FateOf, Range, Txn
 from holdfast.store.contract import Store
 
-# A store and a peer keep the time themselves and then say whether it may have happened, which is
-# more than we know. We only step in when they do not.
+# A store and a peer enforce the timeout themselves and know whether the call may have happened.
+# This is only a fallback for when they do not.
 _SLACK_S = 0.5
 
 Post = Callable[[Any], None]
@@ -63,7 +63,7 @@ class PendingCalls:
         )
 
     def _as(self, effect: Ask) -> Identity:
-        """Who asks: the machine itself, or whom it speaks for."""
+        """Return the identity of the call: the machine's, or the one it acts for."""
         return Identity(name=effect.sender) if effect.sender else self._identity
 
     def txn(self, effect: Txn) -> None:
@@ -87,7 +87,7 @@ class PendingCalls:
         self._begin(effect, lambda: store.fate(effect.token), effect.timeout_ms / 1000)
 
     async def cancel(self) -> None:
-        """Stop waiting for all of them; their machine is gone and wants no answers."""
+        """Cancel all calls; their machine is gone and needs no answers."""
         tasks = list(self._open.values())
         for task in tasks:
             task.cancel()
@@ -103,7 +103,7 @@ class PendingCalls:
         invariant(number not in self._open, f"{self._identity.name} reuses call {number} in flight")
         if len(self._open) < self._calls_max:
             return True
-        busy = Unavailable(f"{self._calls_max} calls are on their way already")
+        busy = Unavailable(f"{self._calls_max} calls are in flight already")
         self._post(Answered(number, busy))
         return False
 
@@ -114,7 +114,7 @@ class PendingCalls:
             task.add_done_callback(self._done)
 
     def _returned(self, call: int, future: asyncio.Future[Any]) -> None:
-        """A question that had no task of its own was answered."""
+        """Deliver the answer to a call that had no task of its own."""
         del self._open[call]
         if future.cancelled():
             return
@@ -140,7 +140,7 @@ class PendingCalls:
         self._post(Answered(effect.call, body))
 
     def _done(self, task: asyncio.Future[None]) -> None:
-        """Anything but an error of ours is a bug, and the machine cannot go on without answer."""
+        """Fail on any exception but our own errors: the machine would wait for ever."""
         if not task.cancelled():
             bug = task.exception()
             if bug is not None:
@@ -149,7 +149,7 @@ class PendingCalls:
 
 def _silence(effect: Call) -> HoldfastError:
     message = f"no answer to {type(effect).__name__} {effect.call} within {effect.timeout_ms} ms"
-    # What a read may have changed is nothing.
+    # A read changes nothing, so its outcome is never unknown.
     if isinstance(effect, Ask | Txn):
         return OutcomeUnknown(message)
     return Unavailable(message)

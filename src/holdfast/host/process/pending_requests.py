@@ -1,8 +1,8 @@
-"""Requests of others to a machine that are not answered yet.
+"""Requests to a machine that are not answered yet.
 
-Each gets exactly one answer: the machine's, or after its time an error that says whether the
-machine had taken the request in. A machine that has taken in what nobody waits for any more is told
-so (`Withdrawn`), and need not begin it.
+Each gets exactly one answer: the machine's, or after its timeout an error that says whether the
+machine had taken the request in. When the caller of a taken request leaves, the machine gets
+`Withdrawn` and need not begin it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.model.machine import Answer, Asked, Withdrawn
 
 
 class PendingRequest:
-    """One request, first in the shell's line and then with the machine."""
+    """One request, first in the shell's queue and then with the machine."""
 
     __slots__ = ("body", "deadline_s", "future", "is_taken", "number", "sender", "timeout_s")
 
@@ -38,19 +38,19 @@ class PendingRequest:
         self.is_taken = False
 
     def take(self) -> Asked | None:
-        """The request for the machine; nothing when its asker has given up."""
+        """Return the request for the machine; None when its caller has given up."""
         if self.future.done():
             return None
         self.is_taken = True
         return Asked(self.number, self.sender, self.body)
 
     def lost(self, why: str) -> HoldfastError:
-        """What an asker is told that gets no answer."""
-        return OutcomeUnknown(why) if self.is_taken else Unavailable(f"{why}; it was not begun")
+        """Return the error for a caller that gets no answer."""
+        return OutcomeUnknown(why) if self.is_taken else Unavailable(f"{why}; it was not started")
 
 
 class PendingRequests:
-    """All of one machine. `post` puts something into the shell's line."""
+    """All requests to one machine. `post` adds to the shell's queue."""
 
     def __init__(self, *, post: Callable[[Any], None], asks_max: int) -> None:
         self._post = post
@@ -59,16 +59,16 @@ class PendingRequests:
         self._number = 0
         self._closed = False
         self._emptied = asyncio.Event()
-        # The one timer for the first deadline of all. One for each would cost more than a decision
-        # may, and most are answered long before.
+        # One timer for the earliest deadline. A timer for each would cost more than a decision may,
+        # and most are answered long before.
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, sender: str | Identity, body: Any, timeout_s: float) -> asyncio.Future[Any]:
-        """Take a request in. The future gets the answer, with errors as values."""
+        """Accept a request. The future gets the answer, with errors as values."""
         return self.take_in(sender, body, timeout_s).future
 
     def take_in(self, sender: str | Identity, body: Any, timeout_s: float) -> PendingRequest:
-        """The same for whoever may withdraw it."""
+        """Accept a request that the caller may withdraw."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         self._number += 1
@@ -77,7 +77,7 @@ class PendingRequests:
         if self._closed:
             future.set_result(Unavailable("the machine has stopped"))
         elif len(self._open) >= self._asks_max:
-            future.set_result(Unavailable(f"{self._asks_max} requests wait already"))
+            future.set_result(Unavailable(f"{self._asks_max} requests wait already; try again"))
         else:
             self._open[inbound.number] = inbound
             if self._timer is None or deadline_s < self._timer.when():
@@ -86,7 +86,7 @@ class PendingRequests:
         return inbound
 
     def withdraw(self, *inbounds: PendingRequest) -> None:
-        """Whoever asked these has gone and takes no answer."""
+        """Withdraw requests whose caller has left."""
         left = [it for it in inbounds if it.number in self._open]
         for inbound in left:
             self._settle(inbound, None)
@@ -95,9 +95,9 @@ class PendingRequests:
             self._post(Withdrawn(taken))
 
     def take(self, inbound: PendingRequest) -> Asked | None:
-        """Hand a request from the line to the machine, unless its time is over.
+        """Return a queued request for the machine, unless it has timed out.
 
-        After a pause of the whole process that may be so before the timer says it.
+        After a pause of the whole process that may be so before the timer fires.
         """
         if inbound.deadline_s <= asyncio.get_running_loop().time():
             self._settle(inbound, inbound.lost(f"no answer within {inbound.timeout_s:g} s"))
@@ -109,27 +109,27 @@ class PendingRequests:
     def answer(self, effect: Answer) -> None:
         """Perform `Answer`."""
         inbound = self._open.get(effect.call)
-        # An asker that gave up is not there any more; its machine cannot know that.
+        # A caller that gave up is gone; its machine cannot know that.
         if inbound is not None:
             self._settle(inbound, effect.body)
 
     def close(self) -> None:
-        """Take in nothing more."""
+        """Accept no more requests."""
         self._closed = True
 
     async def drained(self, grace_s: float) -> None:
-        """Until all are answered, or the grace is over."""
+        """Wait until all are answered, or the grace period is over."""
         try:
             async with asyncio.timeout(grace_s):
                 while self._open:
                     self._emptied.clear()
                     await self._emptied.wait()
         except TimeoutError:
-            # Whoever still waits is told that the outcome is unknown.
+            # The remaining callers get OutcomeUnknown.
             return
 
     def drop(self) -> None:
-        """The machine is gone: tell everybody who waits."""
+        """Fail all waiting requests: the machine is gone."""
         self.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -142,7 +142,7 @@ class PendingRequests:
         self._timer = asyncio.get_running_loop().call_at(deadline_s, self._time_out)
 
     def _time_out(self) -> None:
-        """Tell those whose time is over, and wait for the next one's."""
+        """Time out what is due, and wait for the next deadline."""
         self._timer = None
         now_s = asyncio.get_running_loop().time()
         late = [it for it in self._open.values() if it.deadline_s <= now_s]

@@ -1,7 +1,7 @@
-"""Streams that others opened to a machine: what it pushes, until one side goes.
+"""Streams that others opened to a machine, which pushes items until either side ends them.
 
-The HTTP server opens one for each watch. `Taken` tells the machine when a reader has what was
-pushed, so that the machine itself holds, and bounds, what a slow reader leaves.
+The HTTP server opens one for each watch. `Taken` tells the machine that a reader has read the last
+item, so that the machine itself holds, and bounds, what a slow reader leaves.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.model.machine import End, Left, Opened, Push, Taken
 
 
 class ServedStream:
-    """The reader's end of one stream. Reading again says that the last item has been taken."""
+    """The reader's end of one stream. Reading again confirms the last item."""
 
     def __init__(self, number: int, streams: ServedStreams) -> None:
         self.number = number
-        # The machine's last word, once there is nothing more to read.
+        # The machine's last message, once there is nothing more to read.
         self.ending: Any = None
         self._streams = streams
         self._items: deque[Any] = deque()
@@ -30,7 +30,7 @@ class ServedStream:
         self._owes_taken = False
 
     async def read(self) -> Any:
-        """The next item, or None when the stream is over."""
+        """Return the next item, or None when the stream is over."""
         if self._owes_taken and not self._items:
             self._owes_taken = False
             self._streams.taken(self.number)
@@ -43,7 +43,7 @@ class ServedStream:
         return self._items.popleft()
 
     def leave(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._streams.left(self)
 
     def put(self, item: Any) -> None:
@@ -61,7 +61,7 @@ class ServedStream:
 
 
 class ServedStreams:
-    """Performs `Push` and `End` for one machine. `post` puts a stimulus into the shell's line."""
+    """Performs `Push` and `End` for one machine. `post` adds a stimulus to the shell's queue."""
 
     def __init__(self, *, post: Callable[[Any], None], streams_max: int) -> None:
         self._post = post
@@ -71,7 +71,7 @@ class ServedStreams:
         self._closed = False
 
     def open(self, sender: str | Identity, body: Any) -> ServedStream:
-        """Open a stream. One that cannot be had is over at once, with the reason."""
+        """Open a stream. One that cannot be opened is over at once, with the reason."""
         self._number += 1
         stream = ServedStream(self._number, self)
         if self._closed:
@@ -102,7 +102,7 @@ class ServedStreams:
             self._post(Left(stream.number))
 
     def drop(self) -> None:
-        """The machine is gone: tell everybody who reads."""
+        """End all streams: the machine is gone."""
         self._closed = True
         for stream in self._open.values():
             stream.end(OutcomeUnknown("the machine has stopped"))

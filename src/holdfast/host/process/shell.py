@@ -1,13 +1,14 @@
-"""The real shell of a machine: it feeds it what happens and does what it asks for.
+"""The production shell of a machine: it feeds it stimuli and performs its effects.
 
-A server, a scheduler or an agent is a machine in a shell. Stimuli wait in one line and are handed
-over one by one; the effects of a step are performed strictly in order before the next step, and
-`Persist` is on disk before the effect after it. Calls then run side by side (`calls`), watches of
-the store and streams of others hand over one piece at a time (`watches`, `readings`), wake-ups keep
-CLOCK_BOOTTIME (`alarms`). The simulator has the same words in `sim/lives` and the same machines.
+A server, a scheduler or an agent is a machine in a shell. Stimuli wait in one queue and are handled
+one by one; the effects of a step are performed strictly in order before the next step, and
+`Persist` is on disk before the effect after it. Calls then run concurrently (`pending_calls`),
+watches of the store and streams of others deliver one item at a time (`store_watches`,
+`opened_streams`), wake-ups use CLOCK_BOOTTIME (`Alarms`). The simulator performs the same effects
+in `sim/lives` with the same machines.
 
-A machine that raises has found a bug of ours. The shell stops, whoever waits for an answer is told
-that the outcome is unknown, and `wait` and `stop` raise what it raised.
+A machine that raises has found a bug of ours. The shell stops, waiting callers get OutcomeUnknown,
+and `wait` and `stop` raise the exception.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ from holdfast.store.contract import Store
 
 # Wake-ups on CLOCK_BOOTTIME, for the shell of one machine.
 #
-# The event loop's own timers stand still while the computer is suspended, and would then be late by
-# as long as it slept. A timerfd on CLOCK_BOOTTIME is due the moment the computer wakes. Python has
-# one of its own only from 3.13 on, so it is called through the C library here.
+# The event loop's own timers stop while the computer is suspended, and would be late by that time.
+# A timerfd on CLOCK_BOOTTIME is due the moment the computer resumes. Python supports it only from
+# 3.13 on, so it is called through the C library here.
 
 _CLOCK_BOOTTIME = 7
 _TFD_TIMER_ABSTIME = 1
@@ -92,8 +93,7 @@ class Alarms:
     def __init__(self, ring: Callable[[str], None]) -> None:
         self._ring = ring
         self._numbers = itertools.count()
-        # Name -> number of the entry that counts; replaced ones stay in the heap until they are
-        # due.
+        # Name -> number of the valid entry; replaced ones stay in the heap until they are due.
         self._current: dict[str, int] = {}
         self._heap: list[tuple[int, int, str]] = []
         self._armed_ms: int | None = None
@@ -134,21 +134,21 @@ class Alarms:
             self._ring(name)
 
     def _arm(self) -> None:
-        """Set the timer to the first entry that counts, unless it is set so already."""
+        """Set the timer to the first valid entry, unless it is set to it already."""
         while self._heap and self._current.get(self._heap[0][2]) != self._heap[0][1]:
             heapq.heappop(self._heap)
         if not self._heap or self._heap[0][0] == self._armed_ms:
             return
         self._armed_ms = self._heap[0][0]
-        # Zero would disarm the timer; a moment of the past rings at once.
+        # Zero would disarm the timer; a past moment rings at once.
         at_ns = max(1, self._armed_ms * 1_000_000)
         value = _Timespec(at_ns // 1_000_000_000, at_ns % 1_000_000_000)
         new = _Itimerspec(_Timespec(0, 0), value)
         _checked(_libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(new), None))
 
 
-# Other tasks of the event loop get their turn after so many steps, or after the step in which so
-# much time has passed.
+# Other tasks of the event loop get their turn after this many steps, or after the step in which
+# this much time has passed.
 STEPS_PER_TURN = 64
 TURN_S = 0.002
 
@@ -156,11 +156,11 @@ Performer = Callable[[Any], None]
 
 
 class ShellLimits(msgspec.Struct, frozen=True):
-    """How much may be under way at once."""
+    """How much may be in progress at once."""
 
-    # Requests that were not answered yet, taken in by the machine or not.
+    # Unanswered requests, taken in by the machine or not.
     asks_max: int = 20_000
-    # Own calls: transactions, reads, questions to others.
+    # The machine's own calls: transactions, reads, requests to others.
     calls_max: int = 10_000
     watches_max: int = 1_000
     # Streams that others opened.
@@ -187,10 +187,10 @@ class Shell:
         limits: ShellLimits = DEFAULT_LIMITS,
         performers: Mapping[type[Any], Performer] | None = None,
     ) -> None:
-        """`identity` is who the machine is to its peers, `folder` where it persists things.
+        """`identity` is the machine's towards its peers, `folder` is for what it persists.
 
-        `peers` are those that it may ask, `sources` those that it may follow;
-        `performers` do what only this kind of machine asks for, and answer through `post`.
+        `peers` are those that it may ask, `sources` those that it may watch; `performers` perform
+        the effects of this kind of machine only, and answer through `post`.
         """
         self._machine, self._identity = machine, identity
         self._durable = PersistedFiles(folder) if folder is not None else None
@@ -233,15 +233,15 @@ class Shell:
             Push: self._streams.push,
             End: self._streams.end,
             Wake: self._wake,
-            # Of a machine that nobody keeps evidence of.
+            # Evidence of a machine for which none is kept.
             ArchiveRecord: lambda effect: None,
             **(performers if performers is not None else {}),
         }
 
-    # The life of a machine -----------------------------------------------------------------------
+    # Start and stop ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Give the machine what its earlier lives persisted, and let it live."""
+        """Load what was persisted, and start the machine."""
         invariant(self._main is None, f"{self._identity.name} was started before")
         durable = await asyncio.to_thread(self._durable.load) if self._durable is not None else {}
         self._alarms = Alarms(lambda name: self._post(Woken(name)))
@@ -251,7 +251,7 @@ class Shell:
         self._main = asyncio.create_task(self._live())
 
     async def stop(self, grace_s: float = 0.0) -> None:
-        """Take in nothing new, answer what was asked within the grace, then end.
+        """Accept nothing new, answer pending requests within the grace period, then end.
 
         Raises what broke the machine, if something did.
         """
@@ -265,7 +265,7 @@ class Shell:
         await self.wait()
 
     async def wait(self) -> None:
-        """Until the machine has ended. Raises what broke it, if something did."""
+        """Wait until the machine has ended. Raises what broke it, if something did."""
         if self._main is not None:
             await asyncio.shield(self._main)
 
@@ -321,7 +321,7 @@ class Shell:
                 raise InvariantBroken(f"this shell does not perform {type(effect).__name__}")
 
     def _next(self) -> Any:
-        """The next stimulus, or None when whoever sent it has given up."""
+        """Return the next stimulus, or None when its sender has given up."""
         first = self._line.popleft()
         if isinstance(first, PendingRequest):
             return self._asks.take(first)
@@ -340,10 +340,10 @@ class Shell:
     # Requests of others --------------------------------------------------------------------------
 
     async def ask(self, sender: str | Identity, body: Any, timeout_s: float) -> Any:
-        """The machine's answer to a request of an authenticated sender.
+        """Return the machine's answer to a request of an authenticated sender.
 
-        Raises Unavailable when the request was certainly not taken in, and OutcomeUnknown when it
-        was and no answer came in time; and whatever error the machine answers with.
+        Raises Unavailable when the request was certainly not taken in, OutcomeUnknown when it was
+        and no answer came in time, and whatever error the machine answers with.
         """
         inbound = self._asks.take_in(sender, body, timeout_s)
         try:
@@ -352,7 +352,7 @@ class Shell:
             self._asks.withdraw(inbound)
             raise
         if isinstance(answer, HoldfastError):
-            # One error may be the answer to many, so it must not gather their tracebacks.
+            # One error may answer many callers, so it must not collect their tracebacks.
             raise answer.with_traceback(None)
         return answer
 
@@ -366,8 +366,8 @@ class Shell:
     ) -> Iterator[list[asyncio.Future[Any]]]:
         """Ask many things without waiting: each future gets an answer, with errors as values.
 
-        Whoever leaves the block without having waited for all of them has gone: what the machine
-        has not begun by then is not begun any more.
+        A caller that leaves the block early withdraws the rest: the machine does not begin what it
+        has not begun by then.
         """
         inbounds = [self._asks.take_in(sender, body, timeout_s) for body in bodies]
         try:
@@ -376,18 +376,18 @@ class Shell:
             self._asks.withdraw(*inbounds)
 
     def open(self, sender: str | Identity, body: Any) -> ServedStream:
-        """Open a stream to the machine: it pushes until the reader leaves or it ends the stream."""
+        """Open a stream to the machine, which pushes until either side ends it."""
         return self._streams.open(sender, body)
 
     # Performers of this machine's own ------------------------------------------------------------
 
     def post(self, stimulus: Any) -> None:
-        """Hand the machine what became of an effect. After its end nobody is there to hear it."""
+        """Give the machine the outcome of an effect. After its end it is ignored."""
         if not self._stopping:
             self._post(stimulus)
 
     def fail(self, bug: BaseException) -> None:
-        """A performer found a bug of ours: stop, and raise it from `wait` and `stop`."""
+        """Report a bug in a performer: stop, and raise it from `wait` and `stop`."""
         self._fail(bug)
 
     # What concerns only the machine itself -------------------------------------------------------
@@ -399,6 +399,6 @@ class Shell:
     async def _persist(self, effect: Persist) -> None:
         if self._durable is None:
             raise InvariantBroken(f"{self._identity.name} has no folder to persist {effect.key} in")
-        # Calls that come before this effect are sent before it is performed.
+        # Calls before this effect are sent before it is performed.
         await asyncio.sleep(0)
         await asyncio.to_thread(self._durable.put, effect.key, effect.value)

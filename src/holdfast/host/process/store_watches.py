@@ -1,7 +1,7 @@
 """Watches of a machine on its store.
 
-A watch hands over one batch at a time and reads the next only when the machine has taken it, so a
-slow machine holds back the store's reader and not our memory.
+A watch delivers one batch at a time and reads the next only when the machine has taken it, so a
+slow machine slows the store's reader down and does not fill our memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.store.contract import Batch, Store
 
 
 class StoreWatch:
-    """One watch and the delivery that waits for its machine, if one does."""
+    """One watch and the batch that waits for its machine, if there is one."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -26,14 +26,14 @@ class StoreWatch:
         self._taken = asyncio.Event()
 
     def take(self) -> Changed | None:
-        """What waits, for the machine; nothing when it was closed in between."""
+        """Return the waiting batch; None when the watch was closed meanwhile."""
         if not self.is_open:
             return None
         self._taken.set()
         return Changed(self.number, self._body)
 
     async def offer(self, body: Any, post: Callable[[StoreWatch], None]) -> None:
-        """Let the machine have this, and wait until it does."""
+        """Offer a batch to the machine, and wait until it takes it."""
         self._body = body
         self._taken.clear()
         post(self)
@@ -41,7 +41,7 @@ class StoreWatch:
 
 
 class StoreWatches:
-    """Performs `Watch` and `Unwatch` for one machine. `post` gets the watch with a delivery."""
+    """Performs `Watch` and `Unwatch` for one machine. `post` gets the watch with a batch."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class StoreWatches:
         self._post, self._fail = post, fail
         self._watches_max = watches_max
         self._open: dict[int, StoreWatch] = {}
-        # Also those that are closing, so that a stop leaves nothing behind.
+        # Also watches that are closing, so that a stop leaves nothing behind.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self, effect: Watch) -> None:
@@ -76,11 +76,11 @@ class StoreWatches:
                 watch.task.cancel()
 
     async def cancel(self) -> None:
-        """Close all of them."""
+        """Close all watches."""
         for number in list(self._open):
             self.unwatch(Unwatch(number))
         for task in self._tasks:
-            # Also one whose last word nobody will take any more: it is not among the open ones.
+            # Also one whose last batch will not be taken any more: it is not among the open ones.
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
@@ -99,7 +99,7 @@ class StoreWatches:
             ending: HoldfastError = error
         else:
             ending = Unavailable("the store is closed")
-        # The last word; the machine may use the number again once it has heard it.
+        # The last message; the machine may use the number again once it has it.
         await watch.offer(ending, self._last)
 
     def _last(self, watch: StoreWatch) -> None:
@@ -115,7 +115,7 @@ class StoreWatches:
 
 
 async def _close(batches: AsyncIterator[Batch]) -> None:
-    """Let go of the stream at once, where the store has one, instead of with the next garbage."""
+    """Close the stream at once, where the store has one, instead of with the garbage collector."""
     close = getattr(batches, "aclose", None)
     if close is not None:
         await close()

@@ -239,7 +239,7 @@ class ServerProcess:
         return space
 
     async def _begin_audit(self, audit: AuditKeeper, store: Store) -> None:
-        shell = Shell(audit.scribe, self._identity, store=store, performers=audit.performers())
+        shell = Shell(audit.writer, self._identity, store=store, performers=audit.performers())
         audit.attach(shell)
         audit.count(self.metrics)
         self._stack.callback(audit.close)
@@ -330,7 +330,7 @@ class ServerProcess:
                 **record_handlers(
                     self.settings.data / FOLDER,
                     self.settings.server_name,
-                    lambda: audit.scribe.head,
+                    lambda: audit.writer.head,
                     authenticator,
                     may_path,
                     may,

@@ -66,13 +66,13 @@ class AgentTunnel:
         access: Callable[[], Access],
         runtime: NodeRuntime,
         servers: Callable[[], Sequence[str]],
-        told_of_revoked: Callable[[str], None] = lambda text: None,
+        learn_revoked: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`servers` returns the addresses of all servers, each server once. `told_of_revoked` gets
+        """`servers` returns the addresses of all servers, each server once. `learn_revoked` gets
         a server's statement of revoked servers.
         """
         self._node, self._access, self._runtime = node, access, runtime
-        self._servers, self._told_of_revoked = servers, told_of_revoked
+        self._servers, self._told_of_revoked = servers, learn_revoked
         self._tasks: set[asyncio.Task[None]] = set()
         # By kind, and by kind and tenant where the server names the tenant.
         self._under_way: Counter[tuple[type[ReadLog | RunCommand], str]] = Counter()

@@ -12,9 +12,9 @@ from holdfast.host.audit.exporting import (
     BATCH,
     CURSOR,
     AuditExporter,
-    Line,
     FileTarget,
     HttpsTarget,
+    Line,
     SyslogTarget,
     target_of,
 )
@@ -118,7 +118,7 @@ def test_a_target_that_is_away_does_not_fill_the_disk_and_nothing_unsent_is_lost
     while size_of(tmp_path) <= BOUNDED.unsent_bytes:
         assert made.append(LINES[appended : appended + 1]).floor == 1
         appended += 1
-    with pytest.raises(OSError, match="wait for --audit-export, whose target does not take them"):
+    with pytest.raises(OSError, match="wait for --audit-export, whose target does not accept them"):
         made.append(LINES[appended : appended + 1])
     sent[0] = appended
     assert made.append(LINES[appended : appended + 1]).floor > 1
@@ -132,7 +132,7 @@ def test_with_forget_the_oldest_go_unsent_and_the_journal_is_bounded_all_the_sam
     for line in LINES:
         made.prune(made.append([line]).floor)
     assert size_of(tmp_path) <= BOUNDED.unsent_bytes + 2 * BOUNDED.segment_bytes
-    assert "go unexported" in caplog.text
+    assert "are removed unexported" in caplog.text
 
 
 def test_files_get_the_very_lines(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def running(
     store: Store, folder: Path, history: HistoryBytes | None = None, **more: str
 ) -> AsyncIterator[AuditKeeper]:
     keeping = AuditKeeper("one", folder, history or HistoryBytes(), **more)
-    shell = Shell(keeping.scribe, who.server("one"), store=store, performers=keeping.performers())
+    shell = Shell(keeping.writer, who.server("one"), store=store, performers=keeping.performers())
     keeping.attach(shell)
     async with shell:
         yield keeping
@@ -81,8 +81,8 @@ def test_what_is_said_in_the_store_is_written_to_files(tmp_path: Path) -> None:
         for number in (5, 10):
             await say(store, 5)
             async with running(store, folder) as keeping:
-                await until(lambda head=number: keeping.scribe.head.number == head)
-                assert verify_segments([folder], keeping.scribe.head).is_whole
+                await until(lambda head=number: keeping.writer.head.number == head)
+                assert verify_segments([folder], keeping.writer.head).is_whole
                 assert keeping.standing().writing
                 assert (keeping.standing().lag, keeping.standing().error) == (0, "")
         assert [it.number for it in records([folder])] == list(range(1, 11))
@@ -101,7 +101,7 @@ def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
         (tmp_path / "audit").write_text("this is no directory")
         history = await counted(store)
         async with running(store, tmp_path / "audit", history) as keeping:
-            await until(lambda: keeping.scribe.failures > 2)
+            await until(lambda: keeping.writer.failures > 2)
             told = keeping.standing()
             assert "audit cannot be written: " in told.error
             assert told.lag >= 3
@@ -126,7 +126,7 @@ def test_a_disk_that_cannot_be_written_is_told_of_and_tried_again(
                 history.note(Change(history.revision, "objects/x", b"x" * (1 << 20), 1))
                 assert "1 MiB of history wait for the audit" in keeping.refusal()
             os.unlink(tmp_path / "audit")
-            await until(lambda: keeping.scribe.head.number == 3)
+            await until(lambda: keeping.writer.head.number == 3)
             assert keeping.refusal() == ""
 
     asyncio.run(story())
@@ -148,8 +148,8 @@ def test_history_waits_for_the_scribe_unless_it_is_told_not_to(
         assert await dead.horizon(store, 9) == upto
         await store.compact(upto)
         async with running(store, tmp_path, when_behind=when_behind) as keeping:
-            await until(lambda: keeping.scribe.head.revision >= 10)
-            found = verify_segments([tmp_path], keeping.scribe.head)
+            await until(lambda: keeping.writer.head.revision >= 10)
+            found = verify_segments([tmp_path], keeping.writer.head)
             assert found.findings == []
             assert [(it.after, it.upto) for it in found.gaps] == ([(0, 6)] if upto else [])
             assert found.last == (5 if upto else 10)
@@ -169,7 +169,7 @@ def test_a_restored_store_goes_on_with_a_gap_and_keeps_what_it_knows_nothing_of(
         try:
             await say(store, count)
             async with running(store, folder) as keeping:
-                await until(lambda: keeping.scribe.head.number >= number)
+                await until(lambda: keeping.writer.head.number >= number)
                 return keeping
         finally:
             await store.close()
@@ -180,7 +180,7 @@ def test_a_restored_store_goes_on_with_a_gap_and_keeps_what_it_knows_nothing_of(
     path.unlink()
     restore(copy, path)
     keeping = asyncio.run(written(2, 5))
-    found = verify_segments([folder], keeping.scribe.head)
+    found = verify_segments([folder], keeping.writer.head)
     assert (found.findings, found.beyond, len(found.gaps)) == ([], 0, 1)
     (aside,) = folder.glob("aside-*")
     assert [record_of(line).number for line in aside.read_bytes().splitlines()] == [4, 5, 6, 7]

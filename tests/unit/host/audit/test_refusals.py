@@ -36,7 +36,7 @@ def test_only_changes_that_were_refused_are_logged(caplog: pytest.LogCaptureFixt
         refusals.observe(asked("DELETE", Authorization="Bearer canary"), 403, 0.1)
     assert [record.getMessage() for record in caplog.records] == [
         f"refused to ann?WARNING all is well: PATCH {PATH}",
-        f"refused to somebody unknown: DELETE {PATH}",
+        f"refused to an unknown caller: DELETE {PATH}",
     ]
 
 

@@ -35,7 +35,7 @@ from tests.puppet import Puppet, play
 NOBODY = "https://127.0.0.1:1"
 
 
-def remote(identity: str = "system:scheduler:main") -> ApiClient:
+def api_client(identity: str = "system:scheduler:main") -> ApiClient:
     return ApiClient({identity: Access(servers=(NOBODY,))})
 
 
@@ -46,11 +46,11 @@ def test_a_bug_of_the_machine_is_said_in_a_sentence() -> None:
         raise InvariantBroken("a replica in two places")
 
     async def story() -> None:
-        one = Component("scheduler main", Puppet(react), who.scheduler("main"), remote())
+        one = Component("scheduler main", Puppet(react), who.scheduler("main"), api_client())
         await one.start()
         said = await one.wait()
         assert said == (
-            "scheduler main has stopped on a bug: InvariantBroken: a replica in two places"
+            "scheduler main has stopped because of a bug: InvariantBroken: a replica in two places"
         )
         await one.stop()
 
@@ -63,7 +63,7 @@ def test_a_bug_that_shows_only_at_the_stop_is_not_hidden() -> None:
 
     async def story() -> None:
         puppet = Puppet(react)
-        one = Component("scheduler main", puppet, who.scheduler("main"), remote())
+        one = Component("scheduler main", puppet, who.scheduler("main"), api_client())
         await one.start()
         await puppet.told(Started)
         with pytest.raises(InvariantBroken):
@@ -78,7 +78,7 @@ def test_a_stop_ends_although_no_server_takes_the_lease_back() -> None:
     async def story() -> None:
         puppet, identity = Puppet(), who.scheduler("main")
         held = {identity.name: Term("scheduler:main", 3)}
-        one = Component("scheduler main", puppet, identity, remote(), terms=lambda: held)
+        one = Component("scheduler main", puppet, identity, api_client(), terms=lambda: held)
         await one.start()
         await puppet.told(Started)
         await one.stop()
@@ -119,7 +119,7 @@ def test_a_join_token_names_its_plane_and_is_stored_as_a_hash(tmp_path: Path) ->
             parse(wrong)
         assert text.secret not in str(refused.value)
     for ttl in (timedelta(0), timedelta(days=31)):
-        with pytest.raises(Invalid, match="lasts"):
+        with pytest.raises(Invalid, match="must be above 0"):
             new_token(pem, "", ttl)
     with pytest.raises(Invalid, match="no certificate"):
         fingerprint(b"hello")
@@ -135,7 +135,7 @@ def test_a_time_is_read(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "h", "1w", "-1h", "1.5h", "1h30m", "9999999s"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match=r"--ttl: .*must be a time such as"):
+    with pytest.raises(Invalid, match=r"--ttl: .*must be a duration such as"):
         duration("--ttl", text)
 
 

@@ -75,9 +75,9 @@ def test_devices_and_images_are_presented_and_kept_for_the_runtime(tmp_path: Pat
         (("--pids-max", "0"), "--pids-max: 0: must be from 1"),
         (("--tenant-images-mib", "0"), "--tenant-images-mib: 0: must be at least 1"),
         (("--device", "class=gpu"), "--device: class=gpu: must give id"),
-        (("--port-share", "0/3"), "--port-share: 0/3: must read NUMBER/COUNT"),
-        (("--port-share", "4/3"), "--port-share: 4/3: must read NUMBER/COUNT"),
-        (("--port-share", "2"), "--port-share: 2: must read NUMBER/COUNT"),
+        (("--port-share", "0/3"), "--port-share: 0/3: must be NUMBER/COUNT"),
+        (("--port-share", "4/3"), "--port-share: 4/3: must be NUMBER/COUNT"),
+        (("--port-share", "2"), "--port-share: 2: must be NUMBER/COUNT"),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_name(
@@ -89,5 +89,5 @@ def test_a_wrong_option_is_refused_by_its_name(
 
 def test_a_device_is_not_stated_twice() -> None:
     local = devices.parse("class=fpga,id=f0")
-    with pytest.raises(Invalid, match="twice"):
+    with pytest.raises(Invalid, match="must be unique"):
         machine_facts.with_devices(machine_facts.with_devices(NodeFacts(), [local]), [local])

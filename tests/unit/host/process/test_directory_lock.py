@@ -38,7 +38,7 @@ def test_a_second_process_is_told_who_has_it_and_gets_it_when_that_one_is_killed
     ) as other:
         assert other.stdout is not None
         name = other.stdout.readline().strip()
-        with pytest.raises(Conflict, match=rf"another agent \(process {other.pid}\) runs on"):
+        with pytest.raises(Conflict, match=rf"another agent \(process {other.pid}\) uses"):
             DirectoryLock(tmp_path, "n1")
         other.kill()
         other.wait()

@@ -87,7 +87,7 @@ def test_one_tenant_leaves_room_for_the_logs_and_commands_of_others(
             monkeypatch.setattr(server_end, "TENANT_STREAMS_MAX", 1)
             assert (await rig.send("GET", f"{POD}/log")).code == 200
         assert len(told) == 1
-        assert f"of tenant {told[0]} already" in answer.body["message"]
+        assert f"of tenant {told[0]} open already" in answer.body["message"]
 
     with_replica(story)
 
