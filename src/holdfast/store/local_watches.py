@@ -36,7 +36,7 @@ SCAN_REVISIONS_MAX = 10_000
 ReadHistory = Callable[[str, int, int], Awaitable[Batch]]
 
 
-class WatchHub:
+class LocalWatchHub:
     """Delivers published changes to the watches that wait for them."""
 
     def __init__(
@@ -181,7 +181,7 @@ class LocalWatch:
 
     __slots__ = ("_after", "_begun", "_hub", "_kept", "_prefix", "_waiter")
 
-    def __init__(self, hub: WatchHub, prefix: str, after: int) -> None:
+    def __init__(self, hub: LocalWatchHub, prefix: str, after: int) -> None:
         self._hub = hub
         self._prefix = prefix
         self._after = after

@@ -34,7 +34,7 @@ from holdfast.store.contract import (
     TransactionToken,
     check,
 )
-from holdfast.store.local_watches import BATCH_CHANGES_MAX, WatchHub
+from holdfast.store.local_watches import BATCH_CHANGES_MAX, LocalWatchHub
 from holdfast.store.mvcc import KeyStep, VersionIndex
 
 # How many of the newest tokens are remembered; a caller asks within seconds.
@@ -197,7 +197,7 @@ class MemoryStore:
     ) -> None:
         self.keyspace = Keyspace() if keyspace is None else keyspace
         self._closed = False
-        self._hub = WatchHub(
+        self._hub = LocalWatchHub(
             self._changes, position=self.keyspace.revision, bookmark_every_s=bookmark_every_s
         )
 

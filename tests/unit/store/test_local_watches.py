@@ -10,7 +10,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.transaction import Committed, Put, Transaction
 from holdfast.store import local_watches
 from holdfast.store.contract import Batch
-from holdfast.store.local_watches import WatchHub
+from holdfast.store.local_watches import LocalWatchHub
 from holdfast.store.memory import Keyspace, MemoryStore
 
 
@@ -21,7 +21,7 @@ async def put(store: MemoryStore, key: str) -> int:
 
 
 def test_readers_of_one_prefix_share_one_batch() -> None:
-    """So that whoever encodes it encodes it once."""
+    """So that it is encoded only once."""
 
     async def story() -> None:
         store = MemoryStore()
@@ -136,7 +136,7 @@ def test_a_failed_store_says_so_to_every_reader() -> None:
         async def read(_prefix: str, _after: int, upto: int) -> Batch:
             return Batch(upto)
 
-        hub = WatchHub(read, position=0)
+        hub = LocalWatchHub(read, position=0)
         waiting, idle = hub.watch("a", after=0), hub.watch("a", after=0)
         await anext(waiting)
         task = asyncio.ensure_future(anext(waiting))
@@ -151,11 +151,11 @@ def test_a_failed_store_says_so_to_every_reader() -> None:
 
 @pytest.mark.parametrize("readers", [1, local_watches.FEW_READERS, local_watches.FEW_READERS + 1])
 def test_only_many_readers_wait_for_more_changes(readers: int) -> None:
-    """To wake a few costs less than what somebody loses who waits for an answer."""
+    """Waking a few readers costs less than the wait that it saves them."""
 
     async def story() -> None:
         store = MemoryStore()
-        store._hub = WatchHub(store._hub._read_history, position=0, wake_every_s=3_600.0)
+        store._hub = LocalWatchHub(store._hub._read_history, position=0, wake_every_s=3_600.0)
         watches = [store.watch("", after=0) for _ in range(readers)]
         for watch in watches:
             await anext(watch)

@@ -28,7 +28,7 @@ from holdfast.store.contract import (
     TokenApplied,
     check,
 )
-from holdfast.store.local_watches import WatchHub
+from holdfast.store.local_watches import LocalWatchHub
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.committed import CACHE_BYTES_MAX, record
 from holdfast.store.sqlite.engine import SqliteEngine
@@ -66,7 +66,7 @@ class SqliteStore:
         self._reader = reader
         # One thread: SQLite would serialize reads anyway, and one cannot starve the writer.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store-read")
-        self._hub = WatchHub(
+        self._hub = LocalWatchHub(
             self._read_history,
             position=self._view.revision,
             bookmark_every_s=bookmark_every_s,
