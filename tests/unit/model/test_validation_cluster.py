@@ -45,7 +45,11 @@ NODES: list[Row] = [
         "on a protected node",
     ),
     (*node(protectedFor={}), "spec.protectedFor", "must name tenants or priority classes"),
-    (*node(taints=[{"key": "a"}, {"key": "a"}]), "spec.taints[1].key", "twice with one effect"),
+    (
+        *node(taints=[{"key": "a"}, {"key": "a"}]),
+        "spec.taints[1].key",
+        "twice with the same effect",
+    ),
     (*node(taints=[{"key": f"t{i}"} for i in range(65)]), "spec.taints", "at most 64"),
     (*node(devices=[GPU] * 1025), "spec.devices", "at most 1024"),
     (*node(capacity={f"r{i}": 1 for i in range(65)}), "spec.capacity", "at most 64"),
@@ -63,9 +67,9 @@ NODES: list[Row] = [
 ]
 
 TENANCY: list[Row] = [
-    ("Tenant", {"metadata.name": "holdfast-system"}, "metadata.name", "keeps for itself"),
-    ("Tenant", {"metadata.name": "kube-public"}, "metadata.name", "keeps for itself"),
-    ("Tenant", {"metadata.name": "system"}, "metadata.name", "keeps for itself"),
+    ("Tenant", {"metadata.name": "holdfast-system"}, "metadata.name", "reserved name"),
+    ("Tenant", {"metadata.name": "kube-public"}, "metadata.name", "reserved name"),
+    ("Tenant", {"metadata.name": "system"}, "metadata.name", "reserved name"),
     (*spec("Tenant", displayName="a\u2066b"), "spec.displayName", "U+2066"),
     (*spec("Tenant", residency="EU"), "spec.residency", "lower-case"),
     (*spec("Tenant", regions=["a", "a"]), "spec.regions[1]", "twice"),
@@ -81,7 +85,7 @@ TENANCY: list[Row] = [
         "PriorityClass",
         {"metadata.name": "default", "spec.allowedTenants": ["a"]},
         "spec.allowedTenants",
-        "where none is named",
+        "all tenants use the default class",
     ),
     (*spec("Region", zones=["a", "b", "a"]), "spec.zones[2]", "twice"),
     (*spec("Tenant", regions=[f"r{i}" for i in range(257)]), "spec.regions", "at most 256"),
@@ -139,7 +143,7 @@ BUDGETS: list[Row] = [
     (
         *quota(cohort="c", borrowing={"cpu": 1}),
         "spec.borrowing[cpu]",
-        "must be limited under spec.hard",
+        "must be limited in spec.hard",
     ),
     (*quota(hard={"cpu": 1}, borrowing={"cpu": 1}), "spec.borrowing", "without a cohort"),
     (*quota(cohort="tenant:risk"), "spec.cohort", "lower-case"),
@@ -205,7 +209,7 @@ def of_cluster(made: tuple[str, Document]) -> tuple[str, Document]:
 
 
 OVERRIDES: list[Row] = [
-    (*override(scope={}), "spec.scope", "must name something"),
+    (*override(scope={}), "spec.scope", "must name at least one target"),
     (*override(reason="  "), "spec.reason", "must not be blank"),
     (*override(reason="x" * 1025), "spec.reason", "at most 1024"),
     (*override(expires=CREATED), "spec.expires", "later than the creation"),
@@ -240,7 +244,7 @@ OVERRIDES: list[Row] = [
 
 LEASES: list[Row] = [
     (*spec("Lease", scope=""), "spec.scope", "must be given"),
-    (*spec("Lease", holder="a"), "spec.epoch", "at least 1 while somebody holds it"),
+    (*spec("Lease", holder="a"), "spec.epoch", "at least 1 while the lease is held"),
     (*spec("Lease", durationMs=50), "spec.durationMs", "from 100 to"),
     (*spec("Lease", acquired=LATER, renewed=CREATED), "spec.renewed", "before acquired"),
     (

@@ -99,11 +99,11 @@ FILES: list[Row] = [
     (*files({"path": "ä" * 128}), f"{T}.files[0].path", "parts of at most 255"),
     (*files({"path": "/".join("a" * 520)}), f"{T}.files[0].path", "at most 1024 bytes"),
     (*files({"path": "a"}, {"path": "a"}), f"{T}.files[1].path", "twice"),
-    (*files({"path": "a/b"}, {"path": "a"}), f"{T}.files[1].path", "folder of another"),
+    (*files({"path": "a/b"}, {"path": "a"}), f"{T}.files[1].path", "directory of another"),
     (
         *files({"path": "a"}, {"path": "a-b"}, {"path": "a/b/c"}, {"path": "a!"}),
         f"{T}.files[0].path",
-        "folder of another",
+        "directory of another",
     ),
     (*files(*({"path": f"f{i}"} for i in range(129))), f"{T}.files", "at most 128"),
     (*files({"path": "a", "mode": "644x"}), f"{T}.files[0].mode", "octal"),
@@ -130,7 +130,7 @@ PORTS: list[Row] = [
     (
         *ports({"name": "a", "port": 80}, {"name": "b", "port": 80}),
         f"{T}.ports[1].port",
-        "twice for one protocol",
+        "twice for the same protocol",
     ),
     (*ports(*({"name": f"p{i}"} for i in range(65))), f"{T}.ports", "at most 64"),
 ]
@@ -144,12 +144,12 @@ AMOUNTS: list[Row] = [
     (
         *with_({"resources": {"cpu": 2}, "limits": {"cpu": "1999m"}}),
         f"{T}.limits.cpu",
-        "what is set aside",
+        "less than the amount in resources",
     ),
     (
         *with_({"resources": {"memory": "1Gi"}, "limits": {"memory": "1G"}}),
         f"{T}.limits.memory",
-        "what is set aside",
+        "less than the amount in resources",
     ),
     (*one("devices", [{"deviceClass": "gpu"}] * 17), f"{T}.devices", "at most 16"),
     (*one("devices", [{"deviceClass": "GPU"}]), f"{T}.devices[0].deviceClass", "lower-case"),

@@ -43,14 +43,14 @@ METADATA: list[Change] = [
         DELETING,
         {"metadata.deletionTimestamp": None},
         "metadata.deletionTimestamp",
-        "cannot be taken back",
+        "cannot be removed once",
     ),
     (
         "Tenant",
         DELETING,
         {"metadata.deletionTimestamp": LATEST},
         "metadata.deletionTimestamp",
-        "cannot be put off",
+        "cannot be later",
     ),
     (
         "Tenant",
@@ -73,8 +73,8 @@ OVERRIDE = "Override"
 
 KINDS_OWN: list[Change] = [
     ("Workload", {}, {"spec.type": "PerNode"}, "spec.type", "cannot be changed"),
-    ("Workload", JOB, {"spec.template.user": "a"}, "spec.template", "make a new one"),
-    ("Workload", JOB, {"spec.job.completions": 4}, "spec.job.completions", "make a new one"),
+    ("Workload", JOB, {"spec.template.user": "a"}, "spec.template", "create a new Job"),
+    ("Workload", JOB, {"spec.job.completions": 4}, "spec.job.completions", "create a new Job"),
     (
         "Workload",
         {**JOB, "status.job": {"completedIndexes": "0-3", "succeeded": 4}},
@@ -82,8 +82,8 @@ KINDS_OWN: list[Change] = [
         "status.job.completedIndexes",
         "must not lose any index",
     ),
-    ("Workload", JOB, {"spec.replicas": 4}, "spec.replicas", "make a new one"),
-    ("Workload", JOB, {"spec.job.indexed": True}, "spec.job.indexed", "make a new one"),
+    ("Workload", JOB, {"spec.replicas": 4}, "spec.replicas", "create a new Job"),
+    ("Workload", JOB, {"spec.job.indexed": True}, "spec.job.indexed", "create a new Job"),
     (
         "Replica",
         {},
@@ -196,10 +196,22 @@ KINDS_OWN: list[Change] = [
         {"spec.revoked": True},
         {"spec.revoked": None},
         "spec.revoked",
-        "cannot be taken back",
+        "cannot be undone",
     ),
-    ("Token", {"spec.expires": LATER}, {"spec.expires": LATEST}, "spec.expires", "put off"),
-    ("Token", {"spec.expires": LATER}, {"spec.expires": None}, "spec.expires", "put off"),
+    (
+        "Token",
+        {"spec.expires": LATER},
+        {"spec.expires": LATEST},
+        "spec.expires",
+        "cannot be extended",
+    ),
+    (
+        "Token",
+        {"spec.expires": LATER},
+        {"spec.expires": None},
+        "spec.expires",
+        "cannot be extended",
+    ),
     (
         "Token",
         {"status.usedAt": CREATED},

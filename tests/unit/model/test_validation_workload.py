@@ -49,7 +49,7 @@ TYPES: list[Row] = [
         RESTART,
         "Cron",
     ),
-    (*per_node(replicas=3), "spec.replicas", "nodes are counted"),
+    (*per_node(replicas=3), "spec.replicas", "each node has one replica"),
     (*service(job={"retries": 1}), "spec.job", "left out for Service"),
     (*per_node(job={"indexed": True}), "spec.job", "left out for PerNode"),
     (*service(cron={"schedule": "@daily"}), "spec.cron", "left out for Service"),
@@ -118,18 +118,18 @@ PARTS: list[Row] = [
     (*service(autoscale={"min": 0, "max": 0}), "spec.autoscale.max", "at least 1"),
     (*service(autoscale={"max": 4, "metric": "a b"}), "spec.autoscale.metric", "letters"),
     (*service(recovery={"regions": ["a", "a"]}), "spec.recovery.regions[1]", "twice"),
-    (*service(recovery={"reserve": True}), "spec.recovery.regions", "must lie somewhere"),
+    (*service(recovery={"reserve": True}), "spec.recovery.regions", "capacity is reserved there"),
     (
         *service(recovery={"eligible": False, "regions": ["a"]}),
         "spec.recovery.regions",
-        "not eligible",
+        "left out if eligible is false",
     ),
     (*service(recovery={"eligible": False, "reserve": True}), "spec.recovery.reserve", "eligible"),
     (*service(recovery={"withinSeconds": 0}), "spec.recovery.withinSeconds", "at least 1"),
     (
         *service(replicas=2, recovery={"replicas": 3}),
         "spec.recovery.replicas",
-        "at most the 2 that the work has",
+        "number of replicas, which is 2",
     ),
 ]
 

@@ -1,9 +1,9 @@
 """Checks derived from the structs' types, one per type, built once.
 
-A check takes a value of a plain tree with its place, reports what is wrong, and returns the value
-as it should be: without unknown fields, nulls that mean "not given" and fields that hold their
-default, maps in the order of keys, times in UTC. It returns something also when it reported, so
-that one walk finds all problems. `conform.py` is the caller.
+A check takes a value of a plain tree with its path, reports problems, and returns the normalized
+value: without unknown fields, nulls that mean "absent" and fields at their default, with maps in
+the order of keys and times in UTC. It also returns a value after a problem, so that one walk finds
+all problems. `conform.py` is the caller.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from holdfast.model.encoding.problems import DocumentPath, Problems
 from holdfast.model.errors import invariant
 from holdfast.model.meta import INT_MAX, Timestamp
 
-# Checks of single values: texts, numbers, times, choices. `checks.py` puts them together.
+# Checks of single values: texts, numbers, times, enums.
 
-# Reports what is wrong with the value at a place, and returns the value as it should be.
+# Reports what is wrong with the value at a path, and returns the normalized value.
 Check = Callable[[Any, DocumentPath, Problems], Any]
 
 
@@ -43,12 +43,12 @@ def one_of(accepted: tuple[str, ...]) -> Check:
 
 
 def string(info: inspect.StrType) -> Check:
-    """A text within the bounds that its type states."""
+    """A text within the bounds of its type."""
     if info.pattern is None and info.min_length is None and info.max_length is None:
         return _any_string
     matches = re.compile(info.pattern or "").search
     at_least = info.min_length or 0
-    # Nothing longer gets past the guard.
+    # The guard refuses anything longer.
     at_most = BODY_BYTES_MAX if info.max_length is None else info.max_length
 
     def check(value: Any, place: DocumentPath, problems: Problems) -> Any:
@@ -70,7 +70,7 @@ def _any_string(value: Any, place: DocumentPath, problems: Problems) -> Any:
 
 
 def integer(info: inspect.IntType) -> Check:
-    """A whole number, within ±2^53 if its type states no closer bounds."""
+    """A whole number, within ±2^53 if its type has no closer bounds."""
     other = info.gt, info.lt, info.multiple_of
     invariant(other == (None, None, None), f"{info}: an integer is bounded by ge and le only")
     at_least = -INT_MAX if info.ge is None else info.ge
@@ -78,7 +78,7 @@ def integer(info: inspect.IntType) -> Check:
     rule = f"must be from {at_least} to {at_most}"
 
     def check(value: Any, place: DocumentPath, problems: Problems) -> Any:
-        # To Python a boolean is an int as well; only the exact type tells them apart.
+        # In Python a boolean is also an int; only the exact type distinguishes them.
         if type(value) is float and value.is_integer():
             value = int(value)
         if type(value) is not int:
@@ -108,8 +108,8 @@ def _boolean(value: Any, place: DocumentPath, problems: Problems) -> Any:
 
 def _time(value: Any, place: DocumentPath, problems: Problems) -> Any:
     try:
-        # In UTC, so that one moment has one text. In other zones the calendar's first and last
-        # days reach beyond it.
+        # In UTC, so that one moment has one text. In other zones the first and last days of the
+        # calendar overflow.
         return msgspec.convert(value, Timestamp).astimezone(UTC)
     except (msgspec.ValidationError, OverflowError):
         problems.add(place, value, "must be a time with a zone, such as 2027-05-01T12:00:00Z")
@@ -130,9 +130,10 @@ PLAIN_CHECKS: dict[type[inspect.Type], Check] = {
 }
 
 
-# Comparing two names takes time that grows with their product; no field's name is longer.
+# Comparing two names takes time proportional to the product of their lengths; no field name is
+# longer.
 _SUGGEST_FOR_MAX = 40
-# Below this, difflib finds likeness where nobody would: it takes "colour" for "rollout".
+# Below this ratio difflib makes useless suggestions, such as "rollout" for "colour".
 _SUGGEST_ABOVE = 0.7
 
 
@@ -153,7 +154,7 @@ def _of_struct(info: inspect.StructType) -> Check:
 
 
 def _default(field: inspect.Field) -> Any:
-    """A field's default as it would stand in a checked tree."""
+    """A field's default as it appears in a checked tree."""
     value = field.default
     if value is msgspec.NODEFAULT:
         value = cast(Callable[[], Any], field.default_factory)()
@@ -202,7 +203,7 @@ def _struct(
             problems.add_unknown((place, key), partial(_suggestion, key, fields))
         elif item is not None:
             checked = check(item, (place, key), problems)
-            # The encoder leaves out only the very object that is the default, not one equal to it.
+            # The encoder leaves out only the default object itself, not one equal to it.
             # A null never gets this far, so a default of null drops nothing.
             if key not in defaults or checked != defaults[key]:
                 clean[key] = checked
@@ -257,16 +258,16 @@ _JSON_TYPES: dict[type[inspect.Type], type] = {
 
 
 def _union(info: inspect.UnionType) -> Check:
-    """A union is told apart by JSON type.
+    """Selects the option of a union by JSON type.
 
-    Null is not among them: where it is allowed it means "not given", and then it never gets here.
+    Null is not an option: where it is allowed it means "absent" and is handled before.
     """
     options = [option for option in info.types if not isinstance(option, inspect.NoneType)]
     if len(options) == 1:
         return _check(options[0])
     by_type = {_json_type(option): _check(option) for option in options}
     names = [_JSON_NAMES[kind] for kind in by_type if not (kind is int and float in by_type)]
-    # 2 is a number too, and 2.0 may stand for an integer: the option that is there judges it.
+    # 2 is also a number, and 2.0 may stand for an integer: the existing option checks it.
     if int in by_type:
         by_type.setdefault(float, by_type[int])
     elif float in by_type:
@@ -275,7 +276,7 @@ def _union(info: inspect.UnionType) -> Check:
 
 
 def _json_type(option: inspect.Type) -> type:
-    invariant(type(option) in _JSON_TYPES, f"{option} cannot be told apart inside a union")
+    invariant(type(option) in _JSON_TYPES, f"{option} cannot be distinguished inside a union")
     return _JSON_TYPES[type(option)]
 
 

@@ -1,10 +1,10 @@
-"""Holding a plain tree against the structs: every problem at once, then the typed object.
+"""Converts a plain tree to a typed object, or reports every problem at once.
 
-The checks are derived from the structs' own types (`checks.py`), so that a field is declared once.
-`wire.decode` comes here with documents that do not prove themselves, patches and server-side apply
-with the trees they made. Unlike msgspec, which stops at the first mistake, this names all of them,
-prunes or refuses unknown fields, takes null as "not given" wherever a field may be left out, takes
-3.0 where 3 is meant, as JSON does, and leaves out what equals its default.
+The checks are derived from the structs' types (`checks.py`), so a field is declared once.
+`wire.decode` calls this for documents that are not self-proving, patches and server-side apply for
+the trees they build. Unlike msgspec, which stops at the first error, this names all of them, prunes
+or refuses unknown fields, treats null as absent wherever a field may be left out, accepts 3.0 for
+3, as JSON does, and leaves out fields at their default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
 
 class Decoded(msgspec.Struct, Generic[AnyStruct], frozen=True, gc=False):
-    """A typed object, with the unknown fields that were left out: as paths, and as warnings."""
+    """A typed object, with the unknown fields that were dropped: as paths, and as warnings."""
 
     object: AnyStruct
     unknown: tuple[str, ...] = ()
@@ -40,12 +40,12 @@ class Decoded(msgspec.Struct, Generic[AnyStruct], frozen=True, gc=False):
 def conform(cls: type[AnyStruct], tree: Any, *, strict: bool) -> Decoded[AnyStruct]:
     """The tree as an object. Raises Invalid that names every problem.
 
-    Under `strict` an unknown field is a problem; otherwise it is left out and a warning says so.
+    With `strict` an unknown field is a problem; otherwise it is dropped with a warning.
     """
     problems = Problems(hide_values=hides_values(cls))
     _check_kind(cls, tree, problems)
     if problems.errors:
-        # Held against the wrong kind everything would be wrong; this one sentence says more.
+        # Checked against the wrong kind everything would be wrong; this one error says more.
         raise invalid(problems.errors)
     clean = struct_check(cls)(tree, None, problems)
     if problems.errors:
@@ -55,23 +55,25 @@ def conform(cls: type[AnyStruct], tree: Any, *, strict: bool) -> Decoded[AnyStru
     try:
         typed = msgspec.convert(clean, cls)
     except msgspec.ValidationError as error:
-        # The checks are at least as strict as msgspec. Should they ever differ, the client is told.
+        # The checks are at least as strict as msgspec. If they ever differ, the client gets an
+        # error.
         raise malformed(f"does not conform: {error}") from None
     return Decoded(typed, tuple(e.path for e in problems.unknown), _warnings(problems))
 
 
 def normal(obj: AnyStruct) -> AnyStruct:
-    """The same object in its one normal form: equal objects then have equal encodings.
+    """The object in its normal form: equal objects then have equal encodings.
 
-    An object that code built or that spells out a default may be equal to another and yet take more
-    bytes, since the encoder compares by identity. Digests and stored specs need the normal form.
+    An object that code built or that states a default may equal another and still have a longer
+    encoding, because the encoder compares by identity. Digests and stored specs need the normal
+    form.
     """
     tree = msgspec.json.decode(msgspec.json.encode(obj))
     return conform(type(obj), tree, strict=True).object
 
 
 def hides_values(cls: type[msgspec.Struct]) -> bool:
-    """Whether errors about such a document show no values: a secret may stand in a wrong place."""
+    """Whether errors about such a document hide values: a secret may be in a wrong field."""
     return cls.__struct_config__.tag == "Secret"
 
 
@@ -83,8 +85,7 @@ def unknown_fields(error: Invalid) -> tuple[str, ...]:
 def _check_kind(cls: type[msgspec.Struct], tree: Any, problems: Problems) -> None:
     """Kind and apiVersion, where given, must be those of the struct.
 
-    A server knows from the path what is meant, so that leaving them out is no mistake; nor is it in
-    Kubernetes.
+    A server knows the kind from the path, so they may be left out, as in Kubernetes.
     """
     if isinstance(tree, dict):
         for key, wanted in _identity(cls):
@@ -109,7 +110,7 @@ def _refused(problems: Problems, strict: bool) -> Invalid:
 
 
 def _refused_unknown(problems: Problems) -> Invalid:
-    # Users of Kubernetes and their tools know this sentence.
+    # Kubernetes uses the same sentence, and tools depend on it.
     message = "strict decoding error: " + ", ".join(_sentences(problems, with_suggestions=True))
     return Invalid(message, tuple(problems.unknown), code=CODE_UNKNOWN_FIELD)
 

@@ -1,28 +1,28 @@
-"""The form of a record that is encrypted at rest, as everybody can read it who has no key.
+"""The format of encrypted records, as far as it is readable without a key.
 
-`store/encryption` makes and opens such records on the way to and from the disk, so that everything
-above the store sees plain ones. What could not be opened is passed on as it is; then this module
-says why a record cannot be read.
+`store/encryption/` encrypts and decrypts records on the way to and from the disk, so that
+everything above the store sees plain ones. A record that cannot be decrypted is passed on as it is;
+this module then explains why it cannot be read.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-# No JSON begins with a zero byte, so that no plain record is ever taken for an encrypted one.
+# JSON never starts with a zero byte, so a plain record is never mistaken for an encrypted one.
 MAGIC = b"\x00HFE1"
-# Put before a plain record that is passed on where only encrypted ones are believed.
+# The prefix of a plain record that was found where only encrypted ones are trusted.
 _DISTRUSTED = b"\x00HFP1"
 _LENGTH_BYTES = 2
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What stands in front of the encrypted bytes. All of it is authenticated with them.
+    """The header before the encrypted bytes. It is authenticated with them.
 
-    key: the name of the key that the data key is wrapped with.
-    wrapped: the data key, wrapped.
-    nonce: of this record and no other.
-    uid: of the object, so that people can tell without a key which object it was.
+    key: the name of the key that wraps the data key.
+    wrapped: the wrapped data key.
+    nonce: the nonce of this record, never used again.
+    uid: the uid of the object, so that the object can be identified without a key.
     """
 
     key: str
@@ -32,16 +32,16 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class EncryptedRecord(msgspec.Struct, frozen=True):
-    """An encrypted record, taken apart."""
+    """The parts of an encrypted record."""
 
     header: Header
     header_bytes: bytes
     body: bytes
 
     def bound_to(self, key: str) -> bytes:
-        """What the encryption authenticates beside the body: the header, and where it is stored.
+        """The data that is authenticated with the body: the header and the record's key.
 
-        With another place it does not open, so nobody can move a record to another tenant.
+        Under another key it cannot be decrypted, so a record cannot be moved to another tenant.
         """
         return bound_to(self.header_bytes, key)
 
@@ -68,12 +68,12 @@ def is_encrypted(value: bytes) -> bool:
 
 
 def mark_distrusted(value: bytes) -> bytes:
-    """A plain record in a form that nobody can take for an object."""
+    """Marks a plain record so that it cannot be decoded as an object."""
     return _DISTRUSTED + value
 
 
 def split_record(value: bytes) -> EncryptedRecord | None:
-    """The parts of an encrypted record; None for what is none, or damaged."""
+    """The parts of an encrypted record; None if it is not one, or damaged."""
     if not is_encrypted(value):
         return None
     begin = len(MAGIC) + _LENGTH_BYTES
@@ -86,11 +86,11 @@ def split_record(value: bytes) -> EncryptedRecord | None:
 
 
 def unreadable_reason(value: bytes) -> str:
-    """Why a record cannot be read here that is encrypted, or should be; nothing for others."""
+    """Why a record that is encrypted, or should be, cannot be read; empty for other records."""
     if value.startswith(_DISTRUSTED):
         return (
             "it is stored in plain text although all Secrets of this plane are encrypted: it was "
-            "written without a key, past the servers. Delete it, and write the Secret again"
+            "written directly to the store. Delete it and create the Secret again"
         )
     if not is_encrypted(value):
         return ""

@@ -1,11 +1,11 @@
-"""JSON from outside, bounded before memory is spent on it.
+"""Parses JSON from clients within bounds on size, depth and number of values.
 
-`measure` looks at the raw bytes with operations that run at the speed of C and never recurse: it
-counts nodes and depth before any parser sees the document. `parse` then gives a plain tree, and
-refuses what parsers let pass but no object may contain: duplicate keys, NaN and infinities,
-integers beyond ±2^53, lone surrogates and NUL.
+`measure` scans the raw bytes with C-speed operations that never recurse: it counts values and depth
+before any parser sees the document. `parse` then returns a plain tree, and refuses what parsers
+accept but no object may contain: duplicate keys, NaN and infinities, integers beyond ±2^53, lone
+surrogates and NUL.
 
-`wire.decode` comes here with every document that does not prove itself, patches with all of them.
+`wire.decode` calls this for every document that is not self-proving, and for all patches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEPTH_MAX = 32
 NODES_MAX = 20_000
 # No integer within ±2^53 has more characters, so longer ones are refused without being converted.
 _INT_CHARACTERS_MAX = len(str(-INT_MAX))
-# Any 64-bit float can be written in far fewer, and a megabyte of digits takes long to convert.
+# Any 64-bit float needs far fewer characters, and converting a megabyte of digits is slow.
 _FLOAT_CHARACTERS_MAX = 64
 
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
@@ -43,16 +43,16 @@ _FOLD_BRACKETS = bytes.maketrans(b"{}", b"[]")
 
 
 def measure(data: bytes) -> None:
-    """Refuse a document that is too large, has too many nodes or is nested too deeply.
+    """Refuses a document that is too large, has too many values or is nested too deeply.
 
-    What is malformed may pass; the parser explains it better. Up to the first thing that is wrong,
-    the strings found here are those that a parser finds, so that a parser never meets more than
-    twice DEPTH_MAX open brackets.
+    A malformed document may pass; the parser explains it better. Up to the first error, the strings
+    found here are those that a parser finds, so a parser never meets more than twice DEPTH_MAX open
+    brackets.
     """
     if len(data) > BODY_BYTES_MAX:
         rule = f"must be at most {BODY_BYTES_MAX} bytes; it has {len(data)}"
         raise malformed(rule, code=CODE_TOO_LARGE)
-    # Each value takes a byte, each level a bracket: most documents are this small and flat.
+    # Each value needs a byte, each level a bracket: most documents are this small and flat.
     if len(data) <= NODES_MAX and data.count(b"[") + data.count(b"{") <= DEPTH_MAX:
         return
     outside = _without_strings(data)
@@ -64,11 +64,11 @@ def measure(data: bytes) -> None:
 
 
 def _without_strings(data: bytes) -> bytes:
-    """The document with each string replaced by one character, so that only structure is left."""
+    """The document with each string replaced by one character, which leaves only structure."""
     if b"\\" in data:
-        # Escaped backslashes go first: what then remains of a run belongs to the next character.
+        # Escaped backslashes first: the rest of a run then belongs to the next character.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # A node has at most a key and a string value. More would be split into a million objects.
+    # A value has at most a key and a string. More quotes would be split into a million objects.
     if data.count(b'"') > 4 * NODES_MAX:
         _too_many_nodes()
     return b"0".join(data.split(b'"')[::2])
@@ -86,7 +86,7 @@ def _too_many_nodes() -> NoReturn:
 def _measure_depth(outside: bytes, opening: int) -> None:
     brackets = outside.translate(_FOLD_BRACKETS, _NOT_BRACKETS)
     if len(brackets) > 2 * opening:
-        # Besides being wrong, a megabyte of these would make the loop below slow.
+        # It is wrong, and a megabyte of these would make the loop below slow.
         raise malformed("is not JSON: more brackets are closed than opened")
     for _ in range(DEPTH_MAX):
         if not brackets:
@@ -98,15 +98,15 @@ def _measure_depth(outside: bytes, opening: int) -> None:
 
 
 def has_long_integer(data: bytes) -> bool:
-    """Whether some number may be an integer beyond ±2^53. The answer errs on the side of yes."""
-    # Most documents have no such run of digits anywhere, which is quicker to see.
+    """Whether some number may be an integer beyond ±2^53. May return a false positive."""
+    # Most documents have no such run of digits, which is quicker to check.
     return _LONG in data.translate(_DIGITS_TO_ZERO) and _LONG in _without_strings(data).translate(
         _DIGITS_TO_ZERO
     )
 
 
 def parse(data: bytes, *, hide_values: bool = False) -> Any:
-    """A document as dicts, lists and scalars. Raises Invalid that names every flaw with its place.
+    """A document as dicts, lists and scalars. Raises Invalid with every flaw and its path.
 
     `hide_values` keeps values out of the errors, for documents that hold secrets.
     """
@@ -125,7 +125,7 @@ def parse(data: bytes, *, hide_values: bool = False) -> Any:
 
 
 class _Flaw:
-    """Stands in the tree where a value cannot be accepted, until the walk that finds its place."""
+    """A placeholder for an unacceptable value, until the walk that finds its path."""
 
     __slots__ = ("rule", "text")
 
@@ -138,14 +138,14 @@ class _Flaw:
 
 
 class _Doubled(dict[str, Any]):
-    """An object of which some keys were given more than once."""
+    """An object with duplicate keys."""
 
     __slots__ = ("doubled",)
     doubled: tuple[str, ...]
 
 
 class _Parse:
-    """One run of the parser. The standard library's is used for its hooks; it is C all the same."""
+    """One run of the standard library's parser, which has the hooks and is written in C."""
 
     def __init__(self, hide_values: bool) -> None:
         self._problems = Problems(hide_values=hide_values)
@@ -162,7 +162,7 @@ class _Parse:
             tree = decoder.decode(text)
         except json.JSONDecodeError as error:
             raise _not_json(error) from None
-        # Only an escape can bring a lone surrogate or a NUL: raw ones are no UTF-8, or no JSON.
+        # Only an escape can produce a lone surrogate or a NUL: raw ones are not UTF-8 or not JSON.
         if self._flawed or escapes:
             self._find(tree, None, escapes)
         if self._problems.errors:
@@ -203,7 +203,7 @@ class _Parse:
         return _Flaw(text, rule)
 
     def _find(self, value: Any, place: DocumentPath, escapes: bool) -> None:
-        """Report every flaw below a place. The depth was measured, so recursion is safe."""
+        """Reports every flaw below a path. The depth was measured, so recursion is safe."""
         match value:
             case dict():
                 if isinstance(value, _Doubled):
@@ -239,6 +239,6 @@ def _has_lone_surrogate(text: str) -> bool:
 
 
 def _not_json(error: json.JSONDecodeError) -> Invalid:
-    # The parser's own words name no value of the document, only what it expected and where.
+    # The parser's message names no value of the document, only what it expected and where.
     rule = escape(error.msg, 80)
     return malformed(f"is not JSON: {rule} at line {error.lineno}, column {error.colno}")

@@ -1,9 +1,9 @@
-"""Which lists are really maps: their elements are told apart by keys, not by position.
+"""Which lists are merged as maps: keys identify their elements, not positions.
 
-Server-side apply merges such lists element by element, so that two managers can each own some of
-a workload's environment variables; the schema tells clients the same; validation refuses two
-elements with equal keys. All three read this table. A list that is not named here is atomic: who
-applies it owns all of it.
+Server-side apply merges such lists element by element, so that two managers can each own some of a
+workload's environment variables; the schema states this for clients; validation refuses two
+elements with equal keys. All three use this table. A list that is not named here is atomic: the
+manager that applies it owns all of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.model.selection.selectors import LabelSelector
 
 
 class ListType(StrEnum):
-    """How a list is merged, in the words of Kubernetes."""
+    """How a list is merged, in Kubernetes' terms."""
 
     ATOMIC = "atomic"
     SET = "set"
@@ -31,14 +31,14 @@ class ListType(StrEnum):
 
 
 class ListRule(msgspec.Struct, frozen=True):
-    """How one list is merged. `keys` are wire names and tell the elements of a map apart."""
+    """How one list is merged. `keys` are the wire names that identify the elements of a map."""
 
     type: ListType = ListType.ATOMIC
     keys: tuple[str, ...] = ()
 
 
-# By the struct of the elements, since a list of conditions is a map wherever it stands. A key is
-# required, or has a default that stands for it where it is left out.
+# By the struct of the elements, because a list of conditions is a map everywhere. A key is required
+# or has a default.
 KEYS_OF_ELEMENTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Condition: ("type",),
     Device: ("id",),
@@ -51,17 +51,17 @@ KEYS_OF_ELEMENTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Taint: ("key", "effect"),
 }
 
-# Lists of plain values whose order means nothing, by struct and field.
+# Lists of scalars whose order does not matter, by struct and field.
 SETS: frozenset[tuple[type[msgspec.Struct], str]] = frozenset({(ObjectMeta, "finalizers")})
 
-# Structs that only make sense whole: half of a selector selects something nobody asked for.
+# Structs that are merged as a whole: half of a selector would select the wrong objects.
 ATOMIC_STRUCTS: frozenset[type[msgspec.Struct]] = frozenset({LabelSelector, SecretRef})
 
 _ATOMIC = ListRule()
 
 
 def list_rule(cls: type[msgspec.Struct], field: inspect.Field) -> ListRule | None:
-    """How a field of a struct is merged; None where the field is no list."""
+    """How a list field of a struct is merged; None if the field is not a list."""
     if not isinstance(field.type, inspect.VarTupleType):
         return None
     if (cls, field.name) in SETS:

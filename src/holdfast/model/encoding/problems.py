@@ -1,8 +1,8 @@
-"""Collecting what is wrong with a document: all of it, by its place, in text that is safe to print.
+"""Collects all problems of a document, with their paths, in text that is safe to print.
 
-`guard.py` and `checks.py` report here; what they report becomes one Invalid. Whatever a client sent
-may end up in a terminal or a log, so values are cut short and control characters escaped, and the
-values of Secrets are not shown at all.
+`json_guard.py` and `checks.py` report here; all reports become one Invalid. A client's values may
+reach a terminal or a log, so they are truncated, control characters are escaped, and the values of
+Secrets are never shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.model.errors import FieldError, Invalid
 
-# Enough to mend a file in one go; more would only scroll the first ones away.
+# Enough to fix a file at once; more would scroll the first ones away.
 PROBLEMS_MAX = 50
 EXCERPT_MAX = 60
 SEGMENT_MAX = 63
@@ -22,37 +22,36 @@ TOLD_MAX = 200
 HIDDEN = "(hidden)"
 UNKNOWN = "unknown field"
 
-# What the caller answers differs, so the code does: 413, 400, 400 and 422 over HTTP.
+# The codes differ because the HTTP status does: 413, 400, 400 and 422.
 CODE_TOO_LARGE = "TooLarge"
 CODE_MALFORMED = "Malformed"
 CODE_UNKNOWN_FIELD = "UnknownField"
 CODE_INVALID = "Invalid"
 
-# A place in a document: that of its container, and the step into it: a field, an index, or in a
-# tuple of its own the key of a map. None is the document. It is turned into text only when
-# something is wrong there, which keeps the good case cheap.
+# A path in a document: the path of the container, and the step into it: a field, an index, or a
+# one-tuple with the key of a map. None is the document. It becomes text only for a problem, which
+# keeps valid documents cheap.
 DocumentPath = tuple["DocumentPath", str | int | tuple[str]] | None
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def escape(text: str, length_max: int) -> str:
-    """Text cut to a length and written in printable ASCII.
+    """Text truncated to a length and escaped to printable ASCII.
 
-    So a terminal does not act on it, and a letter that only looks like another is seen as what it
-    is.
+    So it cannot control a terminal, and characters that look alike are distinguishable.
     """
     cut = text if len(text) <= length_max else text[: length_max - 3] + "..."
     return ascii(cut)[1:-1]
 
 
 def describe_error(error: Exception) -> str:
-    """What a library says of a document, in words that may hold any part of it."""
+    """The escaped message of a library's error, which may contain any part of the document."""
     return escape(str(error), TOLD_MAX)
 
 
 def excerpt(value: Any) -> str:
-    """A value as an error shows it. Objects and lists are only named: they may be long."""
+    """A value as an error shows it. The contents of objects and lists are not shown."""
     match value:
         case None:
             return "null"
@@ -61,7 +60,7 @@ def excerpt(value: Any) -> str:
         case str():
             return f'"{escape(value, EXCERPT_MAX)}"'
         case int() | float():
-            # Spelling out a very long integer takes quadratic time, and Python refuses to.
+            # Formatting a very long integer takes quadratic time, and Python refuses to.
             if isinstance(value, int) and value.bit_length() > 8 * EXCERPT_MAX:
                 return "(a very long number)"
             return escape(repr(value), EXCERPT_MAX)
@@ -74,7 +73,7 @@ def excerpt(value: Any) -> str:
 
 
 def path_text(place: DocumentPath) -> str:
-    """A place as people write it: `spec.template.ports[2].port`, `metadata.labels[app]`."""
+    """A path as text: `spec.template.ports[2].port`, `metadata.labels[app]`."""
     segments: list[str] = []
     while place is not None:
         place, step = place
@@ -89,7 +88,7 @@ def path_text(place: DocumentPath) -> str:
 
 
 class Problems:
-    """What was found so far. Past the bound problems are counted but no longer described."""
+    """The problems found so far. Beyond the bound they are only counted."""
 
     def __init__(self, *, hide_values: bool = False) -> None:
         self.errors: list[FieldError] = []
@@ -99,7 +98,7 @@ class Problems:
         self._hide_values = hide_values
 
     def add(self, place: DocumentPath, value: Any, rule: str) -> None:
-        """A value breaks a rule."""
+        """Adds a value that breaks a rule."""
         if len(self.errors) >= PROBLEMS_MAX:
             self.uncounted += 1
             return
@@ -107,16 +106,16 @@ class Problems:
         self.errors.append(FieldError(path=path_text(place), value=shown, rule=rule))
 
     def add_rule(self, place: DocumentPath, rule: str) -> None:
-        """A rule is broken that has no value to show, such as a field that is missing."""
+        """Adds a broken rule without a value to show, such as a missing field."""
         if len(self.errors) >= PROBLEMS_MAX:
             self.uncounted += 1
             return
         self.errors.append(FieldError(path=path_text(place), value="", rule=rule))
 
     def add_unknown(self, place: DocumentPath, suggest: Callable[[], str]) -> None:
-        """A field that nobody declared. Whether that is an error is up to the caller.
+        """Adds an unknown field. The caller decides whether that is an error.
 
-        A suggestion is dear, so it is only sought for those that are shown.
+        A suggestion is expensive, so it is only computed for the fields that are shown.
         """
         if len(self.unknown) >= PROBLEMS_MAX:
             self.unknown_uncounted += 1
@@ -129,7 +128,7 @@ class Problems:
 def invalid(
     errors: Iterable[FieldError], uncounted: int = 0, *, code: str = CODE_INVALID, about: str = ""
 ) -> Invalid:
-    """One error that carries all of these, with a message that lists them."""
+    """One Invalid that carries all these errors, with a message that lists them."""
     found = tuple(errors)
     texts = [str(error) for error in found]
     if uncounted:
@@ -138,5 +137,5 @@ def invalid(
 
 
 def malformed(rule: str, *, code: str = CODE_MALFORMED) -> Invalid:
-    """The document as a whole cannot be read."""
+    """The error for a document that cannot be read as a whole."""
     return Invalid(f"the document {rule}", (FieldError(path="", value="", rule=rule),), code=code)

@@ -1,14 +1,14 @@
-"""resourceVersions: how clients see the store's revisions. Nobody else turns one into the other.
+"""resourceVersions: the clients' form of store revisions. Only this module converts between them.
 
-A group commit puts many objects into one revision, and a stream may break between two of them. So
-whoever has seen one object of a revision has seen less than whoever has a list of that revision,
-and the version says which:
+A group commit puts many objects into one revision, and a stream may break between two of them. So a
+client that has seen one object of a revision has seen less than a client with a list of that
+revision. The version distinguishes them:
 
-    2 * revision        of an object or an event: of this revision, at least this was seen
+    2 * revision        of an object or an event: at least this object of the revision was seen
     2 * revision + 1    of a list or a bookmark: everything up to and including this revision
 
 Everywhere else a `revision` is the store's number and a `version` is the text that clients see.
-Versions grow as revisions do, so that whoever compares two of them is right.
+Versions grow with revisions, so clients may compare them.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ _RULE = f"must be a whole number from 0 to {VERSION_MAX}"
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
-    """What a version says: which revision, and whether all of it was seen."""
+    """A parsed version: the revision, and whether all of it was seen."""
 
     revision: int
     is_complete: bool
 
     @property
     def is_any(self) -> bool:
-        """Whether it is "0", by which a client says that any state will do."""
+        """Whether it is "0", by which a client accepts any state."""
         return self.revision == 0 and not self.is_complete
 
 
 def object_version(revision: int) -> str:
-    """The version of an object that was last written at a revision, and of the event thereof."""
+    """The version of an object that was last written at a revision, and of its event."""
     invariant(revision > 0, f"no object was ever written at revision {revision}")
     return str(2 * revision)
 
 
 def complete_version(revision: int) -> str:
-    """The version of everything as of a revision: of lists and bookmarks."""
+    """The version of lists and bookmarks at a revision."""
     invariant(revision >= 0, f"there is no revision {revision}")
     return str(2 * revision + 1)
 
 
 def parse_version(text: str, field: str = "resourceVersion") -> Version:
-    """What a client's version says. Raises Invalid for what is no version at all."""
+    """Parses a client's version. Raises Invalid if it is not a version."""
     is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
     number = int(text) if is_number else VERSION_MAX + 1
     if number > VERSION_MAX:
@@ -58,7 +58,7 @@ def parse_version(text: str, field: str = "resourceVersion") -> Version:
 
 
 def object_revision(version: str) -> int:
-    """At which revision an object of this version was written. Raises Invalid for any other."""
+    """The revision of an object's version. Raises Invalid for the version of a list."""
     found = parse_version(version)
     if found.is_complete or found.is_any:
         raise _misused(version, "is not the version of an object")
@@ -66,7 +66,7 @@ def object_revision(version: str) -> int:
 
 
 def complete_revision(version: str) -> int:
-    """As of which revision a list or a bookmark is. Raises Invalid for the version of an object."""
+    """The revision of a list's or bookmark's version. Raises Invalid for that of an object."""
     found = parse_version(version)
     if not found.is_complete:
         raise _misused(version, "is not the version of a list")

@@ -1,8 +1,8 @@
 """The JSON schema of every kind, from the same structs that the decoder uses.
 
-`components` is the part of an OpenAPI v3 document that names the types; OpenAPI v2, the YAML
-reference and `kubectl explain` are made from it. Where v2 has no word for something, an extension
-says what to put: `x-kubernetes-int-or-string` becomes a plain string there.
+`components` is the part of an OpenAPI v3 document that defines the types; OpenAPI v2, the YAML
+reference and `kubectl explain` are derived from it. Where v2 cannot express a type, an extension
+selects the substitute: `x-kubernetes-int-or-string` becomes a plain string.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from holdfast.model.errors import invariant
 from holdfast.model.meta import API_VERSION, INT_MAX
 from holdfast.model.registry import KINDS
 
-# What a struct and its fields mean, read from its docstring.
+# The descriptions of a struct and its fields, read from its docstring.
 #
-# The convention is that of `meta.py`: first a sentence about the whole, then for each field a line
-# `field: sentence`, which may go on over further lines. The schema carries these sentences to
-# `kubectl explain`, so they are written for users.
+# The convention is that of `meta.py`: first a sentence about the struct, then for each field a line
+# `field: sentence`, which may continue on further lines. `kubectl explain` shows these sentences,
+# so they are written for users.
 
 _FIELD_LINE = re.compile(r"(?P<field>[a-z_][a-z0-9_]*): (?P<sentence>\S.*)")
 
 
 def struct_description(cls: type[msgspec.Struct]) -> str:
-    """What the struct is: its docstring up to the first blank line, in one line."""
+    """The description of a struct: its docstring up to the first blank line, in one line."""
     return " ".join(_docstring(cls).partition("\n\n")[0].split())
 
 
 @cache
 def field_descriptions(cls: type[msgspec.Struct]) -> dict[str, str]:
-    """What each field is, by its name in Python. Fields of a parent are explained there."""
+    """The description of each field, by its Python name, including inherited fields."""
     found: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
         if isinstance(owner, type) and issubclass(owner, msgspec.Struct):
@@ -62,7 +62,7 @@ def _own_fields(cls: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _docstring(cls: type[msgspec.Struct]) -> str:
-    # Python gives a class without a docstring none of its parents'; that is what is wanted here.
+    # A class without a docstring does not inherit one in `__doc__`, as wanted here.
     first, _, rest = (cls.__doc__ or "").partition("\n")
     return f"{first}\n{textwrap.dedent(rest)}"
 
@@ -120,7 +120,7 @@ def _struct(info: inspect.StructType) -> Schema:
 
 
 def _identity(info: inspect.StructType) -> Schema:
-    """What names a kind. The decoder takes one value only, which a plain string would hide."""
+    """apiVersion and kind. The decoder accepts one value only, so the schema has an enum."""
     return {
         "apiVersion": {
             "type": "string",
@@ -139,7 +139,7 @@ def _property(cls: type[msgspec.Struct], field: inspect.Field) -> Schema:
     kind, nullable = _nullable(field.type)
     schema = _schema(kind)
     if "$ref" in schema:
-        # OpenAPI v3.0 ignores whatever stands beside a reference.
+        # OpenAPI v3.0 ignores everything beside a reference.
         schema = {"allOf": [schema]}
     if nullable:
         schema["nullable"] = True
@@ -156,7 +156,7 @@ def _property(cls: type[msgspec.Struct], field: inspect.Field) -> Schema:
 
 
 def _default(field: inspect.Field) -> Any:
-    """A default that tells a reader something; an empty text or list does not."""
+    """A default worth showing; an empty text or list is not."""
     value = field.default
     if value is NODEFAULT or isinstance(value, msgspec.Struct) or value in ("", ()):
         return None
@@ -227,7 +227,7 @@ def _string(info: inspect.StrType) -> Schema:
 
 
 def _integer(info: inspect.IntType) -> Schema:
-    # What no type bounds is bounded by the decoder.
+    # The decoder bounds integers whose type does not.
     return {
         "type": "integer",
         "format": "int64",

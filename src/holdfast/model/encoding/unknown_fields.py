@@ -1,11 +1,11 @@
-"""Fields that this version does not know, kept when it rewrites a record.
+"""Preserves fields that this version does not know when it rewrites a record.
 
-A newer version may have written fields that the structs of this one do not have. Decoding leaves
-them out, so what is encoded afterwards lacks them; here they are put back from the bytes that were
-there before. Only the commit rewrites records, and it has both forms at hand (`commit/draft`).
+A newer version may have written fields that this version's structs lack. Decoding drops them, so a
+new encoding lacks them; this module restores them from the previous bytes. Only the commit rewrites
+records, and it has both forms (`commit/draft.py`).
 
-A field belongs to the struct that it stands in. It goes when that struct goes: an element that is
-taken out of a list, an optional part that is taken away, an object that is deleted.
+A field belongs to its enclosing struct and is removed with it: with an element that is removed from
+a list, an optional part that is removed, or an object that is deleted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from msgspec import inspect
 from holdfast.model.encoding.list_maps import KEYS_OF_ELEMENTS
 from holdfast.model.meta import INT_MAX
 
-# How an element of a list is known again after a change, where no key is declared for its type.
+# The fields that identify a list element after a change, if its type has no declared key.
 _NAMES = ("id", "uid", "name", "replica", "manager", "number")
 
 
 class _Struct(msgspec.Struct, frozen=True):
-    """The fields that are known, by wire name; what is inside those that hold structs.
+    """The known fields by wire name, and the shapes of those that hold structs.
 
-    `kept` are those that are left out when they are at their default, and are there all the same.
+    `kept` are struct fields that exist even if they are left out at their default.
     """
 
     known: frozenset[str]
@@ -45,17 +45,17 @@ class _Map(msgspec.Struct, frozen=True):
 
 
 def with_unknown(cls: type[msgspec.Struct], old: bytes, new: bytes) -> bytes:
-    """The new form of a record with all of the old one that `cls` does not know."""
+    """The new encoding of a record with all fields of the old one that `cls` does not know."""
     before, after = msgspec.json.decode(old), msgspec.json.decode(new)
     if not isinstance(before, dict) or _uid(before) != _uid(after):
-        # Another object has taken its name.
+        # It is another object of the same name.
         return new
     shape = _shape(inspect.type_info(cls))
     return msgspec.json.encode(after) if _graft(shape, before, after) else new
 
 
 def has_unknown(obj: msgspec.Struct, data: bytes) -> bool:
-    """Whether the bytes that an object was decoded from say more than its type knows."""
+    """Whether the bytes that an object was decoded from have fields that its type lacks."""
     known = msgspec.json.encode(obj)
     return data != known and with_unknown(type(obj), data, known) != known
 
@@ -86,7 +86,7 @@ def _of_struct(cls: type[msgspec.Struct]) -> _Struct:
 
 
 def _shape(info: inspect.Type) -> Any:
-    """What is inside a type; None for what holds no struct."""
+    """The shape of a type; None if it holds no struct."""
     match info:
         case inspect.StructType():
             return _of_struct(info.cls)
@@ -102,7 +102,7 @@ def _shape(info: inspect.Type) -> Any:
 
 
 def _graft(shape: Any, old: Any, new: Any) -> bool:
-    """Put into `new` what only `old` has and the types do not know. Whether there was any."""
+    """Copies fields that the types do not know from `old` to `new`. Returns whether any."""
     match shape:
         case _Struct() if isinstance(old, dict) and isinstance(new, dict):
             return _graft_struct(shape, old, new)
@@ -126,7 +126,7 @@ def _graft_struct(shape: _Struct, old: dict[str, Any], new: dict[str, Any]) -> b
             if key in new:
                 found |= _graft(shape.inside[key], value, new[key])
             elif key in shape.kept:
-                # It is at its default, which says nothing of what others have put there.
+                # It is at its default, but may still hold unknown fields.
                 rest: dict[str, Any] = {}
                 if _graft(shape.inside[key], value, rest):
                     found = True
@@ -135,7 +135,7 @@ def _graft_struct(shape: _Struct, old: dict[str, Any], new: dict[str, Any]) -> b
 
 
 def _graft_list(shape: _Struct, old: list[Any], new: list[Any]) -> bool:
-    """Each element gets what its earlier form had: the one that says the same, or has its key."""
+    """Matches each element with its earlier form, by equality or by key."""
     left = [(it, _stripped(shape, it)) for it in old]
     if all(it == known for it, known in left):
         return False
@@ -152,14 +152,14 @@ def _graft_list(shape: _Struct, old: list[Any], new: list[Any]) -> bool:
 
 
 def _key(shape: _Struct, element: Any) -> tuple[Any, ...]:
-    """What an element is known by; nothing where that is left out altogether, as others may do."""
+    """The key of an element; empty if it has none of the key fields."""
     if not isinstance(element, dict) or element.keys().isdisjoint(shape.names):
         return ()
     return tuple(element.get(name) for name in shape.names)
 
 
 def _stripped(shape: Any, tree: Any) -> Any:
-    """The tree without what the types do not know."""
+    """The tree without fields that the types do not know."""
     match shape:
         case _Struct() if isinstance(tree, dict):
             return {
@@ -174,7 +174,7 @@ def _stripped(shape: Any, tree: Any) -> Any:
     return tree
 
 
-# Walking the types that structs are made of, for what can be known before any document arrives.
+# Walks over the types of structs, for facts that are known before any document arrives.
 
 
 def inner_types(info: inspect.Type) -> Iterator[inspect.Type]:
@@ -193,7 +193,7 @@ def inner_types(info: inspect.Type) -> Iterator[inspect.Type]:
 def integers_bounded(cls: type[msgspec.Struct]) -> bool:
     """Whether the types alone keep every integer of a struct within ±2^53.
 
-    What takes any JSON is not counted; who accepts such a value must look into it.
+    Fields that accept any JSON are not considered; their user must check the values.
     """
     return _bounded(inspect.type_info(cls))
 

@@ -1,13 +1,13 @@
-"""The one place where objects become bytes and bytes become objects.
+"""Encodes objects to bytes and decodes bytes to objects. No other module does.
 
-Shells call this once per request, store read or watch event; everything inside works on typed
-objects. There are two ways in, by who wrote the bytes:
+Shells call this once per request, store read or watch event; all other code works on typed objects.
+There are two decoders, by the origin of the bytes:
 
-- `decode_trusted` reads what this very program stored.
-- `decode` reads what anybody sent. A document that equals the encoding of what it decodes to proves
-  itself: it has no unknown field, no duplicate key, no NaN, nothing that the object does not have
-  too. The components of Holdfast send such bytes, and theirs are most of all requests. Everything
-  else goes through `guard.parse` and `conform`, which also explain what is wrong.
+- `decode_trusted` reads what Holdfast stored itself.
+- `decode` reads what a client sent. A document that equals the encoding of its decoded object is
+  self-proving: it has no unknown field, no duplicate key, no NaN, nothing that the object lacks.
+  The components of Holdfast send such bytes, and theirs are most requests. All other documents go
+  through `json_guard.parse` and `conform`, which also explain what is wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 _encoder = msgspec.json.Encoder()
 
-# Each value takes a byte at least, so a document of so many bytes cannot have too many of them and
+# Each value needs at least one byte, so a document of this size cannot have too many values and
 # need not be measured before it is decoded.
 _UNMEASURED_BYTES_MAX = NODES_MAX
 
@@ -50,9 +50,9 @@ def encode(obj: msgspec.Struct) -> bytes:
 
 
 class _Reader(msgspec.Struct, Generic[AnyStruct], frozen=True):
-    """What reading one struct needs: its decoder, and what is known before any document arrives.
+    """The decoder of one struct, and facts that are known before any document arrives.
 
-    `opening` is how every encoding of the struct begins. `integers_bounded` says that its types
+    `opening` is the start of every encoding of the struct. `integers_bounded` means that its types
     keep all integers within ±2^53.
     """
 
@@ -69,9 +69,9 @@ def _reader(cls: type[AnyStruct]) -> _Reader[AnyStruct]:
 
 
 def prepare() -> None:
-    """Build what reading needs for every kind, which takes a tenth of a second.
+    """Builds the decoders and checks of every kind, which takes a tenth of a second.
 
-    A server calls it before it listens; otherwise the first request of each kind would pay.
+    A server calls it before it listens; otherwise the first request of each kind would be slow.
     """
     for kind in KINDS:
         _reader(kind.struct)
@@ -79,15 +79,15 @@ def prepare() -> None:
 
 
 def decode_trusted(cls: type[AnyStruct], data: bytes) -> AnyStruct:
-    """An object from bytes that `encode` made and our own store kept."""
+    """Decodes an object from bytes that `encode` made and the store kept."""
     reader: _Reader[AnyStruct] = _reader(cls)
     return reader.decode(data)
 
 
 def readable(cls: type[AnyStruct], data: bytes) -> AnyStruct | None:
-    """The same, or None where this version cannot read it: damaged, or of a newer version.
+    """The same, or None if this version cannot read it: damaged, or from a newer version.
 
-    For those who look through many objects: one that cannot be read must not hide the others.
+    For callers that read many objects: an unreadable one must not hide the others.
     """
     try:
         return decode_trusted(cls, data)
@@ -100,7 +100,7 @@ def decode(kind: type[AnyStruct], data: bytes, *, strict: bool) -> Decoded[AnySt
 @overload
 def decode(kind: Kind, data: bytes, *, strict: bool) -> Decoded[Object]: ...
 def decode(kind: Any, data: bytes, *, strict: bool) -> Decoded[Any]:
-    """An object from bytes that anybody may have sent. Raises Invalid that names every problem.
+    """Decodes an object from a client's bytes. Raises Invalid that names every problem.
 
     Under `strict` an unknown field is a problem; otherwise it is left out and a warning says so.
     """
@@ -112,15 +112,15 @@ def decode(kind: Any, data: bytes, *, strict: bool) -> Decoded[Any]:
 
 
 def decode_tree(data: bytes) -> Any:
-    """A guarded document as dicts, lists and scalars, for patches.
+    """Parses a document to dicts, lists and scalars, for patches.
 
-    What it will be part of is not known here and may be a Secret, so errors show no values.
+    The patched object may be a Secret, so errors show no values.
     """
     return parse(data, hide_values=True)
 
 
 def _self_proving(cls: type[AnyStruct], data: bytes) -> AnyStruct | None:
-    """The object, if the document is its very encoding and keeps all limits. None: look closer."""
+    """The object, if the document is its exact encoding within all limits; otherwise None."""
     reader: _Reader[AnyStruct] = _reader(cls)
     if not data.startswith(reader.opening):
         return None
@@ -132,7 +132,7 @@ def _self_proving(cls: type[AnyStruct], data: bytes) -> AnyStruct | None:
         return None
     if _encoder.encode(typed) != data:
         return None
-    # Two things that an object can hold and that no document may bring in.
+    # Two things that an object can hold and that no document may contain.
     if b"\\" in data and b"\\u0000" in data:
         return None
     if not reader.integers_bounded and has_long_integer(data):

@@ -1,8 +1,8 @@
 """Field selectors: `metadata.name=web-0,status.state!=Running`.
 
 kubectl's `wait`, `delete` and `describe` depend on them, and an agent watches the replicas of its
-own node by one. A path is resolved against the struct of the kind when the text is read, so that a
-typing mistake is an error instead of an empty list, and holding an object against it is quick.
+own node with one. A path is resolved against the struct of the kind when the text is parsed, so
+that a typo is an error instead of an empty list, and matching an object is fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.model.errors import FieldError, Invalid
 TEXT_MAX = 4096
 REQUIREMENTS_MAX = 16
 
-# Kubernetes escapes what would end a value.
+# Kubernetes escapes characters that would end a value.
 _TERM_END = re.compile(r"(?:[^\\,]|\\.)*", re.DOTALL)
 _TERM = re.compile(r"(?P<path>[A-Za-z0-9.]+)(?P<sign>==|=|!=)(?P<value>(?:[^\\=,]|\\[\\=,])*)")
 _ESCAPE = re.compile(r"\\(.)")
@@ -42,7 +42,7 @@ FieldSelector = tuple[FieldRequirement, ...]
 def parse_field_selector(
     text: str, cls: type[msgspec.Struct], path: str = "fieldSelector"
 ) -> FieldSelector:
-    """The conditions that a text means for one kind. An empty text selects everything."""
+    """Parses the conditions for one kind. An empty text selects everything."""
     if len(text) > TEXT_MAX:
         raise _wrong(path, text, f"must be at most {TEXT_MAX} characters long")
     terms = _terms(text)
@@ -57,13 +57,13 @@ def selects_fields(selector: FieldSelector, obj: msgspec.Struct) -> bool:
 
 
 def _terms(text: str) -> list[str]:
-    """The text cut at commas that are not escaped. As in Kubernetes, empty terms say nothing."""
+    """Splits the text at unescaped commas. As in Kubernetes, empty terms are ignored."""
     found, start = [], 0
     while start <= len(text):
         match = _TERM_END.match(text, start)
         end = match.end() if match is not None else start
         if text[end : end + 1] == "\\":
-            # A backslash at the very end escapes nothing; it stays in its term, which is refused.
+            # A trailing backslash escapes nothing; it stays in its term, which is refused.
             end += 1
         found.append(text[start:end])
         start = end + 1
@@ -76,14 +76,14 @@ def _requirement(term: str, cls: type[msgspec.Struct], path: str) -> FieldRequir
         raise _wrong(path, term, "must be a condition such as metadata.name=web-0 or a!=b")
     attributes = _attributes(cls).get(match["path"])
     if attributes is None:
-        raise _wrong(path, match["path"], f"must be a plain field of {cls.__name__}")
+        raise _wrong(path, match["path"], f"must be a scalar field of {cls.__name__}")
     value = _ESCAPE.sub(r"\1", match["value"])
     return FieldRequirement(match["path"], attributes, value, match["sign"] != "!=")
 
 
 @cache
 def _attributes(cls: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
-    """Every field of a struct that has one plain value, by its path on the wire."""
+    """Every scalar field of a struct, by its path on the wire."""
     found: dict[str, tuple[str, ...]] = {}
     info = inspect.type_info(cls)
     for field in info.fields if isinstance(info, inspect.StructType) else ():
@@ -99,7 +99,7 @@ def _attributes(cls: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
 
 
 def field_text(obj: object, attributes: tuple[str, ...]) -> str:
-    """A field as a selector writes it. What is not there is an empty text, as in Kubernetes."""
+    """A field as selector text. An absent field is an empty text, as in Kubernetes."""
     for name in attributes:
         if obj is None:
             return ""

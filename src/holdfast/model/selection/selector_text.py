@@ -1,7 +1,7 @@
-"""Label selectors as they stand in a query string: `app=web,tier!=db,zone in (a,b),!canary`.
+"""Label selectors in query strings: `app=web,tier!=db,zone in (a,b),!canary`.
 
-The form is that of Kubernetes, since kubectl sends it. Requests to list and to watch come here;
-what comes out is the same LabelSelector that objects carry, held to the same rules.
+The syntax is that of Kubernetes, because kubectl sends it. List and watch requests use this; the
+result is the same LabelSelector that objects carry, validated by the same rules.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from holdfast.model.selection.selectors import Expression, LabelSelector, Select
 from holdfast.model.validation.findings import FieldPath, Findings
 from holdfast.model.validation.placement import expressions
 
-# A request line that is longer has been refused by the server already.
+# The server refuses longer request lines before this.
 TEXT_MAX = 8192
 
-# Words are whatever is not a sign; whether they make a key or a value is judged afterwards.
+# A word is anything that is not a sign; it is validated as a key or a value later.
 _TOKEN = re.compile(r"\s*(?P<token>==|!=|[=!,()<>]|[^\s=!,()<>]+)", re.ASCII)
 _BINARY = {"=": SelectorOperator.IN, "==": SelectorOperator.IN, "!=": SelectorOperator.NOT_IN}
 _COMPARED = {">": SelectorOperator.GT, "<": SelectorOperator.LT}
@@ -28,10 +28,10 @@ _SIGNS = frozenset(("=", "==", "!=", "!", ",", "(", ")", "<", ">"))
 
 
 def parse_label_selector(text: str, path: str = "labelSelector") -> LabelSelector:
-    """The selector that a text means. Raises Invalid that says what is wrong with it.
+    """Parses a selector. Raises Invalid with what is wrong.
 
-    An empty text selects everything. Equality becomes `In` with one value, so that `a=b,a=c` holds
-    for nothing, as it says.
+    An empty text selects everything. Equality becomes `In` with one value, so `a=b,a=c` matches
+    nothing.
     """
     if len(text) > TEXT_MAX:
         raise _wrong(path, text, f"must be at most {TEXT_MAX} characters long")
@@ -45,7 +45,7 @@ def parse_label_selector(text: str, path: str = "labelSelector") -> LabelSelecto
 
 
 def label_selector_text(selector: LabelSelector) -> str:
-    """A selector as `parse_label_selector` reads it."""
+    """A selector as text that `parse_label_selector` reads."""
     equal = [f"{key}={value}" for key, value in selector.match_labels.items()]
     return ",".join([*equal, *map(_expression_text, selector.match_expressions)])
 
@@ -75,12 +75,12 @@ def _wrong(path: str, text: str, rule: str) -> Invalid:
 
 
 class _Reader:
-    """Reads one text from left to right. Each token is looked at once."""
+    """Parses one text from left to right. Each token is read once."""
 
     def __init__(self, text: str, path: str) -> None:
         self._text = text
         self._path = path
-        # Without white space at the end, of which the pattern would look at all rests in turn.
+        # Without trailing white space, which the pattern would scan in quadratic time.
         self._tokens = _TOKEN.findall(text.rstrip(_SPACE))
         self._next = 0
 
@@ -120,7 +120,7 @@ class _Reader:
         return tuple(values)
 
     def _value(self) -> str:
-        """A value, which may be empty: then a sign comes next, or nothing."""
+        """A value, which is empty if a sign or the end follows."""
         return "" if self._peek() in _SIGNS or not self._peek() else self._take()
 
     def _word(self, wanted: str) -> str:

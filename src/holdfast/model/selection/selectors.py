@@ -1,7 +1,7 @@
-"""Selecting objects by labels, and nodes by expressions.
+"""Label selectors for objects, and label expressions for nodes.
 
-One implementation serves list and watch requests, endpoints, spread and affinity, node placement
-and explain. All functions are total: any label map and any valid selector give an answer.
+List and watch requests, endpoints, spread and affinity, node placement and explain all use this
+implementation. All functions are total: they work for any labels and any valid selector.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class LabelSelector(Part, frozen=True):
 
 
 def _as_int(text: str) -> int | None:
-    # int() would also take " 1", "1_000" and digits of other scripts, which no label means as a
-    # number.
+    # int() would also accept " 1", "1_000" and digits of other scripts, which are no numbers in
+    # labels.
     digits = text[1:] if text[:1] == "-" else text
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
@@ -76,7 +76,7 @@ def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a selector takes an object with these labels."""
+    """Whether a selector matches an object with these labels."""
     return all(labels.get(k) == v for k, v in selector.match_labels.items()) and all(
         holds(e, labels) for e in selector.match_expressions
     )

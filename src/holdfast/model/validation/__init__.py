@@ -1,9 +1,9 @@
-"""Whether an object makes sense, and whether it may become another: all errors at once.
+"""Validation of objects and of updates: all errors at once.
 
-The decoder has checked types, ranges and enums before; admission checks afterwards what depends
-on other objects. In between, `validate(obj)` and `validate_update(old, new)` return every error
-with its path on the wire, the value as short text, and the rule as a sentence. One file per kind
-or small group of kinds; `table.py` ties them to the registry.
+The decoder checks types, ranges and enums before; admission checks afterwards what depends on other
+objects. In between, `validate(obj)` and `validate_update(old, new)` return every error with its
+path on the wire, the value as short text, and the rule as a sentence. There is one file per kind or
+small group of kinds; `table.py` maps kinds to their rules.
 """
 
 from holdfast.model.validation.table import validate, validate_status, validate_update

@@ -1,4 +1,4 @@
-"""Roles, bindings, tokens and secrets: who may do what, and what nobody may print."""
+"""Validates roles, bindings, tokens, revocations and secrets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def role(obj: Role, at: FieldPath) -> None:
 
 
 def _paths(at: FieldPath, rule: Rule, namespace: str) -> None:
-    """Paths are the cluster's, and a rule speaks of paths or of resources."""
+    """Only cluster-wide rules may have paths, and a rule has either paths or resources."""
     place = at["nonResourceURLs"]
     if namespace != SYSTEM_NAMESPACE:
         place.wrong(rule.non_resource_urls, f"must be left out outside {SYSTEM_NAMESPACE}")
@@ -57,7 +57,7 @@ def _paths(at: FieldPath, rule: Rule, namespace: str) -> None:
     if names.at_most(place, rule.non_resource_urls, LIST_MAX):
         for index, path in enumerate(rule.non_resource_urls):
             if not _PATH.fullmatch(path):
-                place[index].wrong(path, "must be * or begin with /; a * may stand at its end")
+                place[index].wrong(path, "must be * or start with /; it may end with *")
 
 
 def _rule(at: FieldPath, rule: Rule) -> None:
@@ -66,7 +66,7 @@ def _rule(at: FieldPath, rule: Rule) -> None:
         ("resources", rule.resources, _RESOURCE, "workloads, workloads/scale or *"),
     ):
         if not items and not (field == "resources" and rule.non_resource_urls):
-            at[field].wrong(items, "must have at least one item, or the rule allows nothing")
+            at[field].wrong(items, "must have at least one item: the rule would allow nothing")
         if not names.at_most(at[field], items, LIST_MAX):
             continue
         for index, item in enumerate(items):
@@ -81,7 +81,7 @@ def _rule(at: FieldPath, rule: Rule) -> None:
 
 
 def _resource_names(at: FieldPath, rule: Rule) -> None:
-    """Names of objects; where a rule lets someone impersonate, of users and groups as well."""
+    """Names of objects; in a rule with verb impersonate also of users and groups."""
     if IMPERSONATE not in rule.verbs:
         names.names(at, rule.resource_names, LIST_MAX, dotted=True)
     elif names.at_most(at, rule.resource_names, LIST_MAX):
@@ -113,19 +113,19 @@ def _subject(at: FieldPath, subject: Subject) -> None:
     elif subject.namespace:
         at["namespace"].wrong(subject.namespace, "must be left out except for a ServiceAccount")
     if subject.kind == "User" and subject.name.startswith(SYSTEM_PREFIX):
-        rule = "must not be a component: what those may do is built in"
+        rule = "must not be a component: components have built-in roles only"
         at["name"].wrong(subject.name, rule)
 
 
 def tenant_prefix(namespace: str) -> str:
-    """How the users and groups of a tenant's own tokens begin."""
+    """The prefix of the users and groups of a tenant's own tokens."""
     return f"tenant:{namespace}:"
 
 
 def token(obj: Token, at: FieldPath) -> None:
     spec, at = obj.spec, at["spec"]
     if not _HASH.fullmatch(spec.hash):
-        # What stands here by mistake is likely to be the secret itself, so it is not shown.
+        # A wrong value here is likely to be the secret itself, so it is not shown.
         at["hash"].wrong(None, "must be sha256: and 64 lower-case hexadecimal digits")
     after_creation(at["expires"], spec.expires, obj)
     if spec.purpose is TokenPurpose.JOIN:
@@ -134,7 +134,9 @@ def token(obj: Token, at: FieldPath) -> None:
     if spec.node:
         at["node"].wrong(spec.node, "must be left out for Bearer")
     if spec.single_use:
-        at["singleUse"].wrong(True, "must be left out for Bearer: it identifies whoever has it")
+        at["singleUse"].wrong(
+            True, "must be left out for Bearer: only a Join token has a single use"
+        )
     text.token(at["user"], spec.user)
     if names.at_most(at["groups"], spec.groups, GROUPS_MAX):
         names.unique(at["groups"], spec.groups)
@@ -143,21 +145,23 @@ def token(obj: Token, at: FieldPath) -> None:
     if obj.namespace != SYSTEM_NAMESPACE:
         _own_identities(at, obj)
     elif spec.user.startswith(SYSTEM_PREFIX):
-        # A text can be copied from wherever it passes, and a component may do what people may not.
-        at["user"].wrong(spec.user, "must not be a component: those are known by certificates")
+        # A token can leak as text, and a component has more permissions than people.
+        at["user"].wrong(
+            spec.user, "must not be a component: components authenticate with certificates"
+        )
 
 
 def foreign_groups(obj: Token) -> tuple[str, ...]:
-    """The groups of a token that are not of its own namespace's making."""
+    """The groups of a token that do not belong to its own namespace."""
     prefix = tenant_prefix(obj.namespace)
     return tuple(group for group in obj.spec.groups if not group.startswith(prefix))
 
 
 def speaks_for_others(obj: Token) -> bool:
-    """Whether a tenant's token names a user or a group that is not the tenant's own.
+    """Whether a tenant's token names a user or a group outside the tenant.
 
-    The authenticator asks this of every token it takes in: a token that was stored by an earlier
-    version, or by a hand in the store, gives no rights that admission would not have given.
+    The authenticator checks every token: one that an earlier version stored, or that was written
+    directly to the store, gives no permissions that admission would have refused.
     """
     if obj.namespace == SYSTEM_NAMESPACE:
         return False
@@ -166,7 +170,7 @@ def speaks_for_others(obj: Token) -> bool:
 
 
 def _own_identities(at: FieldPath, obj: Token) -> None:
-    """The right to write tokens in one namespace gives no name outside of that namespace."""
+    """Permission to write tokens in a namespace gives no identity outside that namespace."""
     prefix = tenant_prefix(obj.namespace)
     rule = f"must begin with {prefix} outside namespace {SYSTEM_NAMESPACE}"
     if obj.spec.user and not obj.spec.user.startswith(prefix):
@@ -177,7 +181,7 @@ def _own_identities(at: FieldPath, obj: Token) -> None:
 
 
 def _join(at: FieldPath, obj: Token) -> None:
-    """A join token makes a node of whoever holds it: of the cluster's making, and not for ever."""
+    """A join token admits its holder as a node, so it is cluster-wide and expires."""
     spec = obj.spec
     if obj.namespace != SYSTEM_NAMESPACE:
         at["purpose"].wrong("Join", f"must be Bearer outside namespace {SYSTEM_NAMESPACE}")
@@ -191,9 +195,9 @@ def _join(at: FieldPath, obj: Token) -> None:
 
 
 def token_update(old: Token, new: Token, at: FieldPath) -> None:
-    """What was revoked or used up stays so; a new token costs nothing."""
+    """A revoked or used token stays so; a new token is cheap."""
     if old.spec.revoked and not new.spec.revoked:
-        at["spec"]["revoked"].wrong(False, "cannot be taken back")
+        at["spec"]["revoked"].wrong(False, "cannot be undone")
     if old.status.used_at is not None:
         for field, name in (("used_at", "usedAt"), ("used_by", "usedBy"), ("key", "key")):
             given = getattr(new.status, field)
@@ -202,7 +206,7 @@ def token_update(old: Token, new: Token, at: FieldPath) -> None:
     if old.spec.expires is not None and (
         new.spec.expires is None or new.spec.expires > old.spec.expires
     ):
-        at["spec"]["expires"].wrong(new.spec.expires, "cannot be put off; make a new token")
+        at["spec"]["expires"].wrong(new.spec.expires, "cannot be extended; create a new token")
 
 
 def revocation(obj: Revocation, at: FieldPath) -> None:
@@ -216,7 +220,7 @@ def revocation(obj: Revocation, at: FieldPath) -> None:
 
 
 def revocation_update(old: Revocation, new: Revocation, at: FieldPath) -> None:
-    """What does not count any more stays so. Whoever needs a way in gets a new one."""
+    """A revoked credential stays revoked. Its user needs a new one."""
     for field in ("before", "expires"):
         was, is_now = getattr(old.spec, field), getattr(new.spec, field)
         if was is not None and (is_now is None or is_now < was):
@@ -224,7 +228,7 @@ def revocation_update(old: Revocation, new: Revocation, at: FieldPath) -> None:
 
 
 def secret(obj: Secret, at: FieldPath) -> None:
-    """Keys, encoding and size. No value is ever part of a finding."""
+    """Checks keys, encoding and size. No error ever contains a value."""
     size = 0
     for field, entries in (("data", obj.data), ("stringData", obj.string_data)):
         if not names.at_most(at[field], entries, SECRET_KEYS_MAX):
@@ -239,7 +243,7 @@ def secret(obj: Secret, at: FieldPath) -> None:
 
 
 def _decoded(at: FieldPath, value: str) -> int:
-    """How many bytes the base64 text stands for."""
+    """The number of bytes that the base64 text encodes."""
     try:
         return len(base64.b64decode(value.encode(), validate=True))
     except (binascii.Error, ValueError):

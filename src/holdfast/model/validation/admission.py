@@ -1,4 +1,4 @@
-"""Admission policies: a rule that could never be asked, or never be met, is refused."""
+"""Validates admission policies: a rule that can never apply or never be met is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULES_MAX = 64
 CONDITIONS_MAX = 16
 VALUES_MAX = 64
 VALUE_MAX = 253
-# Each star may cost a walk through the text.
+# Each star may cost a scan of the text.
 STARS_MAX = 8
 
 _PRESENCE = (PolicyOperator.EXISTS, PolicyOperator.DOES_NOT_EXIST)
@@ -52,7 +52,9 @@ def _rule(at: FieldPath, rule: AdmissionRule) -> None:
                 at["resources"][index].wrong(resource, f"must be one of {', '.join(RESOURCES)}")
     names.unique(at["operations"], rule.operations)
     if not rule.require:
-        at["require"].wrong(rule.require, "must have at least one item, or it requires nothing")
+        at["require"].wrong(
+            rule.require, "must have at least one item: the rule would require nothing"
+        )
     for field, conditions in (("when", rule.when), ("require", rule.require)):
         if names.at_most(at[field], conditions, CONDITIONS_MAX):
             for index, condition in enumerate(conditions):
@@ -100,7 +102,7 @@ def _values(at: FieldPath, of: FieldCondition) -> None:
 
 
 def _led_to(info: inspect.Type, path: tuple[PathStep, ...]) -> Iterator[inspect.Type]:
-    """The types of what objects may have where a path leads; none if it leads nowhere."""
+    """Yields the types of the fields that a path matches; nothing if it matches none."""
     if isinstance(info, inspect.UnionType):
         for option in info.types:
             yield from _led_to(option, path)

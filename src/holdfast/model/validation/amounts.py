@@ -1,7 +1,7 @@
-"""Quantities in documents: they parse, are not negative, and stay within what is exact.
+"""Validates quantities: they parse, are not negative, and are within the exact range.
 
-The numbers themselves come from `model/quantity.py`, so that what validation accepts is exactly
-what fitting and quota arithmetic can read.
+`model/quantity.py` parses them, so validation accepts exactly what placement and quota arithmetic
+can use.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ def _read(
 
 
 def read_demand(at: FieldPath, resource: str, value: Quantity) -> int | None:
-    """What is asked for, in internal units; None, and a finding, where it cannot be read."""
+    """A demand in internal units; None, with a finding, if it cannot be parsed."""
     return _read(at, resource, value, demand)
 
 
 def read_capacity(at: FieldPath, resource: str, value: Quantity) -> int | None:
-    """What is there or allowed, in internal units; None, and a finding, where it cannot be read."""
+    """A capacity in internal units; None, with a finding, if it cannot be parsed."""
     return _read(at, resource, value, capacity)
 
 
 def device_class(at: FieldPath, text: str) -> None:
-    """The class of a device. It shares a table of sums with the plain resources."""
+    """Checks the class of a device. It shares the table of sums with plain resources."""
     names.name(at, text)
     if text in RESOURCES:
         at.wrong(text, "must not be the name of a plain resource")
 
 
 def table(at: FieldPath, entries: Mapping[str, Quantity]) -> dict[str, int]:
-    """Allowed amounts by resource, of those that can be read."""
+    """The parsed amounts by resource, without those that cannot be parsed."""
     found: dict[str, int] = {}
     if not names.at_most(at, entries, _RESOURCES_MAX):
         return found
@@ -64,7 +64,7 @@ def table(at: FieldPath, entries: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def units(at: FieldPath, entries: Mapping[str, int]) -> None:
-    """Amounts that are internal units already, as charges are."""
+    """Checks amounts in internal units, such as charges."""
     for resource, amount in entries.items():
         if amount < 0:
             at.entry(resource).wrong(amount, "must not be negative")

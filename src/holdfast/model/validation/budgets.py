@@ -1,4 +1,4 @@
-"""Quotas and grants: how much a tenant, or a region for it, may have committed."""
+"""Validates quotas and grants: the limits of a tenant, and a region's part of them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from holdfast.model.validation import amounts, names
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import after_creation
 
-# Less than a workload a second: nobody could work with it.
+# Less than one workload a second would be unusable.
 WRITE_BYTES_MIN = 1 << 10
 QUOTA_NAME = "default"
-# Every bind writes the sums of all classes of its tenant.
+# Every bind writes the sums of all priority classes of its tenant.
 CLASSES_MAX = 32
 
 
 def quota(obj: Quota, at: FieldPath) -> None:
     if obj.name and obj.name != QUOTA_NAME:
-        # Any other would look like a limit and hold nobody back.
+        # A quota with another name would look like a limit and have no effect.
         at["metadata"]["name"].wrong(
-            obj.name, f'must be "{QUOTA_NAME}": a tenant has one quota, and it is called so'
+            obj.name, f'must be "{QUOTA_NAME}": a tenant has one quota with this name'
         )
     spec, at = obj.spec, at["spec"]
     names.optional_name(at["cohort"], spec.cohort)
@@ -28,21 +28,23 @@ def quota(obj: Quota, at: FieldPath) -> None:
     for resource in amounts.table(at["borrowing"], spec.borrowing):
         if resource not in spec.hard:
             at["borrowing"].entry(resource).wrong(
-                resource, "must be limited under spec.hard: what is not limited is not borrowed"
+                resource, "must be limited in spec.hard: an unlimited resource cannot be borrowed"
             )
     if spec.borrowing and not spec.cohort:
         at["borrowing"].wrong(spec.borrowing, "must be left out without a cohort to borrow from")
     _classes(at["priorityClasses"], spec)
     _caps(at["objects"], spec.objects)
     if spec.requests_per_second == 0:
-        at["requestsPerSecond"].wrong(0, "must be at least 1, or nobody could change it again")
+        at["requestsPerSecond"].wrong(
+            0, "must be at least 1: with 0 the quota could never be changed again"
+        )
     stated = spec.write_bytes_per_second
     if stated is not None and stated < WRITE_BYTES_MIN:
         at["writeBytesPerSecond"].wrong(stated, f"must be at least {WRITE_BYTES_MIN}")
 
 
 def _classes(at: FieldPath, spec: QuotaSpec) -> None:
-    """The budgets of priority classes."""
+    """Checks the budgets of priority classes."""
     if not names.at_most(at, spec.priority_classes, CLASSES_MAX):
         return
     for name, budget in spec.priority_classes.items():
@@ -56,7 +58,7 @@ def _classes(at: FieldPath, spec: QuotaSpec) -> None:
 
 
 def _caps(at: FieldPath, caps: ObjectCaps) -> None:
-    """A cap above the cap that contains it would never be reached."""
+    """A cap above the cap that contains it would have no effect."""
     for field, value, whole, most in (
         ("pending", caps.pending, "replicas", caps.replicas),
         ("replicas", caps.replicas, "objects", caps.objects),
@@ -87,7 +89,7 @@ def grant_status(obj: Grant, at: FieldPath) -> None:
 
 
 def grant_update(old: Grant, new: Grant, at: FieldPath) -> None:
-    """A region tells renewals apart by their serial, so every other budget has a greater one."""
+    """A region distinguishes renewals by their serial, so every change needs a greater one."""
     before, after = old.spec, new.spec
     if after.serial < before.serial:
         at["spec"]["serial"].wrong(after.serial, f"must not fall below {before.serial}")

@@ -1,7 +1,7 @@
-"""Where validation writes down what is wrong: a place in a document, and all that was found there.
+"""Collects validation errors with their field paths.
 
-Rules never stop at the first error. Each gets the Place of what it judges, steps down with
-`at["ports"][1]["name"]` as the document is written, and says `wrong(value, rule)`.
+Rules never stop at the first error. Each rule gets the `FieldPath` of its value, descends with
+`at["ports"][1]["name"]` as in the document, and reports with `wrong(value, rule)`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from datetime import datetime
 
 from holdfast.model.errors import FieldError
 
-# A user mends errors in one go, but a hostile document could make thousands. One more finding then
-# says that there are others.
+# A user fixes all errors at once, but a hostile document could cause thousands. One more finding
+# then states how many are not listed.
 ERRORS_MAX = 256
-# Long enough to recognise a value by, short enough for one line of a terminal.
+# Long enough to recognise a value, short enough for one line of a terminal.
 SHOWN_MAX = 60
 
 
@@ -36,12 +36,12 @@ def short_text(value: object) -> str:
         case list() | tuple() | dict():
             return f"{len(value)} items" if len(value) != 1 else "1 item"
         case _:
-            # Parts have no short form; their path says enough.
+            # Parts have no short form; their path is enough.
             return ""
 
 
 class Findings:
-    """Everything that is wrong with one object, in the order in which it was found."""
+    """All errors of one object, in the order in which they were found."""
 
     __slots__ = ("_errors", "_left_out")
 
@@ -50,7 +50,7 @@ class Findings:
         self._left_out = 0
 
     def add(self, at: FieldPath, value: object, rule: str) -> None:
-        # Path and text are not even made for what will not be listed.
+        # For errors that are not listed, path and text are not computed.
         if len(self._errors) < ERRORS_MAX:
             self._errors.append(FieldError(path=at.path, value=short_text(value), rule=rule))
         else:
@@ -60,7 +60,7 @@ class Findings:
         return len(self._errors) + self._left_out
 
     def errors(self) -> tuple[FieldError, ...]:
-        """All findings; when there were too many, the last one says how many are left out."""
+        """All findings; if there were too many, the last one states how many are left out."""
         if not self._left_out:
             return tuple(self._errors)
         rest = FieldError(path="", value=str(self._left_out), rule="further errors are not listed")
@@ -68,7 +68,7 @@ class Findings:
 
 
 class FieldPath:
-    """One place of a document. The text of its path is made only when something is wrong there."""
+    """The path of a field in a document. Its text is built only for an error."""
 
     __slots__ = ("_findings", "_parent", "_step")
 
@@ -101,14 +101,14 @@ class FieldPath:
 
     @property
     def found(self) -> int:
-        """How much is wrong so far, in the whole document."""
+        """The number of errors so far, in the whole document."""
         return self._findings.count()
 
     def wrong(self, value: object, rule: str) -> None:
-        """This value breaks this rule. A value of None is not shown: it is absent, or a secret."""
+        """Reports that a value breaks a rule. None is not shown: it is absent, or a secret."""
         self._findings.add(self, value, rule)
 
     def borrow(self, value: object, errors: Iterable[FieldError]) -> None:
-        """Report what a parser found in this value as found in this place."""
+        """Reports the errors of a parser for this value at this path."""
         for error in errors:
             self.wrong(value, error.rule)

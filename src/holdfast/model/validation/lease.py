@@ -1,4 +1,4 @@
-"""Leases: epochs only grow, and a new holder always comes with a new one."""
+"""Validates leases: epochs only grow, and a new holder always has a new epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lease(obj: Lease, at: FieldPath) -> None:
     if spec.holder:
         text.token(at["holder"], spec.holder)
         if spec.epoch == 0:
-            at["epoch"].wrong(0, "must be at least 1 while somebody holds it")
+            at["epoch"].wrong(0, "must be at least 1 while the lease is held")
     if not DURATION_MS_MIN <= spec.duration_ms <= DURATION_MS_MAX:
         at["durationMs"].wrong(
             spec.duration_ms, f"must be from {DURATION_MS_MIN} to {DURATION_MS_MAX}"
@@ -32,7 +32,7 @@ def lease(obj: Lease, at: FieldPath) -> None:
 
 
 def lease_update(old: Lease, new: Lease, at: FieldPath) -> None:
-    """A stale holder is told by its epoch; two holders under one epoch could not be told apart."""
+    """The epoch identifies a stale holder, so two holders must not share an epoch."""
     before, after = old.spec, new.spec
     at = at["spec"]
     if after.epoch not in (before.epoch, before.epoch + 1):

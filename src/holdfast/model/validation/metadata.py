@@ -1,4 +1,4 @@
-"""Metadata and conditions: what holds for objects of every kind."""
+"""Validates metadata and conditions, for objects of every kind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CONDITIONS_MAX = 64
 
 
 def metadata(at: FieldPath, kind: Kind, meta: ObjectMeta) -> None:
-    """Name, scope, labels, owners and finalizers."""
+    """Checks name, scope, labels, owners and finalizers."""
     _identity(at, kind, meta)
-    # Most objects have little of this, and thousands of replicas come into being at once.
+    # Most objects have little of this, and thousands of replicas are created at once.
     if meta.labels:
         names.label_map(at["labels"], meta.labels)
     if meta.annotations:
@@ -38,7 +38,7 @@ def _identity(at: FieldPath, kind: Kind, meta: ObjectMeta) -> None:
     form = names.dotted_name if kind.dotted else names.name
     if meta.name or not meta.generate_name:
         form(at["name"], meta.name)
-    # The server adds letters and digits, so a prefix may end in a dash.
+    # The server appends letters and digits, so a prefix may end in a dash.
     elif not (names.is_dotted if kind.dotted else names.is_name)(meta.generate_name + "x"):
         at["generateName"].wrong(meta.generate_name, f"{names.NAME_RULE}; the last may be a dash")
     if kind.namespaced:
@@ -67,7 +67,8 @@ def _owner(at: FieldPath, kind: Kind, meta: ObjectMeta, owner: OwnerReference) -
     except Missing:
         at["kind"].wrong(owner.kind, "must be a kind of holdfast.dev/v1")
     else:
-        # A cluster-scoped object would be looked for in no namespace and be taken for ownerless.
+        # The owner of a cluster-scoped object has no namespace: a namespaced one would not be
+        # found.
         if owning.namespaced and not kind.namespaced:
             at["kind"].wrong(owner.kind, "must be cluster-scoped, like the object itself")
         (names.dotted_name if owning.dotted else names.name)(at["name"], owner.name)
@@ -77,10 +78,10 @@ def _owner(at: FieldPath, kind: Kind, meta: ObjectMeta, owner: OwnerReference) -
 
 
 def conditions(at: FieldPath, items: tuple[Condition, ...]) -> None:
-    """Conditions are merged by type, so each type is there once.
+    """Checks conditions. They are merged by type, so each type may appear once.
 
-    Messages are not judged here: refusing a status for its wording would keep the truth out. Who
-    shows them to people escapes them.
+    Messages are not validated: refusing a status for its text would lose information. Code that
+    shows messages to users escapes them.
     """
     if not names.at_most(at, items, CONDITIONS_MAX):
         return
@@ -91,16 +92,16 @@ def conditions(at: FieldPath, items: tuple[Condition, ...]) -> None:
     names.unique(at, [item.type for item in items], "type")
 
 
-# What holds between an object and its next version, for every kind.
+# Rules between an object and its next version, for every kind.
 #
-# The registry names the fields of each kind that never change, by their paths on the wire; here
-# they are found in the structs and compared.
+# The registry names the immutable fields of each kind by their paths on the wire; here they are
+# found in the structs and compared.
 
 FIXED = "cannot be changed"
 
 
 def metadata_update(old: ObjectMeta, new: ObjectMeta, at: FieldPath) -> None:
-    """Who an object is stays; deletion, once it began, goes one way."""
+    """The identity of an object never changes, and a deletion cannot be reversed."""
     for field, before, after in (
         ("name", old.name, new.name),
         ("namespace", old.namespace, new.namespace),
@@ -118,20 +119,20 @@ def metadata_update(old: ObjectMeta, new: ObjectMeta, at: FieldPath) -> None:
 def _deleting(old: ObjectMeta, new: ObjectMeta, at: FieldPath) -> None:
     before, after = old.deletion_timestamp, new.deletion_timestamp
     if after is None:
-        at["deletionTimestamp"].wrong(None, "cannot be taken back once deletion began")
+        at["deletionTimestamp"].wrong(None, "cannot be removed once deletion began")
     elif before is not None and after > before:
-        at["deletionTimestamp"].wrong(after, "cannot be put off once deletion began")
+        at["deletionTimestamp"].wrong(after, "cannot be later once deletion began")
     grace, longer = old.deletion_grace_period_seconds, new.deletion_grace_period_seconds
     if grace is not None and (longer is None or longer > grace):
         at["deletionGracePeriodSeconds"].wrong(longer, f"must not grow beyond {grace}")
     for index, finalizer in enumerate(new.finalizers):
         if finalizer not in old.finalizers:
-            # A finalizer that appears now would hold up a deletion that its owner never saw begin.
+            # A new finalizer would delay a deletion that its owner never saw begin.
             at["finalizers"][index].wrong(finalizer, "cannot be added once deletion began")
 
 
 def immutable_fields(kind: Kind, old: Object, new: Object, at: FieldPath) -> None:
-    """Everything that the registry says never changes."""
+    """Checks all immutable fields of the registry."""
     for path in kind.immutable:
         before: Any = old
         after: Any = new
@@ -144,7 +145,7 @@ def immutable_fields(kind: Kind, old: Object, new: Object, at: FieldPath) -> Non
 
 
 def _report(before: Any, after: Any, at: FieldPath) -> None:
-    """Name what differs as deep down as there are structs, so that a user finds it."""
+    """Reports each changed field at the deepest struct level, so that a user finds it."""
     if before == after:
         return
     if not isinstance(before, msgspec.Struct) or type(before) is not type(after):
@@ -155,11 +156,11 @@ def _report(before: Any, after: Any, at: FieldPath) -> None:
 
 
 def _hidden(at: FieldPath) -> bool:
-    """A hash is no secret, but what is put in its place by mistake may be one."""
+    """Whether to hide a value: a hash is not secret, but a wrong value in its place may be."""
     return at.path == "spec.hash"
 
 
 @cache
 def wire_fields(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The names of a struct's fields by their names on the wire."""
+    """The Python names of a struct's fields by their wire names."""
     return {field.encode_name: field.name for field in msgspec.structs.fields(struct)}

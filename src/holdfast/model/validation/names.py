@@ -1,4 +1,4 @@
-"""Names, labels and annotations: the texts that keys, selectors and paths are made of.
+"""Validates names, labels and annotations, which keys, selectors and paths consist of.
 
 The forms are those of Kubernetes, because kubectl and its users rely on them: RFC 1123 labels for
 names, qualified names for label keys.
@@ -55,7 +55,7 @@ def is_label_value(text: str) -> bool:
 
 
 def name(at: FieldPath, text: str, limit: int = NAME_MAX) -> None:
-    """A name that must be there."""
+    """Checks a required name."""
     if not text:
         at.wrong(None, "must be given")
     elif len(text) > limit:
@@ -65,13 +65,13 @@ def name(at: FieldPath, text: str, limit: int = NAME_MAX) -> None:
 
 
 def optional_name(at: FieldPath, text: str) -> None:
-    """A name, or nothing."""
+    """Checks an optional name."""
     if text:
         name(at, text)
 
 
 def dotted_name(at: FieldPath, text: str) -> None:
-    """A name that may have dots, as those of nodes and events."""
+    """Checks a name that may have dots, such as those of nodes and events."""
     if not text:
         at.wrong(None, "must be given")
     elif not is_dotted(text):
@@ -80,7 +80,7 @@ def dotted_name(at: FieldPath, text: str) -> None:
 
 
 def at_most(at: FieldPath, items: Sequence[object] | Mapping[str, object], limit: int) -> bool:
-    """Whether a list is short enough to be looked at item by item."""
+    """Whether a list is short enough to be checked item by item."""
     if len(items) <= limit:
         return True
     at.wrong(items, f"must have at most {limit} items")
@@ -88,19 +88,19 @@ def at_most(at: FieldPath, items: Sequence[object] | Mapping[str, object], limit
 
 
 def unique(at: FieldPath, items: Sequence[Hashable], field: str = "") -> None:
-    """Nothing may be there twice. The second one is reported, at the field that makes it equal."""
+    """Checks for duplicates. The second one is reported, at the field that makes it equal."""
     seen: set[Hashable] = set()
     for index, item in enumerate(items):
         if item in seen:
             place = at[index][field] if field else at[index]
-            place.wrong(item, "must not be there twice")
+            place.wrong(item, "must not appear twice")
         seen.add(item)
 
 
 def names(
     at: FieldPath, items: Sequence[str], limit: int = LABELS_MAX, *, dotted: bool = False
 ) -> None:
-    """A list of different names."""
+    """Checks a list of distinct names."""
     if not at_most(at, items, limit):
         return
     for index, item in enumerate(items):
@@ -109,7 +109,7 @@ def names(
 
 
 def key(at: FieldPath, text: str) -> None:
-    """The key of a label, taint or finalizer."""
+    """Checks the key of a label, taint or finalizer."""
     if not is_key(text):
         at.wrong(text, KEY_RULE if text else "must be given")
 
@@ -120,7 +120,7 @@ def label_value(at: FieldPath, text: str) -> None:
 
 
 def label_map(at: FieldPath, entries: Mapping[str, str]) -> None:
-    """Labels, or label values to select by."""
+    """Checks labels, or a label selector."""
     if not at_most(at, entries, LABELS_MAX):
         return
     for label, value in entries.items():
@@ -131,7 +131,7 @@ def label_map(at: FieldPath, entries: Mapping[str, str]) -> None:
 
 
 def annotation_map(at: FieldPath, entries: Mapping[str, str]) -> None:
-    """Annotations: keys like those of labels, values of any printable text."""
+    """Checks annotations: keys like those of labels, values of any printable text."""
     size = sum(len(k.encode()) + len(v.encode()) for k, v in entries.items())
     if size > ANNOTATIONS_BYTES_MAX:
         at.wrong(entries, f"must have at most {ANNOTATIONS_BYTES_MAX} bytes in all, has {size}")
@@ -151,6 +151,6 @@ _KEY = re.compile(r"[-A-Za-z0-9_.]{1,253}", re.ASCII)
 
 
 def secret_key(at: FieldPath, text: str) -> None:
-    """A key may become the name of a file, so it is never a way to another folder."""
+    """Checks a key of a Secret. It may become a file name, so it must not name a directory."""
     if not _KEY.fullmatch(text) or text in (".", ".."):
         at.wrong(text, "must be letters, digits, '-', '_' and '.', at most 253 characters")

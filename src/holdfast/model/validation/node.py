@@ -1,4 +1,4 @@
-"""Nodes: what a machine has, and how much of it may be promised."""
+"""Validates nodes: the capacity of a machine, and how much of it may be allocated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.validation.placement import taints
 DEVICES_MAX = 1024
 IMAGES_MAX = 1024
 NOTES_MAX = 16
-# Beyond ten times the cores, nothing that runs there meets any promise.
+# Beyond ten times the cores, no work there would get what it requests.
 CPU_OVERCOMMIT_MAX = 1000
 TENANTS_MAX = 1024
 
@@ -61,9 +61,9 @@ def _devices(at: FieldPath, devices: tuple[Device, ...]) -> None:
 
 
 def _overcommit(at: FieldPath, spec: NodeSpec) -> None:
-    """Only cpu can be promised twice: work that lacks it runs slower, all else makes it fail.
+    """Only cpu can be overcommitted: work that lacks it runs slower, other resources make it fail.
 
-    A protected node is where critical work recovers, so what it promises must be there.
+    Critical work recovers on protected nodes, so they must not be overcommitted.
     """
     for resource, percent in spec.overcommit.items():
         place = at.entry(resource)
@@ -77,7 +77,7 @@ def _overcommit(at: FieldPath, spec: NodeSpec) -> None:
 
 
 def protection(at: FieldPath, of: Protection) -> None:
-    """Whom capacity is kept for: somebody at least, or it would be kept from nobody."""
+    """Checks a protection: it must name a tenant or a class, or it would have no effect."""
     names.names(at["tenants"], of.tenants, TENANTS_MAX)
     names.names(at["priorityClasses"], of.priority_classes, TENANTS_MAX)
     if not of.tenants and not of.priority_classes:
@@ -92,11 +92,11 @@ def node_status(obj: Node, at: FieldPath) -> None:
             text.sentence(at["status"]["isolationNotes"][index], note)
     mark = obj.status.mark
     if mark is not None and mark.number > obj.status.marks:
-        at["status"]["marks"].wrong(obj.status.marks, "must count the present mark as well")
+        at["status"]["marks"].wrong(obj.status.marks, "must include the present mark")
 
 
 def node_update(old: Node, new: Node, at: FieldPath) -> None:
-    """Marks and incarnations only grow, or an old agent could pass for a new one."""
+    """Marks and incarnations only grow, or an old agent could act as the new one."""
     for field, before, after in (
         ("incarnation", old.status.incarnation, new.status.incarnation),
         ("marks", old.status.marks, new.status.marks),

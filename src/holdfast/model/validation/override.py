@@ -1,4 +1,4 @@
-"""Overrides: a person's word, bounded in what it touches and for how long."""
+"""Validates overrides: an operator's decision with a limited scope and time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from holdfast.model.validation.moments import after_creation
 SCOPE_MAX = 256
 POSTCONDITIONS_MAX = 16
 
-# What a tenant may decide about its own work. The rest takes from others, or stands in for proof.
+# The types that a tenant may use for its own work. The others affect other tenants, or replace
+# proof.
 _FOR_TENANTS = (OverrideType.PAUSE, OverrideType.AVOID, OverrideType.FAILOVER)
 
 _Scoped = Callable[[OverrideScope], bool]
-# What each type needs in its scope to mean anything.
+# What the scope of each type must name.
 _NEEDS: dict[OverrideType, tuple[str, _Scoped]] = {
     OverrideType.AVOID: (
         "regions, zones or nodes",
@@ -61,13 +62,13 @@ def _scope(at: FieldPath, scope: OverrideScope, of: OverrideType) -> None:
         names.names(at[field], items, SCOPE_MAX, dotted=dotted)
         named = named or bool(items)
     if not named:
-        at.wrong(None, "must name something: an override of everything is a change of the spec")
+        at.wrong(None, "must name at least one target")
     elif of in _NEEDS and not _NEEDS[of][1](scope):
         at.wrong(None, f"must name {_NEEDS[of][0]} for {of.value}")
 
 
 def _reach(at: FieldPath, obj: Override) -> None:
-    """An override in a tenant's namespace reaches that tenant's work and no further."""
+    """An override in a tenant's namespace applies to that tenant's work only."""
     if obj.namespace == SYSTEM_NAMESPACE:
         return
     if obj.spec.type not in _FOR_TENANTS:

@@ -1,4 +1,4 @@
-"""Placement and selectors: where work may run, and which objects are meant."""
+"""Validates placement and selectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.model.selection.selectors import Expression, LabelSelector, Select
 from holdfast.model.validation import names
 from holdfast.model.validation.findings import FieldPath
 
-# A scheduler looks at each of these for each candidate.
+# A scheduler evaluates each of these for each candidate.
 PLACES_MAX = 256
 EXPRESSIONS_MAX = 64
 VALUES_MAX = 256
@@ -30,7 +30,7 @@ _COMPARED = (SelectorOperator.GT, SelectorOperator.LT)
 
 
 def placement(at: FieldPath, of: Placement) -> None:
-    """Where replicas may run."""
+    """Checks where replicas may run."""
     names.names(at["regions"], of.regions, PLACES_MAX)
     names.names(at["zones"], of.zones, PLACES_MAX)
     names.optional_name(at["residency"], of.residency)
@@ -45,7 +45,7 @@ def placement(at: FieldPath, of: Placement) -> None:
 
 
 def expressions(at: FieldPath, items: Sequence[Expression]) -> None:
-    """Conditions on labels: each operator with as many values as it needs."""
+    """Checks conditions on labels: each operator must have the right number of values."""
     if not names.at_most(at, items, EXPRESSIONS_MAX):
         return
     for index, item in enumerate(items):
@@ -75,7 +75,7 @@ def _is_integer(text: str) -> bool:
 
 
 def selector(at: FieldPath, of: LabelSelector) -> None:
-    """Which objects are meant, by their labels."""
+    """Checks a label selector."""
     names.label_map(at["matchLabels"], of.match_labels)
     expressions(at["matchExpressions"], of.match_expressions)
 
@@ -103,7 +103,7 @@ def _toleration(at: FieldPath, item: Toleration) -> None:
 
 
 def taints(at: FieldPath, items: Sequence[Taint]) -> None:
-    """Taints of a node: one value for each key and effect."""
+    """Checks the taints of a node: one value for each key and effect."""
     if not names.at_most(at, items, TOLERATIONS_MAX):
         return
     for index, item in enumerate(items):
@@ -112,7 +112,7 @@ def taints(at: FieldPath, items: Sequence[Taint]) -> None:
     seen: set[tuple[str, TaintEffect]] = set()
     for index, item in enumerate(items):
         if (item.key, item.effect) in seen:
-            at[index]["key"].wrong(item.key, "must not be there twice with one effect")
+            at[index]["key"].wrong(item.key, "must not appear twice with the same effect")
         seen.add((item.key, item.effect))
 
 

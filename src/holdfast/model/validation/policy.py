@@ -1,4 +1,4 @@
-"""Scheduler policies and commitments."""
+"""Validates scheduler policies and commitments."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.model.validation.template import devices
 FILTERS_MAX = 64
 SCOPE_MAX = 1024
 REGIONS_MAX = 64
-# A scheduler tells as many kinds of work with devices apart.
+# A scheduler distinguishes this many classes of work with devices.
 DEMANDS_MAX = 96
 
 
 def scheduler_policy(obj: SchedulerPolicy, at: FieldPath) -> None:
-    """Which filters and scorers exist is known to the scheduler, not here; their form is."""
+    """Checks the form of filters and scorers. Only the scheduler knows which ones exist."""
     spec, at = obj.spec, at["spec"]
     names.names(at["filters"], spec.filters, FILTERS_MAX)
     if names.at_most(at["weights"], spec.weights, FILTERS_MAX):
@@ -45,7 +45,9 @@ def _demand(at: FieldPath, of: ExpectedDemand) -> None:
         amount = getattr(of.resources, resource.value)
         amounts.read_demand(at["resources"][resource.value], resource, amount)
     if not of.devices:
-        at["devices"].wrong(None, "must have at least one item: other work spares nothing")
+        at["devices"].wrong(
+            None, "must have at least one item: only work with devices is expected here"
+        )
     devices(at["devices"], of.devices)
 
 
@@ -61,7 +63,7 @@ def commitment(obj: Commitment, at: FieldPath) -> None:
     names.name(at["promise"]["workload"], promise.workload)
     names.names(at["promise"]["regions"], promise.regions, REGIONS_MAX)
     if promise.serving == 0:
-        at["promise"]["serving"].wrong(0, "must be at least 1, or nothing is promised")
+        at["promise"]["serving"].wrong(0, "must be at least 1: 0 promises nothing")
     if losses and promise.within_seconds == 0:
         at["promise"]["withinSeconds"].wrong(0, "must be at least 1 after a loss")
     if promise.regions and set(promise.regions) <= {given.region_lost}:

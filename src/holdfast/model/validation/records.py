@@ -1,4 +1,4 @@
-"""Events, decisions and endpoints: what the system writes down for people and other systems."""
+"""Validates events, decisions and endpoints, which components write for users and programs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.moments import in_order
 
-# What kubectl's users know as the limit of an event's message.
+# The limit of an event's message in Kubernetes.
 MESSAGE_MAX = 1024
 CANDIDATES_MAX = 64
-# Of one list: about 150 bytes each, rewritten whole for each of them that comes or goes.
+# Per object: about 150 bytes each, and every change rewrites the whole object.
 ENDPOINTS_MAX = 1_000
 
 
@@ -20,7 +20,7 @@ def event(obj: Event, at: FieldPath) -> None:
     about, place = obj.involved_object, at["involvedObject"]
     text.word(place["kind"], about.kind)
     names.dotted_name(place["name"], about.name)
-    # Objects of the whole cluster have no namespace, their events must lie in one.
+    # Cluster-scoped objects have no namespace, but their events must be in one.
     if about.namespace and about.namespace != obj.namespace:
         place["namespace"].wrong(about.namespace, "must be the event's own namespace, or empty")
     text.word(at["reason"], obj.reason)
@@ -39,7 +39,7 @@ def event(obj: Event, at: FieldPath) -> None:
 
 
 def event_update(old: Event, new: Event, at: FieldPath) -> None:
-    """The same event counts up; what happened to something else is another event."""
+    """An event's count only grows, and its object never changes."""
     if new.involved_object.uid != old.involved_object.uid:
         at["involvedObject"]["uid"].wrong(new.involved_object.uid, "cannot be changed")
     if new.count < old.count:

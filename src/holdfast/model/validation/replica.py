@@ -1,4 +1,4 @@
-"""Replicas and revisions of templates, written by controllers and agents only."""
+"""Validates replicas and workload revisions, which only controllers and agents write."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.model.validation import amounts, names, text
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import template
 
-# In these states a node is answerable for the replica.
+# In these states the replica is bound to a node.
 _BOUND = (State.BOUND, State.RUNNING, State.STOPPING, State.UNKNOWN)
 _UNBOUND = (State.PENDING, State.RESERVED)
 
 
 def replica_name(workload: str, ordinal: int, incarnation: int) -> str:
-    """The one name that a place of a workload has in one of its lives.
+    """The name of the replica with this ordinal and incarnation.
 
-    It follows from what it is, so that a controller that asks twice asks for the same thing.
+    It is derived, so that a controller that repeats a request names the same replica.
     """
     return f"{workload}-{ordinal}-{incarnation}"
 
@@ -40,7 +40,7 @@ def replica(obj: Replica, at: FieldPath) -> None:
 
 
 def replica_status(obj: Replica, at: FieldPath) -> None:
-    """State, binding and cause must tell the same story."""
+    """Checks that state, binding and cause are consistent."""
     status, at = obj.status, at["status"]
     if status.state in _BOUND and status.binding is None:
         at["binding"].wrong(None, f"must be given while the state is {status.state.value}")
@@ -63,7 +63,7 @@ def _binding(at: FieldPath, binding: Binding) -> None:
 
 
 def device_shares(at: FieldPath, shares: Iterable[DeviceShare]) -> None:
-    """Devices that are owned or held: each once, and no more than all of it."""
+    """Checks owned or held devices: each appears once, with at most all of it."""
     items = tuple(shares)
     for index, share in enumerate(items):
         if not 1 <= share.milli <= MILLI:
@@ -72,12 +72,12 @@ def device_shares(at: FieldPath, shares: Iterable[DeviceShare]) -> None:
 
 
 def replica_update(old: Replica, new: Replica, at: FieldPath) -> None:
-    """The move is one of the table's; who may make it is for the commit to say."""
+    """Checks that the transition is in the lifecycle table. The commit checks the actor."""
     before, after = old.status, new.status
     at = at["status"]
     if before.state is not after.state and not owners(before.state, after.state):
         at["state"].wrong(
-            after.state.value, f"cannot follow {before.state.value} in a replica's life"
+            after.state.value, f"cannot follow {before.state.value} in the lifecycle of a replica"
         )
     if after.transition_number < before.transition_number:
         at["transitionNumber"].wrong(

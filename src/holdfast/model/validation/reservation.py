@@ -1,4 +1,4 @@
-"""Reservations: held for somebody, for a reason, until a deadline."""
+"""Validates reservations: an owner, an intent and a deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def reservation(obj: Reservation, at: FieldPath) -> None:
     text.token(owner["uid"], spec.owner.uid)
     after_creation(at["deadline"], spec.deadline, obj)
     if spec.capacity_class is CapacityClass.SOFT:
-        at["capacityClass"].wrong("soft", "must be hard or reclaimable: soft capacity is not there")
+        at["capacityClass"].wrong(
+            "soft", "must be hard or reclaimable: soft capacity cannot be charged"
+        )
     gang = spec.intent is Intent.GANG
     if gang != bool(spec.min_available):
         at["minAvailable"].wrong(
@@ -43,7 +45,7 @@ def reservation_status(obj: Reservation, at: FieldPath) -> None:
 
 
 def reservation_update(old: Reservation, new: Reservation, at: FieldPath) -> None:
-    """What was given back is never held again; a new need is a new reservation."""
+    """A released reservation stays released; a new need gets a new reservation."""
     released = ReservationPhase.RELEASED
     if old.status.phase is released and new.status.phase is not released:
         at["status"]["phase"].wrong(new.status.phase.value, "cannot follow Released")

@@ -1,4 +1,4 @@
-"""Every kind's rules, once. A kind of the registry that is not here fails a test."""
+"""The validation rules of every kind. A test fails if a kind of the registry is missing."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from holdfast.model.validation.metadata import (
     metadata_update,
 )
 
-# The argument is an object of the row's kind; a table of rows cannot say so in a type.
+# The argument is an object of the row's kind, which the type of the table cannot express.
 Check = Callable[[Any, FieldPath], None]
 Compare = Callable[[Any, Any, FieldPath], None]
 
 
 class KindRules(msgspec.Struct, frozen=True):
-    """One kind's rules: for what is wanted, for what was observed, and for a change."""
+    """The rules of one kind: for the spec, for the status, and for an update."""
 
     wanted: Check
     observed: Check | None = None
@@ -91,10 +91,10 @@ RULES: dict[type[Object], KindRules] = {
 
 
 def validate(obj: Object) -> tuple[FieldError, ...]:
-    """Everything that is wrong with an object, judged by itself; empty when it is valid.
+    """All errors of an object by itself; empty if it is valid.
 
-    Types and ranges are the decoder's business. What depends on other objects, such as whether a
-    region exists, is admission's.
+    The decoder checks types and ranges. Admission checks what depends on other objects, such as
+    whether a region exists.
     """
     findings = Findings()
     at = FieldPath(findings)
@@ -105,7 +105,7 @@ def validate(obj: Object) -> tuple[FieldError, ...]:
 
 
 def validate_status(obj: Object) -> tuple[FieldError, ...]:
-    """What is wrong with an object's status alone, for writes that leave everything else as it is.
+    """All errors of an object's status, for writes that change nothing else.
 
     Status is written far more often than specs, and a replica's spec is a whole template.
     """
@@ -124,9 +124,9 @@ def _observed(obj: Object, at: FieldPath) -> None:
 
 
 def validate_update(old: Object, new: Object) -> tuple[FieldError, ...]:
-    """Everything that may not follow from one version to the next; `validate` judges the new one.
+    """All errors of an update; `validate` checks the new version by itself.
 
-    Who may change what is not judged here, only what nobody may.
+    Ownership of fields is not checked here, only changes that are never allowed.
     """
     invariant(type(old) is type(new), "an update changes the kind of an object")
     findings = Findings()

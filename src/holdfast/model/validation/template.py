@@ -1,7 +1,7 @@
-"""Templates: what one replica is, wherever a template appears.
+"""Validates templates, wherever they appear.
 
-A `$(NAME)` that names no variable is not an error: as in Kubernetes it stays as it is, since
-commands and values are full of dollars that mean something to a shell.
+A `$(NAME)` that names no variable is not an error: as in Kubernetes it is left unchanged, because
+commands and values often contain dollars for a shell.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from holdfast.model.validation.placement import placement
 
 ENV_MAX = 512
 FILES_MAX = 128
-# Each replica carries a copy of its template through the store and over the wire.
+# Each replica has a copy of its template, in the store and on the wire.
 FILES_BYTES_MAX = 256 * 1024
 PORTS_MAX = 64
 PORT_NAME_MAX = 15
 DEVICES_MAX = 16
 
-# The agent's own variables; work must be able to trust them.
+# The prefix of the agent's own variables, which work must be able to trust.
 RESERVED_PREFIX = "HOLDFAST_"
 
 
-# Thousands of replicas carry the same template. What was found sound once is sound for ever, since
-# a template is judged by itself alone; so many are remembered, by their very bytes.
+# Thousands of replicas have the same template. A template is validated by itself, so a valid one
+# stays valid: this many are remembered by their bytes.
 _SOUND_MAX = 512
 _SOUND_BYTES_MAX = 16 * 1024
 _sound: dict[bytes, None] = {}
@@ -54,7 +54,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def template(at: FieldPath, of: Template) -> None:
-    """Everything that can be judged of a template alone."""
+    """Checks everything that can be checked in a template by itself."""
     known = _encoder.encode(of)
     if known in _sound:
         return
@@ -105,7 +105,7 @@ def _program(at: FieldPath, of: Template) -> None:
         text.user(at["user"], of.user)
 
 
-# The kubeconfig that lies beside a service token has its name and this after it.
+# The name of the kubeconfig beside a service token is the token's name with this suffix.
 KUBECONFIG_SUFFIX = ".kubeconfig"
 
 
@@ -115,11 +115,11 @@ def _service_token(at: FieldPath, of: Template) -> None:
     file = of.service_token.file
     text.relative_path(at["file"], file)
     if "/" in file:
-        at["file"].wrong(file, "must be one name, without directories")
+        at["file"].wrong(file, "must be a file name without directories")
     first = {it.path.partition("/")[0] for it in of.files}
     for name in (file, file + KUBECONFIG_SUFFIX):
         if name in first:
-            at["file"].wrong(file, f"must leave {name} to the entry of files that has that name")
+            at["file"].wrong(file, f"must not conflict with the entry {name} of files")
 
 
 def _secret(at: FieldPath, ref: SecretRef) -> None:
@@ -128,7 +128,7 @@ def _secret(at: FieldPath, ref: SecretRef) -> None:
 
 
 def port_variable(name: str) -> str:
-    """The variable in which work finds the number of its port of this name."""
+    """The environment variable with the number of the port of this name."""
     return "PORT_" + name.upper().replace("-", "_")
 
 
@@ -173,14 +173,14 @@ def _files(at: FieldPath, files: tuple[File, ...]) -> None:
 
 
 def _folders(at: FieldPath, paths: list[str]) -> None:
-    """No file may be a folder of another.
+    """Checks that no file is a directory of another.
 
-    With the separator sorted before all else, the files below a folder follow right behind it.
+    With the separator sorted first, the files below a directory directly follow it.
     """
     order = sorted(range(len(paths)), key=lambda index: paths[index].replace("/", "\x00"))
     for index, following in pairwise(order):
         if paths[following].startswith(paths[index] + "/"):
-            at[index]["path"].wrong(paths[index], "must not be a folder of another file")
+            at[index]["path"].wrong(paths[index], "must not be a directory of another file")
 
 
 def _ports(at: FieldPath, ports: tuple[Port, ...]) -> None:
@@ -189,14 +189,14 @@ def _ports(at: FieldPath, ports: tuple[Port, ...]) -> None:
     for index, port in enumerate(ports):
         names.name(at[index]["name"], port.name, limit=PORT_NAME_MAX)
         if port.name.isdigit():
-            # A probe's port is a name or a number, and nobody could tell which this is.
+            # The port of a probe is a name or a number, so a numeric name would be ambiguous.
             at[index]["name"].wrong(port.name, "must have a letter or a dash")
     names.unique(at, [port.name for port in ports], "name")
     seen: set[str] = set()
     for index, port in enumerate(ports):
         key = f"{port.protocol.value}/{port.port}"
         if port.port and key in seen:
-            at[index]["port"].wrong(port.port, "must not be there twice for one protocol")
+            at[index]["port"].wrong(port.port, "must not appear twice for the same protocol")
         seen.add(key)
 
 
@@ -206,7 +206,7 @@ def _resources(at: FieldPath, of: Template) -> None:
         limit = _amount(at["limits"], of.limits, resource)
         if wanted is not None and limit and limit < wanted:
             at["limits"][resource.value].wrong(
-                getattr(of.limits, resource.value), "must not be less than what is set aside"
+                getattr(of.limits, resource.value), "must not be less than the amount in resources"
             )
 
 
@@ -215,7 +215,7 @@ def _amount(at: FieldPath, of: Resources, resource: Resource) -> int | None:
 
 
 def devices(at: FieldPath, items: tuple[DeviceRequest, ...]) -> None:
-    """Devices that one replica asks for."""
+    """Checks the device requests of one replica."""
     if not names.at_most(at, items, DEVICES_MAX):
         return
     for index, device in enumerate(items):
@@ -234,7 +234,7 @@ def _device(at: FieldPath, device: DeviceRequest) -> None:
     if share is not None and not 0 < share <= MILLI:
         at["share"].wrong(device.share, "must be more than 0 and at most 1")
     if device.count > 1:
-        at["count"].wrong(device.count, "must be 1 where a share of one device is asked for")
+        at["count"].wrong(device.count, "must be 1 if a share of a device is requested")
 
 
 def _probes(at: FieldPath, of: Template) -> None:
@@ -254,7 +254,7 @@ def _probes(at: FieldPath, of: Template) -> None:
 
 
 def _actions(at: FieldPath, of: Template, asks: Probe | PreStop) -> None:
-    """Exactly one action, and one that can be carried out."""
+    """Checks that there is exactly one action, and that it can be performed."""
     tcp = asks.tcp if isinstance(asks, Probe) else None
     given = [action for action in (asks.exec, asks.http, tcp) if action is not None]
     if len(given) != 1:
@@ -291,7 +291,7 @@ def _stopping(at: FieldPath, of: Template) -> None:
         if of.grace_seconds == 0:
             at["graceSeconds"].wrong(0, "must be at least 1 where preStop needs time")
     if of.replace_after_seconds is not None and of.on_disconnect is not OnDisconnect.KEEP:
-        # Work that stops by itself is replaced when the fence has passed, not by this clock.
+        # Work that stops itself is replaced after the fence, not after this time.
         at["replaceAfterSeconds"].wrong(
             of.replace_after_seconds, "must be left out unless onDisconnect is keep"
         )

@@ -1,4 +1,4 @@
-"""Tenants, priority classes and regions: who, how urgent, where."""
+"""Validates tenants, priority classes and regions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ REGISTRIES_MAX = 64
 ROOT = ("root", "0")
 DEFAULT_CLASS = "default"
 
-# Namespaces of the system itself begin so. Identities of the system begin with "system:", and a
-# tenant of that name could be taken for it.
+# The prefixes of system namespaces. System identities start with "system:", so a tenant "system"
+# would be confusing.
 _RESERVED_PREFIXES = ("holdfast-", "kube-")
 _RESERVED = ("holdfast", "system", SYSTEM_NAMESPACE)
 
@@ -32,9 +32,7 @@ def is_reserved(tenant: str) -> bool:
 
 def tenant(obj: Tenant, at: FieldPath) -> None:
     if is_reserved(obj.name):
-        at["metadata"]["name"].wrong(
-            obj.name, "must not be a name that the system keeps for itself"
-        )
+        at["metadata"]["name"].wrong(obj.name, "must not be a reserved name")
     at = at["spec"]
     text.sentence(at["displayName"], obj.spec.display_name, limit=names.DOTTED_MAX)
     names.optional_name(at["residency"], obj.spec.residency)
@@ -43,7 +41,9 @@ def tenant(obj: Tenant, at: FieldPath) -> None:
         for index, user in enumerate(obj.spec.users):
             text.user(at["users"][index], user)
             if user in ROOT:
-                at["users"][index].wrong(user, "must not be root: no tenant's work runs as it")
+                at["users"][index].wrong(
+                    user, "must not be root: work of tenants never runs as root"
+                )
     registries = obj.spec.images.registries
     if names.at_most(at["images"]["registries"], registries, REGISTRIES_MAX):
         for index, registry in enumerate(registries):
@@ -63,12 +63,14 @@ def priority_class(obj: PriorityClass, at: FieldPath) -> None:
     names.names(at["allowedTenants"], spec.allowed_tenants, TENANTS_MAX)
     text.sentence(at["description"], spec.description, lines=True)
     if spec.capacity_class is CapacityClass.SOFT:
-        at["capacityClass"].wrong("soft", "must be hard or reclaimable: soft capacity is not there")
+        at["capacityClass"].wrong(
+            "soft", "must be hard or reclaimable: soft capacity cannot be charged"
+        )
     if obj.name == DEFAULT_CLASS and spec.allowed_tenants:
         at["allowedTenants"].wrong(
-            spec.allowed_tenants, "must be left out of the class that is used where none is named"
+            spec.allowed_tenants, "must be left out: all tenants use the default class"
         )
-    # Work that gives way to everybody cannot at the same time push others out.
+    # Reclaimable work yields to other work, so it must not preempt.
     if spec.preempts and spec.capacity_class is CapacityClass.RECLAIMABLE:
         at["preempts"].wrong(
             True, "must not be set for reclaimable work, which is itself preempted"

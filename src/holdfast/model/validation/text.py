@@ -1,7 +1,7 @@
-"""Texts that people read, and texts that become paths, variables and arguments on a node.
+"""Validates texts for users, and texts that become paths, variables and arguments on a node.
 
-People judge by what they see. Control characters and bidirectional overrides let a text show
-something else than it says, in a terminal as in a browser, so no text for people may have them.
+Control characters and bidirectional overrides can make a text look different from its content, in a
+terminal or a browser, so no text for users may contain them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SEEN = re.compile(r"[\x21-\x7e]+", re.ASCII)
 
 
 def unprintable(value: str, *, lines: bool = False) -> str:
-    """The first character that people must not be shown, as U+202E; empty when there is none."""
+    """The first unprintable character, such as U+202E; empty if there is none."""
     found = (_UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE).search(value)
     return f"U+{ord(found[0]):04X}" if found is not None else ""
 
@@ -53,7 +53,7 @@ def sentence(
     lines: bool = False,
     limit: int = SENTENCE_MAX,
 ) -> None:
-    """Text for people."""
+    """Checks text for users."""
     if needed and not value.strip():
         at.wrong(value, "must not be blank")
     if len(value) > limit:
@@ -64,18 +64,18 @@ def sentence(
 
 
 def word(at: FieldPath, value: str) -> None:
-    """One word for machines, such as a condition's type or an event's reason."""
+    """Checks an identifier for programs, such as a condition's type or an event's reason."""
     if len(value) > 128 or not _WORD.fullmatch(value):
         at.wrong(value, "must be one word such as BackoffLimit, at most 128 letters and digits")
 
 
 def is_token(value: str, limit: int = 253) -> bool:
-    """Whether this is a text without blanks that is compared and shown."""
+    """Whether this is a text without blanks, for comparison and display."""
     return len(value) <= limit and _SEEN.fullmatch(value) is not None
 
 
 def token(at: FieldPath, value: str, limit: int = 253) -> None:
-    """A text without blanks that is compared and shown, such as a user's name or a scope."""
+    """Checks a text without blanks, such as a user name or a scope."""
     if not value:
         at.wrong(None, "must be given")
     elif not is_token(value, limit):
@@ -83,13 +83,13 @@ def token(at: FieldPath, value: str, limit: int = 253) -> None:
 
 
 def variable(at: FieldPath, value: str) -> None:
-    """The name of an environment variable."""
+    """Checks the name of an environment variable."""
     if len(value) > 253 or not _VARIABLE.fullmatch(value):
         at.wrong(value, "must be letters, digits, '_', '-' and '.', not starting with a digit")
 
 
 def relative_path(at: FieldPath, value: str) -> None:
-    """A path below the replica's directory, in its one plain spelling."""
+    """Checks a normalized path below the replica's directory."""
     if not value:
         at.wrong(None, "must be given")
     elif len(value.encode()) > PATH_BYTES_MAX:
@@ -105,13 +105,13 @@ def relative_path(at: FieldPath, value: str) -> None:
 
 
 def mode(at: FieldPath, value: str) -> None:
-    """Permissions of a file. Set-uid, set-gid and sticky bits cannot be written."""
+    """Checks file permissions. Set-uid, set-gid and sticky bits are not allowed."""
     if not _MODE.fullmatch(value):
         at.wrong(value, 'must be an octal text from "0000" to "0777"')
 
 
 def argument(at: FieldPath, value: str) -> None:
-    """Text that the kernel hands to a process: no NUL, and no longer than it takes."""
+    """Checks text that the kernel passes to a process: no NUL, and not too long."""
     if "\x00" in value:
         at.wrong(value, "must not have the character U+0000")
     if len(value.encode()) > ARGUMENT_BYTES_MAX:
@@ -119,7 +119,7 @@ def argument(at: FieldPath, value: str) -> None:
 
 
 def command(at: FieldPath, arguments: Sequence[str], *, needed: bool = True) -> None:
-    """A program and its arguments."""
+    """Checks a program and its arguments."""
     if not arguments:
         if needed:
             at.wrong(None, "must be given")
@@ -134,19 +134,19 @@ def command(at: FieldPath, arguments: Sequence[str], *, needed: bool = True) -> 
 
 
 def user(at: FieldPath, value: str) -> None:
-    """A user of the node, by name or number."""
+    """Checks a user of the node, by name or number."""
     if not _USER.fullmatch(value):
         at.wrong(value, "must be a user's name or number as in /etc/passwd")
 
 
 def time_zone(at: FieldPath, value: str) -> None:
-    """The form of an IANA name. Whether the zone exists is known only where zone data is."""
+    """Checks the form of an IANA name. Only code with zone data knows whether the zone exists."""
     if len(value) > 64 or not _ZONE.fullmatch(value) or value.lower() in ("local", "localtime"):
         at.wrong(value, "must be the IANA name of a time zone, such as Europe/Berlin or UTC")
 
 
 def host_port(at: FieldPath, value: str) -> None:
-    """Where something can be reached: host:port."""
+    """Checks an address: host:port."""
     if (
         len(value) > 300
         or not _HOST_PORT.fullmatch(value)
@@ -156,11 +156,11 @@ def host_port(at: FieldPath, value: str) -> None:
 
 
 def url(at: FieldPath, value: str) -> None:
-    """Where another plane can be reached. Anything but https would show its tokens."""
+    """Checks the URL of another plane. Only https protects its tokens."""
     try:
         parts = urlsplit(value) if _SEEN.fullmatch(value) and len(value) <= 2048 else None
         good = parts is not None and parts.scheme == "https" and bool(parts.hostname)
-        # An out-of-range port raises only when it is asked for; user:password@ is a secret.
+        # An out-of-range port raises only on access; user:password@ is a secret.
         good = good and parts is not None and parts.port != 0 and parts.username is None
     except ValueError:
         good = False

@@ -1,7 +1,7 @@
-"""Workloads: parts that belong together, and parts that have no meaning for this type.
+"""Validates workloads: parts that must be consistent, and parts that do not apply to a type.
 
-A part that would have no effect is refused and not ignored, for its author believes that it does
-something.
+A part that would have no effect is refused instead of ignored, because its author expects an
+effect.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from holdfast.model.validation import names, text
 from holdfast.model.validation.findings import FieldPath
 from holdfast.model.validation.template import template
 
-# A replica is called <workload>-<ordinal>-<incarnation>, both up to a million, in 63 characters.
+# A replica is named <workload>-<ordinal>-<incarnation>, both up to a million, in 63 characters.
 NAME_MAX = names.NAME_MAX - len("-1000000-1000000")
-# A run of a cron job is a workload called <cron>-<minutes since 1970>, with replicas of its own.
+# A run of a cron job is a workload named <cron>-<minutes since 1970>, with its own replicas.
 CRON_NAME_MAX = NAME_MAX - len("-99999999")
 CANARY_STEPS_MAX = 20
 REGIONS_MAX = 64
@@ -44,7 +44,7 @@ _SERVICE = (WorkloadType.SERVICE,)
 
 
 def workload(obj: Workload, at: FieldPath) -> None:
-    """The name's length, the template, and every part against the type."""
+    """Checks the length of the name, the template, and every part against the type."""
     spec = obj.spec
     limit = CRON_NAME_MAX if spec.type is WorkloadType.CRON else NAME_MAX
     if limit < len(obj.name) <= names.NAME_MAX:
@@ -74,7 +74,7 @@ def _part(
     types: tuple[WorkloadType, ...],
     rule: Callable[..., None],
 ) -> None:
-    """A part that may be absent, has a meaning for some types only, and rules of its own."""
+    """Checks an optional part, which applies to some types only, by its own rule."""
     if part is None:
         return
     if spec.type not in types:
@@ -89,13 +89,15 @@ def _restart(at: FieldPath, spec: WorkloadSpec) -> None:
     if restart is RestartPolicy.ALWAYS:
         place.wrong(restart.value, f"must be OnFailure or Never for {spec.type.value}, which ends")
     elif spec.job.failure_policy and restart is not RestartPolicy.NEVER:
-        # The agent would start it again in place, and the job would never see the exit code.
+        # The agent would restart it in place, and the job would never see the exit code.
         place.wrong(restart.value, "must be Never where the job has a failurePolicy")
 
 
 def _replicas(at: FieldPath, spec: WorkloadSpec) -> None:
     if spec.type is WorkloadType.PER_NODE and spec.replicas != 1:
-        at["replicas"].wrong(spec.replicas, "must be left out for PerNode: nodes are counted")
+        at["replicas"].wrong(
+            spec.replicas, "must be left out for PerNode: each node has one replica"
+        )
 
 
 def _job(at: FieldPath, spec: WorkloadSpec) -> None:
@@ -117,7 +119,7 @@ def _job(at: FieldPath, spec: WorkloadSpec) -> None:
             if code == 0:
                 codes[position].wrong(code, "must not be 0, which is success")
             elif code in named:
-                codes[position].wrong(code, "must not be there twice: the first rule decides")
+                codes[position].wrong(code, "must not appear twice: the first rule decides")
             named.add(code)
 
 
@@ -147,16 +149,16 @@ def _rollout(at: FieldPath, spec: WorkloadSpec) -> None:
     rollout = spec.rollout
     if spec.type not in _LASTING:
         if rollout != Rollout():
-            at.wrong(None, f"must be left out for {spec.type.value}: runs are never replaced")
+            at.wrong(None, f"must be left out for {spec.type.value}: it has no rollouts")
         return
     missing, surge = rollout.max_unavailable, rollout.max_surge
     good = [_portion(at["maxUnavailable"], missing), _portion(at["maxSurge"], surge)]
     if spec.type is WorkloadType.PER_NODE and all(good) and not disruption.is_nothing(surge):
         at["maxSurge"].wrong(surge, "must be 0 for PerNode: a node has one replica at a time")
     if all(good) and disruption.is_nothing(missing) and disruption.is_nothing(surge):
-        at["maxUnavailable"].wrong(missing, "must not be 0 where maxSurge is 0: nothing could move")
+        at["maxUnavailable"].wrong(missing, "must not be 0 if maxSurge is 0: nothing could move")
     if rollout.strategy is RolloutStrategy.RECREATE and spec.disruption is not None:
-        rule = "must not be Recreate, which takes all away at once, where a disruption budget is"
+        rule = "must not be Recreate, which stops all replicas at once, with a disruption budget"
         at["strategy"].wrong(rollout.strategy.value, rule)
     if rollout.progress_deadline_seconds == 0:
         at["progressDeadlineSeconds"].wrong(0, "must be at least 1")
@@ -209,7 +211,7 @@ def _disruption(at: FieldPath, _: WorkloadSpec, budget: Disruption) -> None:
 def _gang(at: FieldPath, spec: WorkloadSpec, gang: Gang) -> None:
     bounds: dict[str, int | None] = {"replicas": spec.replicas}
     if spec.type in _ENDING:
-        # A parallelism of 0 pauses the job, and a paused gang is no mistake.
+        # A parallelism of 0 pauses the job, and a paused gang is valid.
         bounds |= {"completions": spec.job.completions, "parallelism": spec.job.parallelism or None}
     for what, bound in bounds.items():
         if bound is not None and gang.min_available > bound:
@@ -223,14 +225,16 @@ def _recovery(at: FieldPath, spec: WorkloadSpec, recovery: Recovery) -> None:
     if not recovery.eligible:
         for field, given in (("regions", recovery.regions), ("reserve", recovery.reserve)):
             if given:
-                at[field].wrong(given, "must be left out where the work is not eligible")
+                at[field].wrong(given, "must be left out if eligible is false")
     elif recovery.reserve and not recovery.regions:
-        at["regions"].wrong(None, "must be given where capacity is reserved: it must lie somewhere")
+        at["regions"].wrong(None, "must be given if reserve is true: capacity is reserved there")
     if recovery.within_seconds == 0:
         at["withinSeconds"].wrong(0, "must be at least 1")
     most = spec.replicas if spec.autoscale is None else spec.autoscale.max
     if recovery.replicas is not None and recovery.replicas > most:
-        at["replicas"].wrong(recovery.replicas, f"must be at most the {most} that the work has")
+        at["replicas"].wrong(
+            recovery.replicas, f"must be at most the number of replicas, which is {most}"
+        )
 
 
 def _autoscale(at: FieldPath, _: WorkloadSpec, autoscale: Autoscale) -> None:
@@ -242,9 +246,7 @@ def _autoscale(at: FieldPath, _: WorkloadSpec, autoscale: Autoscale) -> None:
 
 
 def workload_status(obj: Workload, at: FieldPath) -> None:
-    """The targets of a rollout, and the account of a job: what can be read back, and no more than
-    it says.
-    """
+    """Checks the targets of a rollout and the account of a job: they parse and are consistent."""
     at = at["status"]
     updated = obj.status.rollout.updated
     try:
@@ -265,13 +267,13 @@ def workload_status(obj: Workload, at: FieldPath) -> None:
 
 
 def _implied(old: WorkloadSpec, new: WorkloadSpec) -> tuple[int, int]:
-    """How many completions the replicas of two versions stand for, where none are stated."""
+    """The implied completions of two versions, if none are stated."""
     stated = old.job.completions is not None or new.job.completions is not None
     return (0, 0) if stated else (old.replicas, new.replicas)
 
 
 def workload_update(old: Workload, new: Workload, at: FieldPath) -> None:
-    """A job is one piece of work: what it runs, and how much of it, stays as it began."""
+    """A job is one piece of work: its template and its completions never change."""
     done, still = old.status.job.completed_indexes, new.status.job.completed_indexes
     if done != still and not indexes.is_within(done, still):
         at["status"]["job"]["completedIndexes"].wrong(still[:40], "must not lose any index")
@@ -284,4 +286,4 @@ def workload_update(old: Workload, new: Workload, at: FieldPath) -> None:
         ("job.indexed", old.spec.job.indexed, new.spec.job.indexed),
     ):
         if before != after:
-            at["spec"][path].wrong(None, "cannot be changed once a Job exists; make a new one")
+            at["spec"][path].wrong(None, "cannot be changed once the Job exists; create a new Job")
