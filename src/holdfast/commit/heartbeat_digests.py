@@ -72,7 +72,7 @@ class Digests:
         self._roster_ms: int | None = None
         self._reading: tuple[int, int] | None = None
         self._asked: dict[int, _Asked] = {}
-        self._words: dict[str, _Known] = {}
+        self._reports: dict[str, _Known] = {}
         # When each node was last heard elsewhere, and what it reported then.
         self._heard_ms: dict[str, int] = {}
         self._said: dict[str, ProgressNotes] = {}
@@ -150,16 +150,18 @@ class Digests:
             since_ms = known.since_ms if known is not None and is_same else now_ms
             self._roster[server] = _Lease(lease, since_ms)
         # A server without a lease is no longer waited for.
-        self._words = {it: word for it, word in self._words.items() if it in self._roster}
+        self._reports = {it: report for it, report in self._reports.items() if it in self._roster}
 
     def _take(self, heard: HeartbeatReport, sent_ms: int, now_ms: int) -> None:
-        for word in heard.all_words():
-            known_ms = sent_ms - word.age_ms
-            known = self._words.get(word.server)
+        for report in heard.all_words():
+            known_ms = sent_ms - report.age_ms
+            known = self._reports.get(report.server)
             is_newer = known is None or known_ms > known.known_ms
-            if word.server != self._name and word.server in self._roster and is_newer:
-                since_ms = now_ms - word.listening_ms
-                self._words[word.server] = _Known(word.life, known_ms, since_ms, word.timing)
+            if report.server != self._name and report.server in self._roster and is_newer:
+                since_ms = now_ms - report.listening_ms
+                self._reports[report.server] = _Known(
+                    report.life, known_ms, since_ms, report.timing
+                )
         for node, age_ms in heard.ages_ms.items():
             at_ms = now_ms - age_ms
             if age_ms < self._forget_after_ms and at_ms > self._heard_ms.get(node, -1):
@@ -177,7 +179,7 @@ class Digests:
         now_ms = now.monotonic_ms
         return tuple(
             ServerReport(server, it.life, now_ms - it.known_ms, now_ms - it.since_ms, it.timing)
-            for server, it in sorted(self._words.items())
+            for server, it in sorted(self._reports.items())
         )
 
     def roster(self, now: Instant) -> ServerRoster | None:

@@ -120,7 +120,7 @@ def test_a_lost_answer_is_settled_by_its_token_before_anything_else(committed: b
     refused(plane.ask(*tenants(1)[0]), Reason.EXISTS)
 
 
-def test_when_nobody_can_say_what_happened_the_caller_hears_that() -> None:
+def test_when_the_outcome_is_unknown_the_caller_learns_that() -> None:
     """[N1.1]"""
     plane = Plane()
     plane.tenant("warm")
@@ -181,7 +181,7 @@ def labelled(obj: Any) -> Update:
     return Update(msgspec.structs.replace(obj, metadata=metadata))
 
 
-def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
+def test_an_abandoned_request_is_not_decided() -> None:
     """After a stall abandoned requests are not processed; what was sent is settled."""
     plane = warm()
     authority, now = plane.authority, plane.now

@@ -76,7 +76,7 @@ def test_a_fate_that_cannot_be_asked_for_is_asked_for_again(done: bool) -> None:
     assert ready.plane.ledger("node-a").used["replicas"] == 1
 
 
-def test_an_outcome_that_nobody_can_tell_is_called_unknown() -> None:
+def test_an_outcome_that_cannot_be_known_is_reported_as_unknown() -> None:
     """It is not reported as a failure, because it may have happened. [N1.1]"""
     ready = Ready()
     lose_one_answer(ready.plane, *[Unavailable("not now")] * FATE_TRIES_MAX, done=True)

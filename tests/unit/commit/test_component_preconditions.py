@@ -69,8 +69,8 @@ def test_a_status_without_a_version_or_under_a_lost_lease_is_refused(way: Any) -
 
 def replaced(obj: Commitment, *operations: dict[str, Any]) -> Patch:
     where = ("commitments", obj.namespace, obj.name, PatchType.JSON)
-    news = {"op": "add", "path": "/status/evidence", "value": "seen"}
-    return Patch(*where, [*operations, news], subresource="status")
+    addition = {"op": "add", "path": "/status/evidence", "value": "seen"}
+    return Patch(*where, [*operations, addition], subresource="status")
 
 
 def test_any_version_is_none() -> None:

@@ -110,7 +110,7 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing() -> None:
     assert it.plane.store.revision == before
 
 
-def test_a_dry_run_is_seen_by_nobody_else_in_its_group() -> None:
+def test_no_other_request_of_the_group_sees_a_dry_run() -> None:
     it = Furnished()
     dry, real = it.plane.ask_all((ADMIN, Create(tenant(), dry_run=True)), (ADMIN, Create(tenant())))
     accepted(dry)

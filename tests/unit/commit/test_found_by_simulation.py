@@ -28,7 +28,7 @@ def stated_as_it_is(workload: Workload, subresource: str = "") -> Patch:
 
 @pytest.mark.parametrize("subresource", ["", "status"])
 @pytest.mark.parametrize("name", ["system:controller:nodes", "system:controller:garbage"])
-def test_nobody_becomes_the_manager_of_fields_that_he_may_not_write(
+def test_no_caller_becomes_the_manager_of_fields_that_it_may_not_write(
     name: str, subresource: str
 ) -> None:
     """An apply of existing values is a change of ownership, and needs the permission for the
@@ -50,7 +50,7 @@ def test_a_writer_may_take_over_fields_without_changing_them() -> None:
     assert "busybody" in [entry.manager for entry in workload.metadata.managed_fields]
 
 
-def test_what_was_sent_before_is_never_said_not_to_have_happened() -> None:
+def test_a_request_that_was_sent_before_is_never_reported_as_not_happened() -> None:
     """The answer is lost, the store has forgotten the fate, and is unreadable when everything
     has to be decided again: the bind may have been done, and it was. [C6.5, N1.1]
     """

@@ -125,7 +125,7 @@ def test_two_that_cannot_reach_each_other_hear_over_a_third() -> None:
     assert {it.server: it.age_ms for it in heard.words} == {"three": 0, "two": 0}
 
 
-def test_a_word_grows_old_with_its_server() -> None:
+def test_a_digest_ages_with_its_server() -> None:
     """What was received stays known, and no more is claimed than was reported. [E4]"""
     servers = Servers("one", "two")
     servers.now_ms = 5_000
@@ -139,7 +139,7 @@ def test_a_word_grows_old_with_its_server() -> None:
     assert [it.age_ms for it in heard.words] == [20_000]
 
 
-def test_a_server_whose_lease_does_not_move_is_asked_no_more() -> None:
+def test_a_server_whose_lease_is_not_renewed_is_no_longer_asked() -> None:
     servers = Servers("one", "two")
     del servers.terms["two"]
     asked: list[int] = []
@@ -175,7 +175,7 @@ def test_more_leases_than_servers_can_be_tell_nothing() -> None:
     assert (roster.age_ms, len(roster.servers)) == (1_000, 1)
 
 
-def test_no_agent_is_heard_before_the_others_know_of_the_server() -> None:
+def test_no_renewal_is_taken_before_the_others_know_of_the_server() -> None:
     """They would consider nodes silent that only this one hears; but a store that takes no
     writes does not keep work from running on. [H4]
     """

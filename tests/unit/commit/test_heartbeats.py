@@ -135,7 +135,7 @@ def test_a_store_that_stays_too_slow_is_unavailable(ear: Ear) -> None:
 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), OutcomeUnknown("lost")])
-def test_a_read_that_failed_is_unavailable_to_all_who_waited(ear: Ear, error: Exception) -> None:
+def test_a_failed_read_is_unavailable_to_all_waiting_renewals(ear: Ear, error: Exception) -> None:
     """[C7.6]"""
     calls = [ear.ask(ear.renew()), ear.ask(ear.renew())]
     ear.come_back(error)
@@ -163,7 +163,7 @@ def test_a_no_is_never_said_by_a_read_that_is_older_than_the_question(ear: Ear) 
 
 
 @pytest.mark.parametrize("life", [{"uid": "another"}, {"incarnation": 99}])
-def test_another_life_is_told_the_truth_and_does_not_count_as_heard(
+def test_another_incarnation_is_answered_and_does_not_count_as_heard(
     ear: Ear, life: dict[str, Any]
 ) -> None:
     """[H5, C6.4]"""
@@ -197,7 +197,7 @@ def test_only_a_nodes_own_agent_renews_it(ear: Ear, sender: Any, reason: Reason)
     assert not ear.reads
 
 
-def test_of_components_only_controller_nodes_learns_who_was_heard(ear: Ear) -> None:
+def test_of_components_only_controller_nodes_learns_which_nodes_were_heard(ear: Ear) -> None:
     """People ask only if their roles allow it."""
     strangers = (who.agent("node-a"), who.controller("repair"), who.scheduler("one"))
     for sender in (*strangers, "system:anonymous"):
@@ -215,7 +215,7 @@ def test_ages_count_from_when_the_renewal_came_and_say_how_long_we_listen(ear: E
     assert ear.heard() == HeartbeatReport("one", 4_000, {"node-a": 3_000}, TIMING)
 
 
-def test_what_an_agent_said_last_is_told_with_its_age(ear: Ear) -> None:
+def test_the_last_report_of_an_agent_is_returned_with_its_age(ear: Ear) -> None:
     """Until it has nothing more to report, or stops reporting it. [M2, SC4]"""
     said = ProgressNotes((ProgressNote("u", WorkProgress.RUNS),))
     ear.ask(ear.renew(said=said))
@@ -226,7 +226,7 @@ def test_what_an_agent_said_last_is_told_with_its_age(ear: Ear) -> None:
     assert ear.heard().said == {}
 
 
-def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
+def test_a_node_that_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
     """With what it reported."""
     ear.ask(ear.renew(said=ProgressNotes(more=1)))
     ear.come_back()
@@ -237,7 +237,7 @@ def test_who_was_not_heard_for_an_hour_is_forgotten(ear: Ear) -> None:
     assert ear.heard().said == {}
 
 
-def test_no_more_wait_than_are_allowed(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_renewals_are_bounded(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     """[C7.6]"""
     calls = [ear.ask(ear.renew()) for _ in range(WAITING_PER_NODE_MAX + 1)]
     assert isinstance(ear.answers[calls[-1]], Unavailable)

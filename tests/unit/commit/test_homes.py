@@ -67,7 +67,7 @@ def test_a_node_that_moved_on_is_found_there() -> None:
     it.yes(WORKLOADS, it.for_node(it.one, it.place + 1, 1))
 
 
-def test_nobody_moves_on_past_a_place_that_was_never_used() -> None:
+def test_no_replica_skips_a_place_that_was_never_used() -> None:
     """No component would look for it there. [INV2]"""
     it = Daemon()
     no = refused(it.ask(WORKLOADS, it.for_node(it.other, it.place + 1)), Reason.STALE_PLACE)

@@ -113,7 +113,7 @@ def test_a_renewal_moves_the_count_and_leaves_the_epoch_alone() -> None:
     assert plane.store.get(keys.epoch(SCOPE)) == before
 
 
-def test_whoever_was_taken_over_cannot_renew_or_release() -> None:
+def test_a_former_holder_cannot_renew_or_release() -> None:
     """[K1, K3, INV7]"""
     plane = Plane()
     old = acquired(plane, SCHEDULER)
@@ -124,7 +124,7 @@ def test_whoever_was_taken_over_cannot_renew_or_release() -> None:
     assert lease(plane).holder == TWO.name
 
 
-def test_nobody_renews_for_somebody_else() -> None:
+def test_no_caller_renews_the_lease_of_another() -> None:
     """[C6.7, K3]"""
     plane = Plane()
     term = acquired(plane, SCHEDULER)
@@ -144,7 +144,7 @@ def test_a_lease_that_was_given_back_is_free_and_the_next_epoch_is_new() -> None
 
 
 @pytest.mark.parametrize("actor", Actor)
-def test_everybody_holds_only_leases_of_his_own_sort(actor: Actor) -> None:
+def test_callers_hold_only_leases_of_their_own_type(actor: Actor) -> None:
     """A scope that another could take would let any caller stop a controller. [C6.7, K3]"""
     plane = Plane()
     scopes = {
@@ -170,7 +170,7 @@ def test_everybody_holds_only_leases_of_his_own_sort(actor: Actor) -> None:
 
 
 @pytest.mark.parametrize("scope", ["scheduler:", "scheduler", "", "shard", "controller:nodes/2"])
-def test_a_scope_of_no_known_sort_is_held_by_nobody(scope: str) -> None:
+def test_a_scope_of_unknown_type_cannot_be_held(scope: str) -> None:
     plane = Plane()
     for identity in (SCHEDULER, NODES, who.server("a"), ADMIN):
         refused(plane.ask(identity, AcquireLease(scope, 10_000)), Reason.NOT_OWNER)
@@ -286,7 +286,7 @@ def test_a_holder_that_was_taken_over_can_do_nothing_privileged(name: str) -> No
 
 
 @pytest.mark.parametrize("name", PRIVILEGED)
-def test_a_lease_that_somebody_else_holds_serves_nobody(name: str) -> None:
+def test_the_lease_of_another_holder_serves_no_caller(name: str) -> None:
     """[K1, C6.7]"""
     identity, make = PRIVILEGED[name]
     it = Furnished()
@@ -367,7 +367,7 @@ def retire(term: Term, renewals: int = 0) -> RetireLease:
     return RetireLease(term.scope, term.epoch, renewals)
 
 
-def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> None:
+def test_a_lease_that_was_not_renewed_for_a_day_is_forgotten_with_its_epoch() -> None:
     """Not before, not with an outdated view, and only by a server. [I4]"""
     it = Furnished()
     term = it.plane.term(SCHEDULER)
@@ -383,7 +383,7 @@ def test_a_lease_that_nobody_renewed_for_a_day_is_forgotten_with_its_epoch() -> 
     refused(it.ask(SERVER, retire(term)), Reason.MISSING)
 
 
-def test_a_lease_that_was_forgotten_is_not_taken_by_who_saw_it() -> None:
+def test_a_forgotten_lease_is_not_taken_on_an_older_read() -> None:
     """The request rests on what is gone; a candidate that still wants the lease reads again.
     [INV7]
     """

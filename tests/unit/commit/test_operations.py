@@ -237,7 +237,7 @@ def test_one_callers_ids_are_not_anothers() -> None:
     assert len(every(it.plane, Secret)) == 2
 
 
-def test_a_refusal_is_decided_anew() -> None:
+def test_a_refusal_is_decided_again() -> None:
     """The state may have changed."""
     it = Furnished()
     request = Create(Secret(ObjectMeta(name="s", namespace="initech")), operation="early")

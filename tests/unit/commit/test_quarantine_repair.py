@@ -122,7 +122,7 @@ def test_another_life_of_the_server_meets_it_and_lives_too() -> None:
         refused(it.plane.ask(who.agent("n"), it.stopped), Reason.NODE_QUARANTINED)
 
 
-def test_nothing_more_is_taken_of_a_ledger_in_quarantine() -> None:
+def test_a_ledger_in_quarantine_gives_nothing_out() -> None:
     """What is left of it is unknown; other nodes are not affected. [INV4]"""
     it = Poisoned()
     it.meet()
@@ -148,7 +148,7 @@ def test_a_quota_ledger_that_is_wrong_gives_nothing_out() -> None:
     assert "in quarantine" in refused(no, Reason.QUOTA_QUARANTINED).message
 
 
-def test_nobody_is_stopped_for_work_that_a_quota_in_quarantine_could_not_hold() -> None:
+def test_no_victim_is_stopped_for_work_of_a_quota_in_quarantine() -> None:
     """The bind that victims make room for would be refused. [G4]"""
     it = Furnished(cpus=1)
     it.plane.quota(hard={"cpu": "64"})
@@ -269,7 +269,7 @@ def test_a_recount_repairs_the_ledger_and_the_proof_is_accepted() -> None:
     assert said
 
 
-def test_a_repair_is_audited_with_the_word_of_its_author() -> None:
+def test_a_repair_is_audited_with_the_reason_of_its_author() -> None:
     """The record of the audit names the operator and the reason."""
     it = Poisoned()
     it.meet()
@@ -387,7 +387,7 @@ def test_a_format_that_cannot_be_read_stops_all_writes_but_its_own_repair() -> N
         ({"action": RepairAction.RELEASE}, Reason.NOT_ALLOWED),
     ],
 )
-def test_a_format_is_mended_on_an_operators_word_alone(changes: Any, reason: Reason) -> None:
+def test_only_an_operator_repairs_a_format(changes: Any, reason: Reason) -> None:
     it = Furnished()
     it.plane.damage(PLANE_FORMAT, b"{")
     it.plane.authority = it.plane.new_authority()
@@ -415,7 +415,7 @@ def put_grant(it: Furnished) -> None:
     it.plane.store.txn(Transaction((), (put,)))
 
 
-def test_a_recount_puts_a_disruption_ledger_right() -> None:
+def test_a_recount_corrects_a_disruption_ledger() -> None:
     """Also one that says nothing of what is healthy, as before there was this count. [INV3]"""
     it = Furnished()
     web = it.plane.workload("tight", replicas=2, disruption=Disruption(max_unavailable=1))

@@ -47,7 +47,7 @@ def test_nothing_is_born_while_a_rollout_holds_births_back() -> None:
     it.yes(WORKLOADS, birth(it, 0, "new"))
 
 
-def test_a_rollout_that_is_behind_stops_nothing_of_the_right_revision() -> None:
+def test_a_stale_rollout_stops_no_replica_of_the_target_revision() -> None:
     """It turned back meanwhile: what it wanted to replace is what is wanted again."""
     it = Furnished()
     rolled(it, current="new", stable="old", updated="0")

@@ -125,7 +125,7 @@ def test_a_forwarded_request_whose_answer_is_lost_is_not_decided_again() -> None
     assert servers.store.get("objects/tenants/acme") is None
 
 
-def test_a_silent_holder_holds_up_only_those_who_asked_first() -> None:
+def test_a_silent_holder_delays_only_the_first_requests() -> None:
     """The next requests are decided here, until it is time to try the holder again. [C7.5]"""
     servers = Servers("a", "b")
     servers.deaf["a"] = OutcomeUnknown("no answer")
@@ -154,7 +154,7 @@ def test_another_takes_over_when_the_holder_stops_renewing() -> None:
     assert term.epoch == 2
 
 
-def test_a_server_that_restarts_takes_its_own_lease_at_once_and_asks_nobody() -> None:
+def test_a_restarted_server_takes_its_own_lease_at_once() -> None:
     """Not itself either: that request would go in a circle. [K2]"""
     servers = Servers("a", "b")
     servers.start("a")
@@ -215,11 +215,11 @@ def test_a_forwarded_request_is_forwarded_once() -> None:
     assert servers.asks == []
 
 
-def test_a_forwarded_caller_is_judged_as_himself() -> None:
+def test_a_forwarded_caller_is_judged_by_its_own_identity() -> None:
     """A server lends its own permissions to no caller."""
     servers = Servers("a", "b")
-    nobody = Identity(name="system:anonymous")
-    answer = servers.ask("b", Create(Tenant(ObjectMeta(name="acme"))), nobody)
+    anonymous = Identity(name="system:anonymous")
+    answer = servers.ask("b", Create(Tenant(ObjectMeta(name="acme"))), anonymous)
     refused(answer, Reason.UNAUTHENTICATED)
     assert [ask.to for ask in servers.asks] == ["a"]
 
@@ -294,7 +294,7 @@ def test_a_server_that_listens_says_so_with_its_next_renewal_and_when_it_takes_o
     assert address() == "https://b:2"
 
 
-def test_while_a_server_is_closed_nothing_is_changed_and_leases_are_kept() -> None:
+def test_a_closed_server_changes_nothing_and_keeps_its_leases() -> None:
     """For every caller, including a server that forwards; the leader must not change because of
     it.
     """

@@ -33,7 +33,7 @@ def furnished() -> Furnished:
 
 @pytest.mark.parametrize("after_s", [None, 86_400.0 * 3_650, 86_400.0 * 7 + 1])
 def test_a_token_ends_when_the_plane_says_at_the_latest(after_s: float | None) -> None:
-    """And its creator is told so by a warning."""
+    """And a warning says so to its creator."""
     it = furnished()
     asked = it.plane.at(after_s) if after_s is not None else None
     answer = it.ask(ADMIN, Create(token(asked)))

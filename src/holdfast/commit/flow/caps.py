@@ -29,13 +29,13 @@ _ANY = 100_000
 COMPONENTS = Cap(1_000, _ANY)
 OPERATORS = Cap(4_000, 8_000)
 TENANTS = Cap(1_000, 2_000)
-NOBODY = Cap(200, 200)
+ANONYMOUS_CALLERS = Cap(200, 200)
 DEFAULT_CAPS: Mapping[RequestClass, Cap] = {
     RequestClass.LIFELINE: COMPONENTS,
     RequestClass.SYSTEM: COMPONENTS,
     RequestClass.OPERATOR: OPERATORS,
     RequestClass.TENANT: TENANTS,
-    RequestClass.BACKGROUND: NOBODY,
+    RequestClass.BACKGROUND: ANONYMOUS_CALLERS,
 }
 
 

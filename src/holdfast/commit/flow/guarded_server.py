@@ -25,7 +25,7 @@ WAKE, TURN = "gates", "gates/turn"
 
 
 class GuardedServer:
-    """See the module's docstring. `errand` gives the purpose of a request; `machine` stays
+    """See the module's docstring. `purpose` gives the purpose of a request; `machine` stays
     reachable.
     """
 
@@ -33,10 +33,10 @@ class GuardedServer:
         self,
         machine: Machine,
         gates: FlowControllers,
-        errand: Callable[[Any], RequestPurpose] = purpose_of,
+        purpose: Callable[[Any], RequestPurpose] = purpose_of,
     ) -> None:
         self.machine, self.gates = machine, gates
-        self._errand = errand
+        self._purpose = purpose
         # Requests that the inner machine has not answered yet, by call number.
         self._begun: dict[int, tuple[FlowController, QueuedRequest]] = {}
         # Answered requests that still have their seat, and when they were answered.
@@ -65,9 +65,9 @@ class GuardedServer:
     def _asked(self, asked: Asked, now: Instant, effects: list[Any]) -> None:
         sender = asked.sender
         identity = sender if isinstance(sender, Identity) else Identity(name=sender)
-        errand = self._errand(asked.body)
-        gate = self.gates.of(errand)
-        entry = gate.enter(classify(identity, errand), now.monotonic_ms, about=asked)
+        purpose = self._purpose(asked.body)
+        gate = self.gates.of(purpose)
+        entry = gate.enter(classify(identity, purpose), now.monotonic_ms, about=asked)
         if entry.state is RequestState.BEGUN:
             self._begin(gate, entry, now, effects)
         elif entry.state is RequestState.REFUSED:

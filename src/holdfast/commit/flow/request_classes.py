@@ -37,7 +37,7 @@ from holdfast.model.requests import (
     Update,
 )
 
-NOBODY = "anonymous"
+ANONYMOUS_TENANT = "anonymous"
 OPERATORS = "operators"
 # A name that no tenant can have, for callers that belong to no single tenant.
 USER_PREFIX = "user:"
@@ -88,19 +88,19 @@ _OBJECT_WRITES = (Create, Update, Patch, Remove, Forward)
 
 
 @lru_cache(maxsize=8192)
-def classify(identity: Identity, errand: RequestPurpose) -> Flow:
+def classify(identity: Identity, purpose: RequestPurpose) -> Flow:
     """The class and the share of a request."""
     actors = acts_as(identity)
     name = identity.name
     if not actors or name == ANONYMOUS:
         # All anonymous callers share one place: anonymous identities cost nothing to multiply.
-        return Flow(RequestClass.BACKGROUND, NOBODY, "")
+        return Flow(RequestClass.BACKGROUND, ANONYMOUS_TENANT, "")
     if Actor.USER not in actors:
-        is_lifeline = errand is RequestPurpose.LIFELINE
+        is_lifeline = purpose is RequestPurpose.LIFELINE
         found = RequestClass.LIFELINE if is_lifeline else RequestClass.SYSTEM
         return Flow(found, _KINDS.get(actors[0], _CONTROLLERS), name)
     tenant = OPERATORS if identity.is_admin else tenant_of(identity)
-    if errand is RequestPurpose.SWEEP:
+    if purpose is RequestPurpose.SWEEP:
         return Flow(RequestClass.BACKGROUND, tenant, name)
     found = RequestClass.OPERATOR if identity.is_admin else RequestClass.TENANT
     return Flow(found, tenant, name)

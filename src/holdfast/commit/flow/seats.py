@@ -98,6 +98,6 @@ class FlowControllers:
         for gate in self.all:
             gate.observe_turn(took_ms, most_ms)
 
-    def of(self, errand: RequestPurpose) -> FlowController:
+    def of(self, purpose: RequestPurpose) -> FlowController:
         """The flow controller of a request. Lifelines have reserved seats at both."""
-        return self.reads if errand in (RequestPurpose.READ, RequestPurpose.SWEEP) else self.writes
+        return self.reads if purpose in (RequestPurpose.READ, RequestPurpose.SWEEP) else self.writes

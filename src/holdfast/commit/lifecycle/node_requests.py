@@ -96,7 +96,7 @@ def _conditions(
     """The condition that a lowered setting waits for work that holds more, or no longer waits."""
     if not is_pending and condition(status.conditions, TIMING_PENDING) is None:
         return status.conditions
-    news = Condition(
+    pending = Condition(
         TIMING_PENDING,
         ConditionStatus.TRUE if is_pending else ConditionStatus.FALSE,
         reason="WorkHoldsMore" if is_pending else "InForce",
@@ -105,7 +105,7 @@ def _conditions(
         if is_pending
         else "the current settings are in force",
     )
-    return with_condition(status.conditions, news, context.at)
+    return with_condition(status.conditions, pending, context.at)
 
 
 _GONE = (NodePhase.FENCED, NodePhase.LOST)
@@ -309,14 +309,14 @@ _TO = {
 
 
 def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Refusal:
-    status, word = node.status, request.word
-    if status.phase not in _FROM[word]:
+    status, action = node.status, request.word
+    if status.phase not in _FROM[action]:
         return Refusal(
             Reason.WRONG_STATE,
-            f"node {node.name} is {status.phase.value}; {word.value} is not allowed",
+            f"node {node.name} is {status.phase.value}; {action.value} is not allowed",
             {"phase": status.phase.value},
         )
-    if word in (NodeAction.CLEAR, NodeAction.FENCE):
+    if action in (NodeAction.CLEAR, NodeAction.FENCE):
         have = status.mark.number if status.mark is not None else 0
         if have != request.mark:
             return Refusal(
@@ -324,11 +324,11 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
                 f"node {node.name} has mark {have}, the request names mark {request.mark}",
                 {"mark": str(have)},
             )
-    refusal = _wait_refusal(context, node, request) if word is NodeAction.FENCE else None
+    refusal = _wait_refusal(context, node, request) if action is NodeAction.FENCE else None
     if refusal is not None:
         return refusal
-    after = msgspec.structs.replace(status, phase=_TO[word])
-    if word is NodeAction.MARK:
+    after = msgspec.structs.replace(status, phase=_TO[action])
+    if action is NodeAction.MARK:
         number = status.marks + 1
         made = Mark(
             number=number,
@@ -338,7 +338,7 @@ def _judged(context: Context, node: Node, request: JudgeNode) -> NodeStatus | Re
             reason=clip(request.reason),
         )
         return msgspec.structs.replace(after, mark=made, marks=number)
-    if word is NodeAction.CLEAR:
+    if action is NodeAction.CLEAR:
         return msgspec.structs.replace(after, mark=None)
     return after
 

@@ -63,14 +63,14 @@ def where(kind: Kind) -> str:
 
 
 @pytest.mark.parametrize("name", NOBODIES)
-def test_nobody_in_particular_is_turned_away(name: str) -> None:
+def test_an_unauthenticated_caller_is_refused(name: str) -> None:
     """[B3, B5]"""
-    nobody = Identity(name=name, groups=(ADMINS,), tenants=("*",))
-    refusal = identity_refusal(context(nobody))
+    anonymous = Identity(name=name, groups=(ADMINS,), tenants=("*",))
+    refusal = identity_refusal(context(anonymous))
     assert refusal is not None
     assert refusal.reason is Reason.UNAUTHENTICATED
     for kind in KINDS:
-        assert not may(nobody, "get", kind, where(kind))
+        assert not may(anonymous, "get", kind, where(kind))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_nobody_in_particular_is_turned_away(name: str) -> None:
         who.server("a"),
     ],
 )
-def test_everybody_else_is_somebody(identity: Identity) -> None:
+def test_every_other_caller_has_an_identity(identity: Identity) -> None:
     assert identity_refusal(context(identity)) is None
 
 
@@ -144,7 +144,7 @@ def test_an_auditor_reads_all_but_secrets_and_writes_nothing(kind: Kind) -> None
         assert not may(auditor, verb, kind, where(kind))
 
 
-def test_an_operator_keeps_the_plane_and_gives_nobody_rights() -> None:
+def test_an_operator_maintains_the_plane_and_grants_no_rights() -> None:
     operator = Identity(name="oz", groups=(OPERATORS,))
     for plural in ("nodes", "tenants", "quotas", "priorityclasses", "regions"):
         kind = kind_of_plural(plural)

@@ -57,7 +57,7 @@ def it() -> Plane:
     return plane
 
 
-def test_whoever_has_it_may_give_it(it: Plane) -> None:
+def test_a_held_permission_may_be_granted(it: Plane) -> None:
     accepted(it.ask(MAYA, Create(role("readers", READ))))
     accepted(it.ask(MAYA, Create(binding("readers", "readers", "bob"))))
     editors = binding("editors", "tenant-editor", "bob", place=SYSTEM_NAMESPACE)
@@ -80,7 +80,7 @@ def test_whoever_has_it_may_give_it(it: Plane) -> None:
         Rule(("users",), ("impersonate",)),
     ],
 )
-def test_nobody_writes_a_role_beyond_his_own_rights(it: Plane, rule: Rule) -> None:
+def test_a_role_beyond_its_writers_rights_is_refused(it: Plane, rule: Rule) -> None:
     """By a create, by an update, or by a patch."""
     refused(it.ask(MAYA, Create(role("more", READ, rule))), Reason.NOT_ALLOWED)
     mine = accepted(it.ask(MAYA, Create(role("mine", READ))))
@@ -107,7 +107,7 @@ def test_a_refusal_says_what_is_missing(it: Plane) -> None:
     )
 
 
-def test_nobody_binds_a_role_that_he_has_not(it: Plane) -> None:
+def test_a_binding_beyond_its_writers_rights_is_refused(it: Plane) -> None:
     """Neither a built-in one nor one that an administrator created, nor elsewhere."""
     it.create(role("word", Rule(("replicas/state",), ("update",))))
     for given in (
@@ -126,7 +126,7 @@ def test_nobody_binds_a_role_that_he_has_not(it: Plane) -> None:
 
 
 @pytest.mark.parametrize("place", ["", SYSTEM_NAMESPACE])
-def test_nobody_binds_a_role_that_somebody_may_make_later(it: Plane, place: str) -> None:
+def test_a_role_that_does_not_exist_yet_cannot_be_bound(it: Plane, place: str) -> None:
     refusal = refused(
         it.ask(MAYA, Create(binding("b", "ghost", "bob", place=place))), Reason.MISSING
     )
@@ -134,7 +134,7 @@ def test_nobody_binds_a_role_that_somebody_may_make_later(it: Plane, place: str)
     accepted(it.ask(ADMIN, Create(binding("b", "ghost", "bob", place=place))))
 
 
-def test_components_roles_are_for_nobody_else(it: Plane) -> None:
+def test_components_roles_are_for_components_alone(it: Plane) -> None:
     given = binding("b", "controller-garbage", "bob", place=SYSTEM_NAMESPACE)
     refused(it.ask(MAYA, Create(given)), Reason.MISSING)
     it.create(given)
@@ -158,7 +158,7 @@ def test_the_right_to_escalate_or_to_bind_is_enough(it: Plane) -> None:
     refused(it.ask(pat, Create(binding("other", "other", "bob"))), Reason.NOT_ALLOWED)
 
 
-def test_a_right_that_is_lost_cannot_be_given_any_more(it: Plane) -> None:
+def test_a_right_that_is_lost_can_no_longer_be_granted(it: Plane) -> None:
     """Even when this server has not received the loss yet. [B5, C2]"""
     accepted(it.ask(MAYA, Create(role("readers", READ))))
     here, it.authority = it.authority, it.new_authority()
@@ -194,7 +194,7 @@ def test_an_operator_lets_machines_in_and_no_people(it: Plane) -> None:
         assert "impersonate" in refusal.message
 
 
-def test_who_may_speak_for_some_makes_tokens_for_those(it: Plane) -> None:
+def test_tokens_are_limited_to_what_their_creator_may_impersonate(it: Plane) -> None:
     """Each group of the token counts."""
     rules = (
         Rule(("tokens",), ("create",)),
@@ -220,7 +220,7 @@ def test_a_tenants_own_tokens_speak_for_its_own_names(it: Plane) -> None:
     )
 
 
-def test_a_tenants_own_group_needs_the_right_to_speak_for_it(it: Plane) -> None:
+def test_a_tenants_own_group_needs_the_right_to_impersonate_it(it: Plane) -> None:
     """The permission to impersonate service accounts does not extend to their groups."""
     admins = RoleBinding(
         ObjectMeta(name="group", namespace="acme"),
@@ -275,7 +275,7 @@ def test_a_foreign_group_needs_the_right_to_speak_for_it(
 # What is built in ---------------------------------------------------------------------------------
 
 
-def test_servers_show_what_is_built_in_and_nobody_else_touches_it(it: Plane) -> None:
+def test_only_servers_write_what_shows_built_in_roles(it: Plane) -> None:
     for obj in built_in_objects():
         shown = accepted(it.ask(SERVER, Create(obj)))
         plural = "roles" if isinstance(shown, Role) else "rolebindings"

@@ -30,7 +30,7 @@ def bind(target: Target) -> Bind:
     return Bind(target, "node-a", "u", TERM)
 
 
-def test_each_of_several_is_a_deed_of_its_own() -> None:
+def test_each_of_several_needs_a_permission_of_its_own() -> None:
     """So that no client binds or stops in a namespace by way of another."""
     assert permissions_of(BindTogether((bind(ONE), bind(TWO)))) == (
         Permission("create", "replicas", "binding", "acme", "one"),

@@ -89,7 +89,7 @@ def test_a_node_that_cannot_be_deleted_keeps_its_certificates() -> None:
 
 
 @pytest.mark.parametrize("user", ["ann", "admin", "system:scheduler:one"])
-def test_what_was_revoked_is_given_back_to_nobody(user: str) -> None:
+def test_a_revocation_cannot_be_deleted_early(user: str) -> None:
     """Not by an administrator either, until every credential that it ended has expired."""
     it = Furnished()
     operator = who.Identity(name="ann", groups=(who.OPERATORS,))
@@ -129,7 +129,7 @@ def test_a_revocation_outlives_the_longest_credential_also_when_lives_grow() -> 
     refused(it.ask(SERVER, gone), Reason.NOT_ALLOWED)
 
 
-def test_a_revocation_goes_when_all_that_it_ended_has_ended() -> None:
+def test_a_revocation_is_removed_when_all_that_it_ended_has_expired() -> None:
     """By a server, and by no other client before that."""
     it = Furnished()
     made = it.yes(ADMIN, Create(revocation()))

@@ -23,7 +23,7 @@ def nothing(plural: str, namespace: str, name: str) -> Patch:
 
 
 @pytest.mark.parametrize("plural", ["nodes", "replicas"])
-def test_a_patch_that_changes_nothing_brings_back_nothing_of_others(plural: str) -> None:
+def test_a_patch_that_changes_nothing_returns_no_object_of_others(plural: str) -> None:
     it = Furnished()
     running = it.running()
     name = running.name if plural == "replicas" else "node-a"
@@ -60,7 +60,7 @@ def test_the_answer_to_a_strange_agent_tells_neither_uid_nor_state() -> None:
             assert refusal.details == {"replica": guess.name}
 
 
-def test_nobody_in_particular_is_told_nothing_at_all() -> None:
+def test_an_unauthenticated_caller_learns_nothing() -> None:
     it = Furnished()
     for guess in (target(it.running()), Target("acme", "none", "u", 0)):
         refused(it.ask(ANONYMOUS, Move(guess, State.FAILED)), Reason.UNAUTHENTICATED)
@@ -81,8 +81,8 @@ def test_a_victim_learns_no_name_of_another_tenants_work() -> None:
     victim = it.running(it.of_class("spot", "globex", cpu="2"))
     urgent = it.pending(it.of_class("high", cpu="2"))
     it.yes(SCHEDULER, it.preempt(urgent, victim))
-    told = it.get(victim).status.transitions[-1].evidence
-    assert told == "makes way for another tenant's work of priority 100"
+    evidence = it.get(victim).status.transitions[-1].evidence
+    assert evidence == "makes way for another tenant's work of priority 100"
     own = Furnished(cpus=2)
     victim = own.running(own.of_class("low", cpu="2"))
     urgent = own.pending(own.of_class("high", cpu="2"))

@@ -78,7 +78,7 @@ def test_without_a_shape_every_difference_has_its_path(
     assert (old, new) == before
 
 
-def test_only_what_lies_outside_the_allowed_paths_is_told() -> None:
+def test_only_changes_outside_the_allowed_paths_are_reported() -> None:
     """A status writer that also changes the spec is caught by the path. [A9, C6.7]"""
     old = {"spec": {"replicas": 1, "pool": "a"}, "status": {"phase": "x", "phases": 1}}
     new = {"spec": {"replicas": 2, "pool": "a"}, "status": {"phase": "y", "phases": 2}}
@@ -112,7 +112,7 @@ def test_conditions_differ_by_type_and_not_by_place() -> None:
     assert changed_paths(old, new, FREE) == ["status.conditions"]
 
 
-def test_a_changed_order_is_told_although_it_touches_no_field() -> None:
+def test_a_changed_order_is_reported_although_it_touches_no_field() -> None:
     """Environment variables refer to earlier ones, so their order is part of what must not change.
 
     Ownership of fields, on the other hand, knows no order.
@@ -181,7 +181,7 @@ def test_a_key_that_is_left_out_has_its_default() -> None:
     assert changed_paths(explicit, short, NODE) == []
 
 
-def test_items_that_cannot_be_told_apart_differ_as_a_whole() -> None:
+def test_items_without_distinct_keys_differ_as_a_whole() -> None:
     """Nothing slips through because two items claim the same key."""
     one = {"type": "Ready", "status": "True"}
     old = {"spec": {}, "status": {"conditions": [one]}}

@@ -170,7 +170,7 @@ def test_a_default_that_was_applied_is_owned_like_any_value() -> None:
     assert live.tree == workload() | {"spec": {}}
 
 
-def test_a_moment_is_the_same_in_every_spelling() -> None:
+def test_a_timestamp_is_the_same_in_every_spelling() -> None:
     """Objects keep timestamps in UTC; applying another spelling of one changes nothing. [C2]"""
     live = Live(NODE)
 
@@ -230,7 +230,7 @@ def test_what_the_server_sets_in_metadata_is_nobodys_and_stays() -> None:
     assert live.fields("a") == {"f:metadata": {"f:labels": {"f:x": {}}}}
 
 
-def test_fields_without_a_record_belong_to_whoever_came_before_the_first_apply() -> None:
+def test_fields_without_an_entry_belong_to_the_manager_before_the_first_apply() -> None:
     live = Live()
     live.tree = workload({"x": "1"}, replicas=2)
     message = live.refuse("a", workload(replicas=3))
@@ -286,7 +286,7 @@ def test_an_object_has_a_bounded_number_of_managers() -> None:
     live.apply("m0", workload({"l0": "y"}))
 
 
-def test_many_small_configurations_do_not_make_an_object_that_nobody_could_send() -> None:
+def test_many_small_configurations_do_not_make_an_object_too_large_to_send() -> None:
     live = Live()
     live.apply("a", workload({"a": "x" * 600_000}))
     with pytest.raises(Invalid, match="at most"):

@@ -7,7 +7,7 @@ from holdfast.model.kinds.tenant import Quota
 from tests.unit.commit.owned_object import NODE, Live, Tree, env, workload
 
 
-def test_items_of_a_list_belong_to_those_who_put_them_there() -> None:
+def test_items_of_a_list_belong_to_the_managers_that_added_them() -> None:
     """Two managers each own some of the variables, and neither disturbs the other. [A9]"""
     live = Live()
     live.apply("a", workload(**env(A="1", B="2")))
@@ -19,7 +19,7 @@ def test_items_of_a_list_belong_to_those_who_put_them_there() -> None:
     assert live.tree == workload(**env(B="2"))
 
 
-def test_an_item_keeps_its_keys_while_anybody_owns_a_part_of_it() -> None:
+def test_an_item_keeps_its_keys_while_a_part_of_it_has_an_owner() -> None:
     live = Live()
     port = {"name": "http", "port": 80, "protocol": "UDP"}
     live.apply("a", workload(template={"ports": [port]}))
@@ -77,7 +77,7 @@ def test_members_of_a_set_are_owned_one_by_one() -> None:
     assert live.tree["metadata"]["finalizers"] == ["x/two", "x/three"]
 
 
-def test_owner_references_are_told_apart_by_uid() -> None:
+def test_owner_references_are_distinguished_by_uid() -> None:
     live = Live()
     a, b = workload(), workload()
     reference = {"apiVersion": "holdfast.dev/v1", "kind": "Workload", "name": "w"}
@@ -110,7 +110,7 @@ def test_an_item_that_is_applied_among_new_ones_keeps_what_others_gave_it() -> N
     ]
 
 
-def test_an_entry_of_a_map_stays_while_anybody_owns_a_part_of_it() -> None:
+def test_an_entry_of_a_map_stays_while_a_part_of_it_has_an_owner() -> None:
     live = Live(shape_of(Quota))
     used = {"hard": {"cpu": "1", "memory": "2"}, "reclaimable": {"cpu": "1"}}
     live.apply("a", {"status": {"used": used}}, subresource="status")

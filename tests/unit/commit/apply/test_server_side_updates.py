@@ -60,7 +60,7 @@ def test_an_update_adds_to_what_its_manager_owned_and_moves_its_time() -> None:
     assert next(e for e in live.owners if e.manager == "hand").time != hand.time
 
 
-def test_who_loses_a_field_keeps_the_time_of_its_entry() -> None:
+def test_a_manager_that_loses_a_field_keeps_the_time_of_its_entry() -> None:
     live = Live()
     live.apply("a", workload({"x": "1"}, replicas=2))
     time = live.owners[0].time
@@ -69,7 +69,7 @@ def test_who_loses_a_field_keeps_the_time_of_its_entry() -> None:
     assert live.fields("a") == {"f:metadata": {"f:labels": {"f:x": {}}}}
 
 
-def test_whatever_was_owned_below_a_removed_item_is_owned_no_more() -> None:
+def test_fields_below_a_removed_item_lose_their_owners() -> None:
     """Also fields that hold their default, which no tree shows."""
     live = Live()
     live.apply("a", workload(template={"ports": [{"name": "http", "port": 0, "protocol": "TCP"}]}))

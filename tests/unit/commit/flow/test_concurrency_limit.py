@@ -61,7 +61,7 @@ def test_the_first_requests_are_few_and_tell_what_one_takes_alone() -> None:
     assert limit.inside_max_ms == SLOWDOWN * 70
 
 
-def test_a_limit_grows_while_somebody_waits_and_nothing_is_slower_for_it() -> None:
+def test_a_limit_grows_while_requests_wait_and_nothing_becomes_slower() -> None:
     """A store that commits in groups is kept busy."""
     assert Served(lambda _: 10).run(5_000) == SCALE_MAX * SEATS
     assert Served(lambda _: 10).run(5_000, is_short=False) == SEATS
@@ -181,7 +181,7 @@ def test_what_began_before_the_limit_shrank_is_not_counted_again() -> None:
     assert limit.scale == pytest.approx(0.7)
 
 
-def test_nobody_waits_for_a_store_that_stands_still() -> None:
+def test_no_request_waits_for_a_store_that_stalls() -> None:
     """A wait is as long as a seat usually takes to become free, not as long as a stall."""
     limit = probed()
     for now_ms in range(1_000):

@@ -45,7 +45,7 @@ def test_turns_are_counted_by_cost() -> None:
     assert counts["heavy"] in (10, 11)
 
 
-def test_inside_a_tenant_each_user_has_his_turn() -> None:
+def test_inside_a_tenant_each_user_has_a_turn() -> None:
     """One user's script does not lock out colleagues. [G1]"""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "acme", "script", 500)
@@ -53,7 +53,7 @@ def test_inside_a_tenant_each_user_has_his_turn() -> None:
     assert Counter(it.user for it in _served(queue, 10))["ann"] == 5
 
 
-def test_nobody_saves_more_than_a_few_turns_by_staying_away() -> None:
+def test_an_absent_tenant_saves_only_a_few_turns() -> None:
     """A tenant that comes late has its share from then on, and little of the past. [G1]"""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "early", "e", 200)
@@ -90,7 +90,7 @@ def test_lines_are_bounded_for_all_for_a_tenant_and_for_a_user() -> None:
     assert len(queue) == 10
 
 
-def test_the_longest_line_gives_up_a_place_to_whoever_has_less() -> None:
+def test_the_longest_queue_gives_up_a_place_to_a_shorter_one() -> None:
     """When all places are taken, the flood pays, not the newcomer. [G1, E6]"""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(
         QueueBounds(all_max=10, tenant_max=10, user_max=10)
@@ -105,7 +105,7 @@ def test_the_longest_line_gives_up_a_place_to_whoever_has_less() -> None:
     assert queue.push(QueueItem("flood", "f", 1)) == (False, None)
 
 
-def test_a_crowd_that_is_coming_counts_though_none_of_a_known_tenant_waits() -> None:
+def test_arriving_requests_count_though_none_of_a_known_tenant_waits() -> None:
     """A party that has waited before is remembered, and its burst counts in full."""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     _filled(queue, "acme", "ann", 1)
@@ -115,7 +115,7 @@ def test_a_crowd_that_is_coming_counts_though_none_of_a_known_tenant_waits() -> 
     assert queue.is_crowded("acme", "ann", 5, coming)
 
 
-def test_what_was_taken_out_is_never_served() -> None:
+def test_a_removed_item_is_never_served() -> None:
     """A withdrawn request costs nothing more."""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     items = [QueueItem("acme", "ann", 1) for _ in range(300)]
@@ -127,7 +127,7 @@ def test_what_was_taken_out_is_never_served() -> None:
     assert _served(queue, 2) == [items[0], items[-1]]
 
 
-def test_what_is_remembered_of_those_who_left_is_bounded() -> None:
+def test_the_memory_of_parties_that_left_is_bounded() -> None:
     """Names come from clients; a memory of all of them would grow for ever."""
     queue: TenantFairQueue[QueueItem] = TenantFairQueue(WIDE)
     for number in range(3 * DEBTORS_MAX):

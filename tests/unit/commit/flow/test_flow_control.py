@@ -40,7 +40,7 @@ def _states(entries: list[QueuedRequest]) -> list[RequestState]:
     return [entry.state for entry in entries]
 
 
-def test_who_comes_to_free_seats_begins_at_once() -> None:
+def test_a_request_that_finds_a_free_seat_starts_at_once() -> None:
     """Without overload flow control has no effect."""
     gate = _gate()
     entries = [gate.enter(TENANT, 0) for _ in range(4)]
@@ -62,7 +62,7 @@ def test_a_free_seat_goes_to_the_highest_class_that_waits() -> None:
     assert order[:3] == [RequestClass.LIFELINE, RequestClass.SYSTEM, RequestClass.TENANT]
 
 
-def test_patience_is_longer_while_nobody_was_refused() -> None:
+def test_patience_is_longer_while_no_request_was_refused() -> None:
     """A pause of the server refuses no request; in an overload a refusal comes soon."""
     gate = _gate(tenant=Seats(1, 1, 4, BOUNDS, 10, calm_ms=100))
     gate.enter(TENANT, 0)
@@ -101,7 +101,7 @@ def test_no_class_is_starved_by_those_above_it() -> None:
     assert gate.enter(BACKGROUND, 0).state is RequestState.WAITING
 
 
-def test_who_waited_too_long_is_refused_and_never_begun() -> None:
+def test_a_request_that_waited_too_long_is_refused_and_never_started() -> None:
     """A queue is bounded in time, so that a refusal comes fast."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
@@ -138,7 +138,7 @@ def test_a_tenant_of_whom_nothing_is_under_way_does_not_wait_for_a_crowd_to_be_d
     assert gate.class_loads(2)[RequestClass.TENANT].executing == 6
 
 
-def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
+def test_long_requests_may_wait_longer_and_delay_no_other() -> None:
     """Watchers that lost a server return together, and are admitted one after the other."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
@@ -153,7 +153,7 @@ def test_what_lasts_may_wait_longer_and_holds_nobody_up() -> None:
     assert watch.state is RequestState.BEGUN
 
 
-def test_who_is_next_is_begun_though_the_owner_looked_late_and_nobody_is_much_later() -> None:
+def test_the_head_of_the_queue_starts_though_the_owner_polled_late_unless_much_later() -> None:
     """A server that polled late must not refuse a request that it could serve now."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
@@ -167,7 +167,7 @@ def test_who_is_next_is_begun_though_the_owner_looked_late_and_nobody_is_much_la
     assert third.state is RequestState.REFUSED
 
 
-def test_who_has_withdrawn_is_not_begun() -> None:
+def test_a_withdrawn_request_is_not_started() -> None:
     """A client that closed its connection takes no seat."""
     gate = _gate()
     begun = [gate.enter(TENANT, 0) for _ in range(4)]
@@ -188,7 +188,7 @@ def test_more_than_may_wait_are_refused_at_once() -> None:
     assert {it.error.why for it in entries[-3:] if it.error} == {RejectionReason.QUEUE_FULL}
 
 
-def test_who_gives_up_a_place_to_another_tenant_hears_of_it_in_the_next_turn() -> None:
+def test_a_request_that_loses_its_place_is_reported_in_the_next_turn() -> None:
     """The client of the evicted request waits for its answer. [G1]"""
     gate = _gate()
     for _ in range(4 + 6):
@@ -204,13 +204,13 @@ def test_who_gives_up_a_place_to_another_tenant_hears_of_it_in_the_next_turn() -
     assert gate.waiting == BOUNDS.all_max
 
 
-def test_refusals_say_when_to_come_back_with_jitter_and_later_when_nothing_moves() -> None:
+def test_refusals_say_when_to_retry_with_jitter_and_later_when_nothing_moves() -> None:
     """Clients that were refused together do not return together. [E5, E6]"""
     gate = _gate()
     for _ in range(4):
         gate.enter(TENANT, 0)
 
-    def told(now_ms: int) -> list[int]:
+    def delays(now_ms: int) -> list[int]:
         found = []
         for _ in range(200):
             entry = gate.enter(TENANT, now_ms)
@@ -218,20 +218,20 @@ def test_refusals_say_when_to_come_back_with_jitter_and_later_when_nothing_moves
                 found.append(entry.error.retry_after_s)
         return found
 
-    stalled = told(30_000)
+    stalled = delays(30_000)
     assert min(stalled) == 1
     assert max(stalled) == 16
 
 
 @pytest.mark.parametrize("begun_each, longest_s", [(20, 4), (1, 16)])
-def test_who_is_refused_stays_away_longer_when_much_is_refused(
+def test_a_refused_client_stays_away_longer_when_much_is_refused(
     begun_each: int, longest_s: int
 ) -> None:
     """Refusing costs as well: a crowd must not use a slow server up with it. [E5, E6]"""
     gate = _gate()
     seated = [gate.enter(TENANT, 0) for _ in range(4)]
     queued = [gate.enter(TENANT, 0) for _ in range(BOUNDS.tenant_max)]
-    told: set[int] = set()
+    delays: set[int] = set()
     for ms in range(1_000):
         for _ in range(begun_each):
             gate.leave(seated.pop(0), ms)
@@ -240,8 +240,8 @@ def test_who_is_refused_stays_away_longer_when_much_is_refused(
             queued.append(gate.enter(TENANT, ms))
         refused = gate.enter(TENANT, ms)
         assert refused.error is not None
-        told.add(refused.error.retry_after_s)
-    assert (min(told), max(told)) == (1, longest_s)
+        delays.add(refused.error.retry_after_s)
+    assert (min(delays), max(delays)) == (1, longest_s)
 
 
 def test_seats_follow_the_limit_and_those_of_lifelines_do_not() -> None:
@@ -267,7 +267,7 @@ def test_seats_follow_the_limit_and_those_of_lifelines_do_not() -> None:
     assert _states([gate.enter(LIFELINE, 0) for _ in range(4)]) == [RequestState.BEGUN] * 4
 
 
-def test_patience_follows_what_is_measured() -> None:
+def test_patience_follows_measurements() -> None:
     """No request is refused before a seat can have become free."""
     limit = ConcurrencyLimit(1)
     gate = FlowController(
@@ -297,7 +297,7 @@ def test_leaving_frees_exactly_the_seat_that_was_taken(flow: Flow, seats: int) -
     assert gate.enter(flow, 1).state is RequestState.BEGUN
 
 
-def test_what_happened_is_counted_by_class_and_by_tenant() -> None:
+def test_requests_are_counted_by_class_and_by_tenant() -> None:
     """Operators see which requests wait, since when, and why others were refused. [M6]"""
     gate = _gate()
     for _ in range(12):

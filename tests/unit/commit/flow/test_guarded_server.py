@@ -67,7 +67,7 @@ def test_what_finds_a_seat_reaches_the_machine_and_what_does_not_waits_for_an_an
     assert slow.taken == [1, 2, 3]
 
 
-def test_a_turn_is_asked_for_once_and_its_length_is_told_to_both_gates() -> None:
+def test_a_turn_is_requested_once_and_both_flow_controllers_observe_it() -> None:
     """What leases wait for is measured, and seats follow it."""
     slow = Slow()
     gates = FlowControllers(random.Random(1))
@@ -90,7 +90,7 @@ def test_a_turn_is_asked_for_once_and_its_length_is_told_to_both_gates() -> None
     assert before[1] >= after[1]
 
 
-def test_who_waits_too_long_is_answered_that_it_did_not_happen() -> None:
+def test_a_request_that_waits_too_long_is_answered_unavailable() -> None:
     """The machine asks for a wake-up for it, and never receives the request."""
     slow = Slow()
     guarded = GuardedServer(slow, FlowControllers(random.Random(1), TIGHT))

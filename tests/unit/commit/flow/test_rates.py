@@ -12,7 +12,7 @@ def test_a_tenant_gets_its_rate_and_a_burst_and_no_more() -> None:
     assert abs(allowed - 100 * (10 + BURST_S)) <= 1
 
 
-def test_who_is_sent_away_is_told_when_it_would_have_been_allowed() -> None:
+def test_a_refusal_says_when_the_request_would_have_been_allowed() -> None:
     """And not earlier than that. [B6]"""
     rates, rate = Rates(), Rate(10)
     while not (wait_ms := rates.take("acme", rate, 0)):

@@ -33,7 +33,7 @@ ROOT = Identity("root", groups=(who.ADMINS,))
 
 
 @pytest.mark.parametrize(
-    "identity, errand, expected",
+    "identity, purpose, expected",
     [
         (
             who.agent("n1"),
@@ -66,15 +66,15 @@ ROOT = Identity("root", groups=(who.ADMINS,))
         ),
     ],
 )
-def test_the_class_follows_from_who_asks_and_what_for(
-    identity: Identity, errand: RequestPurpose, expected: tuple[RequestClass, str, str]
+def test_the_class_follows_from_the_caller_and_the_purpose(
+    identity: Identity, purpose: RequestPurpose, expected: tuple[RequestClass, str, str]
 ) -> None:
     """No caller can raise its class: the same request of a person never has a component's. [E6]"""
-    assert classify(identity, errand) == Flow(*expected)
+    assert classify(identity, purpose) == Flow(*expected)
 
 
 @pytest.mark.parametrize("tenants", [(), ("acme", "other"), ("*",)])
-def test_whoever_works_for_no_single_tenant_uses_a_share_of_his_own(
+def test_a_user_of_no_single_tenant_has_a_share_of_their_own(
     tenants: tuple[str, ...],
 ) -> None:
     """Otherwise a user could use up the share of a tenant of their choice. [G1]"""

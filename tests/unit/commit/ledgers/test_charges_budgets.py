@@ -149,7 +149,7 @@ def test_a_reservation_is_charged_to_the_budget_and_its_bind_only_once(ends: str
         assert spent(it) == {}
 
 
-def test_a_lane_whose_workload_takes_another_class_is_charged_anew() -> None:
+def test_a_lane_whose_workload_takes_another_class_is_charged_again() -> None:
     """[B6, C6.5, D5]"""
     it = budgeted(low={"cpu": "1"})
     high = it.of_class("high")
@@ -160,7 +160,7 @@ def test_a_lane_whose_workload_takes_another_class_is_charged_anew() -> None:
     assert spent(it) == {"low": ONE}
 
 
-def test_nobody_is_stopped_for_work_that_its_budget_keeps_out() -> None:
+def test_no_victim_is_stopped_for_work_that_its_budget_refuses() -> None:
     """But what victims of the same budget release counts. [B6, G4]"""
     it = budgeted(high={"cpu": "1"})
     high, low = it.of_class("high"), it.of_class("low")
@@ -232,7 +232,7 @@ def test_one_replica_beyond_the_whole_budget_of_its_class_is_refused_at_once() -
     assert refusal.details["limit"] == "2"
 
 
-def test_a_budget_for_a_class_that_is_not_there_is_let_in_and_told() -> None:
+def test_a_budget_for_an_unknown_class_is_accepted_with_a_hint() -> None:
     """It would limit nothing: perhaps the name is mistyped. [B5, B6]"""
     it = Furnished()
     spec = QuotaSpec(

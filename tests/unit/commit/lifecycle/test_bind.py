@@ -104,7 +104,7 @@ def test_an_operation_id_for_another_request_is_refused() -> None:
     refused(answer, Reason.OPERATION_REUSED)
 
 
-def test_without_its_epoch_nobody_binds() -> None:
+def test_a_bind_without_the_current_epoch_is_refused() -> None:
     """[K1, K3, INV7]"""
     plane, term = furnished()
     node, replica = plane.node(), plane.replica(plane.workload())
@@ -113,7 +113,7 @@ def test_without_its_epoch_nobody_binds() -> None:
     refused(plane.ask(ADMIN, bind(replica, node, term)), Reason.NOT_OWNER)
 
 
-def test_a_former_leader_is_told_that_it_leads_no_more_whatever_became_of_the_replica() -> None:
+def test_a_former_leader_learns_that_it_no_longer_leads_whatever_became_of_the_replica() -> None:
     """What it bound before counts when it retries. [K2, K3, SC7]"""
     plane, term = furnished()
     node, workload = plane.node(), plane.workload(replicas=2)

@@ -34,7 +34,7 @@ def test_each_cause_belongs_to_one_identity(cause: Cause) -> None:
     assert (ledger(it).replicas, ledger(it).healthy) == (1, 0)
 
 
-def test_a_person_stops_work_of_his_own_tenants_only() -> None:
+def test_a_person_stops_only_work_of_their_own_tenants() -> None:
     it = Furnished()
     running = it.running()
     stop = Evict(target(running), Cause.USER_DELETE)
@@ -50,7 +50,7 @@ def test_a_preemption_is_not_an_eviction() -> None:
     refused(it.ask(SCHEDULER, request), Reason.NOT_ALLOWED)
 
 
-def test_who_is_stopped_as_idle_must_not_have_begun_to_work() -> None:
+def test_a_replica_stopped_as_idle_must_still_be_idle() -> None:
     """The caller has seen it idle, and has not counted what stopping it costs now."""
     it = Furnished()
     ready, running = it.ready(), it.running()
@@ -59,7 +59,7 @@ def test_who_is_stopped_as_idle_must_not_have_begun_to_work() -> None:
     it.yes(ROLLOUTS, it.evict(running, Cause.ROLLOUT, idle=True))
 
 
-def test_a_drain_ends_with_the_operators_word() -> None:
+def test_a_drain_ends_when_the_operator_ends_it() -> None:
     """A stale drain controller stops nothing any more."""
     it = Furnished()
     running = it.running()

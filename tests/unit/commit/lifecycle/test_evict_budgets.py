@@ -60,7 +60,7 @@ def test_two_evictions_at_the_same_moment_cannot_both_take_the_last_of_a_budget(
     refused(second, Reason.DISRUPTION_BUDGET)
 
 
-def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
+def test_a_replica_that_is_not_ready_counts_and_costs_nothing_to_stop() -> None:
     """From its birth on."""
     it = Furnished()
     web = tight(it, 2)
@@ -71,7 +71,7 @@ def test_who_is_not_ready_counts_and_costs_nothing_to_take() -> None:
     refused(it.ask(ROLLOUTS, it.evict(one, Cause.ROLLOUT)), Reason.DISRUPTION_BUDGET)
 
 
-def test_who_is_not_ready_any_more_counts_at_once() -> None:
+def test_a_replica_that_is_no_longer_ready_counts_at_once() -> None:
     """In the transaction that reports it, even if the replica has failed."""
     it = Furnished()
     web = tight(it, 3)

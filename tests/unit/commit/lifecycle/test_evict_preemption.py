@@ -58,7 +58,7 @@ def test_victims_are_stopped_with_their_cause_and_their_place_is_promised() -> N
     assert counted(it.plane)["node node-a"]["cpu"] == 2000
 
 
-def test_nobody_else_gets_the_place_before_or_after_the_victims_are_gone() -> None:
+def test_no_other_work_gets_the_place_before_or_after_the_victims_are_gone() -> None:
     """[G4, C6.8]"""
     case = Preemption()
     it = case.it
@@ -128,7 +128,7 @@ def test_only_less_important_work_gives_way(name: str) -> None:
         accepted(answer)
 
 
-def test_a_class_that_does_not_preempt_pushes_nobody_out() -> None:
+def test_a_class_that_does_not_preempt_stops_no_victim() -> None:
     """[G4]"""
     it = Furnished(cpus=1)
     victim = it.running(it.of_class("spot"))
@@ -138,7 +138,7 @@ def test_a_class_that_does_not_preempt_pushes_nobody_out() -> None:
     assert it.get(victim).status.state is State.RUNNING
 
 
-def test_nobody_is_stopped_in_vain() -> None:
+def test_no_victim_is_stopped_in_vain() -> None:
     """Not for work that does not fit even then, is not allowed there, or is going away. [G4]"""
     case = Preemption(cpu="3")
     it = case.it
@@ -154,7 +154,7 @@ def test_nobody_is_stopped_in_vain() -> None:
     assert [it.get(v).status.state for v in case.victims] == [State.RUNNING] * 2
 
 
-def test_nobody_is_stopped_when_the_quota_would_refuse_the_bind() -> None:
+def test_no_victim_is_stopped_when_the_quota_would_refuse_the_bind() -> None:
     """[G4, D1]"""
     case = Preemption(tenant="globex")
     it = case.it
@@ -175,7 +175,7 @@ def test_what_the_victims_give_back_to_the_quota_counts() -> None:
     assert counted(it.plane)["hard acme"]["cpu"] == 2000
 
 
-def test_a_repeated_preemption_stops_nobody_else() -> None:
+def test_a_repeated_preemption_stops_no_other_victim() -> None:
     """[C2, F7, C6.9]"""
     case = Preemption()
     it = case.it
@@ -183,8 +183,8 @@ def test_a_repeated_preemption_stops_nobody_else() -> None:
     it.yes(SCHEDULER, request)
     it.plane.authority = it.plane.new_authority()
     assert it.ask(SCHEDULER, request).replayed
-    anew = msgspec.structs.replace(request, operation="")
-    refused(it.ask(SCHEDULER, anew), Reason.STALE_REPLICA)
+    without_operation = msgspec.structs.replace(request, operation="")
+    refused(it.ask(SCHEDULER, without_operation), Reason.STALE_REPLICA)
     more = it.pending(case.low)
     fresh = it.preempt(it.get(case.replica), *(it.get(v) for v in case.victims))
     refused(it.ask(SCHEDULER, fresh), Reason.WRONG_STATE)
@@ -261,8 +261,8 @@ def test_two_preemptions_on_one_node_do_not_promise_the_same_place_twice() -> No
     it.yes(SCHEDULER, it.preempt(case.replica, case.victims[0]))
     it.yes(SCHEDULER, it.preempt(rival, case.victims[1]))
     third = it.pending(case.high)
-    nobody = it.preempt(third, it.get(case.victims[1]))
-    refused(it.ask(SCHEDULER, nobody), Reason.WRONG_STATE)
+    stopped_victim = it.preempt(third, it.get(case.victims[1]))
+    refused(it.ask(SCHEDULER, stopped_victim), Reason.WRONG_STATE)
     case.released(case.victims[1])
     # What is free is as good as what was promised: sums have no names.
     it.yes(SCHEDULER, case.bind())

@@ -172,7 +172,7 @@ def test_an_agent_that_talks_nonsense_is_refused(spec: dict[str, Any]) -> None:
         refused(it.ask(AGENT, RegisterNode(registration(**spec))), Reason.INVALID)
 
 
-def test_labels_that_nobody_could_select_are_refused() -> None:
+def test_labels_that_no_selector_could_match_are_refused() -> None:
     it = Furnished()
     given = registration("node-b", {"labels": {"Not A Key!": "x"}})
     refused(it.ask(OTHER, RegisterNode(given)), Reason.INVALID)
@@ -211,7 +211,7 @@ def in_phase(phase: NodePhase) -> Furnished:
 
 @pytest.mark.parametrize("phase", NodePhase)
 @pytest.mark.parametrize("word", NodeAction)
-def test_each_word_applies_in_its_phases_only(phase: NodePhase, word: NodeAction) -> None:
+def test_each_action_is_allowed_in_its_phases_only(phase: NodePhase, word: NodeAction) -> None:
     """[A7, H4]"""
     it = in_phase(phase)
     answer = it.ask(NODES, it.judge(word, mark=it.mark_of()))
@@ -268,7 +268,7 @@ def test_a_node_of_the_same_name_is_another_node() -> None:
     refused(it.ask(SCHEDULER, msgspec.structs.replace(bind, node="none")), Reason.NODE_MISSING)
 
 
-def test_a_repeated_word_is_answered_and_a_word_that_changes_nothing_is_not_written() -> None:
+def test_a_repeated_action_is_answered_and_one_that_changes_nothing_is_not_written() -> None:
     """[INV3]"""
     it = Furnished()
     request = it.judge(NodeAction.MARK, operation="mark-1")

@@ -52,7 +52,7 @@ def test_only_the_agent_of_its_node_in_its_life_reports() -> None:
         refused(it.ask(AGENT, request), Reason.STALE_INCARNATION)
 
 
-def test_nobody_but_the_agent_speaks_of_the_process() -> None:
+def test_only_the_agent_reports_on_the_process() -> None:
     """[A9, INV6]"""
     it = Furnished()
     process = Process(id="1", addresses={"http": "10.0.0.1:80"})

@@ -74,7 +74,7 @@ def test_a_deletion_between_decision_and_commit_prevents_the_birth() -> None:
     refused(it.ask(WORKLOADS, it.birth(it.web)), Reason.TERMINATING)
 
 
-def test_its_state_is_not_taken_from_whoever_makes_it() -> None:
+def test_its_state_is_not_taken_from_its_creator() -> None:
     """[A9]"""
     it = Furnished()
     request = it.birth(it.web)

@@ -33,7 +33,7 @@ def test_a_reserved_place_is_charged_at_once_and_bound_without_a_second_charge()
     assert it.get(held).status.phase is ReservationPhase.CONSUMED
 
 
-def test_what_is_reserved_is_nobody_elses() -> None:
+def test_a_reserved_place_is_for_its_owner_alone() -> None:
     """[C6.1, C6.8]"""
     it = Furnished(cpus=1)
     it.reserved()
@@ -95,9 +95,9 @@ def test_a_scheduler_that_crashed_after_reserving_finds_its_own_and_makes_no_sec
     # It has forgotten everything, and so has the server.
     it.plane.authority = it.plane.new_authority()
     assert it.ask(SCHEDULER, request).replayed
-    anew = msgspec.structs.replace(request, operation="")
-    refused(it.ask(SCHEDULER, anew), Reason.STALE_REPLICA)
-    again = msgspec.structs.replace(anew, target=target(it.get(replica)))
+    without_operation = msgspec.structs.replace(request, operation="")
+    refused(it.ask(SCHEDULER, without_operation), Reason.STALE_REPLICA)
+    again = msgspec.structs.replace(without_operation, target=target(it.get(replica)))
     refused(it.ask(SCHEDULER, again), Reason.WRONG_STATE)
     assert used(it) == ONE
     it.yes(SCHEDULER, it.bind(it.get(replica)))

@@ -59,7 +59,7 @@ def test_no_member_of_a_gang_is_bound_before_it_is_committed() -> None:
     assert used(it)["replicas"] == 3
 
 
-def test_nobody_joins_a_gang_that_is_committed_or_not_his_own() -> None:
+def test_no_replica_joins_a_gang_that_is_committed_or_not_its_own() -> None:
     """[G5]"""
     it = Furnished()
     gang = Gang(it, least=1)

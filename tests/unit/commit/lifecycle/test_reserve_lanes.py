@@ -157,7 +157,7 @@ def test_a_recovery_lane_that_finds_no_room_stays_as_it_was() -> None:
     it.yes(SCHEDULER, it.bind(it.pending(), reservation=held.name))
 
 
-def test_who_places_nothing_holds_nothing() -> None:
+def test_a_caller_that_places_nothing_holds_nothing() -> None:
     """[C6.7]"""
     it = Furnished()
     refused(it.ask(NODES, hold(it, identity=NODES)), Reason.NOT_OWNER)

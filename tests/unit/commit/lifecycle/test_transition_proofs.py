@@ -104,7 +104,9 @@ def test_repair_clears_away_what_was_never_bound() -> None:
 
 
 @pytest.mark.parametrize("phase", [NodePhase.UNKNOWN, NodePhase.FENCED, NodePhase.LOST])
-def test_keep_work_without_a_wait_is_given_up_only_by_proof_or_word(phase: NodePhase) -> None:
+def test_keep_work_without_a_wait_ends_only_by_proof_or_an_operators_statement(
+    phase: NodePhase,
+) -> None:
     """No fence ends it, so it may not be replaced without its owner's consent. [C6.4, I3]"""
     it = Furnished()
     unknown = it.unknown(kept(it))
@@ -261,7 +263,7 @@ def test_the_wait_for_keep_work_starts_when_it_was_given_up_and_not_before() -> 
     it.yes(REPAIR, it.repaired(unknown, State.FAILED))
 
 
-def test_only_unknown_work_is_failed_by_an_operators_word() -> None:
+def test_an_operators_statement_fails_only_unknown_work() -> None:
     """[A9]"""
     it = Furnished()
     for replica in (it.pending(), it.bound(), it.running(), it.stopping()):

@@ -230,7 +230,7 @@ def test_a_replica_is_born_by_its_workloads_controller_alone() -> None:
     assert born.status.transitions[-1].by == WORKLOADS.name
 
 
-def test_a_move_that_rests_on_an_older_step_is_refused_and_told_both() -> None:
+def test_a_transition_from_an_older_step_is_refused_with_both_numbers() -> None:
     """[C2]"""
     it = Furnished()
     bound = it.bound()
@@ -297,7 +297,7 @@ def test_evidence_that_is_too_long_is_cut_and_not_refused() -> None:
     assert (len(last.reason), len(last.evidence)) == (SENTENCE_MAX, SENTENCE_MAX)
 
 
-def test_an_operators_word_is_what_is_recorded() -> None:
+def test_an_operators_statement_is_recorded() -> None:
     """It stands in for proof, so its author and reason must stay. [A8]"""
     it = Furnished()
     unknown = it.unknown()
@@ -336,7 +336,7 @@ def test_two_moves_of_one_group_both_name_the_revision_that_was_there_before() -
 
 
 @pytest.mark.parametrize("cause", [Cause.PREEMPTION, Cause.SCALE_DOWN])
-def test_work_that_was_told_to_stop_goes_on_stopping_when_its_node_is_back(cause: Cause) -> None:
+def test_work_that_was_asked_to_stop_keeps_stopping_when_its_node_is_back(cause: Cause) -> None:
     """Its place may be promised to other work. [G4]"""
     it = Furnished()
     running = it.running(it.of_class("low"))

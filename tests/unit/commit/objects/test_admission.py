@@ -79,7 +79,7 @@ FAULTS: dict[str, tuple[Reason, Callable[[dict[str, Any]], None]]] = {
 
 
 @pytest.mark.parametrize("first", FAULTS)
-def test_the_first_step_that_fails_is_the_one_that_is_heard(first: str) -> None:
+def test_the_first_step_that_fails_is_the_one_that_is_reported(first: str) -> None:
     """An unknown caller learns nothing of the schema, an invalid object nothing of quota. [B3]"""
     names = list(FAULTS)
     case: dict[str, Any] = {}
@@ -164,7 +164,7 @@ def test_what_admission_changed_is_recorded_on_the_object() -> None:
     assert CHANGES_ANNOTATION not in plain.metadata.annotations
 
 
-def test_the_record_is_admissions_and_nobody_elses() -> None:
+def test_only_admission_writes_its_record() -> None:
     """[B4]"""
     it = Furnished()
     forged = workload()

@@ -205,7 +205,7 @@ def test_no_placement_leads_into_protected_capacity(placement: Placement) -> Non
     assert isinstance(answer, Accepted) is tolerates, answer
 
 
-def test_a_protected_pool_takes_nobody_elses_work_even_unasked() -> None:
+def test_a_protected_pool_takes_no_other_work_even_unasked() -> None:
     """Work that names no pool must not land there either. [C6.8]"""
     it = Furnished()
     region = it.plane.read("objects/regions/eu-west")
@@ -268,7 +268,7 @@ def test_a_grace_that_a_cut_off_node_will_not_give_is_a_warning() -> None:
     assert short.warnings == ()
 
 
-def test_who_asked_for_an_override_is_who_is_authenticated() -> None:
+def test_the_requester_of_an_override_is_the_authenticated_caller() -> None:
     it = Furnished()
     spec = OverrideSpec(
         type=OverrideType.PAUSE,

@@ -200,7 +200,7 @@ def test_the_names_of_fields_are_bounded_and_never_a_users() -> None:
 def test_no_list_of_names_makes_a_record_large() -> None:
     """Groups of one's own making are as long as one likes; those of the system stand first."""
     own = tuple(f"tenant:risk:{number}" + "x" * 230 for number in range(64))
-    told = recorded_groups(Identity(name="ann", groups=(*own, "system:auditors")))
-    assert told[0] == "system:auditors"
-    assert sum(map(len, told)) <= LIST_CHARS_MAX
+    groups = recorded_groups(Identity(name="ann", groups=(*own, "system:auditors")))
+    assert groups[0] == "system:auditors"
+    assert sum(map(len, groups)) <= LIST_CHARS_MAX
     assert len(_bounded([f"replicas/{'n' * 63}/{'w' * 253}"] * 1_000, 32)) * 317 <= LIST_CHARS_MAX

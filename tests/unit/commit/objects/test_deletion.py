@@ -33,7 +33,7 @@ from tests.unit.commit.letting_go import let_go, secret, with_finalizers
 OPERATOR = Identity(name="olga", groups=(OPERATORS,))
 
 
-def test_what_nobody_holds_is_gone_at_once() -> None:
+def test_an_object_without_finalizers_is_deleted_at_once() -> None:
     """[A2]"""
     it = Furnished()
     made = it.yes(ANN, Create(secret()))
@@ -44,7 +44,7 @@ def test_what_nobody_holds_is_gone_at_once() -> None:
 
 
 @pytest.mark.parametrize("identity", [ANONYMOUS, BOB, AGENT])
-def test_who_may_not_delete_learns_nothing(identity: Identity) -> None:
+def test_a_caller_that_may_not_delete_learns_nothing(identity: Identity) -> None:
     """[B3]"""
     it = Furnished()
     it.yes(ANN, Create(secret()))
@@ -104,7 +104,7 @@ def test_deletion_cannot_be_taken_back() -> None:
 # Workloads and tenants ---------------------------------------------------------------------------
 
 
-def test_a_workload_waits_for_its_replicas_whatever_anybody_says() -> None:
+def test_a_workload_waits_for_its_replicas_whatever_the_request_states() -> None:
     """[I5]"""
     it = Furnished()
     replica = it.pending()
@@ -141,7 +141,7 @@ def test_a_controller_that_lets_go_changes_nothing_else() -> None:
     it.yes(WORKLOADS, Update(dying))
 
 
-def test_a_successor_of_the_same_name_starts_anew() -> None:
+def test_a_successor_of_the_same_name_starts_from_scratch() -> None:
     it = Furnished()
     it.yes(ANN, Remove("workloads", "acme", "web"))
     accepted(let_go(it, it.web, WORKLOADS, REPLICAS_FINALIZER))
@@ -204,7 +204,7 @@ def test_the_lease_of_a_server_that_is_gone_is_deleted_by_an_operator() -> None:
     it.yes(OPERATOR, gone)
 
 
-def test_a_lease_is_not_deleted_by_anybody() -> None:
+def test_no_caller_deletes_a_lease() -> None:
     """Its epoch must never start again. [K3]"""
     it = Furnished()
     it.term(NODES)

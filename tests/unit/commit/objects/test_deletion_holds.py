@@ -37,7 +37,7 @@ def test_deleting_a_replica_says_what_is_wanted_and_a_person_stops_it_too(identi
     assert it.ask(identity, Remove("replicas", "acme", running.name, operation="stop-it")).replayed
 
 
-def test_a_replica_out_of_contact_waits_for_proof_or_fence_or_an_operators_word() -> None:
+def test_an_unreachable_replica_waits_for_proof_or_fence_or_an_operators_statement() -> None:
     """[C6.4, I3]"""
     it = Furnished()
     unknown = it.unknown()
@@ -61,7 +61,7 @@ def test_a_replica_out_of_contact_waits_for_proof_or_fence_or_an_operators_word(
 
 
 @pytest.mark.parametrize("before", ["Unknown", "Failed"])
-def test_work_that_runs_on_is_given_up_for_good_by_an_operators_word_after_the_fence(
+def test_work_that_runs_on_is_released_by_an_operators_statement_after_the_fence(
     before: str,
 ) -> None:
     """Its machine is scrap: no agent will ever prove that it has stopped. Not before the fence,
@@ -89,7 +89,7 @@ def test_work_that_runs_on_is_given_up_for_good_by_an_operators_word_after_the_f
     assert not it.plane.ledger("node-a").used
 
 
-def test_work_that_stops_by_itself_is_left_to_the_fence_by_an_operators_word() -> None:
+def test_an_operators_statement_leaves_work_that_stops_by_itself_to_the_fence() -> None:
     """Repair releases it with proof; a person need not guess. [I3, C6.4]"""
     it = Furnished()
     unknown = it.unknown()
@@ -100,7 +100,7 @@ def test_work_that_stops_by_itself_is_left_to_the_fence_by_an_operators_word() -
     assert it.get(unknown) is None
 
 
-def test_a_released_replica_goes_at_once_unless_somebody_holds_it() -> None:
+def test_a_released_replica_is_deleted_at_once_unless_a_finalizer_holds_it() -> None:
     """[I5]"""
     it = Furnished()
     released = it.released()

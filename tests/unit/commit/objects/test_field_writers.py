@@ -119,8 +119,8 @@ def test_each_part_of_a_status_is_changed_by_its_writer_alone() -> None:
             for actor, identity in CALLERS.items():
                 answer = it.plane.ask(identity, msgspec.structs.replace(wanted, dry_run=True))
                 allowed = owner is not None and owner in acts_as(identity)
-                told = (type(obj).__name__, field, actor.value, answer)
-                assert isinstance(answer, Accepted) == allowed, told
+                cell = (type(obj).__name__, field, actor.value, answer)
+                assert isinstance(answer, Accepted) == allowed, cell
                 tried += 1
     assert tried > 200
 
@@ -140,8 +140,8 @@ def test_each_condition_is_changed_by_its_writer_alone() -> None:
             for identity in CALLERS.values():
                 answer = it.plane.ask(identity, wanted)
                 allowed = owner is not None and owner in acts_as(identity)
-                told = (type(obj).__name__, kind, identity.name, answer)
-                assert isinstance(answer, Accepted) == allowed, told
+                cell = (type(obj).__name__, kind, identity.name, answer)
+                assert isinstance(answer, Accepted) == allowed, cell
 
 
 def test_an_agent_speaks_of_its_own_node_and_of_what_is_bound_to_it() -> None:
@@ -184,7 +184,7 @@ def test_one_writer_leaves_what_another_wrote() -> None:
     assert web.metadata.uid == it.get(it.web).metadata.uid
 
 
-def test_nobody_makes_by_hand_what_only_the_commit_makes() -> None:
+def test_no_caller_creates_by_hand_what_only_the_commit_creates() -> None:
     """[A9, C6.3]"""
     it = Furnished()
     reserved = it.reserved()

@@ -113,7 +113,7 @@ def test_scaling_says_nothing_again() -> None:
     assert stated(it.get(accepted(answer))) is not None
 
 
-def test_nobody_claims_or_writes_the_condition() -> None:
+def test_no_caller_claims_or_writes_the_condition() -> None:
     """It belongs to the server, whoever set the field. [A9]"""
     it = Furnished()
     made = it.yes(ANN, Create(workload(latency_target_ms=50), "kubectl"))

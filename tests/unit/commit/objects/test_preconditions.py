@@ -98,7 +98,7 @@ def test_zero_states_nothing_except_to_a_deletion(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("guess", ["-1", "-2", "uncommitted", "None", "not known yet"])
-def test_nobody_guesses_the_version_of_what_is_not_committed_yet(way: str, guess: str) -> None:
+def test_no_caller_guesses_the_version_of_what_is_not_committed_yet(way: str, guess: str) -> None:
     """Another request of the same group has changed it, and its next version does not exist yet.
     [C2]
     """
@@ -162,7 +162,7 @@ def test_what_is_made_has_no_version_yet(version: str, is_refused: bool) -> None
         (lambda web: Create(_event(web)), "operation"),
     ],
 )
-def test_a_component_is_told_which_precondition_it_lacks(request_: Any, field: str) -> None:
+def test_a_component_learns_which_precondition_it_lacks(request_: Any, field: str) -> None:
     """Which field, by which rule, and what to do; the object is not modified."""
     it = Furnished()
     it.plane.grounds = False
@@ -175,7 +175,7 @@ def test_a_component_is_told_which_precondition_it_lacks(request_: Any, field: s
     assert "modified" not in json.loads(status.of(refusal, kind_of(it.web), "web")[1])["message"]
 
 
-def test_a_component_is_told_that_it_states_no_term() -> None:
+def test_a_component_learns_that_it_states_no_term() -> None:
     """[K3]"""
     it = Furnished()
     it.plane.grounds = False

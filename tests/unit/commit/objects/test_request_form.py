@@ -130,7 +130,7 @@ def test_a_gang_of_impossible_size_is_refused(bad: int) -> None:
     refused(it.ask(SCHEDULER, gang), Reason.INVALID)
 
 
-def test_a_caller_whose_name_is_no_text_is_nobody() -> None:
+def test_a_caller_whose_name_is_not_text_is_unauthenticated() -> None:
     it = Furnished()
     for name in ("ann\n", "\ud800", "x" * 300):
         tenant = ask.Create(Tenant(ObjectMeta(name="t")))

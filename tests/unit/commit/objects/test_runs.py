@@ -40,7 +40,7 @@ def ask(plane: Plane, run: Workload, identity: Identity = WORKLOADS) -> Any:
     return plane.ask(identity, Create(run))
 
 
-def test_a_run_is_born_with_the_word_on_its_cron_job_in_one_transaction(plane: Plane) -> None:
+def test_a_run_and_its_record_on_the_cron_job_are_one_transaction(plane: Plane) -> None:
     """A crash between the two is impossible."""
     of = cron(plane)
     plane.term(WORKLOADS)
@@ -60,7 +60,7 @@ def test_of_two_controllers_that_start_the_same_moment_one_does(plane: Plane) ->
     refused(two, Reason.EXISTS)
 
 
-def test_a_moment_is_over_once_it_was_run_and_an_earlier_one_with_it(plane: Plane) -> None:
+def test_a_scheduled_time_is_over_once_it_was_run_and_earlier_ones_with_it(plane: Plane) -> None:
     """Even after the run is gone, and for a late controller or one with a slow clock. [E5]"""
     of = cron(plane)
     born = accepted(ask(plane, run_of(of, minute(plane))))
@@ -90,7 +90,7 @@ def test_a_run_is_not_born_before_its_time(plane: Plane) -> None:
     accepted(ask(plane, run_of(of, soon)))
 
 
-def test_nobody_else_makes_runs_and_the_controller_makes_nothing_else(plane: Plane) -> None:
+def test_only_the_controller_creates_runs_and_it_creates_nothing_else(plane: Plane) -> None:
     """A controller may not write what people want. [A9, A10]"""
     of, service = cron(plane), plane.workload("web")
     run = run_of(of, minute(plane))
@@ -107,7 +107,7 @@ def test_nobody_else_makes_runs_and_the_controller_makes_nothing_else(plane: Pla
     refused(plane.ask(WORKLOADS, patch), Reason.NOT_OWNER)
 
 
-def test_a_person_may_make_a_run_by_hand(plane: Plane) -> None:
+def test_a_person_may_create_a_run_by_hand(plane: Plane) -> None:
     """It is a job like any other, and its cron job does not record it."""
     of = cron(plane)
     accepted(ask(plane, run_of(of, minute(plane)), ADMIN))

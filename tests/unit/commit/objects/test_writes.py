@@ -218,7 +218,7 @@ def test_a_kind_without_a_status_has_none_to_write() -> None:
 
 @pytest.mark.parametrize("verb", ["create", "update", "patch", "status"])
 @pytest.mark.parametrize("identity", [ANONYMOUS, Identity(name=""), BOB, who.agent("node-a")])
-def test_who_may_not_ask_learns_nothing(verb: str, identity: Identity) -> None:
+def test_a_caller_without_permission_learns_nothing(verb: str, identity: Identity) -> None:
     """Neither that an object exists, nor what is in it, nor whether it would be valid. [B3]"""
     it = Furnished()
     secret = Secret(ObjectMeta(name="s", namespace="acme"), data={"k": "dg=="})
@@ -260,7 +260,7 @@ def test_an_update_that_leaves_out_the_systems_finalizers_keeps_them() -> None:
     "finalizer",
     ["holdfast.dev/release", "holdfast.dev/contents", "foregroundDeletion"],
 )
-def test_nobody_puts_a_finalizer_of_the_system_where_it_does_not_belong(finalizer: str) -> None:
+def test_no_caller_sets_a_system_finalizer_where_it_does_not_belong(finalizer: str) -> None:
     """It would never be removed again. [I5]"""
     it = Furnished()
     refused(it.ask(ANN, Create(workload(finalizers=(finalizer,)))), Reason.NOT_ALLOWED)

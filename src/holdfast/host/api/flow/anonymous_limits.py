@@ -17,7 +17,7 @@ from aiohttp import web
 
 from holdfast.commit.flow.overload import RejectionReason, overload_error
 from holdfast.commit.flow.rates import Rate, Rates
-from holdfast.commit.flow.request_classes import NOBODY, Flow, RequestClass
+from holdfast.commit.flow.request_classes import ANONYMOUS_TENANT, Flow, RequestClass
 from holdfast.host.pki.join_protocol import AUTHORITY_PATH, BUNDLE_PATH, JOIN_PATH
 
 HEALTH_PATHS = frozenset(("/livez", "/readyz", "/healthz"))
@@ -53,7 +53,7 @@ class AnonymousLimits:
     def _refuse_before(self, address: str, wait_ms: int) -> None:
         if wait_ms:
             self.refused += 1
-            flow = Flow(RequestClass.BACKGROUND, NOBODY, address)
+            flow = Flow(RequestClass.BACKGROUND, ANONYMOUS_TENANT, address)
             raise overload_error(flow, RejectionReason.RATE_EXCEEDED, 1 + wait_ms // _MS)
 
 
