@@ -1,12 +1,12 @@
-"""The agent of one node: it registers, renews, runs what is bound here, and proves what stopped.
+"""The agent of one node: registers it, sends heartbeats, runs bound replicas, proves their stop.
 
 A pure machine. `host/` gives it real processes and sockets, the simulator a process table and a
-network of its own; both speak `agent/runtime_protocol.py` with it. Before it come the binds that
-the scheduler proposed, after it the controllers that act on what it reports.
+simulated network; both use `agent/runtime_protocol.py`. The scheduler binds replicas before it, and
+the controllers act on its reports after it.
 
-It persists nothing. What runs, and which attempt it is, the inventory tells; in which life it was
-started, its binding, for a replica is bound once; how often it was restarted, its status. Deadlines
-are readings of a clock that a new boot sets back, so they stay with the shims that hold them.
+It persists nothing. The inventory tells what runs, and which attempt it is; the binding tells in
+which incarnation it was started, since a replica is bound once; the status tells how often it was
+restarted. Deadlines are readings of a clock that a reboot resets, so the shims hold them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from holdfast.observe.cache import Cache, ObjectChange, is_for_cache_only
 from holdfast.observe.inflight import Inflight, InflightRequest
 from holdfast.observe.watch_events import AGENT_BOOKMARK_MS, Follow, Get, GetResult
 
-# News of a stop or a bind that was lost is found by this. All has to be well 120 s after the last
-# fault, so the resync and a stop that it brings to light fit into that.
+# The resync finds a lost change such as a stop or a bind. The plane has to converge within 120 s
+# after the last fault, so the resync and a stop that it finds fit into that.
 RESYNC_MS = 80_000
 ASKS_MAX = 64
 
-# What a request on its way is about: one of these, or the uid of a replica.
+# The subject of a request in flight: one of these, or the uid of a replica.
 RENEW, ENTER, LOOK, HOLDS = "renew", "enter", "look", "holds"
 
 
@@ -65,10 +65,10 @@ class Agent:
         )
         self._cache = Cache(follows, rng, resync_ms=RESYNC_MS)
         self._asks: Inflight[str] = Inflight(ASKS_MAX)
-        self._crew = ReplicaWorkers(self._cache, self._asks, rng)
-        self._entry = Registration(node, self._identity, facts, rng)
-        self._renewing = NodeHeartbeats(node, rng)
-        self._retiming = FenceTimingClaims(self._renewing)
+        self._workers = ReplicaWorkers(self._cache, self._asks, rng)
+        self._registration = Registration(node, self._identity, facts, rng)
+        self._heartbeats = NodeHeartbeats(node, rng)
+        self._timing = FenceTimingClaims(self._heartbeats)
         self._life: Life | None = None
         self._node: Node | None = None
         self._is_looking = False
@@ -76,40 +76,40 @@ class Agent:
 
     @property
     def life(self) -> Life | None:
-        """The life of the node that this agent speaks for, once it is registered."""
+        """The incarnation of the node that this agent has registered, if any."""
         return self._life
 
     @property
     def trouble(self) -> str:
-        """Why the servers do not let this node in, for whoever runs it; empty when they do."""
-        return self._entry.trouble if self._life is None else ""
+        """Why the servers refuse this node, for its operator; empty when they accept it."""
+        return self._registration.trouble if self._life is None else ""
 
     def step(self, stimulus: Any, now: Instant) -> list[Any]:
-        """Take in one stimulus and return the effects to perform, in order."""
+        """Process one stimulus and return the effects to perform, in order."""
         now_ms = now.monotonic_ms
         knew = self._cache.is_ready
         told = self._cache.step(stimulus, now)
         if knew and not told.changes and is_for_cache_only(stimulus):
-            # The streams told nothing new. What is due at a time has a wake-up of its own.
+            # The streams brought no change. What is due at a time has its own wake-up.
             return told.effects
         out: list[Any] = []
         match stimulus:
             case Started(boot=boot):
-                self._entry.begin(boot, now_ms)
+                self._registration.begin(boot, now_ms)
                 out.append(LookAround())
             case Inventory():
-                self._crew.take_inventory(stimulus, now_ms)
+                self._workers.take_inventory(stimulus, now_ms)
             case Launched():
-                halt = self._crew.launched(stimulus, now_ms)
+                halt = self._workers.launched(stimulus, now_ms)
                 out += [halt] if halt is not None else []
             case NotLaunched(attempt=attempt, process=process):
-                self._crew.ended(attempt, process, False, now_ms)
+                self._workers.ended(attempt, process, False, now_ms)
             case Exited(attempt=attempt, process=process):
-                self._crew.ended(attempt, process, True, now_ms)
+                self._workers.ended(attempt, process, True, now_ms)
             case PortsOpened():
-                self._crew.opened(stimulus, now_ms)
+                self._workers.opened(stimulus, now_ms)
             case Probed():
-                self._crew.probed(stimulus, now_ms)
+                self._workers.probed(stimulus, now_ms)
             case Answered(call=call, body=body):
                 pending = self._asks.answered(call)
                 if pending is not None:
@@ -120,7 +120,7 @@ class Agent:
         self._advance(now_ms, out)
         return out
 
-    # What the servers say ------------------------------------------------------------------------
+    # Input from the servers ----------------------------------------------------------------------
 
     def _changed(self, change: ObjectChange, now_ms: int) -> None:
         before, after = change.before, change.after
@@ -131,22 +131,22 @@ class Agent:
                 self._end_life(now_ms)
             return
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-            self._crew.lost_sight_of(before.metadata.uid, now_ms)
+            self._workers.lost_sight_of(before.metadata.uid, now_ms)
         if isinstance(after, Replica):
-            self._crew.heard_of(after, now_ms)
+            self._workers.heard_of(after, now_ms)
 
     def _see(self, node: Node, now_ms: int) -> None:
-        """The node as somebody saw it; perhaps this life is over."""
+        """Process a version of the node; perhaps this incarnation is over."""
         if self._node is not None and version_of(node) < version_of(self._node):
             return
         self._node = node
-        self._retiming.see(node)
+        self._timing.see(node)
         if self._life is None:
             return
         if _life_of(node) != self._life or node.status.phase in GONE:
             self._end_life(now_ms)
         else:
-            self._crew.tend_all(now_ms)
+            self._workers.tend_all(now_ms)
 
     def _answered(
         self, pending: InflightRequest[str], answer: Any, now_ms: int, out: list[Any]
@@ -155,11 +155,11 @@ class Agent:
             case "renew":
                 self._renewed(pending, answer, now_ms, out)
             case "enter":
-                node = self._entry.answered(answer, now_ms)
+                node = self._registration.answered(answer, now_ms)
                 if node is not None:
                     self._begin_life(node, now_ms, out)
             case "holds":
-                self._retiming.is_asking = False
+                self._timing.is_asking = False
                 for found in answer.objects if isinstance(answer, Accepted) else ():
                     if isinstance(found, Node):
                         self._see(found, now_ms)
@@ -170,91 +170,91 @@ class Agent:
                 elif isinstance(answer, GetResult):
                     self._end_life(now_ms)
             case uid:
-                self._crew.answered(uid, pending.request, answer, now_ms)
+                self._workers.answered(uid, pending.request, answer, now_ms)
 
     def _renewed(
         self, pending: InflightRequest[str], answer: Any, now_ms: int, out: list[Any]
     ) -> None:
-        before_ms = self._renewing.deadline_ms
-        could_launch = self._renewing.may_launch(now_ms)
-        echo = self._renewing.answered(pending.request, answer, pending.sent_ms, now_ms)
-        deadline_ms = self._renewing.deadline_ms
+        before_ms = self._heartbeats.deadline_ms
+        could_launch = self._heartbeats.may_launch(now_ms)
+        echo = self._heartbeats.answered(pending.request, answer, pending.sent_ms, now_ms)
+        deadline_ms = self._heartbeats.deadline_ms
         if echo is Echo.ACKNOWLEDGED:
-            self._crew.servers_heard(now_ms)
+            self._workers.servers_heard(now_ms)
             self._retime(now_ms, out)
         elif isinstance(answer, HoldfastError):
-            self._crew.is_unheard = True
+            self._workers.is_unheard = True
         if echo is Echo.OVER:
             self._end_life(now_ms)
         elif echo is Echo.DOUBT:
-            self._crew.doubts_node = True
+            self._workers.doubts_node = True
         elif deadline_ms is not None and deadline_ms != before_ms:
             out.append(Extend(deadline_ms))
             if not could_launch:
-                # Starts have waited for this.
-                self._crew.tend_all(now_ms)
+                # Starts have waited for this deadline.
+                self._workers.tend_all(now_ms)
 
     def _retime(self, now_ms: int, out: list[Any]) -> None:
-        """Register again where the plane's times are not those that our work may hold."""
+        """Register again where the plane's timing differs from what the work here may hold."""
         if self._node is None or not self._is_clear:
             return
-        held_ms = self._crew.grace_held_ms(self._retiming.grace_max_ms)
-        holds = self._retiming.due(self._node, held_ms, now_ms)
+        held_ms = self._workers.grace_held_ms(self._timing.grace_max_ms)
+        holds = self._timing.due(self._node, held_ms, now_ms)
         if holds is not None:
-            self._retiming.claims(holds)
-            request = self._entry.again_with(self._crew.running, holds, self._node)
+            self._timing.claims(holds)
+            request = self._registration.again_with(self._workers.running, holds, self._node)
             out.append(self._asks.ask(request, HOLDS, now_ms))
 
-    # Lives ---------------------------------------------------------------------------------------
+    # Incarnations --------------------------------------------------------------------------------
 
     def _begin_life(self, node: Node, now_ms: int, out: list[Any]) -> None:
         self._life = _life_of(node)
         if self._node is None or version_of(node) >= version_of(self._node):
             self._node = node
-            self._retiming.see(node)
-        self._renewing.begin(self._life, now_ms)
-        # A fence may have come between our look and the registration.
-        self._crew.halt_strays(self._view(now_ms), out)
-        self._crew.tend_all(now_ms)
+            self._timing.see(node)
+        self._heartbeats.begin(self._life, now_ms)
+        # A fence may have come between the read and the registration.
+        self._workers.halt_strays(self._view(now_ms), out)
+        self._workers.tend_all(now_ms)
 
     def _end_life(self, now_ms: int) -> None:
-        """Look at the node before anything else: what runs may be replaced elsewhere by now."""
+        """Read the node before anything else: running work may be replaced elsewhere by now."""
         if self._life is not None:
             self._life = None
-            self._renewing.end()
-            self._entry.again(now_ms)
+            self._heartbeats.end()
+            self._registration.again(now_ms)
 
     @property
     def _is_clear(self) -> bool:
-        """Whether the servers trust the node in this life, as far as we know."""
+        """Whether the node has no mark and no fence in this incarnation, as far as known."""
         node = self._node
         if node is None or self._life is None or _life_of(node) != self._life:
             return False
         return node.status.mark is None and node.status.phase not in GONE
 
     def _view(self, now_ms: int) -> View:
-        renewing = self._renewing
+        heartbeats = self._heartbeats
         return View(
             node=self._name,
             identity=self._identity,
             life=self._life,
             is_clear=self._is_clear,
-            deadline_ms=renewing.deadline_ms if renewing.may_launch(now_ms) else None,
-            grace_max_ms=renewing.timing.grace_ms,
+            deadline_ms=heartbeats.deadline_ms if heartbeats.may_launch(now_ms) else None,
+            grace_max_ms=heartbeats.timing.grace_ms,
             now_ms=now_ms,
-            installation=self._entry.installation,
-            has_lost_name=self._entry.has_lost_name,
+            installation=self._registration.installation,
+            has_lost_name=self._registration.has_lost_name,
         )
 
-    # What to do next -----------------------------------------------------------------------------
+    # Next actions --------------------------------------------------------------------------------
 
     @property
     def _knows(self) -> bool:
-        """Whether we know what runs here and what should; before that nothing is decided."""
-        return self._crew.has_inventory and self._cache.is_ready
+        """Whether inventory and cache are complete; before that nothing is decided."""
+        return self._workers.has_inventory and self._cache.is_ready
 
     def _may_tend(self) -> bool:
-        has_standing = self._entry.is_after_fence or self._entry.has_lost_name
+        has_standing = self._registration.is_after_fence or self._registration.has_lost_name
         return self._knows and (self._life is not None or has_standing)
 
     def _advance(self, now_ms: int, out: list[Any]) -> None:
@@ -262,40 +262,40 @@ class Agent:
             self._enter(now_ms, out)
         if self._life is not None:
             self._renew(now_ms, out)
-        if self._may_tend() and self._crew.is_due(now_ms):
-            self._crew.tend(self._view(now_ms), out)
-        if self._life is not None and self._crew.doubts_node and not self._is_looking:
-            self._crew.doubts_node, self._is_looking = False, True
+        if self._may_tend() and self._workers.is_due(now_ms):
+            self._workers.tend(self._view(now_ms), out)
+        if self._life is not None and self._workers.doubts_node and not self._is_looking:
+            self._workers.doubts_node, self._is_looking = False, True
             out.append(self._asks.ask(Get("nodes", self._name), LOOK, now_ms))
         self._tick(now_ms, out)
 
     def _enter(self, now_ms: int, out: list[Any]) -> None:
-        """Begin a life; after a fence only when nothing of the old one runs that must not."""
-        self._crew.read_strangers(now_ms)
-        if self._entry.is_after_fence:
-            self._crew.halt_strays(self._view(now_ms), out)
-            if self._crew.has_strays:
+        """Register; after a fence only when no work of the old incarnation runs that must not."""
+        self._workers.read_strangers(now_ms)
+        if self._registration.is_after_fence:
+            self._workers.halt_strays(self._view(now_ms), out)
+            if self._workers.has_strays:
                 return
-        request = self._entry.due(now_ms, self._crew.running)
+        request = self._registration.due(now_ms, self._workers.running)
         if request is not None:
             out.append(self._asks.ask(request, ENTER, now_ms))
 
     def _renew(self, now_ms: int, out: list[Any]) -> None:
-        if not self._renewing.is_due(now_ms):
+        if not self._heartbeats.is_due(now_ms):
             return
-        renew = self._renewing.due(now_ms, self._crew.unsaid())
+        renew = self._heartbeats.due(now_ms, self._workers.unsaid())
         if renew is not None:
-            timeout_ms = self._renewing.timeout_ms
+            timeout_ms = self._heartbeats.timeout_ms
             out.append(self._asks.ask(renew, RENEW, now_ms, timeout_ms=timeout_ms))
 
     def _tick(self, now_ms: int, out: list[Any]) -> None:
-        """Wake up for whatever is due first; what waits for a stimulus needs no clock."""
-        at_ms = self._renewing.next_ms
+        """Set the wake-up for what is due first; what waits for a stimulus needs none."""
+        at_ms = self._heartbeats.next_ms
         if self._may_tend():
-            at_ms = _sooner(at_ms, self._crew.next_ms)
-        if self._life is None and self._entry.is_idle and self._knows:
-            is_held = self._entry.is_after_fence and self._crew.has_strays
-            at_ms = at_ms if is_held else _sooner(at_ms, self._entry.next_ms)
+            at_ms = _sooner(at_ms, self._workers.next_ms)
+        if self._life is None and self._registration.is_idle and self._knows:
+            is_held = self._registration.is_after_fence and self._workers.has_strays
+            at_ms = at_ms if is_held else _sooner(at_ms, self._registration.next_ms)
         if at_ms is not None:
             at_ms = max(now_ms + 1, at_ms)
             if at_ms != self._wake_ms:

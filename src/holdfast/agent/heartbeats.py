@@ -1,8 +1,8 @@
-"""Staying alive in the eyes of the servers: when to renew, and until when that lets work run.
+"""The heartbeats of the node: when to send one, and until when it lets work run.
 
-The agent sends what `due` returns and gives back the answer. A deadline follows from one thing
-only: a server acknowledged, for this very life, a renewal that was sent at a known moment. It is
-counted from that sending, never from the answer, which may have been on its way for an hour.
+The agent sends what `due` returns and passes the answer back. A deadline follows from one thing
+only: a server acknowledged, for this incarnation, a heartbeat that was sent at a known time. It
+counts from the sending, never from the answer, which may have taken an hour to arrive.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from holdfast.model.kinds.node import NodePhase
 from holdfast.model.machine import Rng
 from holdfast.model.refusal import Reason, Refusal
 
-# A plane whose timing is set to nothing must not make its agents spin.
+# A plane whose timing is set to zero must not make its agents spin.
 RENEW_EVERY_MIN_MS = 100
-# A renewal whose answer takes longer is worth little; a new one is on its way by then.
+# A heartbeat whose answer takes longer is worth little; the next one is in flight by then.
 RENEW_TIMEOUT_MS = 5_000
 RETRY_MIN_MS = 250
-# A renewal that nobody answered is repeated once, and the next repetition has to be earned by so
-# many renewals: a lost message or a server that is gone costs no more, and when everybody fails,
-# repetitions would only hold down a plane that is coming back. The next renewal is due anyhow.
+# A heartbeat without an answer is repeated once, and the next repetition has to be earned by this
+# many heartbeats: a lost message or a dead server costs no more, and when all heartbeats fail,
+# repetitions would only overload a plane that is coming back. The next heartbeat is due anyway.
 RENEWALS_PER_RETRY = 10
-# Renewals do not wait for each other: one that hangs must not cost the next one.
+# Heartbeats do not wait for each other: one that hangs must not delay the next one.
 RENEWALS_MAX = 3
 _DOUBLINGS_MAX = 8
-# Whoever starts work this close to its deadline starts it in vain.
+# Work that starts this close to its deadline starts in vain.
 LAUNCH_MARGIN_PER_CENT = 10
 
 GONE = (NodePhase.FENCED, NodePhase.LOST)
@@ -39,21 +39,21 @@ NOTHING = ProgressNotes()
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """Which node, in which of its lives."""
+    """The uid and the incarnation of a node."""
 
     uid: str
     incarnation: int
 
 
 class Echo(StrEnum):
-    """What an answer to a renewal means."""
+    """What the answer to a heartbeat means."""
 
     ACKNOWLEDGED = "acknowledged"
-    # No answer, a mark, or an answer about a life that is not ours any more.
+    # No answer, a mark, or an answer about an incarnation that is no longer ours.
     NOTHING = "nothing"
-    # The servers may know better than we who we are: look at the node.
+    # The servers may know a newer state of the node: read it.
     DOUBT = "doubt"
-    # This life has ended: the node was fenced, or lives another life.
+    # This incarnation has ended: the node was fenced, or has another one.
     OVER = "over"
 
 
@@ -64,19 +64,19 @@ class NodeHeartbeats:
         self._node, self._rng = node, rng
         self._life: Life | None = None
         self._next_ms = 0
-        # When the last renewal was sent.
+        # When the last heartbeat was sent.
         self._sent_ms = 0
         self._on_way = 0
         self._failures = 0
-        # How many renewals were sent since the last repetition, up to what one costs.
+        # The heartbeats since the last repetition, up to the cost of one.
         self._earned = RENEWALS_PER_RETRY
         self.timing = FenceTiming()
-        # What the node's record allows, as far as we know it; what the plane wants instead, and
-        # since when it has wanted nothing else.
+        # What the node's record allows, as far as known; what the plane wants instead, and since
+        # when it has wanted the same.
         self.cap: FenceTiming | None = None
         self.wanted: FenceTiming | None = None
         self._wanted_ms = 0
-        # Until when work of this life may run; None until the first acknowledgement.
+        # Until when work of this incarnation may run; None until the first acknowledgement.
         self.deadline_ms: int | None = None
 
     @property
@@ -85,17 +85,17 @@ class NodeHeartbeats:
         return self._next_ms if self._life is not None else None
 
     def begin(self, life: Life, now_ms: int) -> None:
-        """From now on renew this life. What was acknowledged for another one counts no more."""
+        """Start heartbeats for this incarnation. Acknowledgements for another one are void."""
         if life != self._life:
             self.deadline_ms = None
         self._life, self._next_ms, self._failures = life, now_ms, 0
 
     def end(self) -> None:
-        """This life is over: nothing is renewed, and no late answer counts."""
+        """This incarnation is over: no more heartbeats, and no late answer counts."""
         self._life = self.deadline_ms = None
 
     def may_launch(self, now_ms: int) -> bool:
-        """Whether work that is started now has time to run before anybody must stop it."""
+        """Whether work that starts now has time to run before its deadline."""
         if self.deadline_ms is None:
             return False
         margin_ms = self.timing.self_stop_after_ms * LAUNCH_MARGIN_PER_CENT // 100
@@ -114,7 +114,7 @@ class NodeHeartbeats:
         return self._life is not None and now_ms >= self._next_ms
 
     def due(self, now_ms: int, said: ProgressNotes = NOTHING) -> Renew | None:
-        """The renewal to send now, if it is time, with what else there is to say."""
+        """The heartbeat to send now, if one is due, with `said` as its report."""
         if self._life is None or now_ms < self._next_ms:
             return None
         self._sent_ms, self._next_ms = now_ms, now_ms + self._every_ms
@@ -125,7 +125,7 @@ class NodeHeartbeats:
         return Renew(self._node, self._life.uid, self._life.incarnation, said)
 
     def answered(self, renew: Renew, answer: Any, sent_ms: int, now_ms: int) -> Echo:
-        """Take in the answer to a renewal that was sent at `sent_ms`."""
+        """Process the answer to a heartbeat that was sent at `sent_ms`."""
         self._on_way -= 1
         life = self._life
         if life is None or (renew.uid, renew.incarnation) != (life.uid, life.incarnation):
@@ -136,11 +136,11 @@ class NodeHeartbeats:
                 self.wanted, self._wanted_ms = answer.wanted, now_ms
             timing = limit_timing(answer.timing, self.cap)
             if timing != self.timing:
-                # The plane may want to be told more often than was assumed so far.
+                # The plane may want heartbeats more often than before.
                 self.timing = timing
                 self._next_ms = min(self._next_ms, self._sent_ms + self._every_ms)
             until_ms = sent_ms + self.timing.self_stop_after_ms
-            # Answers may overtake each other: the latest sending that was acknowledged counts.
+            # Answers may overtake each other: the latest acknowledged sending counts.
             if self.deadline_ms is None or until_ms > self.deadline_ms:
                 self.deadline_ms = until_ms
             return Echo.ACKNOWLEDGED
@@ -157,23 +157,23 @@ class NodeHeartbeats:
         return Echo.NOTHING
 
     def limit(self, cap: FenceTiming | None) -> None:
-        """From now on take no more than this of any acknowledgement, however late it arrives."""
+        """From now on no acknowledgement grants more than this, however late it arrives."""
         self.cap, self.timing = cap, limit_timing(self.timing, cap)
 
     def wanted_for_ms(self, now_ms: int) -> int:
-        """For how long every acknowledgement has wanted the same."""
+        """How long all acknowledgements have wanted the same timing."""
         return now_ms - self._wanted_ms
 
     def _may_repeat(self) -> bool:
-        """Whether a renewal without an answer may be repeated before the next one is due."""
+        """Whether a heartbeat without an answer may be repeated before the next one is due."""
         if self._earned < RENEWALS_PER_RETRY:
             return False
         self._earned = self._failures = 0
         return True
 
     def _sooner(self, now_ms: int) -> None:
-        """Not acknowledged: try again sooner than usual, with jitter, for all lose a server at
-        once."""
+        """Not acknowledged: try again sooner than usual, with jitter, since all agents lose a
+        server at once."""
         most_ms = RETRY_MIN_MS << min(self._failures, _DOUBLINGS_MAX)
         self._failures += 1
         pause_ms = int(min(self._every_ms, most_ms) * (0.5 + self._rng.random() / 2))

@@ -1,9 +1,9 @@
-"""What to do next about one piece of work: the whole life of a replica on a node, as one function.
+"""The next step for one replica: its whole lifecycle on a node, as one function.
 
-The agent calls `next_step` whenever something about a piece of work changed, performs the one step
-that comes back, and asks again when that has led to something. Nothing here remembers an event: the
-step follows from what is on the machine, what the servers last said, and where the node stands. So
-an answer that was lost leads to the very same request, under the very same operation id.
+The agent calls `next_step` whenever something about a replica changed, performs the one step that
+it returns, and calls it again after the result. Nothing here remembers an event: the step follows
+from what is on the machine, the last known status from the servers, and the state of the node. So a
+lost answer leads to the same request again, under the same operation id.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from holdfast.agent.runtime_protocol import (
     Launch,
     RunProbe,
 )
-from holdfast.agent.secret_values import lacking, secret_names, unsealed
-from holdfast.agent.status_reports import finished, move, published, released, restarted, staged
+from holdfast.agent.secret_values import lacking, secret_names, secret_values
+from holdfast.agent.status_reports import (
+    end_report,
+    move,
+    published_addresses,
+    release_report,
+    restart_report,
+    stage_report,
+)
 from holdfast.agent.work import ReplicaWork, View, WorkPhase, alive, is_over, is_ready, outcome
 from holdfast.model.installations import adopts, keeps, proves_stop
 from holdfast.model.kinds.replica import Binding, Process, Replica
@@ -31,16 +38,15 @@ from holdfast.model.lifecycle import Stage, State
 from holdfast.model.requests import Move, ReportStage
 from holdfast.observe.watch_events import Get
 
-# How a piece of work is stopped: its farewell first, if it has one, then the signal, then the end.
+# How work is stopped: its pre-stop hook first, if it has one, then SIGTERM, then SIGKILL.
 #
-# `tend` calls this for every stop that somebody asked for. Work that serves lingers at first, for
-# whoever read its address a moment ago may still come (docs/controllers.md says how far that goes).
-# The farewell (the template's preStop) begins at once. Both and the stop share one grace; the shim
-# kills when that is over, whatever the farewell does. A stop that the deadline brings about, or the
-# end of the node's life, has neither.
+# Serving work lingers at first, since clients that read its address a moment ago may still connect
+# (docs/controllers.md says for how long). The pre-stop hook begins at once. Both and the stop share
+# one grace; the shim kills when that is over, whatever the hook does. A stop by the deadline, or by
+# the end of the node's incarnation, has neither.
 
-# So much of a grace is left for the stop itself, however long the farewell takes: a quarter of a
-# short one, two seconds of a long one.
+# The part of a grace that remains for the stop itself, however long the pre-stop hook takes: a
+# quarter of a short one, two seconds of a long one.
 STOP_KEEPS_MS = 2_000
 
 
@@ -51,19 +57,19 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 
 class PrepareStop(msgspec.Struct, frozen=True):
-    """Let the work do what it wants to do before it is stopped, or just serve on for a moment."""
+    """Run the pre-stop hook before the stop, or just let the work serve for a moment longer."""
 
     probe: RunProbe | None
     grace_ms: int
 
 
 def kept_ms(grace_ms: int) -> int:
-    """How much of a grace no farewell may use up."""
+    """The part of a grace that the pre-stop hook may not use."""
     return min(STOP_KEEPS_MS, grace_ms // 4)
 
 
-def farewell(work: ReplicaWork, replica: Replica) -> RunProbe | None:
-    """What the work wants to be told before it is stopped."""
+def pre_stop_hook(work: ReplicaWork, replica: Replica) -> RunProbe | None:
+    """The pre-stop hook of the work, if it has one."""
     pre_stop = replica.spec.template.pre_stop
     action = action_of(pre_stop) if pre_stop is not None else None
     action = resolved(action, work.process) if action is not None else None
@@ -73,7 +79,7 @@ def farewell(work: ReplicaWork, replica: Replica) -> RunProbe | None:
 
 
 def lingering_ms(replica: Replica) -> int:
-    """How long it goes on for clients that have yet to learn that it leaves."""
+    """How long it keeps serving clients that have yet to learn that it stops."""
     if replica.status.stage is not Stage.SERVING:
         return 0
     return replica.spec.template.drain_seconds * 1_000
@@ -82,7 +88,7 @@ def lingering_ms(replica: Replica) -> int:
 def stop(
     work: ReplicaWork, grace_ms: int, now_ms: int, first: RunProbe | None = None, linger_ms: int = 0
 ) -> Wait | PrepareStop | Halt | None:
-    """Stop what runs; None once nothing does. Whoever asks again with a shorter grace is heard."""
+    """The step that stops running work; None once nothing runs. A later, shorter grace counts."""
     attempt = Attempt(work.uid, work.attempt)
     match work.phase:
         case WorkPhase.RUNNING if first is not None and grace_ms > 0:
@@ -106,20 +112,20 @@ def stop(
             return None
 
 
-# A start that fails so often here may succeed elsewhere.
+# Work whose start fails this often here is failed: it may start on another node.
 START_TRIES_MAX = 5
 
 
 class Vanish(msgspec.Struct, frozen=True, gc=False):
-    """The servers know of a process that the machine knows nothing of: take it for ended."""
+    """The servers know a process that is not on the machine: count it as ended."""
 
 
 class ReadNode(msgspec.Struct, frozen=True, gc=False):
-    """The servers know of a later life of this node than we do: look at the node."""
+    """The servers know a later incarnation of this node: read the node."""
 
 
 class MissingInput(msgspec.Struct, frozen=True, gc=False):
-    """Something that the start needs is not there."""
+    """Something that the start needs is missing."""
 
     what: str
 
@@ -142,7 +148,7 @@ WAIT = Wait()
 
 
 def next_step(work: ReplicaWork, view: View) -> Step:
-    """The one thing to do now."""
+    """The next step for a replica."""
     if work.is_cleared:
         return WAIT
     if work.must_read:
@@ -168,24 +174,24 @@ def next_step(work: ReplicaWork, view: View) -> Step:
         case State.UNKNOWN:
             return _return(work, replica, view)
         case State.STOPPING | State.FAILED | State.SUCCEEDED:
-            return _end(work, replica, view) or released(work, replica, view)
+            return _end(work, replica, view) or release_report(work, replica, view)
     return WAIT
 
 
 def _leave(work: ReplicaWork, grace_ms: int, view: View) -> Step:
-    """It does not belong here: what runs is stopped, what it left is removed."""
+    """It does not belong here: stop it, and remove what it left."""
     return stop(work, grace_ms, view.now_ms) or Clear(work.uid)
 
 
 def _end(work: ReplicaWork, replica: Replica, view: View) -> Wait | PrepareStop | Halt | None:
-    """It was told to stop: with all that it may do before."""
-    first, linger_ms = farewell(work, replica), lingering_ms(replica)
+    """Stop it on request, with pre-stop hook and lingering."""
+    first, linger_ms = pre_stop_hook(work, replica), lingering_ms(replica)
     return stop(work, _grace_ms(replica), view.now_ms, first, linger_ms)
 
 
 def _of_another_life(work: ReplicaWork, replica: Replica, binding: Binding, view: View) -> Step:
-    """Work of a life that is over stops, unless its owner wants it kept. It is not ours to report,
-    except that it has stopped, where we can know that."""
+    """Work of an earlier incarnation stops, unless it is `keep` work. This agent may not report on
+    it, except that it has stopped, where it can prove that."""
     life = view.life
     is_ours = life is not None and binding.node_uid == life.uid
     if life is not None and is_ours and binding.node_incarnation > life.incarnation:
@@ -199,9 +205,9 @@ def _of_another_life(work: ReplicaWork, replica: Replica, binding: Binding, view
     if work.is_active or not may_say or not proves_stop(replica, incarnation, view.installation):
         return WAIT
     if replica.status.state in (State.STOPPING, State.FAILED, State.SUCCEEDED):
-        return released(work, replica, view)
+        return release_report(work, replica, view)
     if replica.status.state is State.UNKNOWN and view.has_lost_name:
-        # Here it cannot be started again, so that its place may be taken elsewhere.
+        # It cannot start here again, so its replacement may start elsewhere.
         return move(work, replica, view, State.FAILED, "NameLost", _ended(work))
     return WAIT
 
@@ -211,7 +217,7 @@ def _ended(work: ReplicaWork) -> Process | None:
 
 
 def _begin(work: ReplicaWork, replica: Replica, view: View) -> Step:
-    """It was never reported to run, or is not known to: start it, or say what became of it."""
+    """It was never reported as running: start it, or report its state."""
     policy = replica.spec.template.restart
     reason = "Started" if replica.status.state is State.BOUND else "Returned"
     match work.phase:
@@ -222,21 +228,21 @@ def _begin(work: ReplicaWork, replica: Replica, view: View) -> Step:
         case WorkPhase.ENDED if work.has_run:
             ends = outcome(policy, work.process)
             if ends is not None:
-                return finished(work, replica, view, ends)
-            # It ran, and its end is the next thing to say.
+                return end_report(work, replica, view, ends)
+            # It ran; its end is reported next.
             return move(work, replica, view, State.RUNNING, reason, alive(work.process))
         case WorkPhase.ENDED:
-            # Work that once ran here can run here: its failing starts are a crash loop.
+            # Work that once ran here can run here: its failed starts are a crash loop.
             is_new = not (replica.status.process.id or replica.status.process.restarts)
             is_last = policy is RestartPolicy.NEVER or work.crashes >= START_TRIES_MAX
             if is_new and is_last and work.process.reason != DEADLINE_PASSED:
-                return finished(work, replica, view, State.FAILED)
+                return end_report(work, replica, view, State.FAILED)
             return _launch(work, replica, view)
     return WAIT
 
 
 def _run(work: ReplicaWork, replica: Replica, view: View) -> Step:
-    """It is known to run: say when it is ready, and start it again when it has ended."""
+    """It was reported as running: report when it is ready, and restart it when it has ended."""
     known, process = replica.status.process, work.process
     match work.phase:
         case WorkPhase.NONE:
@@ -251,13 +257,13 @@ def _run(work: ReplicaWork, replica: Replica, view: View) -> Step:
                 return _launch(work, replica, view)
             ends = outcome(replica.spec.template.restart, process)
             if ends is not None:
-                return finished(work, replica, view, ends)
-            return restarted(work, replica, view)
+                return end_report(work, replica, view, ends)
+            return restart_report(work, replica, view)
     return WAIT
 
 
 def _look_after(work: ReplicaWork, replica: Replica, view: View) -> Step:
-    """It runs: say how it is when that has changed, and end what is ill if it can be restarted."""
+    """It runs: report a change of its health, and stop it if a probe failed and it can restart."""
     health = work.health
     if health is None:
         return WAIT
@@ -265,29 +271,29 @@ def _look_after(work: ReplicaWork, replica: Replica, view: View) -> Step:
         health.ill and view.is_clear and view.deadline_ms is not None
     ):
         grace_ms = replica.spec.template.grace_seconds * 1_000
-        return stop(work, grace_ms, view.now_ms, farewell(work, replica)) or WAIT
+        return stop(work, grace_ms, view.now_ms, pre_stop_hook(work, replica)) or WAIT
     known = replica.status.process
     is_same = known.id == work.process.id
     is_known_ready = is_same and is_ready(replica)
     opening = work.opening(view.now_ms) if health.is_ready and not is_known_ready else None
     if health.is_ready and opening is None:
-        if is_known_ready and known.addresses == published(work, replica):
+        if is_known_ready and known.addresses == published_addresses(work, replica):
             return WAIT
         if is_same and not is_known_ready and view.now_ms < work.ready_ms:
-            # Work that flaps waits for this, longer each time.
+            # Flapping work waits for this, longer each time.
             return Wait(work.ready_ms)
-        return staged(work, replica, view, Stage.READY)
+        return stage_report(work, replica, view, Stage.READY)
     complaint = opening.complaint if opening is not None else health.complaint
     is_told = not is_ready(replica) and (bool(known.reason) or not complaint)
     if is_same and is_told:
         return Wait(opening.until_ms) if opening is not None else WAIT
-    return staged(work, replica, view, Stage.STARTING, complaint)
+    return stage_report(work, replica, view, Stage.STARTING, complaint)
 
 
 def _return(work: ReplicaWork, replica: Replica, view: View) -> Step:
-    """The node was out of contact. Once its mark is cleared, say how its work fared.
+    """The node was out of contact. Once its mark is cleared, report the state of its work.
 
-    What was told to stop goes on stopping, mark or no mark.
+    Work that was requested to stop keeps stopping, also under a mark.
     """
     if replica.status.cause is not None:
         step = _end(work, replica, view)
@@ -302,10 +308,10 @@ def _return(work: ReplicaWork, replica: Replica, view: View) -> Step:
 
 
 def _adopt(work: ReplicaWork, replica: Replica, view: View) -> Step:
-    """It outlived the life that it was started in: take it into this one, or say how it ended.
+    """It outlived the incarnation that started it: adopt it into this one, or report its end.
 
-    What does not run is not started under a binding of an earlier life: what we know of the replica
-    may be old, and another one in its place.
+    Work that does not run is not started under a binding of an earlier incarnation: the known
+    status may be old, and a replacement may exist.
     """
     is_here = work.is_active or (work.phase is WorkPhase.ENDED and work.has_run)
     has_vanished = work.phase is WorkPhase.NONE and bool(replica.status.process.id)
@@ -317,13 +323,13 @@ def _adopt(work: ReplicaWork, replica: Replica, view: View) -> Step:
 
 
 def _launch(work: ReplicaWork, replica: Replica, view: View) -> Step:
-    """Start the next attempt, if its time has come and the servers let us run on."""
+    """Start the next attempt, if it is due and there is a deadline to run until."""
     binding = replica.status.binding
     if view.deadline_ms is None or not view.is_clear or binding is None:
         return WAIT
     if view.now_ms < work.resume_ms:
         if work.lack and replica.status.process.reason != work.lack:
-            return staged(work, replica, view, Stage.STARTING, work.lack)
+            return stage_report(work, replica, view, Stage.STARTING, work.lack)
         return Wait(work.resume_ms)
     template = replica.spec.template
     for name in secret_names(template):
@@ -334,7 +340,7 @@ def _launch(work: ReplicaWork, replica: Replica, view: View) -> Step:
         return MissingInput(what)
     is_kept = keeps(replica)
     grace_ms = template.grace_seconds * 1_000
-    # After a restart without an inventory the servers' count is the only one.
+    # After a restart without an inventory, the servers have the only count.
     number = max(work.attempt + 1, replica.status.process.restarts)
     return Launch(
         Attempt(work.uid, number),
@@ -343,19 +349,19 @@ def _launch(work: ReplicaWork, replica: Replica, view: View) -> Step:
         template,
         binding.token,
         None if is_kept else view.deadline_ms,
-        # The fence waits for no longer grace than the plane's own.
+        # The fence does not wait for a longer grace than the plane's own.
         grace_ms if is_kept else min(grace_ms, view.grace_max_ms),
         binding.devices,
-        unsealed(template, work.secrets),
+        secret_values(template, work.secrets),
         replica.spec.ordinal,
-        # A server of before does not say what the tenant demands.
+        # An older server does not send the tenant's requirement.
         max(binding.isolation, template.isolation, key=lambda it: it.strength),
         binding.tenant_uid,
     )
 
 
 def _grace_ms(replica: Replica) -> int:
-    """How long it may take to stop: what its deletion said, or else its template."""
+    """Its time to stop: from its deletion, or else from its template."""
     asked_s = replica.metadata.deletion_grace_period_seconds
     template_s = replica.spec.template.grace_seconds
     return (template_s if asked_s is None else asked_s) * 1_000

@@ -1,7 +1,7 @@
-"""What the machine is, as its agent presents it to the servers.
+"""The facts about the machine that its agent registers.
 
-The host finds these out (or is told by its configuration) before it makes the agent; the agent
-registers them and never asks the machine itself.
+The host detects or configures them before it creates the agent; the agent never asks the machine
+itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.model.meta import ObjectMeta, Quantity
 
 
 def as_seen(node: Node, seen: Node | None) -> Node:
-    """The Node to register where this one was seen: the registration rests on what it replaces."""
+    """The Node to register over `seen`: the registration names the version that it replaces."""
     if seen is None:
         return node
     uid, version = seen.metadata.uid, seen.metadata.resource_version
@@ -23,10 +23,10 @@ def as_seen(node: Node, seen: Node | None) -> Node:
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of a Node that its agent may say. The boot comes with `Started`.
+    """Everything that an agent may set on its Node. The boot comes with `Started`.
 
-    Region, zone, pool, labels and cost count at the first registration only: afterwards they are
-    the operator's.
+    Region, zone, pool, labels and cost count at the first registration only: afterwards the
+    operator owns them.
     """
 
     region: str = ""
@@ -43,7 +43,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     isolation: Isolation | None = None
     isolation_notes: tuple[str, ...] = ()
-    # Tells this agent from another one under the same name; nobody is told apart without it.
+    # Tells this agent from another one with the same name; empty if agents cannot be told apart.
     installation: str = ""
 
     def node(self, name: str, boot: str) -> Node:

@@ -1,11 +1,11 @@
-"""What the answers of work to its probes mean: whether it has started, is ready, and lives.
+"""What probe results mean: whether the work has started, is ready, and is alive.
 
 `Work` keeps one `ProbeHealth` for each attempt that runs; `crew` performs what is due and hands in what
 came back, and `tend` acts on the verdicts. Nothing here knows how a probe is performed.
 
-The start-up probe holds back the others until it has succeeded once. The readiness probe decides
-nothing but the stage: its failing is ambiguous and never ends work. The liveness probe, and a
-start-up probe that has failed for good, end the attempt.
+The start-up probe holds the others back until it has succeeded once. The readiness probe decides
+only the stage: its failure is ambiguous and never ends work. The liveness probe, and a start-up
+probe that has reached its failure threshold, end the attempt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.model.kinds.template import ExecAction, HttpAction, PreStop, Probe
 NOT_READY = "NotReady"
 STARTUP_FAILED = "StartupProbeFailed"
 LIVENESS_FAILED = "LivenessProbeFailed"
-# A start-up probe that fails so often in a row is worth a word; to fail now and then is its nature.
+# A start-up probe that fails this often in a row is reported; a few failures are normal.
 STARTUP_COMPLAINT_AFTER = 3
 MESSAGE_MAX = 256
 
@@ -36,12 +36,12 @@ class ProbeTally:
         self.sent_ms = first_ms
         self.is_asking = False
         self.verdict = verdict
-        # How often in a row it went as it went last.
+        # The number of equal results in a row.
         self.was_ok, self.run = False, 0
         self.message = ""
 
     def heard(self, ok: bool, message: str, now_ms: int) -> None:
-        """An answer; it counts for the next period even when it took longer than one."""
+        """Count a result; the next probe is due a period after this one was sent, or now."""
         self.is_asking = False
         self.next_ms = max(now_ms, self.sent_ms + self.spec.period_seconds * 1_000)
         self.run = self.run + 1 if ok is self.was_ok and self.run else 1
@@ -57,9 +57,9 @@ class ProbeHealth:
     def __init__(
         self, probes: Probes, started_ms: int, *, was_ready: bool = False, spread: float = 0.0
     ) -> None:
-        """`was_ready`: an earlier life of the agent has reported this attempt as ready, and nobody
-        has asked since. `spread` keeps the probes of all work that was found at once apart: it is
-        the part of a period by which the first ones are late.
+        """`was_ready`: an earlier process of the agent has reported this attempt as ready, and no
+        probe ran since. `spread` spreads the first probes of all work that was found at once: it is
+        the fraction of a period by which they are delayed.
         """
         self._tallies: dict[Check, ProbeTally] = {}
         known = True if was_ready else None
@@ -74,10 +74,10 @@ class ProbeHealth:
                 first_ms = started_ms + spec.initial_delay_seconds * 1_000 + late_ms
                 self._tallies[kind] = ProbeTally(spec, first_ms, verdict)
 
-    # What to ask ---------------------------------------------------------------------------------
+    # Probes to run -------------------------------------------------------------------------------
 
     def _asked(self) -> list[tuple[Check, ProbeTally]]:
-        """The probes that count now, without those whose answer is awaited."""
+        """The probes that count now, without those whose result is awaited."""
         startup = self._tallies.get(Check.STARTUP)
         is_starting = startup is not None and not startup.verdict
         return [
@@ -88,13 +88,13 @@ class ProbeHealth:
 
     @property
     def next_ms(self) -> int | None:
-        """When the next probe is due; None while only answers are awaited."""
+        """When the next probe is due; None while only results are awaited."""
         if self.ill:
             return None
         return min((tally.next_ms for _, tally in self._asked()), default=None)
 
     def due(self, now_ms: int) -> list[tuple[Check, Probe]]:
-        """The probes to perform now. Each is asked once until it is answered."""
+        """The probes to run now. Each runs once until its result arrives."""
         found = []
         for kind, tally in [] if self.ill else self._asked():
             if tally.next_ms <= now_ms:
@@ -103,12 +103,12 @@ class ProbeHealth:
         return found
 
     def heard(self, kind: Check, ok: bool, message: str, now_ms: int) -> None:
-        """What came of one. An answer that nobody waits for says nothing."""
+        """Count a result. A result that is not awaited is ignored."""
         tally = self._tallies.get(kind)
         if tally is not None and tally.is_asking:
             tally.heard(ok, message, now_ms)
 
-    # What it means -------------------------------------------------------------------------------
+    # Verdicts ------------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
@@ -118,15 +118,15 @@ class ProbeHealth:
     @property
     def ill(self) -> str:
         """Why this attempt has to end; empty when it has not."""
-        for kind, word in ((Check.STARTUP, STARTUP_FAILED), (Check.LIVENESS, LIVENESS_FAILED)):
+        for kind, reason in ((Check.STARTUP, STARTUP_FAILED), (Check.LIVENESS, LIVENESS_FAILED)):
             tally = self._tallies.get(kind)
             if tally is not None and tally.verdict is False:
-                return f"{word}: {tally.message}"
+                return f"{reason}: {tally.message}"
         return ""
 
     @property
     def complaint(self) -> str:
-        """Why it is not ready, once there is something to tell."""
+        """Why it is not ready, once there is something to report."""
         for kind in (Check.STARTUP, Check.READINESS):
             tally = self._tallies.get(kind)
             if tally is None or tally.verdict is True:
@@ -141,12 +141,12 @@ class ProbeHealth:
 
 
 def action_of(spec: Probe | PreStop) -> Action | None:
-    """The one thing that a probe or a pre-stop does."""
+    """The one action of a probe or a pre-stop hook."""
     return spec.exec or spec.http or (spec.tcp if isinstance(spec, Probe) else None)
 
 
 def resolved(action: Action, process: Process) -> Action | None:
-    """The action with the number that a named port got; None when the work has no such port."""
+    """The action with the number of a named port; None when the work has no such port."""
     if isinstance(action, ExecAction) or isinstance(action.port, int):
         return action
     number = process.addresses.get(action.port, "").rpartition(":")[2]
@@ -156,6 +156,6 @@ def resolved(action: Action, process: Process) -> Action | None:
 
 
 def unknown_port(action: Action) -> str:
-    """What to say of a port that the work does not have."""
+    """The message about a port that the work does not have."""
     what = "http" if isinstance(action, HttpAction) else "tcp"
     return f"{what}: the work has no port {getattr(action, 'port', '')!r}"

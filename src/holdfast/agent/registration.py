@@ -1,8 +1,8 @@
-"""How a life of the node begins: look at it, let the work of a fenced life end, register.
+"""How an incarnation of the node begins: read the node, let fenced work end, register.
 
-The agent sends what `due` returns, one request at a time, and gives back the answer. Looking comes
-before every registration: one that reaches a fenced node begins a new life, and that must not
-happen while work of the old one still runs.
+The agent sends what `due` returns, one request at a time, and passes the answer back. It reads the
+node before every registration: a registration of a fenced node begins a new incarnation, which must
+not happen while work of the old one still runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RETRY_MIN_MS = 200
 RETRY_MAX_MS = 30_000
 _DOUBLINGS_MAX = 8
 _NONCES = 1 << 32
-# A process that has just started says only that it has: the record of the node stands.
+# A process that has just started claims nothing: the node's record stays.
 UNKNOWN_HOLDS = HeldTimes(0, 0)
 # The longest operation id that the authority takes.
 OPERATION_ID_MAX = 253
@@ -35,14 +35,14 @@ class Registration:
         self._name, self._identity, self._facts, self._rng = node, identity, facts, rng
         self._boot = ""
         # Tells the registrations of one process from those of the one before it, and a try from
-        # the one before it that was refused, or that made a node which was deleted since.
+        # an earlier one that was refused, or whose node was deleted since.
         self._process = ""
         self._settled = 0
         self._has_looked = self._is_waiting = self._is_accepted = False
         self._seen: Node | None = None
         self._failures = 0
         self.next_ms = 0
-        # Why the servers do not let it in; empty when they do, or have not said.
+        # Why the servers refuse the node; empty when they accept it, or have not answered.
         self.trouble = ""
 
     def begin(self, boot: str, now_ms: int) -> None:
@@ -51,25 +51,25 @@ class Registration:
         self._process = f"{boot}.{now_ms:x}.{int(self._rng.random() * _NONCES):x}"
 
     def again(self, now_ms: int) -> None:
-        """A life has ended: look what the servers say of the node."""
+        """An incarnation has ended: read the node again."""
         self._has_looked = self._is_accepted = False
         self.next_ms = now_ms
 
     @property
     def is_after_fence(self) -> bool:
-        """Whether a registration would begin a new life, as far as we have seen."""
+        """Whether a registration would begin a new incarnation, by the last read."""
         return self._has_looked and self._seen is not None and self._seen.status.phase in GONE
 
     @property
     def installation(self) -> str:
-        """Which of all agents this is."""
+        """The id of this agent's installation."""
         return self._facts.installation
 
     @property
     def has_lost_name(self) -> bool:
-        """Whether another installation is registered under the node's name, as far as we have seen.
+        """Whether another installation is registered under the node's name, by the last read.
 
-        What runs here then still runs: whatever of it was given up is stopped, and that is said.
+        Work here continues then; what the servers have given up is stopped and reported.
         """
         seen = self._seen
         return seen is not None and bool(seen.status.installation) and not self._is_ours(seen)
@@ -82,7 +82,7 @@ class Registration:
         return not self._is_waiting
 
     def due(self, now_ms: int, running: tuple[str, ...]) -> Get | RegisterNode | None:
-        """What to ask the servers now. `running` is what goes on on this machine."""
+        """The request to send now. `running` are the replicas that run on this machine."""
         if self._is_waiting or now_ms < self.next_ms:
             return None
         self._is_waiting = True
@@ -95,16 +95,16 @@ class Registration:
         return self._facts.node(self._name, self._boot)
 
     def again_with(self, running: tuple[str, ...], holds: HeldTimes, seen: Node) -> RegisterNode:
-        """The registration of a life that goes on, with what its work holds by now. It rests on
-        the node as it was seen last."""
+        """The registration of a continuing incarnation, with the timing that its work holds. It
+        names the version of the node that was seen last."""
         claim = f"{holds.number}-{holds.self_stop_after_ms}-{holds.grace_ms}"
         what = f"holds-{claim}-{seen.metadata.resource_version}-{self._process}"
         node = as_seen(self._node(), seen)
         return RegisterNode(node, running, what[:OPERATION_ID_MAX], holds)
 
     def _operation(self) -> str:
-        """The same for every try of one registration, of a node that has not changed meanwhile. The
-        return from a fence is another intention than a registration in the same life."""
+        """The same for every try of one registration of an unchanged node. The return from a fence
+        is another operation than a registration in the same incarnation."""
         seen = self._seen
         life = "new/0"
         if seen is not None:
@@ -115,7 +115,7 @@ class Registration:
         return whole if len(whole) <= OPERATION_ID_MAX else what
 
     def answered(self, answer: Any, now_ms: int) -> Node | None:
-        """Take in an answer. The node, once this life of it is known to be ours."""
+        """Process an answer. Returns the node once its incarnation is known to be ours."""
         self._is_waiting = False
         match answer:
             case GetResult(object=None | Node()):
@@ -124,12 +124,12 @@ class Registration:
                 self._failures, self.trouble = 0, ""
                 return node
             case Accepted():
-                # It was accepted before; what came of it has to be read.
+                # It was accepted before; the node has to be read.
                 self._is_accepted, self._has_looked = True, False
                 self.next_ms = now_ms
                 return None
             case Refusal(message=message):
-                # Decided, so the next try is another one.
+                # This try was decided, so the next one is another operation.
                 self._settled += 1
                 self.trouble = message
         self._failed(now_ms)
@@ -140,14 +140,14 @@ class Registration:
         self.next_ms = now_ms
         is_ours, self._is_accepted = self._is_accepted, False
         if is_ours and node is None:
-            # What was accepted is gone again, and is remembered: to come back is another intention.
+            # The accepted node is deleted, and its operation is remembered: use another one.
             self._settled += 1
-        # What was accepted once may be another installation's life by now.
+        # Another installation may have taken the name since.
         is_ours = is_ours and node is not None and self._is_ours(node)
         return node if is_ours and not self.is_after_fence else None
 
     def _failed(self, now_ms: int) -> None:
-        """Look again after a pause that grows, with jitter: all agents lose the servers at once."""
+        """Read again after a backoff with jitter: all agents lose the servers at once."""
         self._has_looked = False
         longest_ms = min(RETRY_MAX_MS, RETRY_MIN_MS << min(self._failures, _DOUBLINGS_MAX))
         self._failures += 1

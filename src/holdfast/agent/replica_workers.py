@@ -1,8 +1,8 @@
-"""All work of one node, and the one next step of each piece of it.
+"""The replicas of one node, and the next step of each.
 
-The agent tells it what the machine and the servers say; `tend` brings each piece of work that is
-due one step on: starts and stops for the shims, reports for the servers. One request per piece of
-work is on its way at a time, so that what the agent says of a replica has an order.
+The agent passes on the input from the machine and from the servers; `tend` takes the next step for
+each replica that is due: starts and stops for the shims, reports for the servers. At most one
+request per replica is in flight, so that the reports about a replica have an order.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from holdfast.observe.inflight import Inflight
 from holdfast.observe.watch_events import Get, GetResult
 from holdfast.observe.work_queue import WorkQueue
 
-# Asks a running piece of work how it is, whenever one of its probes is due.
+# Runs the probes of a replica that are due.
 #
-# `crew` calls this before it decides the next step of the work; what comes back reaches the work's
-# `Health` as a `Probed`.
+# `tend` calls this before it decides the next step; the result reaches the replica's `ProbeHealth`
+# as a `Probed`.
 
 
-def ask(work: ReplicaWork, now_ms: int, rng: Rng, out: list[Any]) -> int | None:
-    """Put what is due to `out`. Returns when the next probe is."""
+def run_probes(work: ReplicaWork, now_ms: int, rng: Rng, out: list[Any]) -> int | None:
+    """Append the probes that are due to `out`. Returns when the next one is due."""
     work.watch(rng)
     health = work.health
     if health is None or work.phase is not WorkPhase.RUNNING:
@@ -56,18 +56,18 @@ def ask(work: ReplicaWork, now_ms: int, rng: Rng, out: list[Any]) -> int | None:
             timeout_ms = spec.timeout_seconds * 1_000
             out.append(RunProbe(Attempt(work.uid, work.attempt), kind, where, timeout_ms))
         else:
-            what = unknown_port(action) if action is not None else "it asks nothing"
+            what = unknown_port(action) if action is not None else "the probe has no action"
             health.heard(kind, False, what, now_ms)
     return health.next_ms
 
 
-# A few requests are kept for renewals and the node itself: work that has a lot to say must not cost
-# the life of all of it.
+# A few requests are kept for heartbeats and the node itself: work with many reports must not starve
+# the heartbeats that keep all work alive.
 ASKS_KEPT = 8
 LAUNCHES_MAX = 32
 # More replicas than any node can carry; those beyond wait until others are gone.
 WORKS_MAX = 4_096
-# What such a refusal is about is the node: look at that first.
+# A refusal with such a reason is about the node: read the node first.
 _NODE_REASONS = (Reason.STALE_INCARNATION, Reason.STALE_MARK, Reason.NODE_MISSING)
 
 
@@ -78,21 +78,21 @@ class ReplicaWorkers:
         self._cache, self._asks, self._rng = cache, asks, rng
         self._works: dict[str, ReplicaWork] = {}
         self._queue: WorkQueue[str] = WorkQueue(rng)
-        # Attempts whose start is under way, and replicas that wait for one of these to be done.
+        # Attempts whose start is in progress, and replicas that wait for a free slot.
         self._launching: dict[Attempt, None] = {}
         self._waiting: dict[str, None] = {}
-        # Ends that were told before the inventory was.
+        # Exits that arrived before the inventory.
         self._early: dict[Attempt, Process] = {}
         self.has_inventory = False
-        # Whether the last renewal was not answered either, and what waits until one is.
+        # Whether the last heartbeat was not answered either, and what waits until one is.
         self.is_unheard = False
         self._unanswered: dict[str, None] = {}
-        # Whether something that was said of the work is really about the node.
+        # Whether a refusal shows that the known state of the node is old.
         self.doubts_node = False
 
     @property
     def next_ms(self) -> int | None:
-        """When `tend` has something to do next. Without room for requests, their answers call."""
+        """When `tend` has something to do next; None without room, until an answer makes room."""
         return self._queue.next_ms if self._asks.room > ASKS_KEPT else None
 
     def is_due(self, now_ms: int) -> bool:
@@ -102,17 +102,17 @@ class ReplicaWorkers:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The replicas of which something runs or may come to run."""
+        """The replicas of which something runs or may start to run."""
         return tuple(work.uid for work in self._works.values() if work.is_active)
 
     @property
     def has_strays(self) -> bool:
-        """Whether something runs that must not outlive the life it was started in."""
+        """Whether something runs that must not outlive the incarnation that started it."""
         return any(work.is_active and not work.is_kept for work in self._works.values())
 
     def grace_held_ms(self, most_ms: int) -> int:
-        """The longest grace that a shim here grants when its deadline strikes; `most_ms` is the
-        longest that any may have been given."""
+        """The longest grace that a shim here grants when its deadline passes; `most_ms` is the
+        longest that any may have received."""
         held = [0]
         for work in self._works.values():
             is_bounded = work.is_active and not (work.replica is not None and keeps(work.replica))
@@ -121,15 +121,15 @@ class ReplicaWorkers:
         return max(held)
 
     def unsaid(self) -> ProgressNotes:
-        """How far work has come of which the servers have not acknowledged that."""
+        """The progress of replicas that the servers have not acknowledged."""
         under_way = ((work.uid, work.unsaid) for work in self._works.values())
         notes = [ProgressNote(uid, doing) for uid, doing in under_way if doing is not None]
         return ProgressNotes(tuple(notes[:NOTES_MAX]), max(0, len(notes) - NOTES_MAX))
 
-    # What the machine says -----------------------------------------------------------------------
+    # Input from the machine ----------------------------------------------------------------------
 
     def take_inventory(self, inventory: Inventory, now_ms: int) -> None:
-        """Adopt what is there. Comes once, before anything is started or judged."""
+        """Adopt the work on the machine. Comes once, before any start or decision."""
         if self.has_inventory:
             return
         self.has_inventory = True
@@ -142,7 +142,7 @@ class ReplicaWorkers:
         self._early.clear()
 
     def launched(self, launched: Launched, now_ms: int) -> Halt | None:
-        """A start succeeded. Whoever made it may not have known that it is not wanted any more."""
+        """A start succeeded. The work may already be unwanted; then it is halted."""
         attempt = launched.attempt
         self._slot_freed(attempt, now_ms)
         work = self._works.get(attempt.uid)
@@ -153,7 +153,7 @@ class ReplicaWorkers:
         return Halt(attempt, work.halt_grace_ms) if work.phase is WorkPhase.HALTING else None
 
     def ended(self, attempt: Attempt, process: Process, has_run: bool, now_ms: int) -> None:
-        """An attempt is over, or never began. What is said of any but the latest is old."""
+        """An attempt is over, or never began. Only the latest attempt counts."""
         self._slot_freed(attempt, now_ms)
         if not self.has_inventory:
             self._early[attempt] = process
@@ -165,14 +165,14 @@ class ReplicaWorkers:
         self._queue.add(work.uid, now_ms)
 
     def opened(self, opened: PortsOpened, now_ms: int) -> None:
-        """It listens at more of its ports, which may be published now."""
+        """It listens on more of its ports, which may be published now."""
         work = self._works.get(opened.attempt.uid)
         if work is not None and work.attempt == opened.attempt.number and work.is_active:
             work.unopened = opened.unopened
             self._queue.add(work.uid, now_ms)
 
     def probed(self, probed: Probed, now_ms: int) -> None:
-        """What came of a question. What an earlier attempt says is old."""
+        """The result of a probe. Only the latest attempt counts."""
         work = self._works.get(probed.attempt.uid)
         if work is None or work.attempt != probed.attempt.number or not work.is_active:
             return
@@ -183,7 +183,7 @@ class ReplicaWorkers:
         self._queue.add(work.uid, now_ms)
 
     def _slot_freed(self, attempt: Attempt, now_ms: int) -> None:
-        """A start is done: the replica that waited longest may go."""
+        """A start is done: the replica that waited longest may start."""
         if attempt not in self._launching:
             return
         del self._launching[attempt]
@@ -192,10 +192,10 @@ class ReplicaWorkers:
             del self._waiting[uid]
             self._queue.add(uid, now_ms)
 
-    # What the servers say ------------------------------------------------------------------------
+    # Input from the servers ----------------------------------------------------------------------
 
     def heard_of(self, replica: Replica, now_ms: int) -> None:
-        """A replica that is bound here, as the cache has it now."""
+        """Process a replica that is bound here, as the cache has it now."""
         uid = replica.metadata.uid
         work = self._works.get(uid)
         if work is None:
@@ -208,7 +208,7 @@ class ReplicaWorkers:
             self._forget(work, now_ms)
 
     def lost_sight_of(self, uid: str, now_ms: int) -> None:
-        """A replica is not listed any more. Only a read of itself says that it is gone."""
+        """A replica is no longer in the cache. Only a read of it proves that it is gone."""
         work = self._works.get(uid)
         if work is not None:
             work.must_read = True
@@ -217,14 +217,14 @@ class ReplicaWorkers:
                 self._forget(work, now_ms)
 
     def read_strangers(self, now_ms: int) -> None:
-        """Whatever runs here and was not listed has to be asked for before it is judged."""
+        """Work that runs here and is not in the cache is read before any decision about it."""
         for work in self._works.values():
             if work.replica is None and not (work.is_gone or work.must_read):
                 work.must_read = True
                 self._queue.add(work.uid, now_ms)
 
     def answered(self, uid: str, request: Any, answer: Any, now_ms: int) -> None:
-        """What came of a request about a piece of work."""
+        """Process the answer to a request about a replica."""
         work = self._works.get(uid)
         if work is None:
             return
@@ -241,7 +241,7 @@ class ReplicaWorkers:
                 if isinstance(request, Move) and request.to is State.RUNNING:
                     is_end = request.process is not None and is_over(request.process)
                     work.said = work.attempt if is_end else work.said
-                # Accepted before, it brings no object: what came of it has to be read.
+                # A repeated request returns no object: the replica has to be read.
                 self._read(work, objects[0] if objects else None, is_sure=False)
             case Refusal(reason=reason):
                 work.must_read = True
@@ -266,7 +266,7 @@ class ReplicaWorkers:
         work.must_read = not (is_it or is_sure)
 
     def servers_heard(self, now_ms: int) -> None:
-        """A renewal was acknowledged: whatever waits for that goes on."""
+        """A heartbeat was acknowledged: replicas that waited for that continue."""
         self.is_unheard = False
         waiting, self._unanswered = self._unanswered, {}
         for uid in waiting:
@@ -275,22 +275,22 @@ class ReplicaWorkers:
                 work.retry_ms = min(work.retry_ms, now_ms)
                 self._queue.add(uid, now_ms)
 
-    # What to do next -----------------------------------------------------------------------------
+    # Next steps ----------------------------------------------------------------------------------
 
     def tend_all(self, now_ms: int) -> None:
-        """Where the node stands has changed, which may concern everything."""
+        """Queue all replicas: the state of the node has changed."""
         for uid in self._works:
             self._queue.add(uid, now_ms)
 
     def halt_strays(self, view: View, out: list[Any]) -> None:
-        """Stop what belongs to an earlier life, before any deadline is moved for this one."""
+        """Stop work of an earlier incarnation, before any deadline is extended for this one."""
         for work in self._works.values():
             step = next_step(work, view)
             if isinstance(step, Halt):
                 self._halt(work, step, out)
 
     def tend(self, view: View, out: list[Any]) -> None:
-        """Take one step with each piece of work that is due, as far as there is room."""
+        """Take one step for each replica that is due, as far as there is room for requests."""
         while self._asks.room > ASKS_KEPT:
             uid = self._queue.take(view.now_ms)
             if uid is None:
@@ -301,7 +301,7 @@ class ReplicaWorkers:
                 self._take_step(work, view, out)
 
     def _take_step(self, work: ReplicaWork, view: View, out: list[Any]) -> None:
-        at_ms = ask(work, view.now_ms, self._rng, out)
+        at_ms = run_probes(work, view.now_ms, self._rng, out)
         if at_ms is not None:
             self._queue.add(work.uid, at_ms)
         step = next_step(work, view)
@@ -312,11 +312,11 @@ class ReplicaWorkers:
             case Halt():
                 self._halt(work, step, out)
             case PrepareStop():
-                self._say_farewell(work, step, view.now_ms, out)
+                self._prepare_stop(work, step, view.now_ms, out)
             case ReadNode():
                 self.doubts_node = True
             case _ if work.is_asking:
-                # What is on its way may change everything; its answer brings us back here.
+                # The request in flight may change the next step; its answer queues the replica.
                 return
             case Launch():
                 self._launch(work, step, out)
@@ -327,22 +327,22 @@ class ReplicaWorkers:
             case _ if view.now_ms < work.retry_ms:
                 self._queue.add(work.uid, work.retry_ms)
             case _:
-                self._say(work, step, view.now_ms, out)
+                self._send(work, step, view.now_ms, out)
 
-    def _say(self, work: ReplicaWork, step: Any, now_ms: int, out: list[Any]) -> None:
+    def _send(self, work: ReplicaWork, step: Any, now_ms: int, out: list[Any]) -> None:
         if isinstance(step, ReportStage) and step.stage is Stage.STARTING:
             work.unready(now_ms)
         work.is_asking = True
         out.append(self._asks.ask(step, work.uid, now_ms))
 
-    def _say_farewell(
+    def _prepare_stop(
         self, work: ReplicaWork, step: PrepareStop, now_ms: int, out: list[Any]
     ) -> None:
         work.phase, work.has_left = WorkPhase.LEAVING, step.probe is None
         work.halt_grace_ms, work.stop_by_ms = step.grace_ms, now_ms + step.grace_ms
         if step.probe is not None:
             out.append(step.probe)
-        # Whoever decided this says now until when to wait.
+        # The next step says until when to wait.
         self._queue.add(work.uid, now_ms)
 
     @staticmethod
@@ -359,12 +359,12 @@ class ReplicaWorkers:
         out.append(launch)
 
     def _missed(self, work: ReplicaWork, step: Vanish | MissingInput, now_ms: int) -> None:
-        """Something that should be there is not: what the start needs, or the work itself."""
+        """Something is missing: an input of the start, or the process itself."""
         if isinstance(step, MissingInput):
             work.lacked(step.what, now_ms, self._rng)
             self._queue.add(work.uid, now_ms)
             return
-        # Nothing says how it ended, only that it did: the inventory knew all that runs.
+        # How it ended is unknown; that it ended is certain, since the inventory lists all work.
         known = work.replica.status.process if work.replica is not None else Process()
         work.attempt = max(work.attempt, known.restarts)
         process = Process(id=known.id, started_at=known.started_at, reason=VANISHED)
@@ -378,7 +378,7 @@ class ReplicaWorkers:
         self._forget(work, now_ms)
 
     def _forget(self, work: ReplicaWork, now_ms: int) -> None:
-        """Let it go, once the cache cannot bring it back as it was before its end."""
+        """Forget it, once the cache cannot bring back a version from before its end."""
         known = self._cache.get("replicas", work.namespace, work.name)
         is_same = known is not None and known.metadata.uid == work.uid
         if is_same and known.status.state is not State.RELEASED:

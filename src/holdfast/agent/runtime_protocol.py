@@ -1,12 +1,12 @@
-"""What the agent asks of whatever runs its work, and what that tells the agent.
+"""The protocol between the agent and the runtime that runs its work.
 
-`host/runtime` performs these with real processes, each held by a shim; the simulator with a process
+`host/runtime` implements it with real processes, each held by a shim; the simulator with a process
 table. A piece of work is one *attempt* of one replica, named by the replica's uid and a number that
 grows with every start in place, so that the end of one attempt is never taken for that of another.
 
-The deadline is held by the shim, not by the agent. It is a reading of the machine's CLOCK_BOOTTIME;
-it only moves later, never once it has struck, and is checked before the work is started at all: an
-agent may have been paused between its decision and its deed.
+The shim holds the deadline, not the agent. It is a reading of the machine's CLOCK_BOOTTIME; it only
+moves later, never after it has passed, and the shim checks it before it starts the work at all: an
+agent may have been paused between its decision and the start.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.replica import DeviceShare, Process
 from holdfast.model.kinds.template import ExecAction, HttpAction, TcpAction, Template
 
-# In `Exited` when the deadline struck while the work ran, in `NotLaunched` when it had passed
+# In `Exited` when the deadline passed while the work ran, in `NotLaunched` when it had passed
 # before the start.
 DEADLINE_PASSED = replica.DEADLINE_PASSED
-# `Process.reason` of an end that somebody asked for.
+# `Process.reason` of an end that the agent requested.
 STOPPED = "Stopped"
-# And of one that the runtime itself asked for, since the work had more on the disk than it may.
+# Of one that the runtime itself caused, since the work exceeded its disk limit.
 DISK_EXCEEDED = "DiskLimitExceeded"
-# Or since the node's disk ran low, and the work had more on it than was set aside for it.
+# Of one since the node's disk ran low, and the work used more of it than it had requested.
 DISK_PRESSURE = "DiskPressure"
-# So long after its start work is expected to open its ports, and is not ready before it has.
+# The time after its start in which work is expected to open its ports; it is not ready before.
 OPENING_MS = 10_000
 
 Action = ExecAction | HttpAction | TcpAction
 
 
 class Check(StrEnum):
-    """What a question to the work is for."""
+    """The purpose of a probe."""
 
     STARTUP = "startup"
     READINESS = "readiness"
@@ -45,14 +45,14 @@ class Check(StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """Which piece of work: the replica's uid, and how often it was started before."""
+    """One attempt: the replica's uid, and the number of earlier starts."""
 
     uid: str
     number: int
 
 
 class SecretValues(msgspec.Struct, frozen=True):
-    """Values of Secrets on their way to the work that refers to them: base64 by NAME/KEY."""
+    """Values of Secrets for the work that refers to them: base64 by NAME/KEY."""
 
     values: dict[str, str] = {}
 
@@ -67,10 +67,10 @@ class SecretValues(msgspec.Struct, frozen=True):
 class Launch(msgspec.Struct, frozen=True):
     """Start a piece of work. `Launched` or `NotLaunched` follows, once.
 
-    `deadline_ms` None means that nothing but a `Halt` ends it (`keep` work). `grace_ms` is what it
-    gets to stop when the deadline strikes. `token` is the fencing token of its binding, `devices`
-    are those that it owns by it. `index` is its place among the replicas of its workload.
-    `isolation` is how far it must be kept apart, `tenant_uid` the uid of its tenant, if known.
+    `deadline_ms` None means that only a `Halt` ends it (`keep` work). `grace_ms` is its time to
+    stop when the deadline passes. `token` is the fencing token of its binding, `devices` are those
+    of its binding. `index` is its ordinal among the replicas of its workload. `isolation` is the
+    level that it requires, `tenant_uid` the uid of its tenant, if known.
     """
 
     attempt: Attempt
@@ -88,27 +88,27 @@ class Launch(msgspec.Struct, frozen=True):
 
     @property
     def tenant(self) -> str:
-        """Its tenant, told from a later one of the same name where the servers tell which it is."""
+        """Its tenant; with the uid, where known, it differs from a later one with the same name."""
         return f"{self.namespace}/{self.tenant_uid}" if self.tenant_uid else self.namespace
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):
-    """Let all work that has a deadline run until this one."""
+    """Extend all deadlines to this one."""
 
     deadline_ms: int
 
 
 class Halt(msgspec.Struct, frozen=True, gc=False):
-    """Stop a piece of work: ask it, and kill the whole tree after the grace. `Exited` follows."""
+    """Stop a piece of work: SIGTERM, and kill the whole tree after the grace. `Exited` follows."""
 
     attempt: Attempt
     grace_ms: int
 
 
 class RunProbe(msgspec.Struct, frozen=True):
-    """Ask a piece of work something, or tell it, for so long at most. `Probed` follows, once.
+    """Run a probe or a pre-stop hook, for `timeout_ms` at most. `Probed` follows, once.
 
-    Ports are numbers here. What a command starts is gone when the answer comes.
+    Ports are numbers here. Processes that a command started are gone when the result comes.
     """
 
     attempt: Attempt
@@ -118,13 +118,13 @@ class RunProbe(msgspec.Struct, frozen=True):
 
 
 class Clear(msgspec.Struct, frozen=True, gc=False):
-    """Nothing of this replica is needed any more: remove what it left. It does not run."""
+    """Remove the files of this replica. It does not run, and is no longer needed."""
 
     uid: str
 
 
 class LookAround(msgspec.Struct, frozen=True, gc=False):
-    """Find out what is there. `Inventory` follows."""
+    """List the work on the machine. `Inventory` follows."""
 
 
 # Stimuli. -----------------------------------------------------------------------------------------
@@ -133,8 +133,8 @@ class LookAround(msgspec.Struct, frozen=True, gc=False):
 class Launched(msgspec.Struct, frozen=True):
     """It runs. `process` has its identity: pid, start time and boot.
 
-    `unopened` are the names of ports of `process.addresses` at which it does not listen yet and
-    other work of the node might. They are not to be published before `PortsOpened`.
+    `unopened` are the names of ports in `process.addresses` on which it does not listen yet and
+    other work of the node might. They must not be published before `PortsOpened`.
     """
 
     attempt: Attempt
@@ -143,7 +143,7 @@ class Launched(msgspec.Struct, frozen=True):
 
 
 class PortsOpened(msgspec.Struct, frozen=True):
-    """It listens at more of its ports: `unopened` are those that are left."""
+    """It listens on more of its ports: `unopened` are those that are left."""
 
     attempt: Attempt
     unopened: tuple[str, ...]
@@ -164,7 +164,7 @@ class Exited(msgspec.Struct, frozen=True):
 
 
 class Probed(msgspec.Struct, frozen=True, gc=False):
-    """What came of a `RunProbe`: whether it succeeded, and a few words when it did not."""
+    """The result of a `RunProbe`: whether it succeeded, and a message when it did not."""
 
     attempt: Attempt
     kind: Check
@@ -173,10 +173,10 @@ class Probed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A piece of work that was found: it runs, or it has ended and left its exit.
+    """A piece of work on the machine: it runs, or it has ended and left its exit status.
 
-    It says of which replica it is, as its `Launch` did: an agent that has just started must be able
-    to ask the servers what became of that one.
+    It names its replica, as its `Launch` did: an agent that has just started must be able to read
+    that replica from the servers.
     """
 
     attempt: Attempt
@@ -184,17 +184,17 @@ class Item(msgspec.Struct, frozen=True):
     is_running: bool
     namespace: str
     name: str
-    # What its shim grants it when the deadline strikes, where that is known.
+    # The grace that its shim grants when the deadline passes, where known.
     grace_ms: int | None = None
     # As in `Launched`.
     unopened: tuple[str, ...] = ()
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """Everything that is there, the latest attempt of each replica.
+    """All work on the machine, the latest attempt of each replica.
 
-    Work that an earlier life of the agent was about to start belongs to it, too: the agent starts
-    whatever is not in here.
+    It includes work that an earlier process of the agent was about to start: the agent starts all
+    work that is missing here.
     """
 
     items: tuple[Item, ...]

@@ -1,7 +1,7 @@
-"""Which Secrets a piece of work refers to, and what of them goes with its launch.
+"""Which Secrets a replica refers to, and which of their values go with its launch.
 
-`tend` asks for each by name before a start: the servers give an agent the Secrets that work bound
-to its node refers to, and no others. They are read again for every start and kept for none.
+`next_step` reads each by name before a start: the servers give an agent only the Secrets that work
+bound to its node refers to. They are read again for every start and are not kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def secret_names(template: Template) -> tuple[str, ...]:
 
 
 def lacking(template: Template, found: Mapping[str, Secret | None], namespace: str) -> str:
-    """What is not there, in a sentence; empty when nothing lacks."""
+    """The missing Secret or key, as a message; empty when nothing is missing."""
     for ref in references(template):
         secret = found.get(ref.name)
         if secret is None:
@@ -40,8 +40,8 @@ def lacking(template: Template, found: Mapping[str, Secret | None], namespace: s
     return ""
 
 
-def unsealed(template: Template, found: Mapping[str, Secret | None]) -> SecretValues:
-    """The values that the work gets, and nothing else of its Secrets."""
+def secret_values(template: Template, found: Mapping[str, Secret | None]) -> SecretValues:
+    """The values that the template refers to, and nothing else of its Secrets."""
     values: dict[str, str] = {}
     for ref in references(template):
         secret = found.get(ref.name)

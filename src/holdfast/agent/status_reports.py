@@ -1,7 +1,7 @@
-"""What the agent tells the servers of one replica: how far it has come, and how it ended.
+"""The agent's reports about one replica: its progress, and how it ended.
 
-`tend` decides that something is to be said, and these say it. The same picture always makes the
-same request under the same operation id, so that an answer that was lost changes nothing.
+`next_step` decides that a report is due, and these functions make it. The same state always makes
+the same request under the same operation id, so that a lost answer changes nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from holdfast.model.requests import Move, ReportStage, Target
 # The longest operation id that the authority takes, and the longest sentence that it keeps.
 OPERATION_ID_MAX = 253
 SENTENCE_MAX = 1_024
-# What a restart is told as when it was not the work's own doing.
-_TOLD = (STARTUP_FAILED, LIVENESS_FAILED, DISK_EXCEEDED, DISK_PRESSURE)
+# The reasons of a restart that the work did not cause itself.
+_RESTART_REASONS = (STARTUP_FAILED, LIVENESS_FAILED, DISK_EXCEEDED, DISK_PRESSURE)
 
 
-def staged(
+def stage_report(
     work: ReplicaWork, replica: Replica, view: View, stage: Stage, why: str = ""
 ) -> ReportStage:
-    """How far it has come. Each change of the replica makes it another intention: work may become
-    ready more than once in its life."""
+    """The report of a stage. Each version of the replica makes it another operation: work may
+    become ready more than once."""
     process = _known(work, replica)
     intent = f"{stage.value}-{work.attempt}-{replica.metadata.resource_version}"
     return ReportStage(
@@ -39,29 +39,29 @@ def staged(
     )
 
 
-def published(work: ReplicaWork, replica: Replica) -> dict[str, str]:
-    """The addresses of which `staged` tells the servers."""
+def published_addresses(work: ReplicaWork, replica: Replica) -> dict[str, str]:
+    """The addresses in a stage report."""
     return _opened(work, _known(work, replica))
 
 
-def restarted(work: ReplicaWork, replica: Replica, view: View) -> Move:
-    """It ended and is to be started again in place. The end is said before the next start."""
+def restart_report(work: ReplicaWork, replica: Replica, view: View) -> Move:
+    """It ended and will be restarted in place. The end is reported before the next start."""
     process, how = work.process, describe(work.process)
     if work.crashes < CRASH_LOOP_AFTER:
-        word = process.reason.partition(":")[0]
-        reason = word if word in _TOLD else "Restarted"
+        cause = process.reason.partition(":")[0]
+        reason = cause if cause in _RESTART_REASONS else "Restarted"
         return move(work, replica, view, State.RUNNING, reason, process)
     text = f"{CRASH_LOOP}: {how}; next start after {work.pause_ms} ms"
     process = msgspec.structs.replace(process, reason=text[:SENTENCE_MAX])
     return move(work, replica, view, State.RUNNING, CRASH_LOOP, process)
 
 
-def finished(work: ReplicaWork, replica: Replica, view: View, to: State) -> Move:
+def end_report(work: ReplicaWork, replica: Replica, view: View, to: State) -> Move:
     return move(work, replica, view, to, work.process.reason or "Exited", work.process)
 
 
-def released(work: ReplicaWork, replica: Replica, view: View) -> Move:
-    """Nothing of it runs any more: the proof of stop."""
+def release_report(work: ReplicaWork, replica: Replica, view: View) -> Move:
+    """Nothing of it runs: the proof of stop."""
     process = work.process if work.phase is WorkPhase.ENDED else None
     return move(work, replica, view, State.RELEASED, "Stopped", process)
 
@@ -69,7 +69,7 @@ def released(work: ReplicaWork, replica: Replica, view: View) -> Move:
 def move(
     work: ReplicaWork, replica: Replica, view: View, to: State, reason: str, process: Process | None
 ) -> Move:
-    evidence = "nothing was ever started"
+    evidence = "it was never started"
     if work.attempt >= 0:
         how = (
             describe(work.process)
@@ -78,7 +78,7 @@ def move(
         )
         evidence = f"attempt {work.attempt}: {how}"
     if process is not None and not process.id and not is_over(process):
-        # Nothing is known of it yet; what the servers know stays.
+        # Nothing is known of the process yet; the servers keep what they know.
         process = None
     return Move(
         _target(replica),
@@ -97,13 +97,12 @@ def _known(work: ReplicaWork, replica: Replica) -> Process:
 
 
 def _opened(work: ReplicaWork, process: Process) -> dict[str, str]:
-    """Without ports that other work may still take: no address leads to a listener of theirs."""
+    """Addresses without ports that the work has not opened: other work may listen there."""
     return {name: at for name, at in process.addresses.items() if name not in work.unopened}
 
 
 def _reported(work: ReplicaWork, replica: Replica, process: Process) -> Process:
-    """The process with the addresses that may be published, and the restarts that the commit has
-    counted."""
+    """The process with the addresses that may be published, and the commit's count of restarts."""
     return msgspec.structs.replace(
         process,
         addresses=_opened(work, process),
@@ -119,8 +118,8 @@ def _target(replica: Replica) -> Target:
 
 
 def _operation(replica: Replica, view: View, intent: str) -> str:
-    """The same for every try of the same intention. The longest node names leave no room for the
-    identity; the uid tells enough."""
+    """The same for every try of the same operation. The longest node names leave no room for the
+    identity; the uid is unique without it."""
     what = f"{replica.metadata.uid}/{replica.status.transition_number}/{intent}"
     whole = f"{view.identity}/{what}"
     return whole if len(whole) <= OPERATION_ID_MAX else what

@@ -1,8 +1,8 @@
-"""One replica on this node: which attempt of it runs, how the last one ended, when the next may be.
+"""One replica on this node: its running attempt, how the last one ended, when the next may start.
 
-The agent keeps one `ReplicaWork` for each replica that is bound here or that the inventory found. It holds
-two pictures side by side: what is on the machine (attempt, phase, process), which is certain, and
-the replica as the servers last told it, which may be old.
+The agent keeps one `ReplicaWork` for each replica that is bound here or in the inventory. It holds
+two states side by side: what is on the machine (attempt, phase, process), which is certain, and the
+last known version of the replica from the servers, which may be old.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from holdfast.model.machine import Rng
 
 RESTART_MIN_MS = 100
 RESTART_MAX_MS = 300_000
-# Work that ran for so long is not in a crash loop, whatever ends it.
+# Work that ran for this long is not in a crash loop, whatever ends it.
 STEADY_MS = 600_000
-# From so many quick ends in a row on it is called a crash loop.
+# This many quick ends in a row are a crash loop.
 CRASH_LOOP_AFTER = 3
 VANISHED = "Vanished"
 _DOUBLINGS_MAX = 12
 
-# After each loss of readiness it is longer until work is called ready again, so that work which
-# flaps costs few writes; that it is not ready is always said at once.
+# After each loss of readiness it takes longer until work is reported as ready again, so that
+# flapping work costs few writes; that it is not ready is always reported at once.
 FLAP_MIN_MS = 1_000
 FLAP_MAX_MS = 300_000
 _FLAPS_MAX = 10
 
-# A port without a listener is worth a word after this long. Most are opened sooner.
+# A port without a listener is reported after this time. Most are opened sooner.
 UNOPENED_COMPLAINT_MS = 2_000
 
-# A Secret that is not there may be created at any moment.
+# A missing Secret may be created at any time.
 LACK_MIN_MS = 500
 LACK_MAX_MS = 30_000
 _LACKS_MAX = 8
@@ -59,20 +59,20 @@ _RETRY_DOUBLINGS_MAX = 9
 
 
 class WorkPhase(StrEnum):
-    """What the machine has of this replica."""
+    """The state of this replica on the machine."""
 
     NONE = "none"
     LAUNCHING = "launching"
     RUNNING = "running"
-    # It is about to be stopped and still runs: for its pre-stop, or for its last clients.
+    # It is about to be stopped and still runs: for its pre-stop hook, or for its last clients.
     LEAVING = "leaving"
     HALTING = "halting"
     ENDED = "ended"
 
 
 class Opening(msgspec.Struct, frozen=True, gc=False):
-    """Work that is not ready before it has opened its ports: when to look again at the latest, and
-    what to say of it."""
+    """Work that is not ready until it opens its ports: when to check again at the latest, and the
+    message about it."""
 
     until_ms: int
     complaint: str = ""
@@ -87,22 +87,22 @@ class ReplicaWork:
         self.attempt = -1
         self.phase = WorkPhase.NONE
         self.process = Process()
-        # Ports of the process at which others might listen, as it does not yet: never published.
+        # Ports that the process has not opened, so that others might listen there: not published.
         self.unopened: tuple[str, ...] = ()
         self.has_run = False
         self.started_ms = 0
         self.halt_grace_ms = 0
-        # What its shim grants it when the deadline strikes; None where that is not known.
+        # The grace that its shim grants when the deadline passes; None where unknown.
         self.shim_grace_ms: int | None = None
-        # By when it has to be gone, and whether its pre-stop is done.
+        # By when it has to stop, and whether its pre-stop hook is done.
         self.stop_by_ms = 0
         self.has_left = False
-        # What its probes say, and whether an earlier life of the agent started it.
+        # The verdicts of its probes, and whether an earlier process of the agent started it.
         self.health: ProbeHealth | None = None
         self.is_adopted = False
-        # How often it lost its readiness, and before when it is not called ready again.
+        # How often it lost its readiness, and when it may be reported as ready again.
         self.flaps = self.ready_ms = 0
-        # What its next start needs of the servers, and what of it was not there.
+        # The Secrets that its next start needs, and what was missing of them.
         self.secrets: dict[str, Secret | None] = {}
         self.lack = ""
         self.lacks = 0
@@ -120,7 +120,7 @@ class ReplicaWork:
 
     @property
     def is_active(self) -> bool:
-        """Whether something of it runs or may come to run."""
+        """Whether something of it runs or may start to run."""
         return self.phase in (
             WorkPhase.LAUNCHING,
             WorkPhase.RUNNING,
@@ -130,7 +130,7 @@ class ReplicaWork:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it may go on when the life that it was started in is over."""
+        """Whether it may continue when the incarnation that started it is over."""
         replica = self.replica
         if self.is_gone or replica is None or replica.status.cause is not None:
             return False
@@ -139,7 +139,7 @@ class ReplicaWork:
 
     @property
     def unsaid(self) -> WorkProgress | None:
-        """How far it has come, where the servers have not acknowledged that."""
+        """Its progress, where the servers have not acknowledged it."""
         if self.replica is None or self.is_gone or self.is_cleared:
             return None
         state, has_ended = self.replica.status.state, self.phase is WorkPhase.ENDED and self.has_run
@@ -153,14 +153,14 @@ class ReplicaWork:
                 else WorkProgress.STARTING
             )
         known = self.replica.status.process
-        is_said = self.said == self.attempt or (known.id == self.process.id and is_over(known))
-        is_news = state is State.RUNNING and has_ended and not is_said
-        return WorkProgress.ENDED if is_news else None
+        is_known = self.said == self.attempt or (known.id == self.process.id and is_over(known))
+        is_unknown_end = state is State.RUNNING and has_ended and not is_known
+        return WorkProgress.ENDED if is_unknown_end else None
 
-    # What the machine says -----------------------------------------------------------------------
+    # Input from the machine ----------------------------------------------------------------------
 
     def found(self, item: Item, now_ms: int) -> None:
-        """The inventory of a starting agent has this."""
+        """Take over an item of the inventory of a starting agent."""
         self.attempt, self.process = item.attempt.number, item.process
         self.has_run = bool(item.process.id)
         self.phase = WorkPhase.RUNNING if item.is_running else WorkPhase.ENDED
@@ -179,19 +179,19 @@ class ReplicaWork:
         self.lack, self.lacks = "", 0
 
     def launched(self, process: Process, now_ms: int, unopened: tuple[str, ...] = ()) -> None:
-        """It runs. When it is to be stopped already, it stays so."""
+        """It runs. If it is already to be stopped, that stays so."""
         self.process, self.has_run, self.started_ms = process, True, now_ms
         self.unopened = unopened
         if self.phase is WorkPhase.LAUNCHING:
             self.phase = WorkPhase.RUNNING
 
     def ended(self, process: Process, has_run: bool, now_ms: int, rng: Rng) -> None:
-        """It does not run any more, or never did. Decide when the next attempt may start."""
+        """It no longer runs, or never did. Decide when the next attempt may start."""
         if process.reason == STOPPED and self.health is not None and self.health.ill:
             process = msgspec.structs.replace(process, reason=self.health.ill)
         self.phase, self.process, self.has_run = WorkPhase.ENDED, process, has_run
         if process.reason == DEADLINE_PASSED:
-            # The servers were silent; that is no fault of the work.
+            # The servers were silent; the work did not cause that.
             self.pause_ms, self.resume_ms = 0, now_ms
             return
         if has_run and now_ms - self.started_ms >= STEADY_MS:
@@ -202,7 +202,7 @@ class ReplicaWork:
         self.resume_ms = now_ms + self.pause_ms
 
     def watch(self, rng: Rng) -> None:
-        """Begin to ask a running attempt how it is, once its template is known."""
+        """Begin to probe a running attempt, once its template is known."""
         replica = self.replica
         if self.phase is not WorkPhase.RUNNING or self.health is not None or replica is None:
             return
@@ -212,8 +212,8 @@ class ReplicaWork:
         self.health = ProbeHealth(probes, self.started_ms, was_ready=was_ready, spread=spread)
 
     def opening(self, now_ms: int) -> Opening | None:
-        """How its readiness waits for its ports; None when it does not, or not any more: work may
-        have ports that it never opens."""
+        """How its readiness waits for its ports; None when it does not, or no longer: work may have
+        ports that it never opens."""
         until_ms = self.started_ms + OPENING_MS
         if not self.unopened or now_ms >= until_ms:
             return None
@@ -223,7 +223,7 @@ class ReplicaWork:
         return Opening(until_ms, f"{NOT_READY}: port {self.unopened[0]} has no listener yet")
 
     def unready(self, now_ms: int) -> None:
-        """That it is not ready is being said. It counts when it was ready before."""
+        """It is being reported as not ready. That counts as a flap if it was ready before."""
         if self.replica is None or not is_ready(self.replica):
             return
         if now_ms - self.ready_ms >= STEADY_MS:
@@ -233,16 +233,16 @@ class ReplicaWork:
         self.ready_ms = now_ms + pause_ms
 
     def lacked(self, what: str, now_ms: int, rng: Rng) -> None:
-        """Its start needs something that is not there: look again, less and less often."""
+        """Its start needs something that is missing: check again, less and less often."""
         longest_ms = min(LACK_MAX_MS, LACK_MIN_MS << min(self.lacks, _LACKS_MAX))
         self.lack, self.lacks = what, self.lacks + 1
         self.resume_ms = now_ms + int(longest_ms * (0.5 + rng.random() / 2))
         self.secrets.clear()
 
-    # What the servers say ------------------------------------------------------------------------
+    # Input from the servers ----------------------------------------------------------------------
 
     def take(self, replica: Replica) -> bool:
-        """Take in the replica as somebody saw it; False when that is no news.
+        """Process a version of the replica; False when it is older than the known one.
 
         Streams and answers overtake each other, so the version decides.
         """
@@ -257,20 +257,20 @@ class ReplicaWork:
         return True
 
     def _remember(self, replica: Replica) -> None:
-        """What an earlier life of the agent wrote down about a crash loop counts on."""
+        """Continue the crash loop that an earlier process of the agent has reported."""
         process = replica.status.process
         if process.reason.startswith(CRASH_LOOP):
             self.crashes = max(self.crashes, min(process.restarts, _DOUBLINGS_MAX))
 
     def failed(self, now_ms: int, rng: Rng) -> None:
-        """A request did not succeed: the next one waits, longer each time."""
+        """A request failed: the next one waits, longer each time."""
         longest_ms = min(RETRY_MAX_MS, RETRY_MIN_MS << min(self.failures, _RETRY_DOUBLINGS_MAX))
         self.failures += 1
         self.retry_ms = now_ms + int(longest_ms * (0.5 + rng.random() / 2))
 
     def waits_for_servers(self, now_ms: int, rng: Rng) -> None:
-        """Nobody answers this node. If that is so for all nodes at once, asking again and again
-        would hold down servers that are coming back: wait until a renewal is acknowledged."""
+        """No server answers this node. If that is so for all nodes at once, repeated requests would
+        overload servers that are coming back: wait until a heartbeat is acknowledged."""
         self.failures += 1
         self.retry_ms = now_ms + int(RETRY_MAX_MS * (0.5 + rng.random() / 2))
 
@@ -279,7 +279,7 @@ class ReplicaWork:
 
 
 def version_of(obj: Any) -> int:
-    """The order of two pictures of an object; one without a version is older than all."""
+    """The version of an object, for comparisons; one without a version is older than all."""
     text = obj.metadata.resource_version
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -291,17 +291,17 @@ _CUT_SHORT = (
 
 
 def is_ready(replica: Replica) -> bool:
-    """Whether the servers know it as ready."""
+    """Whether its status says that it is ready."""
     return STAGES.index(replica.status.stage) >= STAGES.index(Stage.READY)
 
 
 def outcome(policy: RestartPolicy, process: Process) -> State | None:
     """What an end means under a restart policy: Succeeded, Failed, or None for another attempt.
 
-    Work that was stopped has not done what it was there for, whatever code it left.
+    Work that was stopped has not succeeded, whatever its exit code.
     """
-    word = process.reason.partition(":")[0]
-    has_failed = process.exit_code != 0 or word in _CUT_SHORT
+    reason = process.reason.partition(":")[0]
+    has_failed = process.exit_code != 0 or reason in _CUT_SHORT
     match policy:
         case RestartPolicy.ALWAYS:
             return None
@@ -325,28 +325,28 @@ def describe(process: Process) -> str:
 
 
 def is_over(process: Process) -> bool:
-    """Whether this tells of an end."""
+    """Whether the process has ended."""
     has_ended = process.exit_code is not None or process.signal is not None
     return has_ended or (bool(process.reason) and not process.reason.startswith(NOT_READY))
 
 
 def alive(process: Process) -> Process:
-    """The same process as it was while it ran."""
+    """The process as it was while it ran."""
     return msgspec.structs.replace(
         process, exit_code=None, signal=None, oom_killed=False, reason=""
     )
 
 
-# Where the node stands, as far as a decision about one piece of work depends on it.
+# The state of the node, as far as a decision about one replica depends on it.
 #
-# Made by `agent` for every step; `tend` and `reports` read it.
+# `agent` makes it for every step; `next_step` and `status_reports` read it.
 
 
 class View(msgspec.Struct, frozen=True):
-    """Where the node stands. `life` None means that the last one is over and no new one has begun.
+    """The state of the node. `life` is None between two incarnations.
 
-    `is_clear`: as far as we know the servers trust the node in this life. `deadline_ms` is None
-    when nothing may be started now. `installation` is our own; `has_lost_name` says that another
+    `is_clear`: the node has no mark and no fence, as far as known. `deadline_ms` is None when
+    nothing may be started now. `installation` is this agent's; `has_lost_name` says that another
     one is registered under the node's name.
     """
 

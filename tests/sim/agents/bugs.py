@@ -130,13 +130,13 @@ STOPS = (
     bug(
         "no-farewell",
         "work is stopped without being told to say farewell",
-        rewrite(AGENT + "next_step:_end", "= farewell(work, replica),", "= None,"),
+        rewrite(AGENT + "next_step:_end", "= pre_stop_hook(work, replica),", "= None,"),
     ),
     bug(
         "farewell-not-awaited",
         "work is told to say farewell, and stopped in the same breath",
         rewrite(
-            AGENT + "replica_workers:ReplicaWorkers._say_farewell",
+            AGENT + "replica_workers:ReplicaWorkers._prepare_stop",
             "WorkPhase.LEAVING, step.probe is None",
             "WorkPhase.LEAVING, True",
         ),
@@ -233,7 +233,7 @@ TOLD = (
         "work that is ready opens one more port, and its address is not told",
         rewrite(
             AGENT + "next_step:_look_after",
-            "is_known_ready and known.addresses == published(work, replica)",
+            "is_known_ready and known.addresses == published_addresses(work, replica)",
             "is_known_ready",
         ),
         world=PORTS,

@@ -21,8 +21,8 @@ INSTALLATIONS = (
         "a machine that has lost its node's name does nothing about what was given up",
         rewrite(
             AGENT + "agent:Agent._may_tend",
-            "self._entry.is_after_fence or self._entry.has_lost_name",
-            "self._entry.is_after_fence",
+            "self._registration.is_after_fence or self._registration.has_lost_name",
+            "self._registration.is_after_fence",
         ),
         world=TWO_MACHINES,
     ),

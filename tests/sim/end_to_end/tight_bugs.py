@@ -107,7 +107,7 @@ LATER_LIVES = (
     bug(
         "registered-before-the-end",
         "a node begins its new life while work of the old one is being stopped",
-        rewrite(AGENT + "agent:Agent._enter", "if self._crew.has_strays:", "if False:"),
+        rewrite(AGENT + "agent:Agent._enter", "if self._workers.has_strays:", "if False:"),
         world=TIGHT,
     ),
     bug(
@@ -118,7 +118,7 @@ LATER_LIVES = (
             "if view.life is None or here != view.life:",
             "if view.life is None:\n        return WAIT\n    if here.uid != view.life.uid:",
         ),
-        rewrite(AGENT + "agent:Agent._enter", "if self._crew.has_strays:", "if False:"),
+        rewrite(AGENT + "agent:Agent._enter", "if self._workers.has_strays:", "if False:"),
         world=TIGHT,
     ),
     bug(

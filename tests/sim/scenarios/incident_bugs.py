@@ -47,7 +47,7 @@ STUCK = (
         SC4,
         "sc4.unpropagated",
         "an agent does not say what it has no acknowledgement for",
-        swap(AGENT + "replica_workers:ReplicaWorkers.unsaid", lambda _crew: ProgressNotes()),
+        swap(AGENT + "replica_workers:ReplicaWorkers.unsaid", lambda _workers: ProgressNotes()),
     ),
     bug(
         SC4,
@@ -121,7 +121,7 @@ LOST = (
         "sc6.no-resurrection",
         "a node begins its new life while work of the old one runs",
         NO_DEADLINE,
-        swap(AGENT + "replica_workers:ReplicaWorkers.has_strays", property(lambda _crew: False)),
+        swap(AGENT + "replica_workers:ReplicaWorkers.has_strays", property(lambda _workers: False)),
         swap(AGENT + "replica_workers:ReplicaWorkers.halt_strays", lambda *_: None),
     ),
     bug(

@@ -30,7 +30,7 @@ def _unheard_ms(evidence: NodeSilence, node: str, since_ms: int, now_ms: int) ->
 
 LEASES_NOT_FIRST = swap(COMMIT + "flow.request_classes:classify", _all_alike)
 NO_RETRY_BUDGET: tuple[Plant, ...] = (
-    swap(AGENT + "heartbeats:NodeHeartbeats._may_repeat", lambda _renewing: True),
+    swap(AGENT + "heartbeats:NodeHeartbeats._may_repeat", lambda _heartbeats: True),
     swap(OBSERVE + "retry:Budget.spend", lambda _budget, _now_ms: True),
 )
 # Whoever failed together comes back together.
@@ -81,7 +81,7 @@ OTHERS: tuple[Bug, ...] = (
         SMALL,
         "sc14.recovered",
         "what waits for servers is not told when they are back, and waits for minutes",
-        swap(AGENT + "replica_workers:ReplicaWorkers.servers_heard", lambda _crew, _now_ms: None),
+        swap(AGENT + "replica_workers:ReplicaWorkers.servers_heard", lambda _workers, _now_ms: None),
         swap(AGENT + "work:RETRY_MAX_MS", 400_000),
     ),
     bug(
@@ -96,7 +96,7 @@ OTHERS: tuple[Bug, ...] = (
         SMALL,
         "sc14.first-round",
         "a renewal that fails is repeated at once",
-        swap(AGENT + "heartbeats:NodeHeartbeats._may_repeat", lambda _renewing: True),
+        swap(AGENT + "heartbeats:NodeHeartbeats._may_repeat", lambda _heartbeats: True),
         rewrite(AGENT + "heartbeats:NodeHeartbeats._sooner", "RETRY_MIN_MS <<", "100 <<"),
     ),
     bug(
