@@ -91,7 +91,7 @@ class TermRequest(msgspec.Struct, frozen=True):
     term: Term
 
 
-class PendingRequest(msgspec.Struct, frozen=True, gc=False):
+class WaitingRequest(msgspec.Struct, frozen=True, gc=False):
     """A request in the queue. `under` is the term that its decision has to compare, if any.
 
     `sent_before` says that it was part of a transaction whose answer was lost. If it fails after
@@ -119,12 +119,12 @@ class _Flight(msgspec.Struct):
     call: int
     token: str
     group: CommitGroup
-    members: list[tuple[PendingRequest, Ruling]]
+    members: list[tuple[WaitingRequest, Ruling]]
     fate_tries: int = 0
     # Its members that are not retried if this transaction does not commit.
     withdrawn: frozenset[int] = frozenset()
 
-    def members_to_retry(self) -> list[PendingRequest]:
+    def members_to_retry(self) -> list[WaitingRequest]:
         """The members to decide again, in order, once it is known not to have committed."""
         return [it for it, _ in self.members if it.call not in self.withdrawn]
 
@@ -148,7 +148,7 @@ class Authority:
         self.ages: Ages | None = None
         self._revisions = RevisionAges()
         self._view = View()
-        self._line: deque[PendingRequest] = deque()
+        self._line: deque[WaitingRequest] = deque()
         self._flight: _Flight | None = None
         self._loading: tuple[int, tuple[str, ...]] | None = None
         self._passes = 0
@@ -196,7 +196,7 @@ class Authority:
         if isinstance(body, TermRequest):
             body, under = body.request, body.term
         self._line.append(
-            PendingRequest(asked.call, identity, body, ReplayableRng(self._rng), under=under)
+            WaitingRequest(asked.call, identity, body, ReplayableRng(self._rng), under=under)
         )
         return []
 
@@ -226,7 +226,7 @@ class Authority:
 
     def _start(self, now: Instant) -> list[Any]:
         group = CommitGroup(self._view)
-        members: list[tuple[PendingRequest, Ruling]] = []
+        members: list[tuple[WaitingRequest, Ruling]] = []
         missing: dict[str, None] = {}
         most = max(1, self._limits.compares_max - 1)
         size = self._group_max
@@ -284,12 +284,12 @@ class Authority:
             why = too_new(self._view.value(_FORMAT, seen).format)
         except RecordUnreadable as error:
             # Waiting does not repair it, and clients recognize that by the code.
-            mend = f"{error.message}; repair it with `holdfast repair restore {_FORMAT}`"
-            return Unavailable(mend, code=Reason.RECORD_UNREADABLE)
+            message = f"{error.message}; repair it with `holdfast repair restore {_FORMAT}`"
+            return Unavailable(message, code=Reason.RECORD_UNREADABLE)
         return Unavailable(why) if why else None
 
     def _load(
-        self, members: list[tuple[PendingRequest, Ruling]], missing: tuple[str, ...]
+        self, members: list[tuple[WaitingRequest, Ruling]], missing: tuple[str, ...]
     ) -> list[Any]:
         """Read what the group needs in one transaction that cannot commit, and decide it again."""
         self._passes += 1
@@ -302,7 +302,7 @@ class Authority:
         return [Txn(call, Transaction(tuple(Compare(key, NEVER) for key in wanted), ()))]
 
     def _send(
-        self, group: CommitGroup, members: list[tuple[PendingRequest, Ruling]], now: Instant
+        self, group: CommitGroup, members: list[tuple[WaitingRequest, Ruling]], now: Instant
     ) -> list[Any]:
         if group.compares or group.writes:
             self._rest_on_format(group)
@@ -400,7 +400,7 @@ class Authority:
         return [_failure(waiting, error) for waiting, _ in flight.members]
 
     def _answers(
-        self, members: Iterable[tuple[PendingRequest, Ruling]], revision: int, now: Instant
+        self, members: Iterable[tuple[WaitingRequest, Ruling]], revision: int, now: Instant
     ) -> list[Any]:
         answers = []
         for waiting, outcome in members:
@@ -414,7 +414,7 @@ class Authority:
             answers.append(Answer(waiting.call, _verdict(outcome, revision)))
         return answers
 
-    def _quarantine(self, waiting: PendingRequest, doubt: Doubt, now: Instant) -> None:
+    def _quarantine(self, waiting: WaitingRequest, doubt: Doubt, now: Instant) -> None:
         """Put a record that the store confirmed to be wrong into quarantine.
 
         If that fails, or there is no room, the next decision that meets the record tries again.
@@ -423,7 +423,7 @@ class Authority:
         request = doubt.request(waiting.identity, waiting.request, now)
         if request is not None and len(self._line) < QUEUE_MAX:
             luck = ReplayableRng(self._rng)
-            self._line.append(PendingRequest(self.next_call(), self._identity, request, luck))
+            self._line.append(WaitingRequest(self.next_call(), self._identity, request, luck))
 
     # When the answer was lost --------------------------------------------------------------------
 
@@ -455,7 +455,7 @@ class Authority:
         return []
 
 
-def _failure(waiting: PendingRequest, error: Exception) -> Answer:
+def _failure(waiting: WaitingRequest, error: Exception) -> Answer:
     """The answer to a failed request. "It did not happen" is reported only if it cannot have
     happened the first time either.
     """
@@ -466,13 +466,13 @@ def _failure(waiting: PendingRequest, error: Exception) -> Answer:
     return Answer(waiting.call, error)
 
 
-def _mends_format(waiting: PendingRequest) -> bool:
+def _mends_format(waiting: WaitingRequest) -> bool:
     """Whether a request repairs the format of the plane, without which nothing else is written."""
     return isinstance(waiting.request, RepairRecord) and waiting.request.key == _FORMAT
 
 
 def _ruling(
-    draft: Draft, context: Context, waiting: PendingRequest
+    draft: Draft, context: Context, waiting: WaitingRequest
 ) -> tuple[Ruling, Mutation | None]:
     """The ruling on one request, and its audit entry.
 

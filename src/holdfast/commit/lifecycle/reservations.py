@@ -107,7 +107,7 @@ def distant_refusal(context: Context, deadline: datetime) -> Refusal | None:
     return Refusal(
         Reason.INVALID,
         f"spec.deadline: {deadline.isoformat()}: is more than {most_s} s ahead of the servers' "
-        f"calendar, {context.at.isoformat()}; correct the clock of {context.identity.name}",
+        f"clock, {context.at.isoformat()}; correct the clock of {context.identity.name}",
         {"field": "spec.deadline"},
     )
 
