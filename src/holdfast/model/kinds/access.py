@@ -1,7 +1,7 @@
-"""Role and RoleBinding: who may do what.
+"""Role, RoleBinding, Token and Revocation: authentication and authorization.
 
-Those of the system namespace hold for the whole cluster. `model/access/rights` says what they come
-to.
+Roles and bindings of the system namespace apply to the whole cluster. `model/access/rights.py`
+evaluates them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from holdfast.model.meta import Object, Part, Timestamp
 
 
 class Rule(Part, frozen=True):
-    """What may be done to what; `*` means all.
+    """The verbs that are allowed on resources; `*` means all.
 
     api_groups: the API groups; empty means holdfast.dev.
     resources: plural names, also with a subresource such as workloads/scale.
     verbs: get, list, watch, create, update, patch, delete, bind and so on.
     resource_names: only objects of these names; empty means all.
-    non_resource_urls: paths that are no resources, such as /metrics; only for the whole cluster.
+    non_resource_urls: paths that are not resources, such as /metrics; only in cluster-wide roles.
     """
 
     resources: tuple[str, ...] = ()
@@ -33,18 +33,18 @@ class Rule(Part, frozen=True):
 class Role(Object, frozen=True, kw_only=True, tag="Role"):
     """A set of permissions.
 
-    rules: what may be done to what.
+    rules: the allowed verbs and resources.
     """
 
     rules: tuple[Rule, ...] = ()
 
 
 class Subject(Part, frozen=True):
-    """Who is meant.
+    """A user, group or service account.
 
     kind: User, Group, or ServiceAccount for the user of a tenant's own token.
     name: the name of the user, the group or the service account.
-    namespace: of a service account, where its tokens are; empty means the binding's own.
+    namespace: the namespace of a service account's tokens; empty means the binding's own.
     """
 
     kind: str
@@ -53,10 +53,10 @@ class Subject(Part, frozen=True):
 
 
 class RoleRef(Part, frozen=True):
-    """The role that is given.
+    """The role that a binding grants.
 
     name: the Role, in the binding's namespace or in the system namespace.
-    namespace: where that Role lives; empty means the binding's own.
+    namespace: the namespace of the Role; empty means the binding's own.
     """
 
     name: str
@@ -64,10 +64,10 @@ class RoleRef(Part, frozen=True):
 
 
 class RoleBinding(Object, frozen=True, kw_only=True, tag="RoleBinding"):
-    """Gives a role to people or services.
+    """Grants a role to people or services.
 
-    subjects: who gets it.
-    role_ref: what they get.
+    subjects: who gets the role.
+    role_ref: the role.
     """
 
     subjects: tuple[Subject, ...] = ()
@@ -83,16 +83,16 @@ class TokenPurpose(StrEnum):
 
 
 class TokenSpec(Part, frozen=True):
-    """What the token is good for.
+    """What the token authenticates.
 
     purpose: Bearer identifies a person or service, Join admits one node.
-    user: who the bearer is.
+    user: the user that the bearer is.
     node: the only node that may join with it; a node that is new to the plane if empty.
     groups: the groups that the bearer is in.
-    hash: of the secret part; the secret itself is shown once and never stored.
-    expires: when it ends.
-    single_use: whether the first use ends it.
-    revoked: whether it was taken back.
+    hash: the hash of the secret part; the secret itself is shown once and never stored.
+    expires: when it expires.
+    single_use: whether it is valid for one use only.
+    revoked: whether it is revoked.
     """
 
     purpose: TokenPurpose = TokenPurpose.BEARER
@@ -106,11 +106,11 @@ class TokenSpec(Part, frozen=True):
 
 
 class TokenStatus(Part, frozen=True):
-    """What became of it.
+    """How the token was used.
 
     used_at: when it was first used.
     used_by: the node that joined with it.
-    key: hash of the public key that it was used for; the same key may ask for its answer again.
+    key: hash of the public key that it was used for; the same key may repeat the request.
     """
 
     used_at: Timestamp | None = None
@@ -121,24 +121,24 @@ class TokenStatus(Part, frozen=True):
 class Token(Object, frozen=True, kw_only=True, tag="Token"):
     """A bearer token or a node's join token.
 
-    spec: what it is good for.
-    status: what became of it.
+    spec: what it authenticates.
+    status: how it was used.
     """
 
     spec: TokenSpec = TokenSpec()
     status: TokenStatus = TokenStatus()
 
 
-# Revocation: from when on what was issued to somebody does not count any more.
+# Revocation: ends the credentials that were issued to a user up to a time.
 
 
 class RevocationSpec(Part, frozen=True):
-    """Whose certificates and tokens, and which of them.
+    """The revoked certificates and tokens.
 
-    user: whose; a node is system:node:NAME.
-    before: what was issued until then does not count; set by the server where it is left out.
-    reason: why, for people.
-    expires: when all of that has ended by itself; set by the server.
+    user: their user; a node is system:node:NAME.
+    before: credentials issued up to this time are revoked; set by the server if left out.
+    reason: why, for users.
+    expires: when all of those credentials have expired; set by the server.
     """
 
     user: str
@@ -148,11 +148,11 @@ class RevocationSpec(Part, frozen=True):
 
 
 class Revocation(Object, frozen=True, kw_only=True, tag="Revocation"):
-    """Ends all certificates and bearer tokens that were issued to somebody until a moment.
+    """Revokes all certificates and bearer tokens that were issued to a user up to a time.
 
-    Its name follows from the user, so that there is one for each.
+    Its name follows from the user name, so that there is one for each user.
 
-    spec: whose, and which of them.
+    spec: the user, and which credentials.
     """
 
     spec: RevocationSpec

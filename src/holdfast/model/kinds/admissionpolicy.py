@@ -1,7 +1,7 @@
 """AdmissionPolicy: an operator's own rules for what tenants write.
 
-One for each tenant, by its name, and one for all tenants, by the name of the system namespace.
-`model/access/admission_rules` says what a rule comes to.
+There is one for each tenant, with its name, and one for all tenants, with the name of the system
+namespace. `model/access/admission_rules.py` evaluates the rules.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from holdfast.model.meta import Object, Part
 
 
 class PolicyAction(StrEnum):
-    """What becomes of an object that breaks a rule.
+    """What happens to an object that breaks a rule.
 
-    DENY refuses it, WARN lets it in and tells its writer, AUDIT lets it in and writes it down on
-    the object alone.
+    DENY refuses it, WARN accepts it with a warning to the client, AUDIT accepts it and records the
+    violation on the object only.
     """
 
     DENY = "Deny"
@@ -38,17 +38,17 @@ class PolicyOperator(StrEnum):
 
 
 class FailureMode(StrEnum):
-    """What becomes of an object of which a rule cannot be judged."""
+    """What happens to an object for which a rule cannot be evaluated."""
 
     CLOSED = "Closed"
     OPEN = "Open"
 
 
 class FieldCondition(Part, frozen=True):
-    """Something that may be so of a field. A field that is not there meets all but Exists.
+    """A condition on a field. An absent field meets every condition except Exists.
 
     field: a path such as spec.template.image, spec.template.env[*].name or metadata.labels[team].
-    operator: Exists and DoesNotExist ask whether it is there; In and NotIn compare its text with
+    operator: Exists and DoesNotExist test its presence; In and NotIn compare its text with
         values, in which * stands for any text; AtMost and AtLeast compare numbers and quantities.
     values: what it is compared with; one for AtMost and AtLeast.
     """
@@ -61,13 +61,13 @@ class FieldCondition(Part, frozen=True):
 class AdmissionRule(Part, frozen=True):
     """One rule.
 
-    name: how refusals name it.
-    resources: what it is about, such as workloads.
+    name: its name in refusals.
+    resources: the resources it applies to, such as workloads.
     operations: Create, Update or both; empty means both.
-    when: it is asked only of objects of which all of these are so.
-    require: all of these must be so.
-    action: what becomes of an object that breaks it.
-    message: what its writer should know.
+    when: it applies only to objects that meet all of these conditions.
+    require: the conditions that must be met.
+    action: what happens to an object that breaks it.
+    message: an explanation for the client.
     """
 
     name: str
@@ -80,10 +80,10 @@ class AdmissionRule(Part, frozen=True):
 
 
 class AdmissionPolicySpec(Part, frozen=True):
-    """All rules, and what becomes of objects of which one cannot be judged.
+    """All rules, and what happens to objects for which one cannot be evaluated.
 
-    rules: in this order; the first one that denies is the one that is heard.
-    failure: Closed refuses what cannot be judged, Open lets it in and writes it down.
+    rules: evaluated in this order; the first one that denies is reported.
+    failure: Closed refuses objects that cannot be evaluated, Open accepts and records them.
     """
 
     rules: tuple[AdmissionRule, ...] = ()
@@ -91,7 +91,7 @@ class AdmissionPolicySpec(Part, frozen=True):
 
 
 class AdmissionPolicy(Object, frozen=True, kw_only=True, tag="AdmissionPolicy"):
-    """An operator's own rules for what a tenant writes, or all tenants.
+    """An operator's own rules for what a tenant, or all tenants, write.
 
     spec: the rules.
     """

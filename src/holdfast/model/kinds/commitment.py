@@ -1,4 +1,4 @@
-"""Commitment: a promise to users as an object that is proven again whenever the state changes."""
+"""Commitment: a promise to users, checked again whenever the state changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class CommitmentState(StrEnum):
 
 
 class Given(Part, frozen=True):
-    """The loss that the promise speaks of. At most one of them.
+    """The loss that the promise covers. At most one field is set.
 
     region_lost: this region is lost.
     zone_lost: this zone is lost.
@@ -28,12 +28,12 @@ class Given(Part, frozen=True):
 
 
 class Promise(Part, frozen=True):
-    """What shall then be true.
+    """What must then be true.
 
-    workload: of this workload, in the commitment's namespace.
-    serving: so many replicas serve.
-    regions: in these regions.
-    within_seconds: so soon after the loss.
+    workload: the workload, in the commitment's namespace.
+    serving: how many replicas serve.
+    regions: the regions in which they serve.
+    within_seconds: how soon after the loss.
     """
 
     workload: str
@@ -45,9 +45,9 @@ class Promise(Part, frozen=True):
 class CommitmentSpec(Part, frozen=True):
     """The promise.
 
-    given: the loss that it speaks of; empty means always.
-    promise: what shall then be true.
-    owner: who answers for it.
+    given: the loss that it covers; empty means always.
+    promise: what must then be true.
+    owner: who is responsible for it.
     """
 
     promise: Promise
@@ -58,11 +58,11 @@ class CommitmentSpec(Part, frozen=True):
 class CommitmentStatus(Part, frozen=True):
     """Whether it holds, and how that is known.
 
-    observed_generation: the generation this speaks of; it is not written yet.
+    observed_generation: the generation that this refers to; it is not written yet.
     state: Holding, AtRisk, Broken or Unknown; it is not written yet.
     evidence: the run that showed it; it is not written yet.
-    proven_at: when; it is not written yet.
-    at_revision: on which revision of the live state; it is not written yet.
+    proven_at: when it was shown; it is not written yet.
+    at_revision: the store revision at which it was shown; it is not written yet.
     conditions: each type has one writer; Proven is not written yet.
     """
 
@@ -75,7 +75,7 @@ class CommitmentStatus(Part, frozen=True):
 
 
 class Commitment(Object, frozen=True, kw_only=True, tag="Commitment"):
-    """A promise to users that is proven again whenever the state changes. It has no effect yet.
+    """A promise to users that is checked again whenever the state changes. It has no effect yet.
 
     spec: the promise.
     status: whether it holds, and how that is known.

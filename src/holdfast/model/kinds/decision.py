@@ -1,4 +1,4 @@
-"""Decision: why a scheduler chose as it did, so that it can be explained and computed again."""
+"""Decision: why a scheduler chose as it did, so that it can be explained and replayed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from holdfast.model.meta import Count, Int, Millis, Object, Part, Revision, Time
 
 
 class ScoredCandidate(Part, frozen=True):
-    """One of the best candidates, with what each scorer gave it.
+    """One of the best candidates, with its scores.
 
     node: the candidate.
     total: the weighted sum.
-    scores: what each scorer gave.
+    scores: the score of each scorer.
     """
 
     node: str
@@ -19,37 +19,37 @@ class ScoredCandidate(Part, frozen=True):
 
 
 class DecisionSpec(Part, frozen=True):
-    """What was decided, on what, and what came of it.
+    """What was decided, on which snapshot, and the result.
 
     replica: the replica it is about.
     replica_uid: that replica's uid.
-    attempt: which attempt this was.
+    attempt: the number of the attempt.
     operation: the operation id, which joins it to the store's history and to the agent.
-    scheduler: who decided.
-    scope: under which lease.
-    epoch: under which epoch of it.
+    scheduler: the scheduler that decided.
+    scope: the scope of its lease.
+    epoch: the epoch of that lease.
     generation: of the replica, as the scheduler saw it; 0 if its record does not say.
     revision: of the workload's template, which says what the workload was then.
     policy: the SchedulerPolicy revision.
     snapshot_revision: the revision that was seen.
-    snapshot_age_ms: how old that was.
-    seen: the revision that was seen of each kind; streams are not equally fast.
+    snapshot_age_ms: the age of the snapshot.
+    seen: the revision that was seen of each kind; streams differ in delay.
     assumed: placements that were assumed but not yet seen, as the sequence of their round and the
         bits of its members in hex.
-    shunned: nodes that were left alone after a refusal, with its reason.
-    seed: the seed of ties.
-    nodes: how many nodes were looked at.
-    candidates: how many of them would do.
+    shunned: nodes that were avoided after a refusal, with its reason.
+    seed: the seed for breaking ties.
+    nodes: how many nodes were considered.
+    candidates: how many of them were feasible.
     filtered: how many nodes each reason ruled out.
     best: the best candidates.
     quota: the state of the quota.
     chosen: the node that was proposed.
     result: Accepted, or the reason of the refusal.
-    message: a sentence for people.
-    verdict: how much of a hope there is, for one that waits.
+    message: a sentence for users.
+    verdict: whether a pending replica can ever be placed.
     nearest_miss: the node that came closest and what it lacked.
     smallest_change: the smallest change that would let it fit.
-    next_owner: who moves next.
+    next_owner: who acts next.
     queued_at: when the replica entered the queue.
     decided_at: when this was decided.
     """
@@ -89,7 +89,7 @@ class DecisionSpec(Part, frozen=True):
 class Decision(Object, frozen=True, kw_only=True, tag="Decision"):
     """Why a scheduler chose as it did.
 
-    spec: what was decided, on what, and what came of it.
+    spec: what was decided, on which snapshot, and the result.
     """
 
     spec: DecisionSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.model.meta import Object, Part
 
-# Nobody has more lists than this many digits can number.
+# No workload has more Endpoints objects than this many digits can number.
 NUMBER_DIGITS_MAX = 6
 
 
@@ -26,7 +26,7 @@ class Endpoint(Part, frozen=True):
 class Endpoints(Object, frozen=True, kw_only=True, tag="Endpoints"):
     """The addresses of a workload's ready replicas; its name is the workload's.
 
-    Workloads with more of them than one list holds have further lists, called `web.1`, `web.2`.
+    A workload with more addresses than fit has further objects, named `web.1`, `web.2`.
 
     endpoints: the replicas that serve, by name.
     """
@@ -35,12 +35,12 @@ class Endpoints(Object, frozen=True, kw_only=True, tag="Endpoints"):
 
 
 def list_name(workload: str, number: int) -> str:
-    """The name of a workload's list. Names of workloads have no dots, so these are no other's."""
+    """The name of a workload's Endpoints. Workload names have no dots, so it is unique."""
     return f"{workload}.{number}" if number else workload
 
 
 def list_of(name: str) -> tuple[str, int]:
-    """Of which workload a list is, and which of its lists."""
+    """The workload of an Endpoints name, and the number of the object."""
     workload, _, number = name.partition(".")
     is_number = number.isascii() and number.isdigit() and len(number) <= NUMBER_DIGITS_MAX
     return workload, int(number) if is_number else 0

@@ -1,4 +1,4 @@
-"""Event: something happened, told in the shape that kubectl reads."""
+"""Event: something that happened to an object, in the form that kubectl reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ObjectReference(Part, frozen=True):
     name: its name.
     uid: its uid.
     resource_version: its version at that moment.
-    field_path: the part of it that is meant.
+    field_path: the part of it that is concerned.
     """
 
     api_version: str = ""
@@ -34,7 +34,7 @@ class ObjectReference(Part, frozen=True):
 
 
 class EventSource(Part, frozen=True):
-    """Who tells it.
+    """The source of an event.
 
     component: the component.
     host: the node it runs on.
@@ -45,17 +45,17 @@ class EventSource(Part, frozen=True):
 
 
 class Event(Object, frozen=True, kw_only=True, tag="Event"):
-    """Something happened. Repetitions count up instead of piling up.
+    """Something that happened to an object. Repetitions increase the count.
 
     involved_object: the object that it happened to.
     type: Normal or Warning.
-    reason: one stable word.
-    message: a sentence for people.
-    source: who tells it.
+    reason: a stable CamelCase identifier.
+    message: a sentence for users.
+    source: the component that reports it.
     first_timestamp: when it was first seen.
     last_timestamp: when it was last seen.
-    count: how often.
-    reporting_component: who tells it, in the newer field.
+    count: how often it happened.
+    reporting_component: the component that reports it, in the newer field.
     action: what was done about it.
     """
 

@@ -1,4 +1,4 @@
-"""Lease: who may act for a scope, under which epoch. It is never proof that nobody else does."""
+"""Lease: who may act for a scope, under which epoch. It never proves that no other process acts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ class LeaseSpec(Part, frozen=True):
     """The lease.
 
     scope: what the holder may act on.
-    holder: the identity that holds it; empty when it was given back.
+    holder: the identity that holds it; empty if it was released.
     epoch: grows by one with each takeover; transactions compare it in a key of its own.
-    duration_ms: others may take over so long after they saw the last renewal, by their own clocks.
+    duration_ms: how long after the last seen renewal others may take over, by their own clocks.
     acquired: when this holder took it.
     renewed: when it was last renewed.
-    renewals: how often it was renewed; an observer sees life in this number changing, not in a
-        clock.
-    instance: which of the processes that share this identity, by the name that it was given.
-    address: where its peers reach the holder, if it has peers that ask it for something.
-    version: the version of holdfast that the holder runs; empty where it does not say.
+    renewals: how often it was renewed; observers detect a live holder by changes of this number,
+        not by a clock.
+    instance: the name of the holding process among those that share the identity.
+    address: where peers reach the holder, if it serves peers.
+    version: the holder's version of holdfast; empty if unknown.
     """
 
     scope: str
@@ -43,5 +43,5 @@ class Lease(Object, frozen=True, kw_only=True, tag="Lease"):
 
 
 def lease_name(scope: str) -> str:
-    """The name of the Lease object of a scope; scopes use `:` and `/`, which names cannot have."""
+    """The name of a scope's Lease; scopes use `:` and `/`, which names cannot contain."""
     return scope.replace(":", "-").replace("/", "-").lower()

@@ -1,4 +1,4 @@
-"""Node: a machine that runs work, as its agent registered it and as controllers judge it."""
+"""Node: a machine that runs work, as registered by its agent and observed by controllers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.model.meta import (
 
 
 class NodePhase(StrEnum):
-    """What may be believed about a node. Only controller:nodes moves it."""
+    """The health of a node. Only controller:nodes changes it."""
 
     READY = "Ready"
     SUSPECT = "Suspect"
@@ -35,7 +35,7 @@ class Device(Part, frozen=True):
     device_class: the class of device, such as gpu.
     model: the model, such as A100.
     memory: the device's own memory.
-    numa: the NUMA node it hangs on.
+    numa: the NUMA node it is attached to.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Device(Part, frozen=True):
 
 
 class Protection(Part, frozen=True):
-    """Whom a protected node or pool is for; work must match every list that is not empty.
+    """The work that a protected node or pool accepts; it must match every non-empty list.
 
     tenants: only these tenants.
     priority_classes: only these priority classes.
@@ -57,12 +57,12 @@ class Protection(Part, frozen=True):
 
 
 class PortShare(Part, frozen=True):
-    """Which fixed ports a node offers that has its machine's network in common with other nodes.
+    """The fixed ports of a node that shares its machine's network with other nodes.
 
-    Each port belongs to one of them: the one whose index is the remainder of port and `of`.
+    Each port belongs to the node whose index is the port number modulo `of`.
 
-    index: which of those nodes this one is, from 0.
-    of: how many they are.
+    index: the index of this node among them, from 0.
+    of: the number of nodes.
     """
 
     index: Count
@@ -74,10 +74,10 @@ class PortShare(Part, frozen=True):
 
 
 class NodeDrain(Part, frozen=True):
-    """Take all work off the node.
+    """Evicts all work from the node.
 
-    reason: why, for people.
-    deadline: after this, disruption budgets no longer hold the drain up.
+    reason: why, for users.
+    deadline: after this, disruption budgets no longer delay the drain.
     """
 
     reason: str = ""
@@ -85,22 +85,21 @@ class NodeDrain(Part, frozen=True):
 
 
 class NodeSpec(Part, frozen=True):
-    """What the machine is, and what its operator wants of it.
+    """The properties of the machine, and its operator's settings.
 
     region: where it is; set at registration.
     zone: the failure domain within the region.
     pool: the pool it belongs to.
-    capacity: what it has, by resource.
-    reserved: what is kept for the system.
+    capacity: its capacity, by resource.
+    reserved: what is reserved for the system, by resource.
     devices: its devices.
     port_share: which fixed ports it offers; all of them unless it shares its machine's network.
-    overcommit: by resource, how many per cent of the capacity may be set aside; only cpu may
-        exceed 100.
+    overcommit: the allocatable percentage of the capacity, by resource; only cpu may exceed 100.
     cordoned: take no new work.
-    taints: marks that keep work away unless it tolerates them.
-    drain: take all work off.
-    protected_for: whom its capacity is kept for.
-    cost_per_hour: what it costs, to rank by.
+    taints: exclude work that does not tolerate them.
+    drain: evict all work.
+    protected_for: the only work that it accepts.
+    cost_per_hour: its cost, for ranking.
     """
 
     region: str = ""
@@ -119,15 +118,15 @@ class NodeSpec(Part, frozen=True):
 
 
 class Mark(Part, frozen=True):
-    """The committed word that a node is out of contact.
+    """The committed statement that a node is out of contact.
 
-    Fencing it, or clearing it, compares this very mark.
+    Fencing the node or clearing the mark compares its number.
 
     number: grows with every mark of this node.
     at: when it was committed, by the authority's clock.
     by: the controller that set it.
     epoch: that controller's epoch.
-    reason: what it saw.
+    reason: what that controller observed.
     """
 
     number: Count
@@ -138,15 +137,15 @@ class Mark(Part, frozen=True):
 
 
 class HeldTiming(Part, frozen=True):
-    """The greatest times that anything on a node may hold; its fence waits for all of them.
+    """The greatest fence timing that work on a node may use; its fence waits for all of it.
 
     number: grows with every change.
-    ack_window_ms: how old a read may be by which a renewal is acknowledged.
-    self_stop_after_ms: how long work runs on without a renewal.
-    grace_ms: how long work may take to stop then.
+    ack_window_ms: the greatest age of a read by which a renewal is acknowledged.
+    self_stop_after_ms: how long work continues without a renewal.
+    grace_ms: how long work may then take to stop.
     kill_bound_ms: how long a kill may take.
-    drift_ppm: by how much clocks may run wrong, in millionths.
-    margin_ms: what is added to all of it.
+    drift_ppm: the greatest clock drift, in millionths.
+    margin_ms: a safety margin.
     fence_after_ms: how long a fence waits after the mark was seen.
     """
 
@@ -163,18 +162,18 @@ class HeldTiming(Part, frozen=True):
 class NodeStatus(Part, frozen=True):
     """What was observed.
 
-    phase: what may be believed about the node.
-    mark: the committed word that it is out of contact.
+    phase: the health of the node.
+    mark: the committed statement that it is out of contact.
     marks: how many marks it ever had.
-    incarnation: which life of its agent may report; grows with a registration after a fence.
+    incarnation: the incarnation that may report; grows with a registration after a fence.
     agent_version: the version of its agent.
     address: where its agent can be reached.
     boot_id: the boot of the machine.
-    installation: which of all agents this life belongs to, by the directory that it keeps.
-    images: what is on it already, to rank by.
-    timing: the greatest times that work on it may hold; its fence waits for these.
-    isolation: how it keeps the work of tenants apart; absent where its agent does not say.
-    isolation_notes: what keeps it from more, and what its operator should know of it.
+    installation: the id of its agent's data directory.
+    images: the images on it, for ranking.
+    timing: the greatest fence timing that work on it may use; its fence waits for it.
+    isolation: how it isolates the work of tenants; absent if its agent does not report it.
+    isolation_notes: why its isolation is not stronger, and what its operator should know.
     last_heartbeat: when its agent last renewed, as the server that answers has heard. It is not
         stored, and a heartbeat alone is no event of a watch.
     conditions: each type has one writer; Ready and Pressure are not written yet.
@@ -199,7 +198,7 @@ class NodeStatus(Part, frozen=True):
 class Node(Object, frozen=True, kw_only=True, tag="Node"):
     """A machine that runs work.
 
-    spec: what it is and what its operator wants of it.
+    spec: its properties and its operator's settings.
     status: what was observed.
     """
 

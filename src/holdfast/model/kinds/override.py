@@ -1,4 +1,4 @@
-"""Override: a person's scoped, reasoned word that ends by itself."""
+"""Override: an operator's intervention with a scope, a reason and an expiry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OverrideType(StrEnum):
 
 
 class OverrideScope(Part, frozen=True):
-    """What it touches; everything named must match, and something must be named.
+    """What it applies to; everything named must match, and something must be named.
 
     tenants: these tenants.
     workloads: these workloads.
@@ -42,7 +42,7 @@ class Postcondition(Part, frozen=True):
 
     commitment: a Commitment that must hold again.
     condition: a condition of a target that must be True.
-    within_seconds: so soon after the end.
+    within_seconds: how soon after the end.
     """
 
     commitment: str = ""
@@ -51,13 +51,13 @@ class Postcondition(Part, frozen=True):
 
 
 class OverrideSpec(Part, frozen=True):
-    """What a person decided, and until when.
+    """What was decided, and until when.
 
-    type: what kind of intervention.
-    scope: what it touches.
+    type: the type of intervention.
+    scope: what it applies to.
     requester: who asked for it; set by the server.
-    reason: why; asked of everybody.
-    expires: when it ends by itself.
+    reason: why; required.
+    expires: when it ends.
     priority_class: for Priority: the class to use.
     amounts: for Quota: what to add, by resource.
     runbook: the runbook that is being followed.
@@ -76,9 +76,9 @@ class OverrideSpec(Part, frozen=True):
 
 
 class OverrideStatus(Part, frozen=True):
-    """What came of it.
+    """The effect of the override.
 
-    observed_generation: the generation this speaks of; it is not written yet.
+    observed_generation: the generation that this refers to; it is not written yet.
     phase: Active, Expired, Undone or Refused; it is not written yet.
     affected: the controllers that act on it; it is not written yet.
     conditions: each type has one writer; Active and PostconditionsMet are not written yet.
@@ -91,10 +91,10 @@ class OverrideStatus(Part, frozen=True):
 
 
 class Override(Object, frozen=True, kw_only=True, tag="Override"):
-    """A person's scoped, reasoned word that ends by itself. It has no effect yet.
+    """An operator's intervention with a scope, a reason and an expiry. It has no effect yet.
 
     spec: what was decided, and until when.
-    status: what came of it.
+    status: its effect.
     """
 
     spec: OverrideSpec

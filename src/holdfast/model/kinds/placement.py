@@ -1,7 +1,7 @@
-"""Where a replica may run and where it would rather run.
+"""Placement: where a replica may run, and which nodes it prefers.
 
-The hard rules here (regions, zones, residency, expressions, tolerations, pools) are judged by
-`model/placement/placement_rules.py`, the soft ones only ever rank candidates.
+`model/placement/placement_rules.py` enforces the hard rules (regions, zones, residency,
+expressions, tolerations, pools); the soft ones only rank candidates.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Weight = Annotated[int, Meta(ge=1, le=100)]
 
 
 class Isolation(StrEnum):
-    """How a node keeps the work of one tenant from that of others, the weakest first.
+    """How a node isolates the work of tenants from each other, the weakest first.
 
-    none: by nothing but processes; all work has the agent's user.
-    user: a user of each tenant's own, which sees neither the node's files nor others'.
-    container: a container with a user namespace, filtered system calls and a network of its own.
-    sandboxed: a kernel of its own, by a runtime that the operator installed.
+    none: separate processes only; all work runs as the agent's user.
+    user: a separate user for each tenant, without access to files of the node or other tenants.
+    container: a container with a user namespace, filtered system calls and its own network.
+    sandboxed: a separate kernel, by a runtime that the operator installed.
     """
 
     NONE = "none"
@@ -33,7 +33,7 @@ class Isolation(StrEnum):
 
     @property
     def strength(self) -> int:
-        """By which levels are compared; a stronger one serves whoever asks for a weaker one."""
+        """The rank of the level; a stronger level also satisfies a weaker requirement."""
         return tuple(Isolation).index(self)
 
 
@@ -44,9 +44,9 @@ class TaintEffect(StrEnum):
 
 
 class Taint(Part, frozen=True):
-    """A mark on a node that keeps work away unless it tolerates the mark.
+    """A taint of a node, which excludes work that does not tolerate it.
 
-    key: the name of the mark.
+    key: the name of the taint.
     value: an optional value.
     effect: NoSchedule refuses new work, PreferNoSchedule avoids it, NoExecute also evicts PerNode
         work that runs; it has no effect yet on other work that runs.
@@ -63,14 +63,14 @@ class TolerationOperator(StrEnum):
 
 
 class Toleration(Part, frozen=True):
-    """A taint that this work puts up with.
+    """A taint that this work tolerates.
 
     key: the taint's key; empty with Exists means every taint.
     operator: Equal compares the value, Exists takes any.
     value: the value to compare with.
     effect: only this effect; absent means all of them.
-    toleration_seconds: with NoExecute, how long to stay; absent means for ever. It has no effect
-        yet: the taint is tolerated for ever.
+    toleration_seconds: with NoExecute, how long to stay; absent means forever. It has no effect
+        yet: the taint is tolerated forever.
     """
 
     key: str = ""
@@ -89,11 +89,11 @@ class Topology(StrEnum):
 
 
 class Spread(Part, frozen=True):
-    """Keep the replicas of this workload even over places.
+    """Spreads the replicas of this workload evenly.
 
     over: node, zone or region.
-    max_skew: how many more replicas one place may have than the emptiest eligible one.
-    required: refuse what would break it; otherwise only rank by it.
+    max_skew: how many more replicas one domain may have than the emptiest eligible one.
+    required: whether it is a hard rule; otherwise it only ranks candidates.
     """
 
     over: Topology = Topology.ZONE
@@ -102,12 +102,12 @@ class Spread(Part, frozen=True):
 
 
 class Affinity(Part, frozen=True):
-    """Be near, or away from, replicas with certain labels.
+    """Places work near, or away from, replicas with certain labels.
 
     selector: which replicas of the same tenant.
     within: what counts as near: the same node, zone or region.
-    required: refuse what would break it; otherwise only rank by it.
-    weight: how strongly to rank by it.
+    required: whether it is a hard rule; otherwise it only ranks candidates.
+    weight: its weight in the ranking.
     """
 
     selector: LabelSelector
@@ -117,10 +117,10 @@ class Affinity(Part, frozen=True):
 
 
 class Preference(Part, frozen=True):
-    """Nodes this work would rather have, or rather not.
+    """Nodes that this work prefers, or avoids.
 
     expressions: which nodes; all must hold.
-    weight: how strongly.
+    weight: its weight in the ranking.
     avoid: rank such nodes lower instead of higher.
     """
 
@@ -138,12 +138,12 @@ class Placement(Part, frozen=True):
     pool: only nodes of this pool.
     node_selector: labels that the node must have.
     node_expressions: further conditions on the node's labels; all must hold.
-    tolerations: taints that the work puts up with.
-    spread: how to keep replicas even over places.
+    tolerations: taints that the work tolerates.
+    spread: how to spread replicas evenly.
     affinity: replicas to be near.
-    anti_affinity: replicas to be away from, whoever came first.
+    anti_affinity: replicas to be away from, whichever came first.
     prefer: nodes to rank higher or lower.
-    max_per_node: at most so many replicas of this workload on one node; 0 means no limit.
+    max_per_node: the most replicas of this workload on one node; 0 means no limit.
     """
 
     regions: tuple[str, ...] = ()

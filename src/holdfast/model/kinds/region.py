@@ -1,4 +1,4 @@
-"""Region: where work can run, and under which law."""
+"""Region: where work can run, and its jurisdictions. Grant: a region's part of a quota."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Pool(Part, frozen=True):
     """A named set of nodes of a region.
 
     name: the pool.
-    protected_for: whom it is kept for; protected pools cannot be selected by anybody else.
+    protected_for: the only work that it accepts; other work cannot select it.
     """
 
     name: str
@@ -18,7 +18,7 @@ class Pool(Part, frozen=True):
 
 
 class RegionSpec(Part, frozen=True):
-    """What the region is.
+    """The properties of the region.
 
     jurisdictions: the residencies it satisfies, such as eu.
     zones: its failure domains.
@@ -45,9 +45,9 @@ class RegionStatus(Part, frozen=True):
 
 
 class Region(Object, frozen=True, kw_only=True, tag="Region"):
-    """Where work can run, and under which law.
+    """Where work can run, and its jurisdictions.
 
-    spec: what it is.
+    spec: its properties.
     status: what was observed.
     """
 
@@ -55,18 +55,18 @@ class Region(Object, frozen=True, kw_only=True, tag="Region"):
     status: RegionStatus = RegionStatus()
 
 
-# Grant: the part of a tenant's quota that a region may spend alone, until it expires.
+# Grant: the part of a tenant's quota that a region may spend on its own, until it expires.
 
 
 class GrantSpec(Part, frozen=True):
     """The budget. The sum of all outstanding grants never exceeds the quota.
 
-    tenant: whose quota it is cut from.
-    region: who may spend it.
+    tenant: the tenant whose quota it is part of.
+    region: the region that may spend it.
     guaranteed: for ordinary work, by resource.
     recovery: only for recovering lost work, by resource.
-    temporary: for placements made while cut off, by resource.
-    expires: after this nothing new may be placed on it.
+    temporary: for placements while the region is cut off, by resource.
+    expires: after this no new work may be placed on it.
     serial: grows with each renewal; an older one never replaces a newer.
     """
 
@@ -80,7 +80,7 @@ class GrantSpec(Part, frozen=True):
 
 
 class GrantStatus(Part, frozen=True):
-    """What the region says of it.
+    """The region's report.
 
     accepted_serial: the serial that the region acts under; it is not written yet.
     spent: by budget and resource; it is not written yet.
@@ -96,7 +96,7 @@ class Grant(Object, frozen=True, kw_only=True, tag="Grant"):
     """A region's budget for one tenant. It has no effect yet.
 
     spec: the budget.
-    status: what the region says of it.
+    status: the region's report.
     """
 
     spec: GrantSpec

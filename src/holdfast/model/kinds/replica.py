@@ -26,11 +26,11 @@ class ReplicaSpec(Part, frozen=True):
 
     workload: the workload it belongs to.
     workload_uid: that workload's uid.
-    ordinal: its place among the workload's replicas.
-    incarnation: how many replicas held this place before.
+    ordinal: its ordinal among the workload's replicas.
+    incarnation: how many replicas had this ordinal before.
     revision: the revision of the template it was made from.
     priority: the priority that its class had at admission.
-    region: the region whose plane places it; empty where one plane does everything.
+    region: the region whose plane places it; empty if there is only one plane.
     gang: the gang it starts with, if any.
     template: what to run.
     """
@@ -47,18 +47,18 @@ class ReplicaSpec(Part, frozen=True):
 
 
 class Binding(Part, frozen=True):
-    """The committed answer to where it runs, with what that answer rested on.
+    """The committed placement, with what the decision rested on.
 
     node: the node.
     node_uid: that node's uid.
-    node_incarnation: the life of the node's agent that the work belongs to.
+    node_incarnation: the incarnation of the node that the work belongs to.
     at: when it was committed.
     by: the identity that proposed it.
     scope: the lease scope under which it was proposed.
     epoch: the epoch of that lease.
     policy: the SchedulerPolicy revision in force.
-    snapshot_revision: the revision the proposal had seen.
-    snapshot_age_ms: how old that was.
+    snapshot_revision: the revision that the proposal had seen.
+    snapshot_age_ms: the age of that snapshot.
     charge: what is charged to the node and the tenant, in internal units.
     devices: the devices it owns.
     ports: the fixed ports it owns, such as TCP/8080.
@@ -68,11 +68,11 @@ class Binding(Part, frozen=True):
     reservation: the reservation it consumed, if any.
     token: the fencing token; it grows with every binding of the store.
     deadline: for temporary placements: when it ends unless confirmed.
-    installation: the installation of the node's agent that runs it. Of work that runs on when it
-        is cut off, only this one can prove that it has stopped.
-    address: where that agent could be reached when it was bound, to find the machine by.
-    tenant_uid: the uid of its tenant, which tells it from a later tenant of the same name.
-    isolation: how far its node must keep it apart, by its template or its tenant.
+    installation: the installation of the node's agent that runs it. For work that keeps running
+        when cut off, only this one can prove that it has stopped.
+    address: the agent's address at the time of the bind, to find the machine.
+    tenant_uid: the uid of its tenant, which distinguishes it from a later tenant of that name.
+    isolation: the isolation that its template or its tenant requires.
     """
 
     node: str
@@ -101,16 +101,16 @@ class Binding(Part, frozen=True):
 
 
 class Process(Part, frozen=True):
-    """The process as its agent sees it.
+    """The process as its agent reports it.
 
-    id: pid, start time and boot, so that a reused pid is never taken for it.
+    id: pid, start time and boot, so that a reused pid is never mistaken for it.
     started_at: when it started.
     restarts: how often it was started again in place.
     exit_code: the code it ended with.
     signal: the signal that ended it.
     oom_killed: whether it ran out of memory.
     reason: why it ended or could not start.
-    limits: which limits are really enforced, and by what.
+    limits: which limits are enforced, and by which mechanism.
     addresses: where its named ports can be reached.
     """
 
@@ -126,17 +126,17 @@ class Process(Part, frozen=True):
 
 
 class Pending(Part, frozen=True):
-    """Why it waits, for whom, and until when.
+    """Why it waits, and who acts next.
 
     reasons: how many nodes each reason ruled out, or the one reason that is not about nodes.
-    message: a sentence for people.
+    message: a sentence for users.
     verdict: Never, NotWithThisFleet, Waiting or BlockedBy.
     nearest_miss: the node that came closest and what it lacked.
     smallest_change: the smallest change that would let it fit.
-    attempts: how often it was tried.
-    since: since when it waits.
-    next_wake: when it is tried again at the latest.
-    owner: who moves next.
+    attempts: how many placement attempts there were.
+    since: when the wait began.
+    next_wake: the latest time of the next attempt.
+    owner: who acts next.
     """
 
     reasons: dict[str, Int] = {}
@@ -150,22 +150,22 @@ class Pending(Part, frozen=True):
     owner: str = ""
 
 
-# The reason of a restart in place that follows several others that came too soon.
+# The reason of a restart in place after several others in quick succession.
 CRASH_LOOP = "CrashLoop"
-# `Process.reason` of an end that was nobody's doing but the deadline's, which an agent that is cut
-# off no longer moves. Such an end says nothing about the work itself.
+# `Process.reason` of work that was stopped by the fence deadline, because its agent was cut off.
+# Such an end says nothing about the work itself.
 DEADLINE_PASSED = "DeadlinePassed"
 
 
 class TransitionRecord(Part, frozen=True):
-    """One step of its life: who moved it, when, from which revision and on what evidence.
+    """One transition: who made it, when, from which revision and on what evidence.
 
     from_state: the state it left.
     to: the state it entered.
     by: the authenticated identity.
     at: when, by the authority's clock.
-    revision: the revision of the replica that the decision was taken on.
-    reason: a stable word.
+    revision: the revision of the replica that the decision used.
+    reason: a stable CamelCase identifier.
     evidence: what the decision rested on.
     """
 
@@ -181,16 +181,16 @@ class TransitionRecord(Part, frozen=True):
 class ReplicaStatus(Part, frozen=True):
     """What was decided and observed.
 
-    state: who owns its fate.
-    stage: how far it has come.
+    state: its lifecycle state.
+    stage: its progress.
     ready_since: when it last became ready, by the authority's clock.
     transition_number: grows with each transition; an operation names the one it makes.
     binding: where it runs.
     reservation: the reservation that holds a place for it.
     cause: why it is being stopped.
-    process: the process as its agent sees it.
+    process: the process as its agent reports it.
     pending: why it waits.
-    transitions: the last steps of its life.
+    transitions: its last transitions.
     conditions: each type has one writer; Bound, SchedulingRetrying, Ready, Serving and Repairing
         are not written yet: `state`, `stage` and `pending` say the same.
     """
@@ -211,7 +211,7 @@ class ReplicaStatus(Part, frozen=True):
 class Replica(Object, frozen=True, kw_only=True, tag="Replica"):
     """One unit of work.
 
-    While it is Pending it is a request to be scheduled; its binding says where it runs.
+    A Pending replica is a request to be scheduled; its binding states where it runs.
 
     spec: what to run.
     status: what was decided and observed.

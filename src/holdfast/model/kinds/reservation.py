@@ -31,12 +31,12 @@ class ReservationPhase(StrEnum):
 
 
 class ReservationOwner(Part, frozen=True):
-    """Whom the capacity is held for.
+    """The owner of the reserved capacity.
 
     kind: the owner's kind.
     name: the owner's name, in the reservation's namespace.
     uid: the owner's uid.
-    generation: the owner's generation when it asked.
+    generation: the owner's generation at the time of the request.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Claim(Part, frozen=True):
     charge: amounts by resource, in internal units.
     devices: the devices that are held.
     ports: the fixed ports that are held, such as TCP/8080.
-    consumed: whether a binding has taken its place.
+    consumed: whether a binding has replaced it.
     """
 
     node: str = ""
@@ -65,15 +65,15 @@ class Claim(Part, frozen=True):
 
 
 class ReservationSpec(Part, frozen=True):
-    """What is held and until when. Only for a recovery it may be renewed.
+    """What is held and until when. Only a recovery reservation can be renewed.
 
-    owner: whom it is held for.
+    owner: the owner of the reservation.
     intent: why.
     deadline: after this it is released, by the authority's clock.
     capacity_class: the quota class that is charged.
     priority_class: the priority class whose budget is charged.
     quota: whether the tenant's quota is charged, or only the nodes.
-    min_available: for gangs: how many claims must stand before it is committed.
+    min_available: for gangs: how many claims are needed before it is committed.
     """
 
     owner: ReservationOwner
@@ -91,8 +91,8 @@ class ReservationStatus(Part, frozen=True):
     phase: Held, Committed (a gang that may start), Consumed or Released.
     claims: what is held on which node.
     cohort: the quota cohort that was charged.
-    by: the identity that made it.
-    epoch: the epoch it was made under.
+    by: the identity that created it.
+    epoch: the lease epoch under which it was created.
     reason: why it ended.
     conditions: they are not written yet.
     """

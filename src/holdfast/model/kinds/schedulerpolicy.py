@@ -1,4 +1,4 @@
-"""SchedulerPolicy: one immutable revision of how places are chosen."""
+"""SchedulerPolicy: one immutable revision of the placement policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ScoreWeight = Annotated[int, Meta(ge=0, le=100)]
 
 
 class PolicyStage(StrEnum):
-    """How much of the work a policy decides for. Schedulers know Inactive and Active so far."""
+    """How much of the work a policy applies to. Schedulers support Inactive and Active so far."""
 
     INACTIVE = "Inactive"
     SHADOW = "Shadow"
@@ -25,11 +25,11 @@ class PolicyStage(StrEnum):
 
 
 class PolicyScope(Part, frozen=True):
-    """For what part of the work a canary decides.
+    """The part of the work that a canary applies to.
 
     tenants: only these tenants.
     regions: only these regions.
-    percent: of the rest, so many per cent by a stable hash of the workload.
+    percent: this percentage of the rest, by a stable hash of the workload.
     """
 
     tenants: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ class PolicyScope(Part, frozen=True):
 
 
 class ExpectedDemand(Part, frozen=True):
-    """Work with devices that is expected, so that what it will need is spared for it.
+    """Expected work with devices, for which suitable devices are kept free.
 
-    weight: how often it comes, compared with the others of the list.
-    resources: what one replica of it asks for.
+    weight: how frequent it is, relative to the others of the list.
+    resources: the resources of one replica.
     devices: its devices.
     """
 
@@ -54,13 +54,13 @@ class SchedulerPolicySpec(Part, frozen=True):
     """The revision. Filters, weights and demands never change once it exists; its stage does.
 
     filters: filters to apply besides the hard rules, by name.
-    weights: how much each scorer counts.
-    demands: what work with devices is expected; where empty, it is learnt from what came so far.
-    stage: how much of the work it decides for. Stages other than Inactive and Active have no
+    weights: the weight of each scorer.
+    demands: the expected work with devices; if empty, it is learnt from past work.
+    stage: how much of the work it applies to. Stages other than Inactive and Active have no
         effect yet.
-    scope: for which part, while it is a canary. It has no effect yet.
-    fallback: the policy to go back to. It has no effect yet.
-    hold_seconds: how long each stage must look well before the next. It has no effect yet.
+    scope: the part of the work that a canary applies to. It has no effect yet.
+    fallback: the policy to revert to. It has no effect yet.
+    hold_seconds: how long each stage must be healthy before the next. It has no effect yet.
     """
 
     filters: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class SchedulerPolicySpec(Part, frozen=True):
 class SchedulerPolicyStatus(Part, frozen=True):
     """What was observed.
 
-    observed_generation: the generation this speaks of; it is not written yet.
+    observed_generation: the generation that this refers to; it is not written yet.
     stage: the stage that is in force; it is not written yet.
     conditions: each type has one writer; Observed is not written yet.
     """
@@ -86,7 +86,7 @@ class SchedulerPolicyStatus(Part, frozen=True):
 
 
 class SchedulerPolicy(Object, frozen=True, kw_only=True, tag="SchedulerPolicy"):
-    """One immutable revision of how places are chosen.
+    """One immutable revision of the placement policy.
 
     spec: the revision and its stage.
     status: what was observed.

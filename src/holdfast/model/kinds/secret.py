@@ -1,4 +1,4 @@
-"""Secret: values that work may read and nobody may print."""
+"""Secret: values that work may read and that are never printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Secret(Object, frozen=True, kw_only=True, tag="Secret"):
 
     data: values by key, in base64.
     string_data: values by key as plain text; moved into data when it is written.
-    type: what it is, for people and tools.
+    type: its type, for users and tools.
     """
 
     data: dict[str, str] = {}
@@ -18,5 +18,5 @@ class Secret(Object, frozen=True, kw_only=True, tag="Secret"):
     type: str = "Opaque"
 
     def __repr__(self) -> str:
-        # A repr ends up in tracebacks and assertion messages, so the values must not be in it.
+        # A repr appears in tracebacks and assertion messages, so it must not contain the values.
         return f"Secret({self.metadata.namespace}/{self.metadata.name}, keys={sorted(self.data)})"

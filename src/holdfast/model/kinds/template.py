@@ -1,6 +1,6 @@
-"""What one replica is: the command, its surroundings, its needs and its manners.
+"""The template of a replica: its command, environment, resources, placement and lifecycle.
 
-A Workload holds one template, each Replica a copy of it, and an agent runs a replica from that
+A Workload has one template, each Replica has a copy of it, and an agent runs a replica from that
 copy alone.
 """
 
@@ -14,7 +14,7 @@ from msgspec import Meta
 from holdfast.model.kinds.placement import Isolation, Placement
 from holdfast.model.meta import Count, Int, Part, Quantity, Seconds
 
-# The key of a Secret that has credentials for registries, as Kubernetes and podman write them.
+# The key of a Secret with registry credentials, as in Kubernetes and podman.
 PULL_KEY = ".dockerconfigjson"
 
 PortNumber = Annotated[int, Meta(ge=0, le=65_535)]
@@ -32,7 +32,7 @@ class RestartPolicy(StrEnum):
 
 
 class OnDisconnect(StrEnum):
-    """What work does when its node hears nothing from the servers any more."""
+    """What work does when its node loses contact with the servers."""
 
     STOP = "stop"
     KEEP = "keep"
@@ -116,7 +116,7 @@ class DeviceRequest(Part, frozen=True):
     share: instead of whole devices, this part of a single one, such as 500m.
     models: accepted models; empty means any.
     memory: memory that each device must have at least.
-    same_numa: all devices must hang on one NUMA node.
+    same_numa: all devices must be attached to one NUMA node.
     """
 
     device_class: str
@@ -157,16 +157,16 @@ class TcpAction(Part, frozen=True):
 
 
 class Probe(Part, frozen=True):
-    """A question that the agent asks again and again. Exactly one of exec, http, tcp.
+    """A periodic check by the agent. Exactly one of exec, http, tcp.
 
     exec: run a command.
     http: GET a path.
     tcp: connect to a port.
     period_seconds: how often.
-    timeout_seconds: how long an answer may take.
+    timeout_seconds: how long one check may take.
     initial_delay_seconds: how long to wait after the start.
-    success_threshold: how many successes in a row make it true.
-    failure_threshold: how many failures in a row make it false.
+    success_threshold: how many successes in a row count as success.
+    failure_threshold: how many failures in a row count as failure.
     """
 
     exec: ExecAction | None = None
@@ -180,7 +180,7 @@ class Probe(Part, frozen=True):
 
 
 class Probes(Part, frozen=True):
-    """How the agent knows how the work is doing.
+    """How the agent checks the health of the work.
 
     startup: until it succeeds once, the others wait and the work counts as starting.
     readiness: while it fails, the work gets no traffic.
@@ -204,11 +204,11 @@ class PreStop(Part, frozen=True):
 
 
 class ServiceToken(Part, frozen=True):
-    """A token by which the work may ask the plane, as its workload's service account.
+    """A token for the plane's API, with the identity of the workload's service account.
 
-    file: the file that it finds the token in, in the replica's directory; the agent replaces it
-        before the token ends.
-    life_seconds: for how long each token counts.
+    file: the file with the token, in the replica's directory; the agent replaces it before the
+        token expires.
+    life_seconds: the lifetime of each token.
     """
 
     file: str
@@ -232,7 +232,7 @@ class Template(Part, frozen=True):
     metadata: labels and annotations that each replica gets.
     runtime: process runs the command on the node, container inside an image.
     image: for containers: an image reference or a local root file system.
-    image_pull_secret: for containers: the Secret with the credentials to pull the image by.
+    image_pull_secret: for containers: the Secret with the credentials to pull the image.
     host_network: for containers: use the node's network, which the tenant's policy must allow.
     command: the program and its arguments; $(NAME) is replaced from the environment.
     working_dir: relative to the replica's directory.
@@ -241,21 +241,21 @@ class Template(Part, frozen=True):
     files: files put in place before the start.
     service_token: a token for the plane's API, short-lived and replaced in time.
     ports: ports that the work listens on.
-    resources: what is set aside for it.
-    limits: what it may use at most; where absent, memory is limited to what is set aside.
+    resources: the resources that are reserved for it.
+    limits: the most it may use; if absent, memory is limited to the reserved amount.
     devices: exclusive devices or shares of one.
     placement: where it may run.
-    isolation: how far its node must keep it from the work of other tenants, at least.
-    priority_class: how urgent it is; the class says who may use it.
-    probes: how the agent knows how it is doing.
+    isolation: the minimum isolation from the work of other tenants on its node.
+    priority_class: how urgent it is; the class limits who may use it.
+    probes: how the agent checks its health.
     pre_stop: what to do before the stop signal.
     grace_seconds: how long it may take to stop before it is killed.
-    drain_seconds: work that serves goes on for so long, inside the grace, after its address was
-        withdrawn and before the stop signal, so that clients can follow.
+    drain_seconds: how long, within the grace, serving work continues after its address was
+        withdrawn and before the stop signal, so that clients can move away.
     restart: whether the agent starts it again in place when it ends.
     on_disconnect: stop ends it when its node is cut off, so that a replacement is safe; keep lets
-        it run on.
-    replace_after_seconds: for keep, start a replacement after so long without contact; absent
+        it run.
+    replace_after_seconds: for keep, start a replacement after this time without contact; absent
         means never.
     startup_deadline_seconds: how long it may take from bound to ready before it counts as stuck.
     """

@@ -1,4 +1,4 @@
-"""Tenant: who runs work here. Each tenant is a namespace."""
+"""Tenant, Quota and PriorityClass. Each tenant is a namespace."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.model.kinds.placement import Isolation
 from holdfast.model.kinds.template import Resources
 from holdfast.model.meta import Condition, Count, Object, Part, Quantity, Revision, Timestamp
 
-# What may lie in a tenant's namespace, in the order in which it goes with its tenant; replicas go
-# with their workloads. Whoever empties a namespace may remove these, and looks for these.
+# The resources in a tenant's namespace, in the order in which they are deleted with the tenant.
+# Replicas are deleted with their workloads. controller:garbage lists and removes these.
 CONTENTS = (
     "workloads",
     "overrides",
@@ -35,11 +35,11 @@ class TenantPhase(StrEnum):
 
 
 class ImagePolicy(Part, frozen=True):
-    """Which images a tenant's containers may have.
+    """Which images a tenant's containers may use.
 
-    registries: beginnings of references, such as registry.example.com/team, or directories of
-        nodes, such as /srv/images; empty means all.
-    digests_only: accept references by digest only, which always mean the same bytes.
+    registries: prefixes of references, such as registry.example.com/team, or directories of nodes,
+        such as /srv/images; empty means all.
+    digests_only: accept only references by digest, which always name the same content.
     """
 
     registries: tuple[str, ...] = ()
@@ -47,21 +47,21 @@ class ImagePolicy(Part, frozen=True):
 
 
 class TenantSpec(Part, frozen=True):
-    """Rules that hold for all of a tenant's work.
+    """Rules for all of a tenant's work.
 
-    display_name: for people.
+    display_name: a name for users.
     residency: the jurisdiction that none of its data may leave.
     regions: the only regions it may use; empty means all.
     suspended: accept no new work.
-    isolation: how far a node must keep its work from that of others, at least.
-    users: the users of nodes that its processes may run as, where each tenant has a user of its
-        own; empty means no other than that one.
+    isolation: the minimum isolation of its work from that of other tenants.
+    users: the users of nodes that its processes may run as, on nodes where each tenant has its own
+        user; empty means only that one.
     host_network: whether its containers may use the network of their nodes.
-    images: which images its containers may have.
-    defaults: what is set aside for each replica of work that does not state it; a resource that is
+    images: which images its containers may use.
+    defaults: the resources of each replica of work that does not state them; a resource that is
         left out has the plane's default.
-    minimum: what must be set aside for each replica at least; a resource that is left out has the
-        plane's minimum.
+    minimum: the least resources of each replica; a resource that is left out has the plane's
+        minimum.
     """
 
     display_name: str = ""
@@ -88,7 +88,7 @@ class TenantStatus(Part, frozen=True):
 
 
 class Tenant(Object, frozen=True, kw_only=True, tag="Tenant"):
-    """Who runs work here; its name is the namespace of all its objects.
+    """An owner of work; its name is the namespace of all its objects.
 
     spec: rules for all of its work.
     status: what was observed.
@@ -100,7 +100,7 @@ class Tenant(Object, frozen=True, kw_only=True, tag="Tenant"):
 
 # Quota: how much a tenant may have committed at once.
 #
-# Its usage is not here but in the quota ledger.
+# Its usage is in the quota ledger.
 
 
 class CapacityClass(StrEnum):
@@ -122,8 +122,7 @@ class ObjectCaps(Part, frozen=True):
     replicas: replicas in any state but Released.
     pending: replicas that wait for a place.
     objects: everything together.
-    bytes: what was written into all of them together, statuses and records of the server not
-        counted.
+    bytes: the bytes of all of them together, without statuses and records of the server.
     """
 
     workloads: Count | None = None
@@ -136,14 +135,13 @@ class ObjectCaps(Part, frozen=True):
 class QuotaSpec(Part, frozen=True):
     """Limits. A resource that is not named is not limited.
 
-    cohort: tenants of one cohort lend each other what they do not use; by default a tenant stands
-        alone.
+    cohort: tenants of one cohort lend each other unused quota; by default a tenant is alone.
     hard: nominal amounts of committed capacity, by resource.
     reclaimable: nominal amounts for work that may be preempted, by resource.
     borrowing: how much may be borrowed from the cohort on top of the hard nominal amounts, by
         resource.
     priority_classes: budgets, by priority class and resource: the most that all work of the class
-        may have together, whatever else is free. A class that is not named has no budget.
+        may use together, whatever else is free. A class that is not named has no budget.
     objects: how many objects the tenant may have.
     requests_per_second: how many API requests a second the tenant may make.
     write_bytes_per_second: how many bytes a second the tenant's requests may write, each object
@@ -189,18 +187,18 @@ class Quota(Object, frozen=True, kw_only=True, tag="Quota"):
     status: QuotaStatus = QuotaStatus()
 
 
-# PriorityClass: how urgent work is, and who may say so.
+# PriorityClass: how urgent work is, and who may use it.
 
 
 class PriorityClassSpec(Part, frozen=True):
-    """What the class means.
+    """The meaning of the class.
 
-    value: higher goes first.
+    value: higher values are placed first.
     urgent: use the fast lane of the queue.
     capacity_class: hard work is charged as committed capacity, reclaimable work may be preempted.
-    preempts: whether it may push out less important work. It has no effect yet.
+    preempts: whether it may preempt less important work. It has no effect yet.
     allowed_tenants: the only tenants that may use it; empty means all.
-    description: for people.
+    description: a description for users.
     """
 
     value: Annotated[int, Meta(ge=-1_000_000, le=1_000_000_000)] = 0
@@ -212,9 +210,9 @@ class PriorityClassSpec(Part, frozen=True):
 
 
 class PriorityClass(Object, frozen=True, kw_only=True, tag="PriorityClass"):
-    """How urgent work is, and who may say so. The class `default` is used where none is named.
+    """How urgent work is, and who may use it. The class `default` applies if none is named.
 
-    spec: what the class means.
+    spec: the meaning of the class.
     """
 
     spec: PriorityClassSpec = PriorityClassSpec()

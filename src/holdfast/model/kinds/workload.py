@@ -1,4 +1,4 @@
-"""Workload: what a user wants to run, and how far that has come."""
+"""Workload: what a user wants to run, and its progress."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Job(Part, frozen=True):
 
     completions: how many replicas must succeed; absent means as many as `replicas`.
     parallelism: how many may run at once; absent means all of them, 0 pauses the job.
-    indexed: each completion is another piece of the work, told apart by HOLDFAST_INDEX. It has no
-        effect yet: every job is indexed.
-    retries: how many failures the job survives, restarts in place among them; what is stopped on
-        purpose or lost with its node is none.
+    indexed: each completion is a different piece of the work, identified by HOLDFAST_INDEX. It
+        has no effect yet: every job is indexed.
+    retries: how many failures the job survives, including restarts in place; a replica that is
+        stopped on purpose or lost with its node does not count.
     failure_policy: what certain exit codes mean; the first rule that names the code decides.
     deadline_seconds: how long the whole job may take.
-    ttl_seconds_after_finished: remove the job so long after its end; absent means keep it.
+    ttl_seconds_after_finished: how long after its end the job is deleted; absent means never.
     """
 
     completions: Count | None = None
@@ -84,15 +84,15 @@ class MissedRuns(StrEnum):
 
 
 class Cron(Part, frozen=True):
-    """When to start a job again and again.
+    """When to start a job periodically.
 
     schedule: five fields as in crontab, or @hourly and the like.
     time_zone: an IANA name; UTC by default.
-    concurrency: what to do when the last run is still going: Forbid skips, Replace stops it, Allow
+    concurrency: what to do if the last run is still active: Forbid skips, Replace stops it, Allow
         runs both.
-    missed: after a time without a controller, Skip what was missed or RunLast once.
-    starting_deadline_seconds: a run that would be later than this is not started at all.
-    suspend: start no more runs; what would have started meanwhile is not made up for.
+    missed: after a time without a controller, Skip the missed runs or RunLast once.
+    starting_deadline_seconds: a run that would start later than this is skipped.
+    suspend: start no more runs; runs missed while suspended are skipped.
     history: how many finished runs to keep.
     """
 
@@ -112,9 +112,9 @@ class RolloutStrategy(StrEnum):
 
 
 class CanaryStep(Part, frozen=True):
-    """One step of a canary: so much of the new revision, for so long, before the next one.
+    """One step of a canary: the portion of the new revision, and how long to hold it.
 
-    portion: how many replicas, or per cent of them, run the new revision.
+    portion: how many replicas, or which percentage, run the new revision.
     hold_seconds: how long they must stay ready.
     """
 
@@ -126,15 +126,15 @@ class Rollout(Part, frozen=True):
     """How a new template replaces the old one.
 
     strategy: Rolling a few at a time, Canary in stated steps, Recreate all at once.
-    max_unavailable: how many, or per cent, may be missing meanwhile.
-    max_surge: how many, or per cent, may be too many meanwhile.
+    max_unavailable: how many, or which percentage, may be missing during the rollout.
+    max_surge: how many, or which percentage, may be extra during the rollout.
     canary: the steps of a canary.
-    paused: do not go on.
-    min_ready_seconds: so long a replica must be ready before it counts, and twice as long for each
-        time that it has ended.
-    progress_deadline_seconds: without progress for so long the expansion pauses; nothing is
+    paused: whether the rollout is paused.
+    min_ready_seconds: how long a replica must be ready before it counts, doubled for each time that
+        it has ended.
+    progress_deadline_seconds: the rollout pauses after this time without progress; nothing is
         deleted.
-    auto_revert: go back to the last good revision when the deadline passes.
+    auto_revert: revert to the last good revision when the deadline passes.
     history: how many old revisions to keep.
     """
 
@@ -150,10 +150,10 @@ class Rollout(Part, frozen=True):
 
 
 class Disruption(Part, frozen=True):
-    """How much of it may be taken away on purpose at the same time, for all causes together.
+    """How many replicas may be stopped on purpose at the same time, for all causes together.
 
-    max_unavailable: how many, or per cent, may be missing.
-    min_available: how many, or per cent, must stay; give one of the two.
+    max_unavailable: how many, or which percentage, may be missing.
+    min_available: how many, or which percentage, must remain; set one of the two.
     """
 
     max_unavailable: Portion | None = None
@@ -163,7 +163,7 @@ class Disruption(Part, frozen=True):
 class Gang(Part, frozen=True):
     """Replicas that start together or not at all. Gangs are not scheduled yet.
 
-    min_available: so many must be placed before any starts.
+    min_available: how many must be placed before any starts.
     timeout_seconds: how long places are held for the rest.
     """
 
@@ -176,9 +176,9 @@ class Recovery(Part, frozen=True):
 
     eligible: whether it may run elsewhere at all.
     regions: where to recover, in this order.
-    within_seconds: the promise: so soon it serves again. It has no effect yet.
+    within_seconds: the promised time until it serves again. It has no effect yet.
     replicas: how many must be back by then; absent means all.
-    reserve: hold capacity for this ahead of time.
+    reserve: reserve capacity for this in advance.
     """
 
     eligible: bool = True
@@ -189,7 +189,7 @@ class Recovery(Part, frozen=True):
 
 
 class Autoscale(Part, frozen=True):
-    """Let the count follow the load. Nothing does so yet.
+    """Scales the replica count with the load. It has no effect yet.
 
     min: never fewer.
     max: never more.
@@ -210,20 +210,20 @@ class Autoscale(Part, frozen=True):
 
 
 class WorkloadSpec(Part, frozen=True):
-    """What is wanted.
+    """The desired state.
 
-    type: Service runs on, Job ends, Cron starts jobs by the clock, PerNode runs once on every
-        fitting node.
+    type: Service runs permanently, Job ends, Cron starts jobs by a schedule, PerNode runs
+        once on every fitting node.
     replicas: how many, for services and jobs.
-    template: what one replica is.
+    template: the template of each replica.
     job: for jobs and cron.
     cron: for cron.
     rollout: how a new template replaces the old one.
-    disruption: how much may be taken away on purpose at once.
+    disruption: how many replicas may be stopped on purpose at once.
     gang: start together or not at all. It has no effect yet: gangs are not scheduled, so the
         replicas stay Pending.
     recovery: what happens when its region is lost.
-    autoscale: let the count follow the load. It has no effect yet.
+    autoscale: scale the replica count with the load. It has no effect yet.
     latency_target_ms: the latency its users expect. It has no effect yet.
     """
 
@@ -241,11 +241,11 @@ class WorkloadSpec(Part, frozen=True):
 
 
 class Progress(Part, frozen=True):
-    """How many replicas have come how far.
+    """How many replicas have reached each stage.
 
-    Each stage counts those that reached it and still hold it.
+    Each stage counts the replicas that reached it and still hold it.
 
-    desired: how many are wanted.
+    desired: how many are desired.
     admitted: accepted and existing.
     queued: waiting for a place.
     scheduled: a reservation holds a place, and no binding is committed yet; a bind without a
@@ -260,9 +260,9 @@ class Progress(Part, frozen=True):
     succeeded: it ended well.
     updated: of the current template.
     pending_reasons: how many wait for each reason.
-    last_action: what was last tried for this workload.
-    last_error: what last went wrong.
-    deadline: the deadline that is running, if any.
+    last_action: the last action for this workload.
+    last_error: the last error.
+    deadline: the active deadline, if any.
     deadline_state: None, Running, Met or Missed.
     """
 
@@ -287,7 +287,7 @@ class Progress(Part, frozen=True):
 
 
 class RolloutPhase(StrEnum):
-    """How a rollout goes; empty before anybody has looked at the workload."""
+    """The state of a rollout; empty before controller:rollout has processed the workload."""
 
     NONE = ""
     IDLE = "Idle"
@@ -298,25 +298,25 @@ class RolloutPhase(StrEnum):
 
 
 class RolloutStatus(Part, frozen=True):
-    """Where a rollout stands; written by the rollout controller only.
+    """The state of a rollout; written by the rollout controller only.
 
-    Births follow it: a place takes `current` if it is among `updated` or beyond the stated count,
-    and `stable` otherwise.
+    New replicas follow it: an ordinal takes `current` if it is in `updated` or beyond the stated
+    count, and `stable` otherwise.
 
-    current: the revision that everything should reach.
-    stable: the last revision that was wholly ready.
-    updated: the places that take the current revision, such as 0-3,7; none when nothing is rolled.
-    surge: how many places there are beyond the stated count.
-    held: nothing is born until the last replica of another revision is gone.
-    step: the canary step that is under way.
-    ready: the most places that were ready with the current revision.
+    current: the revision that all replicas should reach.
+    stable: the last revision that was completely ready.
+    updated: the ordinals that take the current revision, such as 0-3,7; empty without a rollout.
+    surge: how many ordinals there are beyond the stated count.
+    held: whether no replica is created until the last one of another revision is gone.
+    step: the current canary step.
+    ready: the most ordinals that were ready with the current revision.
     phase: Idle, Progressing, Paused, Reverting or Failed.
-    reason: one stable word that says why.
-    message: a sentence for people.
+    reason: a stable CamelCase identifier for the cause.
+    message: a sentence for users.
     since: when this phase began.
-    progressed_at: when it last came further.
+    progressed_at: when it last made progress.
     revisions: how many revisions there have been.
-    observed_generation: the generation this speaks of.
+    observed_generation: the generation that this refers to.
     """
 
     current: str = ""
@@ -338,8 +338,8 @@ class RolloutStatus(Part, frozen=True):
 class AutoscaleStatus(Part, frozen=True):
     """What the autoscaler last decided and why; written by the autoscale controller only.
 
-    desired: the count it asks for.
-    reason: why it moved, or why not.
+    desired: the replica count that it requests.
+    reason: why it changed the count, or why not.
     last_change: when it last changed the count.
     """
 
@@ -349,18 +349,18 @@ class AutoscaleStatus(Part, frozen=True):
 
 
 class JobStatus(Part, frozen=True):
-    """How far a job has come; written by the workload controller only.
+    """The progress of a job; written by the workload controller only.
 
-    The account of what has ended: a replica that is in it may go, and no index that is in it ever
-    runs again.
+    It is the account of ended replicas: a replica that is counted here may be deleted, and a
+    complete index never runs again.
 
     active: replicas that have not ended yet.
     succeeded: how many indexes are complete.
     failed: how many failures used up a retry.
     completed_indexes: which indexes are complete, such as 0-3,7.
     failures: how often each index has failed, of those that have.
-    start_time: from when on the deadline counts.
-    completion_time: when the job was seen to be complete, or to have failed.
+    start_time: when the deadline started.
+    completion_time: when the job was found to be complete or failed.
     """
 
     active: Count = 0
@@ -373,18 +373,18 @@ class JobStatus(Part, frozen=True):
 
 
 class CronStatus(Part, frozen=True):
-    """What the clock has started; written by the workload controller only.
+    """The runs of a cron job; written by the workload controller only.
 
-    last_schedule: the time of the run that was started last; written with the run itself.
-    recent_schedules: the times of the last runs, in the order in which they were started. A
-        calendar that was ahead leaves one that is still to come.
-    next_schedule: the next one.
-    active: the runs that are still going.
+    last_schedule: the scheduled time of the last run; written with the run itself.
+    recent_schedules: the scheduled times of the last runs, in the order in which they started. A
+        wall clock that was ahead leaves a time in the future.
+    next_schedule: the next scheduled time.
+    active: the active runs.
     observed_generation: the generation of the spec whose schedule is followed.
-    counts_from: earlier times are none of this schedule's; it begins anew when the spec changes.
-    last_skipped: the last time for which no run was started.
-    skipped_because: why not.
-    trouble: why nothing is started at all, if so.
+    counts_from: earlier times do not belong to this schedule; it is reset when the spec changes.
+    last_skipped: the last scheduled time without a run.
+    skipped_because: why it was skipped.
+    trouble: why no runs are started at all, if so.
     """
 
     last_schedule: Timestamp | None = None
@@ -401,12 +401,12 @@ class CronStatus(Part, frozen=True):
 class WorkloadStatus(Part, frozen=True):
     """What was observed. Each part has one writer.
 
-    observed_generation: the generation of the spec that the counts speak of.
+    observed_generation: the generation of the spec that the counts refer to.
     progress: counts by stage and reason; written by the status controller.
-    rollout: where a rollout stands.
+    rollout: the state of a rollout.
     autoscale: what the autoscaler decided; it is not written yet.
-    job: how far a job has come.
-    cron: what the clock has started.
+    job: the progress of a job.
+    cron: the runs of a cron job.
     conditions: each type has one writer; Recovered, RepairComplete, ScalingLimited and
         SchedulerOverrideObserved are not written yet.
     """
@@ -423,7 +423,7 @@ class WorkloadStatus(Part, frozen=True):
 class Workload(Object, frozen=True, kw_only=True, tag="Workload"):
     """A service, a job, a cron job, or one replica per node: what a user wants to run.
 
-    spec: what is wanted.
+    spec: the desired state.
     status: what was observed.
     """
 
@@ -431,15 +431,15 @@ class Workload(Object, frozen=True, kw_only=True, tag="Workload"):
     status: WorkloadStatus = WorkloadStatus()
 
 
-# WorkloadRevision: one template that a workload once had, so that it can be had again.
+# WorkloadRevision: an earlier template of a workload, for reverts.
 
 
 class WorkloadRevisionSpec(Part, frozen=True):
-    """The template as it was. It never changes.
+    """The template of a revision. It never changes.
 
-    workload: whose template.
-    number: which in order.
-    digest: of the template, so that going back makes no new revision.
+    workload: the workload of the template.
+    number: the number of the revision.
+    digest: the digest of the template, so that a revert creates no new revision.
     template: the template.
     """
 
@@ -450,9 +450,9 @@ class WorkloadRevisionSpec(Part, frozen=True):
 
 
 class WorkloadRevision(Object, frozen=True, kw_only=True, tag="WorkloadRevision"):
-    """One template that a workload once had.
+    """One revision of a workload's template.
 
-    spec: the template as it was.
+    spec: the template of the revision.
     """
 
     spec: WorkloadRevisionSpec
