@@ -28,7 +28,6 @@ from holdfast.model.kinds.commitment import (
     Commitment,
     CommitmentSpec,
     CommitmentState,
-    CommitmentStatus,
     Promise,
 )
 from holdfast.model.kinds.replica import Process
@@ -242,7 +241,7 @@ def burning() -> list[Any]:
     rig = settled()
     promise = CommitmentSpec(Promise("web", serving=50, within_seconds=1))
     made = rig.plane.create(Commitment(ObjectMeta(name="c", namespace="acme"), spec=promise))
-    broken = CommitmentStatus(state=CommitmentState.BROKEN)
+    broken = msgspec.structs.replace(made.status, state=CommitmentState.BROKEN)
     burnt = Update(msgspec.structs.replace(made, status=broken), "status")
     accepted(rig.plane.ask(controller("review"), burnt))
     rig.run(600_000)
